@@ -1,0 +1,223 @@
+"""The seams of the house: what its rooms promise each other, and nothing else.
+
+    train:     text → data.Batch → model.hidden → head → objective → train.loop → run folder
+    generate:  prompt → text → StepModel.step → transforms → pick → search → text
+
+Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.
+`logp` is always a normalised log-probability; a higher score is always better; −∞ means "cut".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from torch import Tensor
+
+Finish = Literal["eos", "length", "stop", "loop"]
+
+
+# ── models ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a model says about the next token of every row."""
+
+    logp_NV: Tensor
+    hidden_ND: Tensor | None = None
+    attention: Tensor | None = None
+
+    def select(self, rows_M: Tensor) -> Step:
+        """The same rows in another order, repeated or dropped."""
+        pick = lambda x: None if x is None else x.index_select(0, rows_M)  # noqa: E731
+        return Step(self.logp_NV.index_select(0, rows_M), pick(self.hidden_ND), pick(self.attention))
+
+
+class State(Protocol):
+    """What a model remembers of every row (a key–value cache, an RNN's hidden vectors)."""
+
+    def select(self, rows_M: Tensor) -> Self:
+        """Rows reordered, repeated or dropped. The old state may not be used afterwards."""
+        ...
+
+
+class StepModel(Protocol):
+    """A model that is decoded token by token. A contrast or an ensemble of models is one, too."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens a row may hold, prompt included; None where there is no limit."""
+        ...
+
+    @property
+    def text(self) -> Text | None:
+        """The model's tokenizer; None for a model that only speaks token ids."""
+        ...
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
+        """Read the prompts; the Step is about the first new token of each."""
+        ...
+
+    def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
+        """Append one token to every row. The old state may not be used afterwards."""
+        ...
+
+
+class Head(Protocol):
+    """Hidden vectors to normalised log-probabilities: (…, D) → (…, V)."""
+
+    def __call__(self, hidden: Tensor) -> Tensor: ...
+
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Watch(Protocol):
+    """Reads one hypothesis as it grows, and says when its text asks to stop. Immutable: beams fork."""
+
+    @property
+    def text(self) -> str:
+        """Text that is certain: whole characters, no possible beginning of a stop string."""
+        ...
+
+    @property
+    def finish(self) -> Finish | None: ...
+
+    def push(self, token: int) -> Watch: ...
+
+    def close(self) -> str:
+        """The whole text, with what was held back."""
+        ...
+
+
+class Text(Protocol):
+    """str ↔ token ids."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def bos_id(self) -> int | None: ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Messages as the one string that the model was taught to answer."""
+        ...
+
+    def watch(self, stop: Sequence[str] = ()) -> Watch: ...
+
+
+# ── decoding ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One hypothesis: its prompt, what was chosen after it, and how probable each choice was."""
+
+    request: int
+    """Which of the prompts it answers."""
+    sample: int
+    """Which of the n answers to that prompt (for a ranked search, its rank)."""
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
+    logps: tuple[float, ...] = ()
+    """log p of each token by the model itself."""
+    scores: tuple[float, ...] = ()
+    """log p of each token in the distribution that it was drawn from."""
+    finish: Finish | None = None
+    watch: Watch | None = None
+    total: float | None = None
+    """The whole hypothesis's score, where the search ranks hypotheses."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def extend(self, token: int, logp: float, score: float, job: Job) -> Path:
+        """The path with one more token, ended if that token, its text or the job's limit says so."""
+        tokens = (*self.tokens, token)
+        watch, finish = self.watch, None
+        if token in job.eos:
+            finish = "eos"
+        else:
+            if watch is not None:
+                watch = watch.push(token)
+                finish = watch.finish
+            if finish is None and len(tokens) >= job.limits[self.request]:
+                finish = "length"
+        return replace(
+            self,
+            tokens=tokens,
+            logps=(*self.logps, logp),
+            scores=(*self.scores, score),
+            finish=finish,
+            watch=watch,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a search is asked to do."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    limits: tuple[int, ...]
+    """The most new tokens, for each prompt."""
+    seeds: tuple[int, ...]
+    """One per prompt: a row's randomness depends on its own seed and sample number only."""
+    n: int = 1
+    eos: frozenset[int] = frozenset()
+    watch: Watch | None = None
+
+    def paths(self) -> list[Path]:
+        """The n empty paths of every prompt, in order."""
+        return [
+            Path(request, sample, prompt, watch=self.watch)
+            for request, prompt in enumerate(self.prompts)
+            for sample in range(self.n)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """One step of a search: the paths still growing and those that ended just now."""
+
+    live: tuple[Path, ...]
+    ended: tuple[Path, ...] = ()
+
+
+class Transform(Protocol):
+    """Reshapes what will be drawn from: normalised scores in, scores up to a constant out.
+
+    Pure: the input is never written to, and at least one token of every row stays above −∞.
+    """
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor: ...
+
+
+@runtime_checkable
+class Pick(Protocol):
+    """Draws one token for every row; row i uses nothing random but dice[i]."""
+
+    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor: ...
+
+
+class Search(Protocol):
+    """Walks a model from prompts to finished paths."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether a token, once on a frontier, stays: what a stream may show at once."""
+        ...
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]: ...
