@@ -1,0 +1,1 @@
+"""Measures of what was generated."""

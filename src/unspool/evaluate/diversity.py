@@ -1,0 +1,85 @@
+"""How much a text repeats itself, and how rich its words are.
+
+    rep-n(x)     = 1 − |unique n-grams of x| / |n-grams of x|
+    seq-rep-n(X) = (1/|X|) Σ_{x∈X} rep-n(x)
+    distinct-n(X) = |unique n-grams of X| / Σ_{x∈X} |x|
+    zipf(X)      = s of the least-squares line  log frequency = b − s·log rank
+    loop(x)      = the smallest p with x_t = x_{t−p} over the last 3·max(p, 2) tokens
+
+Welleck et al. 2020, "Evaluation metrics" (seq-rep-n); papers.bib: welleck2020unlikelihood
+Li et al. 2016, section 5 (distinct-1 and -2, scaled by the number of tokens); papers.bib: li2016diversity
+Holtzman et al. 2020, section 5.1 (Zipf), figure 9 (a phrase of at least two tokens, at least three
+times at the end); papers.bib: holtzman2020curious
+
+A text is any sequence of hashable tokens: ids, words, characters. Measures of different tokenizations do
+not compare.
+
+Differs from the papers: a text too short to hold an n-gram repeats nothing (rep-n 0), and Holtzman et al.
+only say whether a text loops, where this says with which period.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from math import log
+
+Tokens = Sequence[Hashable]
+
+
+def ngrams(tokens: Tokens, n: int) -> list[tuple[Hashable, ...]]:
+    """Every run of n tokens, in order."""
+    if n < 1:
+        raise ValueError(f"n-grams have at least one token, not {n}")
+    return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+
+
+def rep_n(tokens: Tokens, n: int = 4) -> float:
+    """The share of one text's n-grams that it had already said: 0 never, towards 1 always."""
+    grams = ngrams(tokens, n)
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
+    """`rep_n`, averaged over continuations."""
+    _some(texts)
+    return sum(rep_n(tokens, n) for tokens in texts) / len(texts)
+
+
+def distinct_n(texts: Sequence[Tokens], n: int = 1) -> float:
+    """Different n-grams of all texts together, for each token: low is bland."""
+    _some(texts)
+    length = sum(len(tokens) for tokens in texts)
+    return len({gram for tokens in texts for gram in ngrams(tokens, n)}) / length if length else 0.0
+
+
+def zipf_coefficient(texts: Sequence[Tokens]) -> float:
+    """How steeply frequency falls with rank: about 1 in natural text, 0 where all are equally frequent."""
+    counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)
+    if len(counts) < 2:
+        raise ValueError(f"a slope needs two different tokens or more; these texts have {len(counts)}")
+    x = [log(rank) for rank in range(1, len(counts) + 1)]
+    y = [log(count) for count in counts]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return -covariance / sum((a - mean_x) ** 2 for a in x)
+
+
+def loop_period(tokens: Tokens, repeats: int = 3) -> int | None:
+    """The period of the loop that a text ends in; None where it does not end in one."""
+    if repeats < 2:
+        raise ValueError(f"a loop is at least two repeats, not {repeats}")
+    for period in range(1, len(tokens) // repeats + 1):
+        # The papers' phrase has two tokens or more: one token must come as often as such a phrase would.
+        span = repeats * max(period, 2)
+        if span > len(tokens):
+            continue
+        tail = tokens[-span:]
+        if all(tail[i] == tail[i - period] for i in range(period, span)):
+            return period
+    return None
+
+
+def _some(texts: Sequence[Tokens]) -> None:
+    if not texts:
+        raise ValueError("there is nothing to measure: give at least one text")

@@ -1,0 +1,117 @@
+from math import log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.evaluate.diversity import (
+    distinct_n,
+    loop_period,
+    ngrams,
+    rep_n,
+    seq_rep_n,
+    zipf_coefficient,
+)
+
+texts = st.lists(st.integers(0, 3), max_size=24)
+
+
+def test_rep_n_by_hand():
+    # bigrams of a b a b a: ab ba ab ba → 2 unique of 4
+    assert rep_n("ababa", 2) == 1 - 2 / 4
+    assert rep_n("abcde", 2) == 0
+    # 4-grams of aaaaaa: three, all the same
+    assert rep_n("aaaaaa") == pytest.approx(1 - 1 / 3)
+
+
+def test_a_text_without_ngrams_repeats_nothing():
+    assert rep_n("abc", 4) == 0
+    assert rep_n([], 1) == 0
+
+
+def test_seq_rep_n_is_the_mean_over_texts_and_not_the_pooled_share():
+    assert seq_rep_n(["ababa", "abcde", "ab"], 2) == pytest.approx((0.5 + 0 + 0) / 3)
+
+
+def test_distinct_n_divides_by_tokens_as_in_the_paper():
+    # bigrams ab ba ab | ab bc → ab ba bc; 4 + 3 tokens
+    assert distinct_n(["abab", "abc"], 2) == 3 / 7
+    assert distinct_n(["abab", "abc"], 1) == 3 / 7
+    assert distinct_n(["aaaa"], 1) == 1 / 4
+    assert distinct_n([[]], 1) == 0
+
+
+def test_zipf_of_an_exact_power_law_is_its_exponent():
+    # counts 8, 4 at ranks 1, 2: slope log(4/8)/log 2 = −1
+    assert zipf_coefficient(["a" * 8 + "b" * 4]) == pytest.approx(1)
+    assert zipf_coefficient(["a" * 144 + "b" * 36 + "c" * 16 + "d" * 9]) == pytest.approx(2)
+
+
+def test_zipf_by_hand_on_three_counts():
+    # ranks 1 2 3, counts 4 2 2
+    x, y = [0, log(2), log(3)], [log(4), log(2), log(2)]
+    mx, my = sum(x) / 3, sum(y) / 3
+    slope = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
+    assert zipf_coefficient(["abac", "abca"]) == pytest.approx(-slope)
+
+
+def test_equal_counts_have_zipf_zero():
+    assert zipf_coefficient(["abc", "cab"]) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "period"),
+    [
+        ("xyzabcabcabc", 3),
+        ("xyzababab", 2),
+        ("aaaaaa", 1),
+        ("aaaaa", None),  # a phrase of two tokens fits only twice and a half
+        ("abcabc", None),  # twice is not yet a loop
+        ("abababx", None),  # it came out of it
+        ("cabcabcab", 3),  # whatever token the phrase is cut at
+        ("", None),
+    ],
+)
+def test_loop_period(text, period):
+    assert loop_period(text) == period
+
+
+def test_more_repeats_ask_for_a_longer_tail():
+    assert loop_period("xababab", repeats=3) == 2
+    assert loop_period("xababab", repeats=4) is None
+
+
+def test_nothing_to_measure_is_an_error():
+    with pytest.raises(ValueError, match="at least one text"):
+        seq_rep_n([])
+    with pytest.raises(ValueError, match="at least one text"):
+        distinct_n([])
+    with pytest.raises(ValueError, match="two different tokens"):
+        zipf_coefficient(["aaa"])
+    with pytest.raises(ValueError, match="at least one token"):
+        ngrams("abc", 0)
+    with pytest.raises(ValueError, match="two repeats"):
+        loop_period("abc", repeats=1)
+
+
+@given(texts, st.integers(1, 5))
+def test_shares_stay_in_range_and_agree(tokens, n):
+    assert 0 <= rep_n(tokens, n) < 1
+    assert 0 <= distinct_n([tokens], n) <= 1
+    grams = ngrams(tokens, n)
+    assert round((1 - rep_n(tokens, n)) * len(grams)) == round(distinct_n([tokens], n) * len(tokens))
+
+
+@given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 3), min_size=2, max_size=5))
+def test_a_phrase_said_three_times_is_found(before, phrase):
+    period = loop_period(before + phrase * 3)
+    assert period is not None
+    assert period <= len(phrase)
+
+
+@given(texts)
+def test_loop_period_says_what_holtzman_says(tokens):
+    ends_in_a_phrase = any(
+        tokens[-q:] == tokens[-2 * q : -q] == tokens[-3 * q : -2 * q] for q in range(2, len(tokens) // 3 + 1)
+    )
+    assert (loop_period(tokens) is not None) == ends_in_a_phrase
