@@ -1,1 +1,1 @@
-""""""
+"""Output layers: hidden vectors to normalised log-probabilities."""

@@ -1,1 +1,1 @@
-""""""
+"""Building blocks of models: attention, positions, norms, feed-forward networks."""

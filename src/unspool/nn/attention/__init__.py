@@ -1,1 +1,1 @@
-""""""
+"""Attention: who listens to whom."""

@@ -1,0 +1,168 @@
+"""A Transformer language model, with every option that the GPT-2 and Llama families differ in.
+
+    p(y) = Π_t p(y_t | y_{<t}),   log p(· | y_{<t}) = head(norm(block_L(… block_1(embed(y_{<t})))))
+
+Radford et al. 2019, §2.3 (papers.bib: radford2019language); Touvron et al. 2023, §2.2
+(papers.bib: touvron2023llama).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads.softmax import Softmax, TiedSoftmax
+from unspool.models.state import TransformerState
+from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.attention.self_attention import SelfAttention
+from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
+from unspool.nn.norms import NORMS
+from unspool.nn.positions import ADDED, Rotary, RotaryScaling
+from unspool.nn.residual import PLACES
+from unspool.nn.transformer import Block
+from unspool.protocols import Step
+
+if TYPE_CHECKING:
+    from unspool.protocols import Text
+
+ROOM = 128
+"""Columns kept free for new tokens when a prompt is read."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of a Transformer language model."""
+
+    vocab_size: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    inner_width: int
+    context: int
+    norm: str = "rms"
+    norm_eps: float = 1e-5
+    norm_place: str = "pre"
+    positions: str = "rotary"
+    rotary_base: float = 10000.0
+    rotary_scaling: RotaryScaling | None = None
+    activation: str = "swiglu"
+    bias: bool = False
+    """A bias in every projection (GPT-2)."""
+    qkv_bias: bool = False
+    """A bias in the query, key and value projections only (Qwen 2)."""
+    tied: bool = True
+    """The output matrix is the input embedding."""
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("norm", NORMS),
+            ("norm_place", PLACES),
+            ("positions", {**ADDED, "rotary": Rotary}),
+            ("activation", ACTIVATIONS),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: choose from {', '.join(sorted(choices))}")
+        for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "inner_width", "context"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+
+
+class TransformerLM(nn.Module):
+    """Reads tokens left to right and says how probable each next one is."""
+
+    def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.text = text
+        self.embed = nn.Embedding(c.vocab_size, c.width)
+        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.positions = None if c.positions == "rotary" else ADDED[c.positions](c.width, c.context)
+        self._rotary = Rotary(c.head_width, c.rotary_base, c.rotary_scaling) if c.positions == "rotary" else None
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
+        self.norm = nn.Identity() if c.norm_place == "post" else NORMS[c.norm](c.width, c.norm_eps)
+        self.head = TiedSoftmax(self.embed) if c.tied else Softmax(c.width, c.vocab_size)
+
+    def _block(self) -> Block:
+        c = self.config
+        return Block(
+            SelfAttention(
+                c.width, c.heads, c.kv_heads, c.head_width, qkv_bias=c.bias or c.qkv_bias, out_bias=c.bias
+            ),
+            FeedForward(c.width, c.inner_width, c.activation, c.bias),
+            width=c.width,
+            norm=c.norm,
+            norm_eps=c.norm_eps,
+            norm_place=c.norm_place,
+            dropout=c.dropout,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        return self.config.vocab_size
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a row."""
+        return self.config.context
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+    def hidden(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Tensor:
+        """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
+        state = self._empty(tokens_NT) if state is None else state
+        positions_NT, mask = state.positions(tokens_NT.shape[1]), state.mask(tokens_NT.shape[1])
+        x_NTD = self.embed(tokens_NT)
+        if self.positions is not None:
+            x_NTD = x_NTD + self.positions(positions_NT)
+        rotary = None
+        if self._rotary is not None:
+            rotary = self._rotary.tables(positions_NT, state.length + tokens_NT.shape[1])
+        x_NTD = self.dropout(x_NTD)
+        for block, past in zip(self.blocks, state.layers or [None] * len(self.blocks), strict=True):
+            x_NTD = block(x_NTD, rotary, mask, past)
+        normed: Tensor = self.norm(x_NTD)
+        return normed
+
+    def forward(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
+        logp: Tensor = self.head(self.hidden(tokens_NT))
+        return logp
+
+    @torch.no_grad()
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerState]:
+        """Read the prompts in one pass, the shorter ones flush right."""
+        longest = max(len(prompt) for prompt in prompts)
+        rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+        pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
+        state = TransformerState(
+            [KeyValues(ROOM) for _ in self.blocks],
+            pad_N,
+            bool(pad_N.any()),
+            torch.arange(len(prompts), device=self.device),
+            longest,
+        )
+        hidden_ND = self.hidden(torch.tensor(rows, device=self.device), state)[:, -1]
+        return Step(self.head(hidden_ND), hidden_ND), state
+
+    @torch.no_grad()
+    def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
+        """Append one token to every row."""
+        hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
+        return Step(self.head(hidden_ND), hidden_ND), state
+
+    def _empty(self, tokens_NT: Tensor) -> TransformerState:
+        """A state that remembers nothing: for one parallel pass over whole sequences."""
+        pad_N = torch.zeros(len(tokens_NT), dtype=torch.long, device=tokens_NT.device)
+        return TransformerState([], pad_N, False, pad_N, 0)

@@ -1,0 +1,66 @@
+"""Multi-head self-attention, with keys and values shared by groups of query heads.
+
+    α[k,t₁,t₂] = softmax_{t₂}( Q[k,t₁]·K[k,t₂] / √I ),   out = W^O concat_k Σ_{t₂} α[k,t₁,t₂] V[k,t₂]
+
+Vaswani et al. 2017, eq. 1 and §3.2.2 (papers.bib: vaswani2017attention); groups: Ainslie et al. 2023, §2.2
+(papers.bib: ainslie2023gqa). Shapes: N rows, T new positions, S all positions, H query heads, K key–value
+heads, G = H/K, I head width. `qkv` holds W^Q above W^K above W^V, so that one product serves all three.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.layout import Linear
+from unspool.nn.positions import rotate
+
+
+class SelfAttention(nn.Module):
+    """Every position looks at itself and the positions before it."""
+
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, head_width: int, *, qkv_bias: bool, out_bias: bool
+    ) -> None:
+        super().__init__()
+        if heads % kv_heads:
+            raise ValueError(f"{heads} query heads cannot share {kv_heads} key–value heads: give a divisor")
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads, head_width
+        self.qkv = Linear(width, (heads + 2 * kv_heads) * head_width, qkv_bias)
+        self.out = Linear(heads * head_width, width, out_bias)
+
+    def forward(
+        self,
+        x_NTD: Tensor,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        mask: Tensor | None = None,
+        past: KeyValues | None = None,
+    ) -> Tensor:
+        """Attend causally; `mask` (N or 1, 1, T, S) is False where a query may not look."""
+        N, T, _ = x_NTD.shape
+        H, K, I = self.heads, self.kv_heads, self.head_width  # noqa: E741
+        qkv = self.qkv(x_NTD).view(N, T, H + 2 * K, I)
+        qk, v = qkv.split((H + K, K), dim=2)
+        if rotary is not None:
+            qk = rotate(qk, *rotary)
+        q, k = qk.split((H, K), dim=2)
+        k_NKSI, v_NKSI = k.transpose(1, 2), v.transpose(1, 2)
+        if past is not None:
+            k_NKSI, v_NKSI = past.append(k_NKSI, v_NKSI)
+        if T == 1:
+            # The G queries of a group look at the same keys: let them stand where positions stand.
+            q_NKGI = q.reshape(N, K, H // K, I)
+            out = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask).reshape(N, 1, H * I)
+        else:
+            out_NHTI = F.scaled_dot_product_attention(
+                q.transpose(1, 2),
+                k_NKSI,
+                v_NKSI,
+                attn_mask=mask,
+                is_causal=mask is None,
+                enable_gqa=H != K,
+            )
+            out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
+        attended: Tensor = self.out(out)
+        return attended

@@ -1,0 +1,48 @@
+"""The same small network at every position.
+
+    ReLU, GELU    W₂ f(W₁ x)                              Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
+    SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)            Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
+
+With inner width 4D and no biases the plain form has 8D² weights. `up` holds W₁, or W_gate above W_up, so
+that one product serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unspool.nn.layout import Linear
+
+
+def swiglu(x: Tensor) -> Tensor:
+    """silu(gate) ⊙ up, where x = [gate; up]."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "swiglu": swiglu,
+}
+GATED = frozenset({"swiglu"})
+
+
+class FeedForward(nn.Module):
+    """Width D → inner width → D."""
+
+    def __init__(self, width: int, inner_width: int, activation: str, bias: bool) -> None:
+        super().__init__()
+        self.up = Linear(width, inner_width * (2 if activation in GATED else 1), bias)
+        self.down = Linear(inner_width, width, bias)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        out: Tensor = self.down(self.activation(self.up(x)))
+        return out

@@ -1,0 +1,94 @@
+"""How a Transformer knows where a token stands.
+
+    sinusoidal   p_t = (sin ω₁t, cos ω₁t, sin ω₂t, …), ω_i = 10000^(−2i/D)   Vaswani et al. 2017, §3.5
+                 (papers.bib: vaswani2017attention); p_{t+k} is a fixed rotation of p_t
+    learned      p_t is a row of a matrix
+    rotary       each pair (x_i, x_{i+I/2}) of a query or key is turned by the angle ω_i t, so that their
+                 inner product knows only the distance    Su et al. 2021, eq. 34 (papers.bib: su2021roformer)
+
+Differs from the paper: rotary pairs are (i, i + I/2), as Llama weights have them, not (2i, 2i+1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+class Sinusoidal(nn.Module):
+    """Fixed waves of falling frequency."""
+
+    def __init__(self, width: int, context: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"sinusoidal positions need an even width, not {width}")
+        self.width, self.context = width, context
+
+    def forward(self, positions_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, D)."""
+        half = torch.arange(self.width // 2, device=positions_NT.device, dtype=torch.float32)
+        omega = torch.exp(half * (-2 * math.log(10000.0) / self.width))
+        angle = positions_NT[..., None].float() * omega
+        return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+
+
+class Learned(nn.Embedding):
+    """One learnt vector for each place in the context."""
+
+    def __init__(self, width: int, context: int) -> None:
+        super().__init__(context, width)
+
+
+ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {"learned": Learned, "sinusoidal": Sinusoidal}
+
+
+@dataclass(frozen=True)
+class RotaryScaling:
+    """Llama 3's stretching of low frequencies to contexts longer than those trained on first."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
+
+    def __call__(self, omega: Tensor) -> Tensor:
+        """Waves longer than the original context slow down by `factor`, short ones stay."""
+        turns = self.original_context * omega / (2 * math.pi)
+        blend = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        blend = blend.clamp(0, 1)
+        return omega * (blend + (1 - blend) / self.factor)
+
+
+class Rotary:
+    """Turns queries and keys by their position. Holds no weights, only tables that grow when needed."""
+
+    def __init__(self, head_width: int, base: float = 10000.0, scaling: RotaryScaling | None = None) -> None:
+        if head_width % 2:
+            raise ValueError(f"rotary positions need an even head width, not {head_width}")
+        self.head_width, self.base, self.scaling = head_width, base, scaling
+        self._cos_TI: Tensor | None = None
+        self._sin_TI: Tensor | None = None
+
+    def tables(self, positions_NT: Tensor, needed: int) -> tuple[Tensor, Tensor]:
+        """cos and signed sin of every angle, (N, T, 1, I), for positions below `needed`."""
+        cos_TI, sin_TI = self._cos_TI, self._sin_TI
+        if cos_TI is None or sin_TI is None or len(cos_TI) < needed or cos_TI.device != positions_NT.device:
+            cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(max(64, 2 * needed), positions_NT.device)
+        return cos_TI[positions_NT].unsqueeze(2), sin_TI[positions_NT].unsqueeze(2)
+
+    def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        half = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=device)
+        omega = 1.0 / (self.base ** (half / self.head_width))
+        if self.scaling is not None:
+            omega = self.scaling(omega)
+        angle = torch.outer(torch.arange(length, dtype=torch.float32, device=device), omega)
+        sin = angle.sin()
+        return torch.cat((angle.cos(), angle.cos()), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
+def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign."""
+    return x_NTHI * cos + x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1) * sin

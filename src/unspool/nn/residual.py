@@ -1,0 +1,34 @@
+"""Where a residual branch is normalised.
+
+    pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer): trains without warm-up
+    post   LN(x + f(x))          Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention)
+    both   x + LN′(f(LN(x)))     Ding et al. 2021, §3.2, "sandwich" (papers.bib: ding2021cogview)
+
+A zero branch leaves x as it is under pre and both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+Branch = Callable[[Tensor], Tensor]
+
+
+def pre(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
+    """x + f(LN(x))."""
+    return x + branch(norm(x))
+
+
+def post(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
+    """LN(x + f(x))."""
+    return norm(x + branch(x))
+
+
+def both(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:
+    """x + LN′(f(LN(x)))."""
+    return x + after(branch(norm(x)))
+
+
+PLACES: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {"pre": pre, "post": post, "both": both}
