@@ -1,1 +1,1 @@
-""""""
+"""Models made of models: whatever comes out is a StepModel again."""

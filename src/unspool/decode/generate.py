@@ -1,0 +1,218 @@
+"""The one loop that users call: prompts in, finished texts out; `stream` shows them as they grow.
+
+`stream` and `generate` consume the same iterator of frontiers, so that what is streamed is what is returned.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unspool.decode.search.greedy import Greedy
+from unspool.protocols import Finish, Frontier, Job, Path, Search, StepModel
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One finished text and how it came about."""
+
+    text: str
+    """What was generated, without the prompt; empty for a model that has no tokenizer."""
+    tokens: tuple[int, ...]
+    """Its token ids; the end-of-text token is the last one where finish is "eos"."""
+    logps: tuple[float, ...]
+    """log p of each token by the model itself."""
+    scores: tuple[float, ...]
+    """log p of each token in the distribution that it was drawn from, transforms applied."""
+    finish: Finish
+    """Why it ended: "eos", "length", "stop" (a stop string) or "loop"."""
+    seed: int
+    """What to pass as `seed` to get this text again."""
+    total: float | None = None
+    """Score of the whole hypothesis, where the search ranks hypotheses."""
+    stats: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What the search counted on the way."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text that has become certain since the piece before it."""
+
+    text: str
+    tokens: tuple[int, ...]
+    request: int
+    """Which prompt it answers."""
+    sample: int
+    """Which of the n answers."""
+    finish: Finish | None
+    """Set on the last piece of a text."""
+
+
+def generate(
+    model: StepModel,
+    prompts: Prompt | Sequence[Prompt],
+    search: Search | None = None,
+    *,
+    max_new_tokens: int = 128,
+    n: int = 1,
+    seed: int | Sequence[int] | None = None,
+    stop: str | Sequence[str] = (),
+) -> Any:
+    """Generate text after each prompt.
+
+    One prompt gives one Output, a list of prompts a list; with n > 1 each becomes a list of n Outputs.
+    A prompt is a string or a sequence of token ids. `seed` is one number for every prompt, or one for each:
+    the same prompt and seed give the same text, alone or in any batch.
+    """
+    batch = _batch(prompts)
+    job = make_job(model, batch, max_new_tokens=max_new_tokens, n=n, seed=seed, stop=stop)
+    ended = [path for frontier in (search or Greedy())(model, job) for path in frontier.ended]
+    ended.sort(key=lambda path: (path.request, path.sample))
+    outputs = [_output(path, job) for path in ended]
+    groups = [outputs[i * n : (i + 1) * n] for i in range(len(batch))]
+    answers = [group if n > 1 else group[0] for group in groups]
+    return answers[0] if _is_single(prompts) else answers
+
+
+def stream(
+    model: StepModel,
+    prompts: Prompt | Sequence[Prompt],
+    search: Search | None = None,
+    *,
+    max_new_tokens: int = 128,
+    n: int = 1,
+    seed: int | Sequence[int] | None = None,
+    stop: str | Sequence[str] = (),
+) -> Iterator[Piece]:
+    """Yield pieces of text as they become certain; the arguments are those of `generate`.
+
+    Pieces of different prompts come interleaved, told apart by `request` and `sample`. A search that may
+    still change its mind (beam) shows everything at its end.
+    """
+    job = make_job(model, _batch(prompts), max_new_tokens=max_new_tokens, n=n, seed=seed, stop=stop)
+    search = search or Greedy()
+    return _pieces(search(model, job), search.streams)
+
+
+def make_job(
+    model: StepModel,
+    prompts: Sequence[Prompt],
+    *,
+    max_new_tokens: int,
+    n: int,
+    seed: int | Sequence[int] | None,
+    stop: str | Sequence[str],
+) -> Job:
+    """Everything checked before the model is called once."""
+    if not prompts:
+        raise ValueError("there is no prompt: give a string, a list of token ids, or a list of these")
+    if not _is_int(max_new_tokens) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens!r} must be a whole number, at least 1")
+    if not _is_int(n) or n < 1:
+        raise ValueError(f"n={n!r} must be a whole number, at least 1")
+    seeds = _seeds(seed, len(prompts))
+    ids = [_ids(model, prompt, place) for place, prompt in enumerate(prompts)]
+    limits = [_limit(model, tokens, max_new_tokens, place) for place, tokens in enumerate(ids)]
+    stops = [stop] if isinstance(stop, str) else list(stop)
+    if stops and model.text is None:
+        raise ValueError("stop strings need a tokenizer, and this model has none: load it with its tokenizer.json")
+    watch = model.text.watch(stops) if model.text is not None else None
+    eos = model.text.eos_ids if model.text is not None else frozenset[int]()
+    return Job(tuple(ids), tuple(limits), seeds, n, eos, watch)
+
+
+def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:
+    shown: dict[tuple[int, int], tuple[int, int]] = {}
+    for frontier in frontiers:
+        for path in (*(frontier.live if streams else ()), *frontier.ended):
+            key = (path.request, path.sample)
+            tokens, characters = shown.get(key, (0, 0))
+            text = _text(path) if path.finish else "" if path.watch is None else path.watch.text
+            if len(text) > characters or path.finish or path.watch is None:
+                yield Piece(text[characters:], path.tokens[tokens:], *key, path.finish)
+                shown[key] = (len(path.tokens), len(text))
+
+
+def _text(path: Path) -> str:
+    return "" if path.watch is None else path.watch.close()
+
+
+def _output(path: Path, job: Job) -> Output:
+    if path.finish is None:
+        raise RuntimeError("a search ended a path without saying why: this is a bug of that search")
+    return Output(
+        text=_text(path),
+        tokens=path.tokens,
+        logps=path.logps,
+        scores=path.scores,
+        finish=path.finish,
+        seed=job.seeds[path.request],
+        total=path.total,
+        stats=path.notes,
+    )
+
+
+def _is_int(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
+    return isinstance(prompts, str) or (len(prompts) > 0 and _is_int(prompts[0]))
+
+
+def _batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if not isinstance(prompts, Sequence):
+        raise TypeError(f"prompts must be a string, a list of token ids, or a list of these, not {prompts!r:.80}")
+    return [prompts] if _is_single(prompts) else list(prompts)  # type: ignore[list-item,arg-type]
+
+
+def _seeds(seed: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+    if seed is None:
+        return (secrets.randbits(32),) * count
+    seeds = (seed,) * count if isinstance(seed, int) else tuple(seed)
+    if len(seeds) != count:
+        raise ValueError(f"{len(seeds)} seeds for {count} prompts: give one seed, or one for each prompt")
+    for each in seeds:
+        if not _is_int(each):
+            raise TypeError(f"seed={each!r} must be a whole number")
+    return seeds
+
+
+def _ids(model: StepModel, prompt: Prompt, place: int) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        if model.text is None:
+            raise ValueError(
+                f"prompt {place} is text, but this model has no tokenizer: give token ids, "
+                "or load the model from a folder with a tokenizer.json"
+            )
+        ids = tuple(model.text.encode(prompt))
+    else:
+        ids = tuple(prompt)
+    if not ids:
+        start = None if model.text is None else model.text.bos_id
+        hint = "" if start is None else f"; to begin from nothing, pass [{start}], the beginning-of-text token"
+        raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
+    for token in ids:
+        if not _is_int(token):
+            raise TypeError(f"prompt {place} holds {token!r}: token ids are whole numbers")
+        if not 0 <= token < model.vocab_size:
+            raise ValueError(
+                f"prompt {place} holds token {token}, outside the model's vocabulary 0…{model.vocab_size - 1}: "
+                "was it encoded with another model's tokenizer?"
+            )
+    return ids
+
+
+def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
+    if model.context is None:
+        return max_new_tokens
+    if len(ids) >= model.context:
+        raise ValueError(
+            f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, new ones included: "
+            "shorten the prompt"
+        )
+    return min(max_new_tokens, model.context - len(ids))

@@ -1,0 +1,65 @@
+"""Techniques as text: what `repr` prints, `parse` reads.
+
+    parse("Sample(Temperature(0.8), TopP(0.9))") == Sample(Temperature(0.8), TopP(0.9))
+
+The text is read as a Python expression of calls to known techniques with literal arguments, and never run.
+"""
+
+from __future__ import annotations
+
+import ast
+from difflib import get_close_matches
+from typing import Any
+
+from unspool.decode.picks import PICKS
+from unspool.decode.search import SEARCHES
+from unspool.decode.transforms import TRANSFORMS
+from unspool.protocols import Search
+
+TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS}
+
+
+def parse(spec: str) -> Search:
+    """The search that a text such as "Sample(TopP(0.9))" or "Greedy" names."""
+    try:
+        tree = ast.parse(spec.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f'{spec!r} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"') from error
+    made = _make(tree, spec)
+    if type(made) not in SEARCHES.values():
+        raise ValueError(f"{spec!r} is not a search: wrap it, as in Sample({spec.strip()}). {_choices(SEARCHES)}")
+    search: Search = made
+    return search
+
+
+def _make(node: ast.expr, spec: str) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return _call(name, [], {}, spec)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            named = {k.arg: _make(k.value, spec) for k in keywords if k.arg is not None}
+            if len(named) < len(keywords) or any(isinstance(arg, ast.Starred) for arg in args):
+                raise ValueError(f"{spec!r}: * and ** cannot stand in a decoder")
+            return _call(name, [_make(arg, spec) for arg in args], named, spec)
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return tuple(_make(item, spec) for item in items)
+        case _:
+            try:
+                return ast.literal_eval(node)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{spec!r}: {ast.unparse(node)!r} is neither a technique nor a plain value") from error
+
+
+def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
+    if name not in TECHNIQUES:
+        near = get_close_matches(name, TECHNIQUES, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{spec!r}: {name!r} is unknown.{hint} {_choices(TECHNIQUES)}")
+    try:
+        return TECHNIQUES[name](*args, **named)
+    except TypeError as error:
+        raise ValueError(f"{spec!r}: {error}") from error
+
+
+def _choices(known: dict[str, type]) -> str:
+    return f"Choose from {', '.join(sorted(known))}."
