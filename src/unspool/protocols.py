@@ -30,12 +30,26 @@ class Step:
 
     logp_NV: Tensor
     hidden_ND: Tensor | None = None
+    """What the head read: for searches and picks that look behind the probabilities."""
     attention: Tensor | None = None
+    score_NV: Tensor | None = None
+    """What a ranking search adds up in place of log p (contrastive decoding's difference)."""
+    exits_NEV: Tensor | None = None
+    """log p as the chosen early layers would have it, where the model was asked for them."""
 
     def select(self, rows_M: Tensor) -> Step:
         """The same rows in another order, repeated or dropped."""
-        pick = lambda x: None if x is None else x.index_select(0, rows_M)  # noqa: E731
-        return Step(self.logp_NV.index_select(0, rows_M), pick(self.hidden_ND), pick(self.attention))
+
+        def chosen(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.index_select(0, rows_M)
+
+        return Step(
+            self.logp_NV.index_select(0, rows_M),
+            chosen(self.hidden_ND),
+            chosen(self.attention),
+            chosen(self.score_NV),
+            chosen(self.exits_NEV),
+        )
 
 
 class State(Protocol):
@@ -68,6 +82,31 @@ class StepModel(Protocol):
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
         """Append one token to every row. The old state may not be used afterwards."""
+        ...
+
+
+@runtime_checkable
+class Rewindable(Protocol):
+    """A StepModel that also reads several tokens at once and forgets them again (speculative decoding)."""
+
+    def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Tensor, Any]:
+        """Append T tokens to every row; the log-probabilities (N, T, V) are those after each of them."""
+        ...
+
+    def rewind(self, state: Any, tokens: int) -> Any:
+        """Forget the last `tokens` tokens of every row."""
+        ...
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A StepModel that can tell what its early layers would have said."""
+
+    @property
+    def layers(self) -> int: ...
+
+    def exits(self, layers: Sequence[int]) -> StepModel:
+        """The same model, whose Steps carry `exits_NEV` for these layers (1 = after the first block)."""
         ...
 
 

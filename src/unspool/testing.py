@@ -48,6 +48,18 @@ class TableModel:
         grown = tuple((*row, token) for row, token in zip(state.rows, tokens_N.tolist(), strict=True))
         return self._said(TableState(grown))
 
+    def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Tensor, TableState]:
+        """Remember T more tokens of every row."""
+        steps = []
+        for tokens_N in tokens_NT.unbind(1):
+            step, state = self.step(state, tokens_N)
+            steps.append(step.logp_NV)
+        return torch.stack(steps, dim=1), state
+
+    def rewind(self, state: TableState, tokens: int) -> TableState:
+        """Forget the last tokens of every row."""
+        return TableState(tuple(row[: len(row) - tokens] for row in state.rows))
+
     def _said(self, state: TableState) -> tuple[Step, TableState]:
         p_NV = torch.tensor([list(self.table(row)) for row in state.rows], dtype=torch.float32)
         return Step(p_NV.log()), state
@@ -67,7 +79,7 @@ def random_table(vocab_size: int, seed: int, order: int = 2, spread: float = 2.0
     """A fixed random model whose next token depends on the last `order` tokens."""
 
     def table(row: tuple[int, ...]) -> Sequence[float]:
-        key = hash((seed, row[-order:])) & 0x7FFFFFFF
+        key = hash((seed, *row[-order:])) & 0x7FFFFFFF
         logits = spread * torch.randn(vocab_size, generator=torch.Generator().manual_seed(key))
         p: list[float] = logits.softmax(-1).tolist()
         return p

@@ -119,7 +119,9 @@ def make_job(
     limits = [_limit(model, tokens, max_new_tokens, place) for place, tokens in enumerate(ids)]
     stops = [stop] if isinstance(stop, str) else list(stop)
     if stops and model.text is None:
-        raise ValueError("stop strings need a tokenizer, and this model has none: load it with its tokenizer.json")
+        raise ValueError(
+            "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json"
+        )
     watch = model.text.watch(stops) if model.text is not None else None
     eos = model.text.eos_ids if model.text is not None else frozenset[int]()
     return Job(tuple(ids), tuple(limits), seeds, n, eos, watch)
@@ -166,7 +168,9 @@ def _is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
 
 def _batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if not isinstance(prompts, Sequence):
-        raise TypeError(f"prompts must be a string, a list of token ids, or a list of these, not {prompts!r:.80}")
+        raise TypeError(
+            f"prompts must be a string, a list of token ids, or a list of these, not {prompts!r:.80}"
+        )
     return [prompts] if _is_single(prompts) else list(prompts)  # type: ignore[list-item,arg-type]
 
 
@@ -194,7 +198,9 @@ def _ids(model: StepModel, prompt: Prompt, place: int) -> tuple[int, ...]:
         ids = tuple(prompt)
     if not ids:
         start = None if model.text is None else model.text.bos_id
-        hint = "" if start is None else f"; to begin from nothing, pass [{start}], the beginning-of-text token"
+        hint = (
+            "" if start is None else f"; to begin from nothing, pass [{start}], the beginning-of-text token"
+        )
         raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
     for token in ids:
         if not _is_int(token):

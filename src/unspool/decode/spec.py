@@ -24,10 +24,14 @@ def parse(spec: str) -> Search:
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f'{spec!r} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"') from error
+        raise ValueError(
+            f'{spec!r} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"'
+        ) from error
     made = _make(tree, spec)
     if type(made) not in SEARCHES.values():
-        raise ValueError(f"{spec!r} is not a search: wrap it, as in Sample({spec.strip()}). {_choices(SEARCHES)}")
+        raise ValueError(
+            f"{spec!r} is not a search: wrap it, as in Sample({spec.strip()}). {_choices(SEARCHES)}"
+        )
     search: Search = made
     return search
 
@@ -47,7 +51,9 @@ def _make(node: ast.expr, spec: str) -> Any:
             try:
                 return ast.literal_eval(node)
             except (ValueError, TypeError) as error:
-                raise ValueError(f"{spec!r}: {ast.unparse(node)!r} is neither a technique nor a plain value") from error
+                raise ValueError(
+                    f"{spec!r}: {ast.unparse(node)!r} is neither a technique nor a plain value"
+                ) from error
 
 
 def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:

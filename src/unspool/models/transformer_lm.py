@@ -68,8 +68,19 @@ class TransformerConfig:
             ("activation", ACTIVATIONS),
         ):
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: choose from {', '.join(sorted(choices))}")
-        for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "inner_width", "context"):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is unknown: choose from {', '.join(sorted(choices))}"
+                )
+        for name in (
+            "vocab_size",
+            "width",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_width",
+            "inner_width",
+            "context",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
@@ -84,7 +95,9 @@ class TransformerLM(nn.Module):
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
         self.positions = None if c.positions == "rotary" else ADDED[c.positions](c.width, c.context)
-        self._rotary = Rotary(c.head_width, c.rotary_base, c.rotary_scaling) if c.positions == "rotary" else None
+        self._rotary = (
+            Rotary(c.head_width, c.rotary_base, c.rotary_scaling) if c.positions == "rotary" else None
+        )
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         self.norm = nn.Identity() if c.norm_place == "post" else NORMS[c.norm](c.width, c.norm_eps)
@@ -161,6 +174,16 @@ class TransformerLM(nn.Module):
         """Append one token to every row."""
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
         return Step(self.head(hidden_ND), hidden_ND), state
+
+    @torch.no_grad()
+    def extend(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Tensor, TransformerState]:
+        """Append T tokens to every row; log p (N, T, V) after each of them."""
+        logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state))
+        return logp_NTV, state
+
+    def rewind(self, state: TransformerState, tokens: int) -> TransformerState:
+        """Forget the last `tokens` tokens of every row."""
+        return state.truncate(state.length - tokens)
 
     def _empty(self, tokens_NT: Tensor) -> TransformerState:
         """A state that remembers nothing: for one parallel pass over whole sequences."""

@@ -76,7 +76,9 @@ class Rotary:
         """cos and signed sin of every angle, (N, T, 1, I), for positions below `needed`."""
         cos_TI, sin_TI = self._cos_TI, self._sin_TI
         if cos_TI is None or sin_TI is None or len(cos_TI) < needed or cos_TI.device != positions_NT.device:
-            cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(max(64, 2 * needed), positions_NT.device)
+            cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(
+                max(64, 2 * needed), positions_NT.device
+            )
         return cos_TI[positions_NT].unsqueeze(2), sin_TI[positions_NT].unsqueeze(2)
 
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -31,4 +31,8 @@ def both(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:
     return x + after(branch(norm(x)))
 
 
-PLACES: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {"pre": pre, "post": post, "both": both}
+PLACES: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {
+    "pre": pre,
+    "post": post,
+    "both": both,
+}

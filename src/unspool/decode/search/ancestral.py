@@ -55,9 +55,7 @@ class Sample:
         return walk(model, job, self.transforms, self.pick)
 
 
-def walk(
-    model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick
-) -> Iterator[Frontier]:
+def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:
     """Grow every path by one token a step; finished rows leave the batch."""
     live = job.paths()
     dice = [Random(f"{job.seeds[path.request]}/{path.sample}") for path in live]
