@@ -1,0 +1,121 @@
+import itertools
+
+import pytest
+import torch
+
+from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+
+SHAPE = {
+    "vocab_size": 11,
+    "width": 16,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_width": 4,
+    "inner_width": 24,
+    "context": 32,
+}
+KINDS = {
+    "llama": {},
+    "gpt2": {"norm": "layer", "positions": "learned", "activation": "gelu_tanh", "bias": True, "kv_heads": 4},
+    "post": {"norm": "layer", "norm_place": "post", "positions": "sinusoidal", "activation": "relu", "tied": False},
+    "both": {"norm_place": "both", "qkv_bias": True, "tied": False, "activation": "gelu"},
+}
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    torch.manual_seed(0)
+    return TransformerLM(TransformerConfig(**{**SHAPE, **KINDS[request.param]})).eval()
+
+
+def rows(count, length, seed=0):
+    return torch.randint(0, SHAPE["vocab_size"], (count, length), generator=torch.Generator().manual_seed(seed))
+
+
+def test_step_by_step_equals_one_parallel_pass(model):
+    tokens = rows(3, 12)
+    with torch.no_grad():
+        want = model(tokens)
+    step, state = model.start([row[:5].tolist() for row in tokens])
+    torch.testing.assert_close(step.logp_NV, want[:, 4], atol=1e-5, rtol=1e-5)
+    for t in range(5, 12):
+        step, state = model.step(state, tokens[:, t])
+        torch.testing.assert_close(step.logp_NV, want[:, t], atol=1e-5, rtol=1e-5)
+
+
+def test_rows_of_any_length_are_read_as_if_alone(model):
+    tokens, lengths = rows(4, 14), [9, 1, 6, 9]
+    with torch.no_grad():
+        want = model(tokens)
+    step, state = model.start([tokens[i, :n].tolist() for i, n in enumerate(lengths)])
+    for t in range(4):
+        for i, n in enumerate(lengths):
+            torch.testing.assert_close(step.logp_NV[i], want[i, n - 1 + t], atol=1e-5, rtol=1e-5)
+        step, state = model.step(state, torch.stack([tokens[i, n + t] for i, n in enumerate(lengths)]))
+
+
+def test_selected_rows_go_on_from_where_they_were(model):
+    tokens = rows(2, 10)
+    with torch.no_grad():
+        want = model(tokens)
+    _, state = model.start([tokens[0, :6].tolist(), tokens[1, :3].tolist()])
+    state = state.select(torch.tensor([1, 0, 1]))
+    step, state = model.step(state, torch.stack([tokens[1, 3], tokens[0, 6], tokens[1, 3]]))
+    for row, place in ((0, (1, 3)), (1, (0, 6)), (2, (1, 3))):
+        torch.testing.assert_close(step.logp_NV[row], want[place], atol=1e-5, rtol=1e-5)
+
+
+def test_extend_and_rewind_equal_single_steps(model):
+    tokens = rows(2, 10)
+    with torch.no_grad():
+        want = model(tokens)
+    _, state = model.start([row[:4].tolist() for row in tokens])
+    wrong, state = model.extend(state, (tokens[:, 4:7] + 1) % SHAPE["vocab_size"])
+    assert wrong.shape == (2, 3, SHAPE["vocab_size"])
+    logp, state = model.extend(model.rewind(state, 3), tokens[:, 4:9])
+    torch.testing.assert_close(logp, want[:, 4:9], atol=1e-5, rtol=1e-5)
+
+
+def test_future_tokens_never_change_the_past(model):
+    tokens = rows(1, 10)
+    changed = tokens.clone()
+    changed[:, 6:] = (changed[:, 6:] + 1) % SHAPE["vocab_size"]
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens)[:, :6], model(changed)[:, :6])
+
+
+def test_probabilities_of_all_sequences_sum_to_one(model):
+    # token 0 ends a sequence: the ended ones and the unfinished rest share all the mass
+    V, longest = 4, 3
+    model.head.forward = (lambda whole: lambda hidden: whole(hidden)[..., :V].log_softmax(-1))(model.head.forward)
+    total = 0.0
+    with torch.no_grad():
+        for length in range(1, longest + 1):
+            for body in itertools.product(range(1, V), repeat=length - 1):
+                ends = [0] if length < longest else range(V)
+                for end in ends:
+                    sequence = torch.tensor([[5, *body, end]])
+                    logp = model(sequence[:, :-1]).gather(2, sequence[:, 1:, None]).sum()
+                    total += logp.exp().item()
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_names_of_the_weights():
+    model = TransformerLM(TransformerConfig(**{**SHAPE, "layers": 1}))
+    assert {name: tuple(p.shape) for name, p in model.named_parameters()} == {
+        "embed.weight": (11, 16),
+        "blocks.0.attention.qkv.weight": (32, 16),
+        "blocks.0.attention.out.weight": (16, 16),
+        "blocks.0.attention_norm.weight": (16,),
+        "blocks.0.feed_forward.up.weight": (48, 16),
+        "blocks.0.feed_forward.down.weight": (16, 24),
+        "blocks.0.feed_forward_norm.weight": (16,),
+        "norm.weight": (16,),
+    }
+
+
+@pytest.mark.parametrize(("key", "value"), [("norm", "batch"), ("positions", "none"), ("activation", "x"), ("layers", 0)])
+def test_unknown_choices_are_named(key, value):
+    with pytest.raises(ValueError, match=key):
+        TransformerConfig(**{**SHAPE, key: value})

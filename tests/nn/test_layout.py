@@ -1,0 +1,62 @@
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unspool.nn.layout import Layout, Linear
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_hand_computed():
+    weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, -1.0]])
+    with torch.no_grad():
+        y = Layout().linear(torch.tensor([[1.0, 10.0]]), weight, torch.tensor([0.5, 0.0, 0.0]))
+    assert y.tolist() == [[21.5, 43.0, -10.0]]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 33])
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_layout_is_the_same_product(rows, bias, threads):
+    torch.manual_seed(0)
+    layer = Linear(24, 40, bias)
+    x = torch.randn(rows, 1, 24)
+    want = F.linear(x.double(), layer.weight.double(), None if layer.bias is None else layer.bias.double())
+    with torch.no_grad():
+        assert layer(x).shape == (rows, 1, 40)
+        torch.testing.assert_close(layer(x), want.float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_changed_weight_is_laid_out_anew(rows, threads):
+    layer = Linear(3, 2)
+    x = torch.ones(rows, 3)
+    with torch.no_grad():
+        before = layer(x)
+        layer.weight.mul_(2)
+        torch.testing.assert_close(layer(x), 2 * before)
+        layer.weight = torch.nn.Parameter(torch.zeros(2, 3))
+        assert layer(x).abs().max() == 0
+
+
+def test_gradients_flow():
+    layer = Linear(3, 2)
+    layer(torch.ones(1, 3)).sum().backward()
+    assert layer.weight.grad.tolist() == [[1.0] * 3] * 2
+
+
+def test_copies_share_no_layout():
+    layer = Linear(3, 2)
+    with torch.no_grad():
+        layer(torch.ones(1, 3))
+        twin = copy.deepcopy(layer)
+        twin.weight.zero_()
+        assert twin(torch.ones(1, 3)).abs().max() == 0
+        assert layer(torch.ones(1, 3)).abs().max() > 0

@@ -1,0 +1,70 @@
+import math
+
+import pytest
+import torch
+
+from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, rotate
+
+
+def test_sinusoidal_by_hand():
+    p = Sinusoidal(4, 10)(torch.tensor([[0, 1]]))
+    assert p[0, 0].tolist() == [0.0, 1.0, 0.0, 1.0]
+    assert p[0, 1].tolist() == pytest.approx([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)])
+
+
+def test_sinusoidal_shift_is_a_fixed_rotation():
+    p = Sinusoidal(8, 100)(torch.arange(60)[None])[0].double()
+    k = 7
+    for i in range(4):
+        angle = k * 10000.0 ** (-2 * i / 8)
+        turn = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]).double()
+        pair = p[:, 2 * i : 2 * i + 2]
+        torch.testing.assert_close(pair[:-k] @ turn.T, pair[k:], atol=1e-5, rtol=0)
+
+
+def test_rotary_by_hand():
+    # head width 2, position 1: a turn by one radian
+    cos, sin = Rotary(2).tables(torch.tensor([[1]]), 2)
+    turned = rotate(torch.tensor([1.0, 0.0]).view(1, 1, 1, 2), cos, sin)
+    assert turned.flatten().tolist() == pytest.approx([math.cos(1), math.sin(1)])
+
+
+def test_rotary_products_know_only_the_distance():
+    rotary = Rotary(8)
+    q, k = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
+
+    def product(t1, t2):
+        q1 = rotate(q, *rotary.tables(torch.tensor([[t1]]), 100))
+        k2 = rotate(k, *rotary.tables(torch.tensor([[t2]]), 100))
+        return (q1 * k2).sum()
+
+    torch.testing.assert_close(product(5, 3), product(60, 58), atol=1e-5, rtol=1e-5)
+    assert abs(product(5, 3) - product(5, 4)) > 1e-3
+
+
+def test_rotary_scaling_stretches_long_waves_only():
+    scaling = RotaryScaling(8.0, 1.0, 4.0, 8192)
+    omega = torch.tensor([1.0, 2 * math.pi / 8192 * 0.5, 2 * math.pi / 8192 * 2.5])
+    short, long, between = (scaling(omega) / omega).tolist()
+    assert short == pytest.approx(1.0)
+    assert long == pytest.approx(1 / 8)
+    assert between == pytest.approx(0.5 + 0.5 / 8)
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_added_positions_depend_on_the_position_only(name):
+    p = ADDED[name](6, 20)(torch.tensor([[3, 5], [5, 3]]))
+    assert torch.equal(p[0, 0], p[1, 1])
+    assert torch.equal(p[0, 1], p[1, 0])
+    assert not torch.equal(p[0, 0], p[0, 1])
+
+
+def test_odd_widths_are_refused():
+    with pytest.raises(ValueError, match="even"):
+        Sinusoidal(5, 10)
+    with pytest.raises(ValueError, match="even"):
+        Rotary(3)
+
+
+def test_learned_has_one_row_for_each_place():
+    assert Learned(4, 7).weight.shape == (7, 4)

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from unspool.nn.attention.self_attention import SelfAttention
+from unspool.nn.feed_forward import FeedForward
+from unspool.nn.residual import PLACES
+from unspool.nn.transformer import Block
+
+
+def make(place, norm="layer", dropout=0.0):
+    torch.manual_seed(0)
+    attention = SelfAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True)
+    feed_forward = FeedForward(8, 16, "gelu", bias=True)
+    return Block(
+        attention, feed_forward, width=8, norm=norm, norm_eps=1e-5, norm_place=place, dropout=dropout
+    )
+
+
+@pytest.mark.parametrize("place", ["pre", "both"])
+def test_branches_of_zero_leave_the_input(place):
+    block = make(place)
+    for branch in (block.attention.out, block.feed_forward.down):
+        branch.weight.data.zero_()
+        branch.bias.data.zero_()
+    x = torch.randn(2, 3, 8)
+    assert torch.equal(block(x), x)
+
+
+def test_post_norm_ends_normalised():
+    y = make("post")(torch.randn(2, 3, 8))
+    torch.testing.assert_close(y.mean(-1), torch.zeros(2, 3), atol=1e-5, rtol=0)
+
+
+def test_pre_norm_by_its_equation():
+    block = make("pre")
+    x = torch.randn(1, 3, 8)
+    middle = x + block.attention(block.attention_norm(x))
+    torch.testing.assert_close(block(x), middle + block.feed_forward(block.feed_forward_norm(middle)))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_only_both_has_norms_behind_its_branches(place):
+    names = {name for name, _ in make(place, "rms").named_parameters() if "post_norm" in name}
+    assert bool(names) == (place == "both")
+
+
+def test_dropout_works_in_training_only():
+    block = make("pre", dropout=0.5)
+    x = torch.randn(1, 3, 8)
+    assert not torch.equal(block(x), block(x))
+    block.eval()
+    assert torch.equal(block(x), block(x))
