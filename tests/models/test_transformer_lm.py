@@ -18,7 +18,13 @@ SHAPE = {
 KINDS = {
     "llama": {},
     "gpt2": {"norm": "layer", "positions": "learned", "activation": "gelu_tanh", "bias": True, "kv_heads": 4},
-    "post": {"norm": "layer", "norm_place": "post", "positions": "sinusoidal", "activation": "relu", "tied": False},
+    "post": {
+        "norm": "layer",
+        "norm_place": "post",
+        "positions": "sinusoidal",
+        "activation": "relu",
+        "tied": False,
+    },
     "both": {"norm_place": "both", "qkv_bias": True, "tied": False, "activation": "gelu"},
 }
 
@@ -30,7 +36,9 @@ def model(request):
 
 
 def rows(count, length, seed=0):
-    return torch.randint(0, SHAPE["vocab_size"], (count, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(
+        0, SHAPE["vocab_size"], (count, length), generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def test_step_by_step_equals_one_parallel_pass(model):
@@ -88,7 +96,9 @@ def test_future_tokens_never_change_the_past(model):
 def test_probabilities_of_all_sequences_sum_to_one(model):
     # token 0 ends a sequence: the ended ones and the unfinished rest share all the mass
     V, longest = 4, 3
-    model.head.forward = (lambda whole: lambda hidden: whole(hidden)[..., :V].log_softmax(-1))(model.head.forward)
+    model.head.forward = (lambda whole: lambda hidden: whole(hidden)[..., :V].log_softmax(-1))(
+        model.head.forward
+    )
     total = 0.0
     with torch.no_grad():
         for length in range(1, longest + 1):
@@ -115,7 +125,9 @@ def test_names_of_the_weights():
     }
 
 
-@pytest.mark.parametrize(("key", "value"), [("norm", "batch"), ("positions", "none"), ("activation", "x"), ("layers", 0)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("norm", "batch"), ("positions", "none"), ("activation", "x"), ("layers", 0)]
+)
 def test_unknown_choices_are_named(key, value):
     with pytest.raises(ValueError, match=key):
         TransformerConfig(**{**SHAPE, key: value})

@@ -5,7 +5,9 @@ from unspool.nn.norms import NORMS, LayerNorm, RMSNorm
 
 
 def test_layer_norm_by_hand():
-    assert LayerNorm(3, 0.0)(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx([-1.2247449, 0.0, 1.2247449])
+    assert LayerNorm(3, 0.0)(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx(
+        [-1.2247449, 0.0, 1.2247449]
+    )
 
 
 def test_rms_norm_by_hand():

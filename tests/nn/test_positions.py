@@ -17,7 +17,9 @@ def test_sinusoidal_shift_is_a_fixed_rotation():
     k = 7
     for i in range(4):
         angle = k * 10000.0 ** (-2 * i / 8)
-        turn = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]).double()
+        turn = torch.tensor(
+            [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+        ).double()
         pair = p[:, 2 * i : 2 * i + 2]
         torch.testing.assert_close(pair[:-k] @ turn.T, pair[k:], atol=1e-5, rtol=0)
 

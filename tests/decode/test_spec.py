@@ -1,0 +1,42 @@
+import pytest
+
+from unspool.decode.picks import ArgMax
+from unspool.decode.search import Greedy, Sample
+from unspool.decode.spec import parse
+from unspool.decode.transforms import MinP, Temperature, TopK, TopP
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Greedy(),
+        Sample(),
+        Sample(Temperature(0.8), TopP(0.9)),
+        Sample(TopK(40), MinP(0.05), ArgMax()),
+    ],
+)
+def test_what_repr_prints_parse_reads(search):
+    assert parse(repr(search)) == search
+
+
+def test_a_bare_name_is_a_call_without_arguments():
+    assert parse(" Greedy ") == Greedy()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("Sampel()", r"'Sampel' is unknown. Did you mean Sample\?"),
+        ("TopP(0.9)", r"not a search: wrap it, as in Sample\(TopP\(0.9\)\)"),
+        ("Sample(TopP(0.9)", "is not a decoder"),
+        ("", "is not a decoder"),
+        ("Sample(TopP(p=0.9, q=1))", "unexpected keyword argument 'q'"),
+        ("Sample(TopP(1.5))", "1.5"),
+        ("Sample(*x)", r"\* and \*\*"),
+        ("__import__('os').system('true')", "neither a technique"),
+        ("Sample(TopP(open('x')))", "'open' is unknown"),
+    ],
+)
+def test_bad_specs_are_named(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec)
