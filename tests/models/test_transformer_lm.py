@@ -131,3 +131,25 @@ def test_names_of_the_weights():
 def test_unknown_choices_are_named(key, value):
     with pytest.raises(ValueError, match=key):
         TransformerConfig(**{**SHAPE, key: value})
+
+
+def test_depths_end_in_what_the_head_reads_before_its_norm(model):
+    tokens = rows(2, 5)
+    with torch.no_grad():
+        depths = list(model.depths(tokens))
+        torch.testing.assert_close(model.norm(depths[-1]), model.hidden(tokens))
+    assert len(depths) == model.layers + 1 == 3
+
+
+def test_read_is_start_with_the_prompts_hidden_vectors(model):
+    tokens, lengths = rows(3, 6), [6, 2, 4]
+    prompts = [row[:n].tolist() for row, n in zip(tokens, lengths, strict=True)]
+    hidden_NTD, step, state = model.read(prompts)
+    want, _ = model.start(prompts)
+    torch.testing.assert_close(step.logp_NV, want.logp_NV)
+    torch.testing.assert_close(step.hidden_ND, hidden_NTD[:, -1])
+    assert state.length == 6
+    with torch.no_grad():
+        alone = model.hidden(tokens)
+    for row, n in enumerate(lengths):
+        torch.testing.assert_close(hidden_NTD[row, 6 - n :], alone[row, :n], atol=1e-5, rtol=1e-5)

@@ -8,7 +8,7 @@ Radford et al. 2019, §2.3 (papers.bib: radford2019language); Touvron et al. 202
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads.softmax import Softmax, TiedSoftmax
+from unspool.models.exits import Exits
 from unspool.models.state import TransformerState
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.self_attention import SelfAttention
@@ -128,12 +129,24 @@ class TransformerLM(nn.Module):
         return self.config.context
 
     @property
+    def layers(self) -> int:
+        """How many blocks there are."""
+        return self.config.layers
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.embed.weight.device
 
     def hidden(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
+        for x_NTD in self.depths(tokens_NT, state):
+            last_NTD = x_NTD
+        normed: Tensor = self.norm(last_NTD)
+        return normed
+
+    def depths(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Iterator[Tensor]:
+        """(N, T) → (N, T, D) again and again: before the first block, then after each of them."""
         state = self._empty(tokens_NT) if state is None else state
         positions_NT, mask = state.positions(tokens_NT.shape[1]), state.mask(tokens_NT.shape[1])
         x_NTD = self.embed(tokens_NT)
@@ -143,19 +156,32 @@ class TransformerLM(nn.Module):
         if self._rotary is not None:
             rotary = self._rotary.tables(positions_NT, state.length + tokens_NT.shape[1])
         x_NTD = self.dropout(x_NTD)
-        for block, past in zip(self.blocks, state.layers or [None] * len(self.blocks), strict=True):
+        yield x_NTD
+        pasts: Sequence[KeyValues | None] = state.layers or [None] * len(self.blocks)
+        for block, past in zip(self.blocks, pasts, strict=True):
             x_NTD = block(x_NTD, rotary, mask, past)
-        normed: Tensor = self.norm(x_NTD)
-        return normed
+            yield x_NTD
 
     def forward(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
         logp: Tensor = self.head(self.hidden(tokens_NT))
         return logp
 
-    @torch.no_grad()
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerState]:
         """Read the prompts in one pass, the shorter ones flush right."""
+        _, step, state = self.read(prompts)
+        return step, state
+
+    @torch.no_grad()
+    def read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, TransformerState]:
+        """`start`, and what the head would read at every place of the prompts: (N, T, D), flush right."""
+        tokens_NT, state = self.lay_out(prompts)
+        hidden_NTD = self.hidden(tokens_NT, state)
+        hidden_ND = hidden_NTD[:, -1]
+        return hidden_NTD, Step(self.head(hidden_ND), hidden_ND), state
+
+    def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, TransformerState]:
+        """Prompts of any lengths as one batch, the shorter ones flush right, and a state to read it."""
         longest = max(len(prompt) for prompt in prompts)
         rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
@@ -166,8 +192,7 @@ class TransformerLM(nn.Module):
             torch.arange(len(prompts), device=self.device),
             longest,
         )
-        hidden_ND = self.hidden(torch.tensor(rows, device=self.device), state)[:, -1]
-        return Step(self.head(hidden_ND), hidden_ND), state
+        return torch.tensor(rows, device=self.device), state
 
     @torch.no_grad()
     def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
@@ -184,6 +209,10 @@ class TransformerLM(nn.Module):
     def rewind(self, state: TransformerState, tokens: int) -> TransformerState:
         """Forget the last `tokens` tokens of every row."""
         return state.truncate(state.length - tokens)
+
+    def exits(self, layers: Sequence[int]) -> Exits:
+        """The same model, whose Steps also say what these layers would (0 = no block, 1 = the first)."""
+        return Exits(self, tuple(layers))
 
     def _empty(self, tokens_NT: Tensor) -> TransformerState:
         """A state that remembers nothing: for one parallel pass over whole sequences."""
