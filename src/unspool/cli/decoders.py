@@ -1,0 +1,95 @@
+"""Decoders as options: a specification, shortcuts that keep their order, or a TOML file of many."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+DEFAULT_DECODER = "Sample(Temperature(0.8), TopP(0.95))"
+
+
+class _Written(argparse.Action):
+    """Notes a shortcut as the transform it stands for; the notes keep the order of the command line."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        namespace.transforms = [*namespace.transforms, f"{self.const}({values!r})"]
+
+
+def add_decoder_options(parser: argparse.ArgumentParser) -> None:
+    """The one decoder of `generate`."""
+    group = parser.add_argument_group(
+        "decoder",
+        f"how the next token is chosen (default: {DEFAULT_DECODER}). The order of the shortcuts counts.",
+    )
+    group.add_argument(
+        "--decoder", metavar="SPEC", help='written as in Python: "Sample(TopK(40), Temperature(0.7))"'
+    )
+    group.add_argument("--greedy", action="store_true", help="the most probable token, always: Greedy()")
+    shortcuts: tuple[tuple[str, str, type, str], ...] = (
+        ("--temperature", "Temperature", float, "flatten (above 1) or sharpen (below 1) the distribution"),
+        ("--top-k", "TopK", int, "keep the k most probable tokens"),
+        ("--top-p", "TopP", float, "keep the smallest set of tokens that holds this probability"),
+        (
+            "--min-p",
+            "MinP",
+            float,
+            "keep the tokens at least this probable, relative to the most probable one",
+        ),
+    )
+    for flag, name, kind, text in shortcuts:
+        group.add_argument(
+            flag,
+            action=_Written,
+            const=name,
+            type=kind,
+            metavar="X",
+            dest="transforms",
+            default=(),
+            help=text,
+        )
+
+
+def decoder_spec(args: argparse.Namespace) -> str:
+    """The decoder that the options ask for, as a specification that `unspool.parse` reads."""
+    asked = [args.decoder is not None, args.greedy, bool(args.transforms)]
+    if sum(asked) > 1:
+        raise ValueError("give --decoder, --greedy or shortcuts such as --top-p, not several of them")
+    if args.decoder is not None:
+        return str(args.decoder)
+    if args.greedy:
+        return "Greedy()"
+    return f"Sample({', '.join(args.transforms)})" if args.transforms else DEFAULT_DECODER
+
+
+def read_decoders(path: Path) -> dict[str, str]:
+    """Named decoders from a TOML file: `[decoders]`, then `name = "specification"` a line."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    decoders = found.pop("decoders", None)
+    if found or not isinstance(decoders, dict) or not decoders:
+        raise ValueError(
+            f'{path}: expected one table, [decoders], of lines such as nucleus = "Sample(TopP(0.9))"'
+        )
+    for name, spec in decoders.items():
+        if not isinstance(spec, str):
+            raise ValueError(f"{path}: decoder {name!r} must be a string, found {spec!r}")
+    return decoders
+
+
+def name_decoders(specs: Sequence[str], file: Path | None, default: Sequence[str]) -> dict[str, str]:
+    """The decoders to compare, by name; one that was not named is called by its specification."""
+    named = {spec: spec for spec in specs}
+    if file is not None:
+        named |= read_decoders(file)
+    return named or {spec: spec for spec in default}

@@ -1,0 +1,47 @@
+"""Where results go: standard output or a file, for people or as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+# A model may generate escape sequences; a terminal must not obey them.
+_CONTROLS = {code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+@contextmanager
+def opened(path: Path | None) -> Iterator[TextIO]:
+    """The file at `path`, flushed as it grows; standard output where there is none."""
+    if path is None:
+        yield sys.stdout
+    else:
+        with path.open("w", encoding="utf-8", newline="\n", buffering=1) as file:
+            yield file
+
+
+def printable(text: str) -> str:
+    """The text with every control character but newline and tab replaced."""
+    return text.translate(_CONTROLS)
+
+
+def shown(text: str, file: TextIO) -> str:
+    """The text as it may be written to `file`: unchanged, but for control characters on a terminal."""
+    return printable(text) if file.isatty() else text
+
+
+def json_line(record: dict[str, Any]) -> str:
+    """One line of strict JSON: a number that JSON has no word for becomes null."""
+    return json.dumps(_finite(record), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(found: Any) -> Any:
+    if isinstance(found, float):
+        return found if math.isfinite(found) else None
+    if isinstance(found, dict):
+        return {key: _finite(value) for key, value in found.items()}
+    return [_finite(value) for value in found] if isinstance(found, (list, tuple)) else found

@@ -1,0 +1,75 @@
+"""What every verb's options share: how errors are said, which numbers are taken, where the model is."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from typing import Any, NoReturn
+
+DEFAULT_MODEL = "smollm2"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with this command's error line, and examples that keep their line breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        # A new flag must never change what an abbreviated old one means.
+        options.setdefault("allow_abbrev", False)
+        super().__init__(**options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what was wrong and where to read more; leave with status 2."""
+        self.exit(2, f"unspool: {message}; see {self.prog} --help\n")
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    return _at_least(1, text)
+
+
+def natural(text: str) -> int:
+    """A whole number of 0 or more."""
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+    return number
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        metavar="NAME",
+        help="an installed model package, a Hugging Face folder or id, or a file.gguf (default: %(default)s)",
+    )
+    group.add_argument("--device", metavar="NAME", help="where it runs: cpu, cuda, … (default: cpu)")
+
+
+def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None:
+    """How much is generated, and from which randomness."""
+    group = parser.add_argument_group("generation")
+    group.add_argument(
+        "--max-new-tokens",
+        type=positive,
+        default=new_tokens,
+        metavar="N",
+        help="the most tokens to generate (default: %(default)s)",
+    )
+    group.add_argument(
+        "--seed", type=natural, metavar="N", help="the same seed gives the same text (default: a new one)"
+    )
+
+
+def seed_of(args: argparse.Namespace) -> int:
+    """The seed that was asked for, or one for the whole command."""
+    return secrets.randbits(32) if args.seed is None else int(args.seed)

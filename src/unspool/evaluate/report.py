@@ -1,0 +1,153 @@
+"""A comparison of decoders as one HTML file: no script, nothing fetched, plots drawn in SVG.
+
+Every decoder keeps its colour; every plot of log-probability keeps the same scale, so that panels compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import isfinite
+
+from unspool.evaluate.comparison import Answer, Row
+
+WIDTH, HEIGHT = 320, 84
+
+STYLE = """
+:root { color-scheme: light dark;
+  --ink: #1d1d1f; --soft: #6b6b70; --line: #d8d8dc; --paper: #fff; --loop: #c0392b; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #ececf0; --soft: #a0a0a8; --line: #3a3a40; --paper: #17171a; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76rem;
+  margin: 2rem auto; padding: 0 1rem; }
+code { font: 13px/1.4 ui-monospace, monospace; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
+.soft, figcaption { color: var(--soft); font-size: 13px; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; }
+blockquote { margin: .5rem 0 1rem; padding-left: .8rem; border-left: 3px solid var(--line);
+  white-space: pre-wrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(21rem, 1fr)); gap: 1rem; }
+article { border: 1px solid var(--line); border-radius: 6px; padding: .8rem; }
+article p { white-space: pre-wrap; overflow-wrap: anywhere; margin: .6rem 0 0; }
+figure { margin: .5rem 0 0; } svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font: 10px system-ui, sans-serif; }
+svg .axis { stroke: var(--line); } .badge { color: var(--loop); font-weight: 600; }
+"""
+
+
+def html_report(rows: Sequence[Row], prompts: Sequence[str], about: Mapping[str, object]) -> str:
+    """The whole page. `about` is what was asked for: model, seed and so on, by name."""
+    for row in rows:
+        if len(row.answers) != len(prompts):
+            raise ValueError(f"{row.decoder!r} answers {len(row.answers)} prompts of {len(prompts)}")
+    floor = _floor(rows)
+    facts = " · ".join(f"{escape(name)} <code>{escape(str(value))}</code>" for name, value in about.items())
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>unspool compare</title>
+<style>{STYLE}</style>
+<h1>{len(rows)} decoders, {_count(len(prompts), "prompt")}</h1>
+<p class="soft">{facts}</p>
+{_table(rows)}
+<h2>Repetition</h2>
+{_bars(rows)}
+{"".join(_section(rows, number, prompt, floor) for number, prompt in enumerate(prompts))}
+</html>
+"""
+
+
+def _table(rows: Sequence[Row]) -> str:
+    names = ("decoder", "mean log p", "rep-4", "distinct-1", "distinct-2", "loop", "length", "tokens/s")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    body = "".join(
+        f"<tr><td>{_name(row, place)}</td><td>{row.mean_logp:.2f}</td><td>{row.rep_4:.2f}</td>"
+        f"<td>{row.distinct_1:.2f}</td><td>{row.distinct_2:.2f}</td><td>{row.loop_words}</td>"
+        f"<td>{row.length:.0f}</td><td>{row.speed:.1f}</td></tr>\n"
+        for place, row in enumerate(rows)
+    )
+    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+
+
+def _bars(rows: Sequence[Row]) -> str:
+    """rep-4 of every decoder, from 0 to 1."""
+    left, step = 260, 22
+    bars = "".join(
+        f'<text x="{left - 8}" y="{place * step + 15}" text-anchor="end">'
+        f"{escape(_clip(row.decoder, 44))}</text>"
+        f'<rect x="{left}" y="{place * step + 4}" width="{row.rep_4 * 560:.1f}" height="{step - 8}" '
+        f'fill="{_colour(place)}"/>'
+        f'<text x="{left + row.rep_4 * 560 + 6:.1f}" y="{place * step + 15}">{row.rep_4:.2f}</text>'
+        for place, row in enumerate(rows)
+    )
+    height = len(rows) * step + 4
+    return (
+        f'<figure><svg viewBox="0 0 860 {height}" role="img" aria-label="rep-4 by decoder">'
+        f'<line class="axis" x1="{left}" y1="0" x2="{left}" y2="{height}"/>{bars}</svg>'
+        "<figcaption>rep-4: the share of each text's 4-grams that it had already said.</figcaption></figure>"
+    )
+
+
+def _section(rows: Sequence[Row], number: int, prompt: str, floor: float) -> str:
+    cards = "".join(_card(row, place, row.answers[number], floor) for place, row in enumerate(rows))
+    heading = f"<h2>Prompt {number + 1}</h2>\n<blockquote>{escape(prompt)}</blockquote>"
+    return f'{heading}\n<div class="cards">{cards}</div>\n'
+
+
+def _card(row: Row, place: int, answer: Answer, floor: float) -> str:
+    loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
+    return (
+        f"<article>{_name(row, place)}{loop}\n{_curve(answer, place, floor)}\n"
+        f'<p>{escape(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
+        f"ended by {escape(answer.finish)}</p></article>\n"
+    )
+
+
+def _curve(answer: Answer, place: int, floor: float) -> str:
+    """log p of every token, from `floor` to 0, with its mean."""
+    x = [28 + (WIDTH - 32) * (i + 0.5) / len(answer.logps) for i in range(len(answer.logps))]
+    y = [_height(logp, floor) for logp in answer.logps]
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    mean = _height(answer.mean_logp, floor)
+    return (
+        f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="log-probability of every token">'
+        f'<line class="axis" x1="28" y1="6" x2="{WIDTH}" y2="6"/>'
+        '<text x="24" y="9" text-anchor="end">0</text>'
+        f'<text x="24" y="{HEIGHT - 4}" text-anchor="end">{floor:.0f}</text>'
+        f'<line x1="28" y1="{mean:.1f}" x2="{WIDTH}" y2="{mean:.1f}" stroke="{_colour(place)}" '
+        f'stroke-dasharray="3 3" opacity=".6"/>'
+        f'<polyline points="{points}" fill="none" stroke="{_colour(place)}" stroke-width="1.4"/></svg>'
+        f"<figcaption>log p of each token; mean {answer.mean_logp:.2f}</figcaption></figure>"
+    )
+
+
+def _height(logp: float, floor: float) -> float:
+    # A forced token may be impossible to the model: −∞ is drawn at the bottom.
+    return 6 + (HEIGHT - 14) * (min(1.0, logp / floor) if isfinite(logp) else 1.0)
+
+
+def _floor(rows: Sequence[Row]) -> float:
+    logps = [logp for row in rows for answer in row.answers for logp in answer.logps if isfinite(logp)]
+    return min([-1.0, *logps])
+
+
+def _name(row: Row, place: int) -> str:
+    spec = "" if row.spec == row.decoder else f' <code class="soft">{escape(row.spec)}</code>'
+    return f'<strong style="color:{_colour(place)}"><code>{escape(row.decoder)}</code></strong>{spec}'
+
+
+def _colour(place: int) -> str:
+    # Steps of the golden angle keep neighbours apart however many decoders there are.
+    return f"hsl({(210 + place * 137.508) % 360:.0f} 60% 48%)"
+
+
+def _clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,113 @@
+import io
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+
+import unspool as us
+from unspool.cli import main
+from unspool.testing import bigram
+
+
+@dataclass(frozen=True)
+class LettersWatch:
+    said: str = ""
+    stop: tuple[str, ...] = ()
+
+    @property
+    def _ends(self):
+        return [end for end in (self.said.find(stop) for stop in self.stop) if end >= 0]
+
+    @property
+    def text(self):
+        return self.said[: min(self._ends)] if self._ends else self.said
+
+    @property
+    def finish(self):
+        return "stop" if self._ends else None
+
+    def push(self, token):
+        return replace(self, said=self.said + Letters.alphabet[token])
+
+    def close(self):
+        return self.text
+
+
+class Letters:
+    """A tokenizer of three letters and an end."""
+
+    alphabet = "abc"
+    vocab_size = 4
+    bos_id = None
+    eos_ids = frozenset({3})
+
+    def encode(self, text):
+        for letter in text:
+            if letter not in self.alphabet:
+                raise ValueError(f"{letter!r} is not one of {self.alphabet}")
+        return [self.alphabet.index(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(self.alphabet[i] for i in ids if i < 3)
+
+    def chat(self, messages):
+        return "".join({"system": "c", "user": "a"}[m["role"]] + m["content"] for m in messages)
+
+    def watch(self, stop=()):
+        return LettersWatch(stop=tuple(stop))
+
+
+# a → b → c → a most of the time; greedy search never leaves that loop.
+CYCLE = [[0.1, 0.7, 0.15, 0.05], [0.15, 0.1, 0.7, 0.05], [0.7, 0.15, 0.1, 0.05], [0.25, 0.25, 0.25, 0.25]]
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """`unspool.load` gives a model of three letters; the fixture lists what it was asked for."""
+    asked = []
+
+    def load(name, device=None):
+        asked.append((name, device))
+        return bigram(CYCLE, text=Letters())
+
+    monkeypatch.setattr(us, "load", load)
+    return asked
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Call it within the test (pytest sets its own streams before), and standard output is a terminal."""
+
+    def attach(stream="stdout"):
+        screen = Terminal()
+        monkeypatch.setattr(sys, stream, screen)
+        return screen
+
+    return attach
+
+
+@pytest.fixture
+def piped(monkeypatch):
+    """Put bytes on standard input."""
+
+    def pipe(data):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+    return pipe
+
+
+@pytest.fixture
+def unspool(capsys):
+    """Run a command; its exit status, standard output and standard error."""
+
+    def run(*argv):
+        status = main([str(arg) for arg in argv])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+
+import unspool as us
+from unspool.cli.compare import DEFAULT_DECODERS
+
+TWO = ("--decoder", "Greedy()", "--decoder", "Sample(TopP(0.9))")
+ASK = ("compare", "a", "--max-new-tokens", "12", "--seed", "1")
+
+
+@pytest.mark.parametrize("spec", DEFAULT_DECODERS)
+def test_default_decoders_can_be_read(spec):
+    assert us.parse(spec) == us.parse(repr(us.parse(spec)))
+
+
+def test_the_table_names_every_decoder_and_shows_the_loop(unspool, loaded):
+    status, out, err = unspool(*ASK, *TWO)
+    assert (status, err) == (0, "")
+    assert "Sample(TopP(0.9))" in out
+    greedy = out[out.index("Greedy()") :].splitlines()
+    # log p of the likeliest token, 12 tokens of the loop b c a: 9 4-grams, 3 unique
+    assert greedy[0].split()[:7] == ["Greedy()", "-0.36", "0.67", "0.25", "0.25", "3", "12"]
+    assert greedy[1].strip() == "bcabcabcabca"
+
+
+def test_decoders_of_ones_own(unspool, loaded, tmp_path):
+    path = tmp_path / "decoders.toml"
+    path.write_text('[decoders]\nnucleus = "Sample(TopP(0.9))"\n')
+    out = unspool(*ASK, "--decoder", "Greedy()", "--decoders", path, "--json")[1]
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [(r["decoder"], r["spec"]) for r in records] == [
+        ("Greedy()", "Greedy()"),
+        ("nucleus", repr(us.Sample(us.TopP(0.9)))),
+    ]
+
+
+def test_json_holds_the_measures(unspool, loaded):
+    (line,) = unspool(*ASK, "--decoder", "Greedy()", "--json")[1].splitlines()
+    record = json.loads(line)
+    assert record.pop("mean_logp") == pytest.approx(-0.356675, abs=1e-5)  # ln 0.7
+    assert len(record.pop("logps")) == len(record.pop("tokens")) == 12
+    assert record.pop("tokens_per_second") > 0
+    assert record.pop("rep_4") == pytest.approx(6 / 9)
+    assert record == {
+        "decoder": "Greedy()",
+        "spec": "Greedy()",
+        "prompt": "a",
+        "text": "bcabcabcabca",
+        "finish": "length",
+        "seed": 1,
+        "distinct_1": 0.25,
+        "distinct_2": 0.25,
+        "loop": 3,
+        "length": 12,
+    }
+
+
+def test_many_prompts(unspool, loaded, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("a\nb\n")
+    argv = ("compare", "--file", path, "--decoder", "Greedy()", "--max-new-tokens", "12")
+    records = [json.loads(line) for line in unspool(*argv, "--json")[1].splitlines()]
+    assert [(r["prompt"], r["text"][:3]) for r in records] == [("a", "bca"), ("b", "cab")]
+    table = unspool(*argv)[1]
+    assert table.startswith("2 prompts; the texts below answer the first: a\n")
+    assert " 2/2 " in table
+
+
+def test_the_report(unspool, loaded, tmp_path):
+    path = tmp_path / "report.html"
+    status, _, err = unspool(*ASK, *TWO, "--html", path)
+    assert status == 0
+    assert err == f"unspool: wrote {path}\n"
+    page = path.read_text()
+    assert page.startswith("<!doctype html>")
+    assert "Greedy()" in page
+    assert "Sample(TopP(0.9))" in page
+
+
+def test_a_report_that_cannot_be_written_fails_before_the_work(unspool, loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(us, "generate", lambda *args, **options: pytest.fail("work was done"))
+    status, _, err = unspool(*ASK, "--html", tmp_path / "no" / "report.html")
+    assert status == 2
+    assert "report.html: No such file or directory" in err
+
+
+def test_markup_in_a_prompt_is_not_obeyed(unspool, loaded, monkeypatch):
+    from unspool.cli import compare
+
+    monkeypatch.setattr(compare, "render_all", lambda *args: ["[bold]a[/bold]\x1b[2J"])
+    monkeypatch.setattr(
+        us,
+        "generate",
+        lambda model, texts, search, **o: [us.Output("[red]", (1,), (-1.0,), (-1.0,), "length", 1)],
+    )
+    out = unspool(*ASK)[1]
+    assert out.startswith("[bold]a[/bold]�[2J\n")
+    assert "[red]" in out
+
+
+def test_a_decoder_that_fails_is_named(unspool, loaded, monkeypatch):
+    def generate(*args, **options):
+        raise ValueError("this model has no weight matrix")
+
+    monkeypatch.setattr(us, "generate", generate)
+    assert (
+        unspool(*ASK, "--decoder", "Greedy()")[2]
+        == "unspool: decoder Greedy(): this model has no weight matrix\n"
+    )

@@ -1,0 +1,95 @@
+import argparse
+
+import pytest
+
+import unspool as us
+from unspool.cli.decoders import (
+    DEFAULT_DECODER,
+    add_decoder_options,
+    decoder_spec,
+    name_decoders,
+    read_decoders,
+)
+
+
+def spec(*argv):
+    parser = argparse.ArgumentParser()
+    add_decoder_options(parser)
+    return decoder_spec(parser.parse_args(argv))
+
+
+def test_shortcuts_apply_in_the_order_written():
+    assert spec("--temperature", "0.8", "--top-p", "0.9") == "Sample(Temperature(0.8), TopP(0.9))"
+    assert spec("--top-p", "0.9", "--temperature", "0.8") == "Sample(TopP(0.9), Temperature(0.8))"
+    assert spec("--min-p", "0.05", "--top-k", "40") == "Sample(MinP(0.05), TopK(40))"
+
+
+def test_two_commands_in_a_row_do_not_add_up():
+    assert spec("--top-k", "3") == spec("--top-k", "3") == "Sample(TopK(3))"
+
+
+def test_a_specification_and_greedy():
+    assert spec("--decoder", "Sample(TopK(40))") == "Sample(TopK(40))"
+    assert spec("--greedy") == "Greedy()"
+
+
+def test_the_default_is_the_documented_one():
+    assert spec() == DEFAULT_DECODER
+    assert us.parse(DEFAULT_DECODER) == us.Sample(us.Temperature(0.8), us.TopP(0.95))
+
+
+def test_every_shortcut_is_read_by_parse():
+    written = spec("--temperature", "0.8", "--top-k", "40", "--top-p", "0.9", "--min-p", "0.05")
+    assert us.parse(written) == us.Sample(us.Temperature(0.8), us.TopK(40), us.TopP(0.9), us.MinP(0.05))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--greedy", "--top-p", "0.9"),
+        ("--decoder", "Greedy()", "--greedy"),
+        ("--decoder", "Greedy()", "--top-k", "3"),
+    ],
+)
+def test_contradictions_are_refused(argv):
+    with pytest.raises(ValueError, match="not several"):
+        spec(*argv)
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(content):
+        path = tmp_path / "decoders.toml"
+        path.write_text(content)
+        return path
+
+    return write
+
+
+def test_a_file_of_decoders(toml):
+    path = toml('[decoders]\nplain = "Greedy()"\nnucleus = "Sample(TopP(0.9))"\n')
+    assert read_decoders(path) == {"plain": "Greedy()", "nucleus": "Sample(TopP(0.9))"}
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("[decoders", "not TOML"),
+        ("", r"expected one table, \[decoders\]"),
+        ("[decoders]\n", r"expected one table, \[decoders\]"),
+        ('[decoders]\na = "Greedy()"\n[decoder]\n', r"expected one table, \[decoders\]"),
+        ("[decoders]\na = 3\n", "decoder 'a' must be a string"),
+    ],
+)
+def test_a_bad_file_of_decoders(toml, content, match):
+    with pytest.raises(ValueError, match=match):
+        read_decoders(toml(content))
+
+
+def test_decoders_are_named_by_file_or_by_themselves(toml):
+    path = toml('[decoders]\nplain = "Greedy()"\n')
+    assert name_decoders(["Sample()"], path, ["Default()"]) == {"Sample()": "Sample()", "plain": "Greedy()"}
+    assert name_decoders([], None, ["Greedy()", "Sample()"]) == {
+        "Greedy()": "Greedy()",
+        "Sample()": "Sample()",
+    }

@@ -1,0 +1,125 @@
+"""The frame around the verbs: exit statuses and error lines (`unspool.cli.main`)."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import unspool as us
+from unspool.cli import VERBS, generate, main
+
+FACES = [["--help"], *([verb, "--help"] for verb in VERBS)]
+
+
+@pytest.mark.parametrize("argv", FACES, ids=" ".join)
+def test_help_shows_an_example(unspool, argv):
+    status, out, _ = unspool(*argv)
+    assert status == 0
+    verb = "" if argv == ["--help"] else argv[0]
+    assert f"  unspool {verb}" in out.partition("example")[2]
+
+
+@pytest.mark.parametrize("argv", [[], ["conjure"], ["generate", "--nope"], ["generate", "a", "--n", "0"]])
+def test_bad_arguments_are_one_line_and_status_2(unspool, argv):
+    status, out, err = unspool(*argv)
+    assert (status, out) == (2, "")
+    assert err.startswith("unspool: ")
+    assert err.count("\n") == 1
+    assert "--help" in err
+
+
+def test_flags_are_never_abbreviated(unspool):
+    status, _, err = unspool("generate", "a", "--temp", "0.5")
+    assert status == 2
+    assert "--temp" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (ValueError("no such thing; try another"), 2, "unspool: no such thing; try another\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.gguf"),
+            2,
+            "unspool: x.gguf: No such file or directory\n",
+        ),
+        (FileNotFoundError("x.gguf is missing"), 2, "unspool: x.gguf is missing\n"),
+        (ZeroDivisionError("oh"), 1, "unspool: ZeroDivisionError: oh (--debug shows where)\n"),
+        (KeyboardInterrupt(), 130, "unspool: interrupted\n"),
+    ],
+    ids=repr,
+)
+def test_errors_become_one_line_and_a_status(unspool, monkeypatch, error, status, line):
+    def run(args):
+        raise error
+
+    monkeypatch.setattr(generate, "run", run)
+    assert unspool("generate", "a") == (status, "", line)
+
+
+def test_debug_shows_the_traceback(unspool, monkeypatch):
+    def run(args):
+        raise ValueError("oh")
+
+    monkeypatch.setattr(generate, "run", run)
+    status, _, err = unspool("generate", "a", "--debug")
+    assert status == 2
+    assert "Traceback" in err
+    assert err.endswith("unspool: oh\n")
+
+
+def test_an_error_before_the_model_is_loaded_does_not_load_it(unspool, loaded):
+    status, _, err = unspool("generate", "a", "--decoder", "Sampel(TopP(0.9))")
+    assert status == 2
+    assert "Sampel" in err
+    assert "Sample" in err
+    assert loaded == []
+
+
+# The same command in a process of its own: signals and pipes are the operating system's.
+SCRIPT = """
+import sys
+import unspool as us
+import unspool.cli.generate as verb
+def run(args):
+    {body}
+    return 0
+verb.run = run
+sys.exit(__import__("unspool.cli").cli.main(["generate", "a"]))
+"""
+
+
+def start(body, **pipes):
+    return subprocess.Popen([sys.executable, "-c", SCRIPT.format(body=body)], stderr=subprocess.PIPE, **pipes)
+
+
+def test_a_closed_pipe_is_quiet():
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start('[print("x" * 1000, flush=True) for _ in range(1000)]', stdout=writer)
+    os.close(writer)
+    assert process.communicate()[1] == b""
+    assert process.returncode == 141
+
+
+def test_ctrl_c_leaves_with_130():
+    process = start('print("ready", flush=True); __import__("time").sleep(60)', stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert err == b"unspool: interrupted\n"
+
+
+def test_the_module_is_the_command():
+    process = subprocess.run(
+        [sys.executable, "-m", "unspool.cli", "--help"], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.startswith("usage: unspool ")
+
+
+def test_main_returns_and_does_not_exit():
+    assert main(["generate", "--help"]) == 0
+    assert us.__version__

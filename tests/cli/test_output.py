@@ -1,0 +1,33 @@
+import io
+import json
+import math
+
+from unspool.cli.output import json_line, opened, printable, shown
+
+
+def test_a_terminal_obeys_no_escape_sequence(terminal):
+    assert shown("a\x1b[2Jb\x9bc\x7f\n\té", terminal()) == "a�[2Jb�c�\n\té"
+
+
+def test_a_pipe_gets_the_text_as_it_is():
+    assert shown("a\x1b[2Jb", io.StringIO()) == "a\x1b[2Jb"
+    assert printable("a\rb") == "a�b"
+
+
+def test_json_is_strict():
+    line = json_line({"logps": (-1.5, -math.inf), "nested": [{"x": math.nan}], "text": "é\n", "n": 3})
+    assert line == '{"logps": [-1.5, null], "nested": [{"x": null}], "text": "é\\n", "n": 3}'
+    assert json.loads(line)["logps"] == [-1.5, None]
+
+
+def test_standard_output_where_no_path_is_given(capsys):
+    with opened(None) as file:
+        file.write("here\n")
+    assert capsys.readouterr().out == "here\n"
+
+
+def test_a_file_holds_each_line_as_soon_as_it_is_written(tmp_path):
+    path = tmp_path / "out.txt"
+    with opened(path) as file:
+        file.write("é one\n")
+        assert path.read_bytes() == "é one\n".encode()

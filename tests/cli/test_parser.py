@@ -1,0 +1,46 @@
+import argparse
+
+import pytest
+
+from unspool.cli.parser import Parser, add_length_options, add_model_options, natural, positive, seed_of
+
+
+@pytest.fixture
+def parser():
+    parser = Parser(prog="unspool try")
+    add_model_options(parser)
+    add_length_options(parser, new_tokens=7)
+    return parser
+
+
+def test_defaults(parser):
+    args = parser.parse_args([])
+    assert (args.model, args.device, args.max_new_tokens, args.seed) == ("smollm2", None, 7, None)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])
+def test_positive_refuses(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number of 1 or more"):
+        positive(text)
+
+
+def test_natural_takes_zero():
+    assert natural("0") == 0
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number of 0 or more"):
+        natural("-1")
+
+
+def test_an_error_names_the_option_and_the_way_to_the_help(parser, capsys):
+    with pytest.raises(SystemExit) as left:
+        parser.parse_args(["--seed", "-3"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == (
+        "unspool: argument --seed: '-3' is not a whole number of 0 or more; see unspool try --help\n"
+    )
+
+
+def test_a_seed_is_drawn_where_none_was_asked_for(parser):
+    assert seed_of(parser.parse_args(["--seed", "5"])) == 5
+    drawn = {seed_of(parser.parse_args([])) for _ in range(4)}
+    assert len(drawn) > 1
+    assert all(0 <= seed < 2**32 for seed in drawn)

@@ -1,0 +1,167 @@
+import argparse
+import io
+import sys
+
+import pytest
+
+from unspool.cli.prompts import Prompt, add_prompt_options, read_file, read_prompts, render_all
+
+
+def ask(*argv):
+    parser = argparse.ArgumentParser()
+    add_prompt_options(parser)
+    return parser.parse_args(argv)
+
+
+def texts(path):
+    return [prompt.text for prompt in read_file(path)]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_the_argument():
+    assert read_prompts(ask("Once upon")) == [Prompt("Once upon")]
+
+
+@pytest.mark.parametrize("argv", [(), ("-",)])
+def test_standard_input_is_one_prompt_without_its_last_newline(piped, argv):
+    piped(b"one\ntwo\n\n")
+    assert read_prompts(ask(*argv)) == [Prompt("one\ntwo\n")]
+
+
+def test_a_terminal_is_not_waited_for(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    with pytest.raises(ValueError, match=r"no prompt.*--file"):
+        read_prompts(ask())
+
+
+@pytest.mark.parametrize("data", [b"", b" \n"])
+def test_empty_standard_input_is_an_error(piped, data):
+    piped(data)
+    with pytest.raises(ValueError, match="empty"):
+        read_prompts(ask())
+
+
+def test_standard_input_must_be_utf8(piped):
+    piped(b"\xff\xfe")
+    with pytest.raises(ValueError, match="standard input is not UTF-8"):
+        read_prompts(ask())
+
+
+def test_an_argument_that_is_not_text():
+    with pytest.raises(ValueError, match="the prompt: not Unicode text"):
+        read_prompts(ask("\udcff"))
+
+
+def test_lines(file):
+    path = file("prompts.txt", "first\r\n\n  second, indented\nthird\u2028still third\n")
+    assert texts(path) == ["first", "  second, indented", "third\u2028still third"]
+    assert [prompt.where for prompt in read_file(path)] == [f"{path}:1", f"{path}:3", f"{path}:4"]
+
+
+def test_a_byte_order_mark_is_no_text(file):
+    assert texts(file("prompts.txt", b"\xef\xbb\xbffirst\n")) == ["first"]
+
+
+def test_json_lines(file):
+    path = file(
+        "prompts.jsonl",
+        '{"prompt": "first", "id": 7}\n\n{"messages": [{"role": "user", "content": "second"}]}\n',
+    )
+    assert read_file(path) == [
+        Prompt("first", where=f"{path}:1"),
+        Prompt(messages=({"role": "user", "content": "second"},), where=f"{path}:3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "expected"),
+        ('"text"', "expected"),
+        ("{}", "expected"),
+        ('{"prompt": "a", "messages": []}', "expected"),
+        ('{"prompt": 3}', '"prompt" must be a string, found 3'),
+        ('{"prompt": "\\ud800"}', "not Unicode text"),
+        ('{"messages": []}', '"messages" must be a list'),
+        ('{"messages": [{"role": "user"}]}', '"messages" must be a list'),
+        ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "not Unicode text"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_bad_json_line_is_named_by_file_and_line(file, line, match):
+    path = file("prompts.jsonl", '{"prompt": "fine"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=match) as caught:
+        read_file(path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert len(str(caught.value)) < len(str(path)) + 250
+
+
+def test_a_file_without_prompts(file):
+    with pytest.raises(ValueError, match="no prompt in this file"):
+        read_file(file("prompts.txt", "\n \n"))
+
+
+def test_a_file_that_is_not_utf8(file):
+    path = file("prompts.txt", b"caf\xe9\n")
+    with pytest.raises(ValueError, match=r"prompts\.txt: not UTF-8"):
+        read_file(path)
+
+
+def test_one_json_document_is_refused(file):
+    with pytest.raises(ValueError, match=r"\.jsonl"):
+        read_file(file("prompts.json", '["a"]'))
+
+
+def test_a_prompt_and_a_file_do_not_mix(file):
+    with pytest.raises(ValueError, match="not both"):
+        read_prompts(ask("text", "--file", str(file("prompts.txt", "a\n"))))
+
+
+class Chat:
+    def chat(self, messages):
+        return "|".join(f"{m['role']}:{m['content']}" for m in messages)
+
+
+def test_rendering_a_plain_prompt():
+    assert Prompt("hi").render(Chat()) == "hi"
+    assert Prompt("hi").render(None) == "hi"
+    assert Prompt("hi").render(Chat(), chat=True) == "user:hi"
+    assert Prompt("hi").render(Chat(), system="be kind") == "system:be kind|user:hi"
+
+
+def test_rendering_messages_needs_no_flag_and_keeps_their_own_system_message():
+    asked = ({"role": "user", "content": "hi"},)
+    assert Prompt(messages=asked).render(Chat()) == "user:hi"
+    assert Prompt(messages=asked).render(Chat(), system="be kind") == "system:be kind|user:hi"
+    led = ({"role": "system", "content": "be brief"}, *asked)
+    assert Prompt(messages=led).render(Chat(), system="be kind") == "system:be brief|user:hi"
+
+
+def test_a_model_without_tokenizer_has_no_chat():
+    with pytest.raises(ValueError, match="no tokenizer"):
+        Prompt("hi").render(None, chat=True)
+
+
+def test_every_prompt_is_tried_on_the_tokenizer_before_any_is_used(loaded):
+    import unspool as us
+
+    model = us.load("letters")
+    options = {"max_new_tokens": 1, "n": 1, "seed": 0, "stop": ()}
+    assert render_all([Prompt("ab"), Prompt("c")], model, ask(), options) == ["ab", "c"]
+    with pytest.raises(ValueError, match=r"^p\.txt:2: 'x' is not one of abc"):
+        render_all([Prompt("ab", where="p.txt:1"), Prompt("x", where="p.txt:2")], model, ask(), options)

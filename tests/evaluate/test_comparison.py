@@ -1,0 +1,55 @@
+from math import isnan
+
+import pytest
+
+from unspool.evaluate.comparison import Answer, Row
+
+
+def answer(text, logp=-1.0):
+    return Answer(text, tuple(map(ord, text)), (logp,) * len(text), "length")
+
+
+LOOP, FINE = answer("xabababab", -0.5), answer("abcde", -2.0)
+
+
+def test_the_measures_of_one_answer():
+    # 4-grams of xabababab: xaba abab baba abab baba abab → 3 unique of 6
+    assert LOOP.measures() == {
+        "mean_logp": -0.5,
+        "rep_4": 0.5,
+        "distinct_1": 3 / 9,
+        "distinct_2": 3 / 9,  # xa ab ba
+        "loop": 2,
+        "length": 9,
+    }
+    assert FINE.loop is None
+
+
+def test_a_row_pools_tokens_and_averages_repetition():
+    row = Row("d", "D()", (LOOP, FINE), seconds=2.0)
+    assert row.mean_logp == pytest.approx((9 * -0.5 + 5 * -2) / 14)
+    assert row.rep_4 == 0.25
+    assert row.distinct_1 == pytest.approx(6 / 14)
+    assert row.distinct_2 == pytest.approx(6 / 14)  # xa ab ba | ab bc cd de
+    assert row.loops == [2]
+    assert row.length == 7
+    assert row.speed == 7
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"), [((LOOP,), "2"), ((FINE,), "–"), ((LOOP, FINE), "1/2"), ((LOOP, LOOP), "2/2")]
+)
+def test_loops_in_few_words(answers, words):
+    assert Row("d", "D()", answers, 1.0).loop_words == words
+
+
+def test_an_empty_answer_has_no_log_probability():
+    row = Row("d", "D()", (answer(""),), 1.0)
+    assert isnan(row.mean_logp)
+    assert isnan(row.answers[0].mean_logp)
+    assert (row.rep_4, row.distinct_1, row.speed) == (0, 0, 0)
+
+
+def test_a_row_without_answers_is_refused():
+    with pytest.raises(ValueError, match="'d' has no answer"):
+        Row("d", "D()", (), 1.0)

@@ -1,0 +1,106 @@
+import re
+from html.parser import HTMLParser
+from math import inf
+
+import pytest
+
+from unspool.evaluate.comparison import Answer, Row
+from unspool.evaluate.report import html_report
+
+
+def row(name, *texts, logp=-1.0):
+    answers = tuple(Answer(t, tuple(map(ord, t)), (logp,) * len(t), "length") for t in texts)
+    return Row(name, f"{name}()", answers, seconds=1.0)
+
+
+class Tags(HTMLParser):
+    """Fails where an element is closed that is not the open one."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.seen = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag not in {"meta"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def named(self, name):
+        return [attributes for tag, attributes in self.seen if tag == name]
+
+
+@pytest.fixture
+def page():
+    rows = [row("Greedy", "ababababab", "xyz"), row("Sample", "abcdefg", "uvw", logp=-3.0)]
+    return html_report(rows, ["first", "second"], {"model": "tiny", "seed": 7})
+
+
+def test_the_page_is_well_formed(page):
+    assert Tags(page).open == []
+
+
+def test_nothing_is_fetched_and_nothing_runs(page):
+    tags = Tags(page)
+    assert not {tag for tag, _ in tags.seen} & {"script", "link", "img", "iframe", "object"}
+    assert not re.search(r"https?:|url\(|@import|\ssrc=|\son\w+=", page)
+    assert "default-src 'none'" in page
+
+
+def test_every_decoder_and_prompt_has_its_panel(page):
+    tags = Tags(page)
+    assert len(tags.named("article")) == 4
+    assert len(tags.named("polyline")) == 4
+    assert len(tags.named("rect")) == 2
+    assert "2 decoders, 2 prompts" in page
+    assert "loop of 2" in page
+    assert all(word in page for word in ("first", "second", "tiny", "Greedy", "ababababab"))
+
+
+def test_bars_are_as_long_as_the_repetition():
+    # rep-4 of ababababab: 7 4-grams, 2 unique
+    page = html_report([row("A", "ababababab"), row("B", "abcdefgh")], ["p"], {})
+    assert [float(rect["width"]) for rect in Tags(page).named("rect")] == [
+        pytest.approx(560 * 5 / 7, abs=0.05),
+        0,
+    ]
+
+
+def test_plots_share_their_scale():
+    page = html_report([row("A", "abcd", logp=-1.0), row("B", "abcd", logp=-4.0)], ["p"], {})
+    heights = [
+        {float(point.split(",")[1]) for point in line["points"].split()}
+        for line in Tags(page).named("polyline")
+    ]
+    assert heights == [{6 + 70 / 4}, {6 + 70.0}]
+
+
+def test_an_impossible_token_is_drawn_at_the_bottom():
+    impossible = Row("A", "A()", (Answer("ab", (1, 2), (-2.0, -inf), "length"),), 1.0)
+    points = Tags(html_report([impossible], ["p"], {})).named("polyline")[0]["points"].split()
+    assert [float(point.split(",")[1]) for point in points] == [76, 76]
+
+
+def test_an_empty_text_has_a_panel_too():
+    page = html_report([Row("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
+    assert Tags(page).open == []
+    assert "0 tokens" in page
+
+
+def test_texts_cannot_become_markup():
+    evil = '<script>alert(1)</script>&"'
+    page = html_report([row(evil, evil)], [evil], {evil: evil})
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 5
+
+
+def test_answers_must_match_the_prompts():
+    with pytest.raises(ValueError, match="answers 1 prompts of 2"):
+        html_report([row("A", "x")], ["p", "q"], {})

@@ -1,0 +1,112 @@
+"""The public names: sorted, complete, importable, explained."""
+
+import ast
+import inspect
+import re
+import tomllib
+
+import pytest
+
+import unspool as us
+from unspool.decode.spec import TECHNIQUES
+
+
+def in_order(names):
+    """CONSTANTS, then Classes, then functions, each alphabetically."""
+    rank = lambda name: 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2  # noqa: E731
+    return sorted(names, key=lambda name: (rank(name), name))
+
+
+def exported(source):
+    """`__all__` of a module's source, or None; and the names that the source binds."""
+    tree, names, bound = ast.parse(source), None, set()
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                names = ast.literal_eval(value)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                bound.add(name)
+            case ast.Import(names=found) | ast.ImportFrom(names=found):
+                bound |= {(alias.asname or alias.name) for alias in found}
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+    return names, bound
+
+
+def is_explained(thing):
+    generated = None
+    if inspect.isclass(thing) and hasattr(thing, "__dataclass_fields__"):
+        # What @dataclass writes where nobody else did.
+        generated = thing.__name__ + str(inspect.signature(thing)).replace(" -> None", "")
+    return bool((thing.__doc__ or "").strip()) and thing.__doc__ != generated
+
+
+def test_all_is_sorted_and_has_no_name_twice():
+    assert us.__all__ == in_order(set(us.__all__))
+
+
+@pytest.mark.parametrize("name", us.__all__)
+def test_every_public_name_is_importable_and_explained(name):
+    thing = getattr(us, name)
+    assert callable(thing)
+    assert is_explained(thing), f"unspool.{name} has no docstring"
+
+
+def test_every_technique_that_parse_knows_is_public():
+    assert {name: getattr(us, name) for name in TECHNIQUES} == TECHNIQUES
+
+
+def test_type_checkers_and_python_see_the_same_names(root):
+    tree = ast.parse((root / "src/unspool/__init__.py").read_text(encoding="utf-8"))
+    (checked,) = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    seen = {alias.asname or alias.name for node in checked.body for alias in node.names}
+    assert seen == set(us.__all__) == set(us._HOME)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="Samle"):
+        us.Samle  # noqa: B018
+
+
+def test_folders_export_in_order_what_they_bind(root):
+    wrong = []
+    for path in (root / "src/unspool").rglob("*/__init__.py"):
+        names, bound = exported(path.read_text(encoding="utf-8"))
+        if names is not None and (names != in_order(set(names)) or not set(names) <= bound):
+            wrong.append(path.parent.name)
+    assert wrong == []
+
+
+def test_every_folder_says_what_it_is(root):
+    inits = (root / "src/unspool").rglob("__init__.py")
+    silent = [p.parent.name for p in inits if not ast.get_docstring(ast.parse(p.read_text(encoding="utf-8")))]
+    assert silent == []
+
+
+def test_disorder_is_noticed():
+    assert in_order(["b", "A", "a", "CONST", "B"]) == ["CONST", "A", "B", "a", "b"]
+    assert exported('from x import A\n__all__ = ["A", "B"]') == (["A", "B"], {"A"})
+
+
+def test_a_missing_docstring_is_noticed():
+    from dataclasses import dataclass
+
+    @dataclass
+    class Silent:
+        x: int
+
+    @dataclass
+    class Loud:
+        """Loud(1): says so."""
+
+        x: int
+
+    assert not is_explained(Silent)
+    assert is_explained(Loud)
+    assert not is_explained(lambda: 0)
+
+
+def test_the_version_is_one_version(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == us.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", us.__version__)
