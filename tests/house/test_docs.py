@@ -1,0 +1,115 @@
+"""The documents: links lead somewhere, the changelog has room for what is next, nothing is out of date."""
+
+import importlib.util
+import re
+import sys
+
+import pytest
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def documents(root):
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+
+
+def anchors(markdown):
+    """The names that GitHub gives to a document's headings."""
+    headings = re.findall(r"^#+\s+(.*)$", FENCE.sub("", markdown), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path):
+    found = []
+    for link in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            found.append(link)
+    return found
+
+
+def changelog_faults(text):
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    faults = [] if releases[:1] == ["[Unreleased]"] else ["the first section is not [Unreleased]"]
+    faults += [r for r in releases[1:] if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", r)]
+    return faults + [kind for kind in re.findall(r"^### (.*)$", text, re.MULTILINE) if kind not in kinds]
+
+
+@pytest.fixture(scope="module")
+def generator(root):
+    spec = importlib.util.spec_from_file_location("docs_generate", root / "docs/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # @dataclass looks its module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_relative_link_leads_somewhere(root):
+    found = {path.relative_to(root).as_posix(): broken_links(path) for path in documents(root)}
+    assert {name: links for name, links in found.items() if links} == {}
+
+
+def test_a_broken_link_is_noticed(tree):
+    root = tree(
+        {
+            "a.md": "# One Thing: here\n[x](b.md) [y](c.md) [z](#one-thing-here) [w](#nothing) [u](https://x.y/z)\n"
+            "```\n[in code](nowhere)\n```\n![p](img.png) [v](b.md#two) [t](b.md#three)",
+            "b.md": "## Two",
+        }
+    )
+    assert broken_links(root / "a.md") == ["c.md", "#nothing", "img.png", "b.md#three"]
+
+
+def test_the_changelog_has_room_for_what_is_next(root):
+    assert changelog_faults((root / "CHANGELOG.md").read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Changelog\n",
+        "## [0.1.0] - 2026-01-01\n## [Unreleased]\n",
+        "## [Unreleased]\n### New\n",
+        "## [Unreleased]\n## 0.1\n",
+    ],
+)
+def test_a_changelog_without_room_is_noticed(text):
+    assert changelog_faults(text)
+
+
+def test_the_techniques_page_is_up_to_date(root, generator):
+    assert (root / "docs/techniques.md").read_text(encoding="utf-8") == generator.page(), "run `make docs`"
+
+
+def test_the_page_follows_the_docstrings(tree, generator):
+    source = '"""Cut: keep few.\n\n    p > 0\n\nMe 2020, §1.\npapers.bib: me2020cut\n"""\n\nclass Cut: ...\n'
+    root = tree(
+        {
+            "papers.bib": "@misc{me2020cut,\n  title = {On {Cutting}},\n  url = {https://x.y}\n}\n",
+            "src/unspool/decode/transforms/cut.py": source,
+            "src/unspool/decode/transforms/plumbing.py": '"""No equation."""\n',
+            "src/unspool/heads/uncited.py": '"""An equation.\n\n    a = b\n"""\n',
+        }
+    )
+    page = generator.page(root)
+    for part in (
+        "### cut",
+        "Cut: keep few.",
+        "```text\np > 0\n```",
+        "Me 2020, §1.",
+        "- [On Cutting](https://x.y)",
+        "`Cut`",
+    ):
+        assert part in page
+    assert "plumbing" not in page
+    assert "uncited" not in page
+
+
+def test_decisions_are_numbered_without_gaps(root):
+    names = sorted(path.name for path in (root / "docs/adr").glob("*.md"))
+    assert [name[:4] for name in names] == [f"{number:04d}" for number in range(1, len(names) + 1)]

@@ -1,0 +1,94 @@
+"""What the README shows is what happens: its Python runs, its commands run and print what it says they print.
+
+Python fences run in order, in one namespace. In console fences, lines that start with "$ unspool" are run;
+the lines after them are what they must print, but for a fence after the comment `<!-- output varies -->`.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+FENCE = re.compile(r"(<!-- output varies -->\n+)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def fences(markdown, language):
+    """(content, whether its output is the same every time) of every fence in that language."""
+    return [(content, not varies) for varies, found, content in FENCE.findall(markdown) if found == language]
+
+
+def sessions(console):
+    """(command, what it prints) of a console fence; a backslash at the end of a line continues a command."""
+    found = []
+    for part in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
+        command, _, output = part.replace("\\\n", "").partition("\n")
+        found.append((command, output.rstrip("\n")))
+    return found
+
+
+def run(command, folder):
+    """Run `unspool …` as this interpreter's own module; (status, standard output, standard error)."""
+    name, *argv = shlex.split(command)
+    assert name == "unspool"
+    done = subprocess.run(
+        [sys.executable, "-m", "unspool.cli", *argv],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def readme(root):
+    return (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_python_runs(readme, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    snippets = [content for content, _ in fences(readme, "python")]
+    assert snippets
+    namespace = {"__name__": "readme"}
+    for number, snippet in enumerate(snippets, start=1):
+        exec(compile(snippet, f"README.md, Python fence {number}", "exec"), namespace)
+
+
+def test_commands_run_and_print_what_is_shown(readme, tmp_path):
+    ran = 0
+    for console, same in fences(readme, "console"):
+        for command, shown in sessions(console):
+            if command.startswith("unspool "):
+                status, out, err = run(command, tmp_path)
+                assert status == 0, f"$ {command}\n{err}"
+                if same:
+                    assert out.rstrip("\n") == shown, f"$ {command}"
+                ran += 1
+    assert ran
+
+
+def test_the_test_command_is_the_documented_one(readme):
+    assert "make test" in readme
+
+
+def test_fences_and_sessions_are_found():
+    markdown = (
+        "```python\nx = 1\n```\ntext\n```console\n$ unspool a \\\n  b\nout\n\nmore\n$ ls\n```\n"
+        "<!-- output varies -->\n```console\n$ unspool c\n```\n"
+    )
+    assert fences(markdown, "python") == [("x = 1\n", True)]
+    (first, same), (second, varies) = fences(markdown, "console")
+    assert (same, varies) == (True, False)
+    assert sessions(first) == [("unspool a   b", "out\n\nmore"), ("ls", "")]
+    assert sessions(second) == [("unspool c", "")]
+
+
+def test_a_failing_command_is_noticed(tmp_path):
+    status, out, err = run("unspool generate --file nowhere.txt", tmp_path)
+    assert (status, out) == (2, "")
+    assert err.startswith("unspool: ")
