@@ -1,0 +1,126 @@
+"""DoLa: contrast what a model says with what one of its own early layers would have said.
+
+    log p̂(i) = F(i) − logsumexp_j F(j),   F(i) = log q_N(i) − log q_M(i)   if q_N(i) ≥ α max_j q_N(j), else −∞
+    M = argmax_{ℓ ∈ candidates} JSD(q_N ‖ q_ℓ)
+
+Chuang et al. 2024, §2.2 (the choice of the layer) and §2.3 (the contrast) (papers.bib: chuang2024dola).
+q_ℓ is the distribution after ℓ blocks, N their number; the layer is chosen anew for every row and step, and
+a single candidate is the paper's static form.
+
+    low     even layers from 2 up to N/2 (to 20 in models of more than 40)   for longer answers and reasoning
+    high    every second layer from N/2 (from N − 20) up to N               for short factual answers
+
+Differs from the paper: "low" leaves out the embedding, layer 0, as the paper does for models whose
+embedding is also their head; to have it, write the layers out: (0, 2, 4).
+Differs from Hugging Face: one layer for each row, where theirs is one for the batch; the divergence is
+Jensen and Shannon's, where theirs exchanges the arguments of KL; the last norm stands before every exit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
+from unspool.protocols import Layered, Step, StepModel, Text
+
+
+@dataclass(frozen=True)
+class EarlyExit:
+    """EarlyExit(model): the model, contrasted with itself at an earlier depth."""
+
+    model: StepModel
+    layers: str | tuple[int, ...] = "low"
+    """The candidates: "low", "high", or numbers of blocks, of which one alone is static."""
+    alpha: float = 0.1
+    """How probable a token must be to the whole model, as a share of its most probable one."""
+
+    candidates: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The layers among which one is chosen for every row and step."""
+    view: StepModel = field(init=False, repr=False, compare=False)
+    """The model with these exits."""
+
+    def __post_init__(self) -> None:
+        check_alpha("EarlyExit.alpha", self.alpha)
+        if isinstance(self.layers, str) and self.layers not in BUCKETS:
+            raise ValueError(
+                f"layers={self.layers!r} is unknown: choose from {', '.join(sorted(BUCKETS))}, "
+                "or give numbers of blocks such as (2, 4)"
+            )
+        if not isinstance(self.model, Layered):
+            raise TypeError(
+                f"{type(self.model).__name__} cannot tell what its early layers would say: give a model with "
+                "`layers` and `exits`, such as a TransformerLM"
+            )
+        if isinstance(self.layers, str):
+            candidates = BUCKETS[self.layers](self.model.layers)
+        else:
+            candidates = tuple(self.layers)
+            object.__setattr__(self, "layers", candidates)
+        object.__setattr__(self, "candidates", candidates)
+        object.__setattr__(self, "view", self.model.exits(candidates))
+
+    @property
+    def vocab_size(self) -> int:
+        """The model's."""
+        return self.model.vocab_size
+
+    @property
+    def context(self) -> int | None:
+        """The model's."""
+        return self.model.context
+
+    @property
+    def text(self) -> Text | None:
+        """The model's."""
+        return self.model.text
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
+        """Read the prompts."""
+        step, state = self.view.start(prompts)
+        return self._contrast(step), state
+
+    def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
+        """Append one token to every row."""
+        step, state = self.view.step(state, tokens_N)
+        return self._contrast(step), state
+
+    def _contrast(self, step: Step) -> Step:
+        last_NV, exits_NEV = step.logp_NV, step.exits_NEV
+        assert exits_NEV is not None, "exits() promised exits_NEV"
+        early_NV = exits_NEV[:, 0]
+        if exits_NEV.shape[1] > 1:
+            farthest_N = divergence(last_NV[:, None], exits_NEV).argmax(dim=-1)
+            early_NV = exits_NEV[torch.arange(len(exits_NEV), device=exits_NEV.device), farthest_N]
+        difference_NV = last_NV - early_NV.clamp(min=FLOOR)
+        score_NV = difference_NV.masked_fill(~plausible(last_NV, self.alpha), -math.inf)
+        return Step(torch.log_softmax(score_NV, dim=-1), step.hidden_ND, step.attention)
+
+
+def divergence(logp: Tensor, logq: Tensor) -> Tensor:
+    """(…, V), (…, V) → (…): JSD(p ‖ q) = ½ KL(p ‖ m) + ½ KL(q ‖ m), m = ½ (p + q)."""
+    logm = torch.logaddexp(logp, logq) - math.log(2)
+
+    def kl(loga: Tensor) -> Tensor:
+        # 0 log 0 is 0: a token of no probability adds nothing.
+        return torch.where(loga > -math.inf, loga.exp() * (loga - logm), 0.0).sum(dim=-1)
+
+    return (kl(logp) + kl(logq)) / 2
+
+
+def low(depth: int) -> tuple[int, ...]:
+    """The lower half; in a model too shallow for one, the second layer or the one before the last."""
+    return tuple(range(2, min(depth // 2, 20), 2)) or (min(2, depth - 1),)
+
+
+def high(depth: int) -> tuple[int, ...]:
+    """The upper half, the last layer left out."""
+    return tuple(range(max(depth // 2, depth - 20), depth, 2))
+
+
+BUCKETS: dict[str, Callable[[int], tuple[int, ...]]] = {"low": low, "high": high}

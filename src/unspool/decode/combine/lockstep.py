@@ -1,0 +1,121 @@
+"""Several models that read the same rows side by side: what a contrast and an ensemble have in common.
+
+    state = (state₁, …, state_M),   step = join(step₁, …, step_M)
+
+The models must mean the same text by the same token id; the whole is rewindable if every part is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from unspool.protocols import Rewindable, Step, StepModel, Text
+
+PROBES = ("The quick brown fox, 1984!", "Ünïcode — 数字", "def f(x):\n    return x")
+"""Strings whose tokens are looked at when two vocabularies are compared."""
+SPREAD = 64
+"""How many ids, spread over the whole vocabulary, are looked at besides."""
+
+
+@dataclass(frozen=True)
+class States:
+    """What each of the models remembers."""
+
+    parts: tuple[Any, ...]
+
+    def select(self, rows_M: Tensor) -> States:
+        """Reorder, repeat or drop the rows of every part."""
+        return States(tuple(part.select(rows_M) for part in self.parts))
+
+
+class Lockstep(ABC):
+    """A StepModel made of StepModels; a subclass says which, and how their Steps become one."""
+
+    @abstractmethod
+    def parts(self) -> tuple[StepModel, ...]:
+        """The models, in the order in which `join` is given their Steps."""
+
+    @abstractmethod
+    def join(self, steps: Sequence[Step]) -> Step:
+        """One Step from the Steps of all parts about the same rows."""
+
+    def __post_init__(self) -> None:
+        check_vocabularies(self.parts())
+        if all(isinstance(part, Rewindable) for part in self.parts()):
+            # Whether a model is Rewindable is asked by looking for these two names, so that they must not
+            # be there where a part lacks them.
+            object.__setattr__(self, "extend", self._extend)
+            object.__setattr__(self, "rewind", self._rewind)
+
+    @property
+    def vocab_size(self) -> int:
+        """The same for all parts."""
+        return self.parts()[0].vocab_size
+
+    @property
+    def context(self) -> int | None:
+        """The smallest of the parts'."""
+        return min((part.context for part in self.parts() if part.context is not None), default=None)
+
+    @property
+    def text(self) -> Text | None:
+        """The first tokenizer that a part has."""
+        return next((part.text for part in self.parts() if part.text is not None), None)
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
+        """Every part reads the prompts."""
+        return self._joined([part.start(prompts) for part in self.parts()])
+
+    def step(self, state: States, tokens_N: Tensor) -> tuple[Step, States]:
+        """Every part appends the same tokens."""
+        return self._joined(
+            [part.step(past, tokens_N) for part, past in zip(self.parts(), state.parts, strict=True)]
+        )
+
+    def _joined(self, said: Sequence[tuple[Step, Any]]) -> tuple[Step, States]:
+        return self.join([step for step, _ in said]), States(tuple(state for _, state in said))
+
+    def _extend(self, state: States, tokens_NT: Tensor) -> tuple[Tensor, States]:
+        rewindable: tuple[Any, ...] = self.parts()
+        said = [part.extend(past, tokens_NT) for part, past in zip(rewindable, state.parts, strict=True)]
+        joined = self.join([Step(logp_NTV.flatten(0, 1)) for logp_NTV, _ in said])
+        return joined.logp_NV.view(*tokens_NT.shape, -1), States(tuple(past for _, past in said))
+
+    def _rewind(self, state: States, tokens: int) -> States:
+        rewindable: tuple[Any, ...] = self.parts()
+        return States(
+            tuple(part.rewind(past, tokens) for part, past in zip(rewindable, state.parts, strict=True))
+        )
+
+
+def check_vocabularies(models: Sequence[StepModel]) -> None:
+    """Refuse models that mean different text by the same token id, before any of them is run."""
+    first = models[0]
+    for place, model in enumerate(models[1:], start=1):
+        if model.vocab_size != first.vocab_size:
+            raise ValueError(
+                f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: models can "
+                "only be combined over one vocabulary. Take two sizes of one model family."
+            )
+        if first.text is not None and model.text is not None:
+            _check_texts(first.text, model.text, place)
+
+
+def _check_texts(first: Text, other: Text, place: int) -> None:
+    shared = min(first.vocab_size, other.vocab_size)
+    spread = {shared * i // SPREAD for i in range(SPREAD)} if shared else set()
+    for token in sorted(spread.union(*map(first.encode, PROBES), *map(other.encode, PROBES))):
+        if token >= shared:
+            continue
+        ours, theirs = first.decode([token]), other.decode([token])
+        # A special token may be shown by one tokenizer and left out by the other.
+        if ours and theirs and ours != theirs:
+            raise ValueError(
+                f"token {token} is {ours!r} to model 0 and {theirs!r} to model {place}: models can only be "
+                "combined over one vocabulary. Take two models that were made with the same tokenizer."
+            )
