@@ -34,7 +34,7 @@ def test_the_twin_gives_the_same_log_probabilities(config):
     with torch.no_grad():
         want = to_huggingface(model)(tokens).logits.log_softmax(-1)
         torch.testing.assert_close(model(tokens), want, atol=1e-4, rtol=1e-4)
-        assert want.std() > 0.5  # the comparison is of something
+        assert want.std() > 0.1  # the comparison is of something
 
 
 @pytest.mark.parametrize(
