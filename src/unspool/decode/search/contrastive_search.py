@@ -1,0 +1,166 @@
+"""Contrastive search: of the k most probable tokens, the one whose hidden vector resembles no earlier one.
+
+    y_t = argmax_{v ∈ V⁽ᵏ⁾} { (1 − α) p(v | y_{<t}) − α max_{j<t} cos(h_v, h_j) }
+
+Su et al. 2022, eq. 5 (papers.bib: su2022contrastive). h_j is what the head reads at place j, of the prompt
+too, and h_v what it would read if v came next: the k candidates of every row are read as rows of one step,
+whose Step also says what follows the one that is chosen.
+
+A path's `scores` are the values of the braces. α = 0 is greedy search. Of equal values the smallest token id
+wins. A token of no probability is no candidate, even where fewer than k have any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import number, whole
+from unspool.protocols import Frontier, Job, Step, StepModel
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A StepModel that can tell what its head would have read at every place of the prompts.
+
+    One that cannot is given the prompts token by token. A model whose prompt is not the beginning of its
+    output (an encoder's source) must be a Reader, of the places before its first new token.
+    """
+
+    def read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
+        """`start`, and before its results the hidden vectors (N, T, D), shorter rows flush right."""
+        ...
+
+
+@dataclass(frozen=True)
+class ContrastiveSearch:
+    """ContrastiveSearch(k=4, alpha=0.6): fluent text that does not go round in circles."""
+
+    k: int = 4
+    """How many of the most probable tokens are tried."""
+    alpha: float = 0.6
+    """How much likeness to earlier tokens counts against a token."""
+
+    def __post_init__(self) -> None:
+        whole("ContrastiveSearch.k", self.k, at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
+        advice = "0 is greedy search, 0.6 usual."
+        number("ContrastiveSearch.alpha", self.alpha, at_least=0, at_most=1, advice=advice)
+
+    @property
+    def streams(self) -> bool:
+        """A chosen token stays."""
+        return True
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        """Yield a frontier for each token chosen."""
+        live = job.paths()
+        seen, step, state = _begin(model, job.prompts)
+        if job.n > 1:
+            rows_N = torch.arange(len(job.prompts), device=step.logp_NV.device).repeat_interleave(job.n)
+            seen, step, state = seen.select(rows_N), step.select(rows_N), state.select(rows_N)
+        while live:
+            top_NK = step.logp_NV.topk(min(self.k, model.vocab_size)).indices.sort(dim=-1).values
+            ahead, state = model.step(state.select(_each(top_NK)), top_NK.flatten())
+            likeness_NK = seen.likeness(_hidden(model, ahead).view(*top_NK.shape, -1))
+            logp_NK = step.logp_NV.gather(1, top_NK)
+            value_NK = (1 - self.alpha) * logp_NK.exp() - self.alpha * likeness_NK
+            best_N = value_NK.masked_fill(logp_NK == -math.inf, -math.inf).argmax(dim=-1)
+            chosen = [
+                column.gather(1, best_N[:, None])[:, 0].tolist() for column in (top_NK, logp_NK, value_NK)
+            ]
+            grown = [
+                path.extend(token, logp, value, job)
+                for path, token, logp, value in zip(live, *chosen, strict=True)
+            ]
+            stay = [row for row, path in enumerate(grown) if path.finish is None]
+            live = [grown[row] for row in stay]
+            yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))
+            if live:
+                stay_M = torch.tensor(stay, device=best_N.device)
+                rows_M = stay_M * top_NK.shape[1] + best_N[stay_M]
+                step, state = ahead.select(rows_M), state.select(rows_M)
+                seen = seen.select(stay_M).append(_hidden(model, step))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The hidden vectors of every row so far, of length 1, flush right."""
+
+    unit_NTD: Tensor
+    real_NT: Tensor
+    """False where a shorter row has nothing."""
+
+    @staticmethod
+    def of(hidden_NTD: Tensor, lengths: Sequence[int]) -> Seen:
+        """Of prompts of these lengths."""
+        T = hidden_NTD.shape[1]
+        first_N = torch.tensor([T - length for length in lengths], device=hidden_NTD.device)
+        real_NT = torch.arange(T, device=hidden_NTD.device) >= first_N[:, None]
+        return Seen(F.normalize(hidden_NTD, dim=-1), real_NT)
+
+    def likeness(self, hidden_NKD: Tensor) -> Tensor:
+        """(N, K): the largest cosine of each candidate with anything that its row has seen."""
+        cosine_NKT = F.normalize(hidden_NKD, dim=-1) @ self.unit_NTD.transpose(1, 2)
+        return cosine_NKT.masked_fill(~self.real_NT[:, None], -math.inf).amax(dim=-1)
+
+    def select(self, rows_M: Tensor) -> Seen:
+        """Reorder, repeat or drop rows."""
+        return Seen(self.unit_NTD[rows_M], self.real_NT[rows_M])
+
+    def append(self, hidden_ND: Tensor) -> Seen:
+        """One more vector in every row."""
+        unit_N1D = F.normalize(hidden_ND, dim=-1)[:, None]
+        real_N1 = torch.ones_like(self.real_NT[:, :1])
+        return Seen(torch.cat((self.unit_NTD, unit_N1D), dim=1), torch.cat((self.real_NT, real_N1), dim=1))
+
+
+def _begin(model: StepModel, prompts: Sequence[Sequence[int]]) -> tuple[Seen, Step, Any]:
+    if isinstance(model, Reader):
+        hidden_NTD, step, state = model.read(prompts)
+        return Seen.of(hidden_NTD, [min(len(prompt), hidden_NTD.shape[1]) for prompt in prompts]), step, state
+    step, state = model.start(prompts)
+    _hidden(model, step)
+    return Seen.of(_spell(model, prompts), [len(prompt) for prompt in prompts]), step, state
+
+
+def _spell(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
+    """The prompts' hidden vectors (N, T, D), flush right, from a model that gives one vector a step."""
+    longest = max(len(prompt) for prompt in prompts)
+    step, state = model.start([prompt[:1] for prompt in prompts])
+    first_ND = _hidden(model, step)
+    hidden_NTD = first_ND.new_zeros(len(prompts), longest, first_ND.shape[1])
+    live = list(range(len(prompts)))
+    for place in range(longest):
+        if place:
+            stay = [i for i, row in enumerate(live) if len(prompts[row]) > place]
+            if len(stay) < len(live):
+                live, state = (
+                    [live[i] for i in stay],
+                    state.select(torch.tensor(stay, device=first_ND.device)),
+                )
+            tokens_N = torch.tensor([prompts[row][place] for row in live], device=first_ND.device)
+            step, state = model.step(state, tokens_N)
+        for row, vector_D in zip(live, _hidden(model, step), strict=True):
+            hidden_NTD[row, longest - len(prompts[row]) + place] = vector_D
+    return hidden_NTD
+
+
+def _hidden(model: StepModel, step: Step) -> Tensor:
+    if step.hidden_ND is None:
+        raise TypeError(
+            f"{type(model).__name__} does not show its hidden vectors, and contrastive search compares them: "
+            "use a model that does, such as a TransformerLM, or another search"
+        )
+    return step.hidden_ND
+
+
+def _each(top_NK: Tensor) -> Tensor:
+    """(N·K): every row as often as it has candidates."""
+    N, K = top_NK.shape
+    return torch.arange(N, device=top_NK.device).repeat_interleave(K)
