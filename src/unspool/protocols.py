@@ -186,7 +186,8 @@ class Path:
     def extend(self, token: int, logp: float, score: float, job: Job) -> Path:
         """The path with one more token, ended if that token, its text or the job's limit says so."""
         tokens = (*self.tokens, token)
-        watch, finish = self.watch, None
+        watch = self.watch
+        finish: Finish | None = None
         if token in job.eos:
             finish = "eos"
         else:

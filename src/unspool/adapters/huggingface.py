@@ -36,7 +36,8 @@ def to_huggingface(model: TransformerLM) -> Any:
     else:
         raise ValueError(
             f"a model with norm={config.norm!r}, positions={config.positions!r} and "
-            f"activation={config.activation!r} is neither of the Llama nor of the GPT-2 family: there is no Hugging Face class to fill"
+            f"activation={config.activation!r} is neither of the Llama nor of the GPT-2 family: "
+            "there is no Hugging Face class to fill"
         )
     missing, unexpected = twin.load_state_dict(weights, strict=False)
     if unexpected or [name for name in missing if name != "lm_head.weight"]:

@@ -1,6 +1,6 @@
 """Where a residual branch is normalised.
 
-    pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer): trains without warm-up
+    pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer)
     post   LN(x + f(x))          Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention)
     both   x + LN′(f(LN(x)))     Ding et al. 2021, §3.2, "sandwich" (papers.bib: ding2021cogview)
 
