@@ -1,0 +1,158 @@
+"""Minimum Bayes risk: of many candidates, the one that is most like the others.
+
+    y* = argmax_{h ∈ S} 1/(|S| − 1) Σ_{r ∈ S∖{h}} u(h, r),   S drawn from the model
+
+Eikema & Aziz 2020 (papers.bib: eikema2020map); with the candidates as their own references, Eikema & Aziz
+2022 (papers.bib: eikema2022sampling). S is `samples` texts of the `sampler`; u is the `utility`, chrF
+(Popović 2015, eq. 1; papers.bib: popovic2015chrf) for models with text and F₁ of the token ids for others.
+
+A text drawn twice counts twice among the references, and once among the answers: with n > 1 the n best
+different texts come first. `total` is the expected utility, `sample` the rank; of equally good texts the one
+drawn first wins. A user's utility is called with two texts, or, where the model has no text, with two tuples
+of token ids (the end-of-text token left out).
+
+Differs from the papers: a candidate is not compared with itself, which for a utility of 1 (or 100) between
+equal texts changes no rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from unspool.decode.search.ancestral import Sample
+from unspool.decode.transforms.arguments import whole
+from unspool.protocols import Frontier, Job, Path, Search, StepModel
+
+
+class Utility(Protocol):
+    """How good a hypothesis is if the reference is what was wanted; a higher one is better."""
+
+    def __call__(self, hypothesis: Any, reference: Any) -> float:
+        """Two texts, or two tuples of token ids."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChrF:
+    """Character n-gram F-score, 0 … 100, by sacrebleu; `word_order=2` is chrF++."""
+
+    char_order: int = 6
+    word_order: int = 0
+    beta: int = 2
+    metric: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whole("ChrF.char_order", self.char_order, at_least=1, advice="The paper has 6.")
+        whole("ChrF.word_order", self.word_order, at_least=0, advice="0 is chrF, 2 is chrF++.")
+        whole("ChrF.beta", self.beta, at_least=1, advice="Recall counts beta times as much; the paper has 2.")
+        try:
+            from sacrebleu.metrics.chrf import CHRF
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "chrF needs the sacrebleu package: pip install unspool[evaluate], or give MBR another utility"
+            ) from error
+        metric = CHRF(char_order=self.char_order, word_order=self.word_order, beta=self.beta)
+        object.__setattr__(self, "metric", metric)
+
+    def __call__(self, hypothesis: str, reference: str) -> float:
+        """100 for equal texts, 0 where they share no n-gram."""
+        if hypothesis == reference:
+            return 100.0
+        score: float = self.metric.sentence_score(hypothesis, [reference]).score
+        return score
+
+
+@dataclass(frozen=True)
+class TokenF1:
+    """F₁ of the two bags of tokens, 0 … 1: 2 |h ∩ r| / (|h| + |r|)."""
+
+    def __call__(self, hypothesis: Sequence[Any], reference: Sequence[Any]) -> float:
+        """1 for equal bags, of which two empty ones are a pair."""
+        if not hypothesis and not reference:
+            return 1.0
+        shared = (Counter(hypothesis) & Counter(reference)).total()
+        return 2 * shared / (len(hypothesis) + len(reference))
+
+
+@dataclass(frozen=True)
+class MBR:
+    """MBR(16, Sample(Epsilon(0.02))): draw 16 texts, return the one that the others agree with most."""
+
+    samples: int = 16
+    """How many texts are drawn for each prompt."""
+    sampler: Search = field(default_factory=Sample)
+    """What draws them; any search that gives `samples` texts."""
+    utility: Utility | None = None
+    """What is maximised in expectation; None for ChrF() or, without text, TokenF1()."""
+
+    def __post_init__(self) -> None:
+        whole("MBR.samples", self.samples, at_least=2, advice="One text has no others to agree with.")
+        for name, value in (("sampler", self.sampler), ("utility", self.utility)):
+            if isinstance(value, type) or not (callable(value) or value is self.utility is None):
+                raise TypeError(f"MBR.{name} is {value!r}: give an object such as Sample() or ChrF()")
+
+    @property
+    def streams(self) -> bool:
+        """Nothing is certain before every candidate has been compared."""
+        return False
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        """Yield the candidates as they grow, and the best of them at the end."""
+        if job.n > self.samples:
+            raise ValueError(
+                f"n={job.n} texts were asked of {self.samples} candidates: ask for fewer, or draw more"
+            )
+        utility = self.utility or (ChrF() if job.watch is not None else TokenF1())
+        return self._search(model, job, utility)
+
+    def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[Frontier]:
+        drawn: list[list[Path]] = [[] for _ in job.prompts]
+        for frontier in self.sampler(model, replace(job, n=self.samples)):
+            for path in frontier.ended:
+                drawn[path.request].append(path)
+            yield Frontier(frontier.live)
+        ended = [path for group in drawn for path in rank(group, job, utility)[: job.n]]
+        yield Frontier((), tuple(ended))
+
+
+def rank(paths: Sequence[Path], job: Job, utility: Utility) -> list[Path]:
+    """The paths of one prompt by expected utility, the best first; copies of a text after all others."""
+    paths = sorted(paths, key=lambda path: path.sample)
+    contents = [_content(path, job) for path in paths]
+    count = Counter(contents)
+    expected = {content: _expected(content, count, utility) for content in count}
+    seen: Counter[Any] = Counter()
+    order = []
+    for place, content in enumerate(contents):
+        order.append((seen[content], -expected[content], place))
+        seen[content] += 1
+    return [
+        replace(
+            paths[place],
+            sample=position,
+            total=expected[contents[place]],
+            notes={**paths[place].notes, "candidates": len(paths), "different": len(count)},
+        )
+        for position, (_, _, place) in enumerate(sorted(order))
+    ]
+
+
+def _content(path: Path, job: Job) -> str | tuple[int, ...]:
+    if path.watch is not None:
+        return path.watch.close()
+    return tuple(token for token in path.tokens if token not in job.eos)
+
+
+def _expected(hypothesis: Any, count: Counter[Any], utility: Utility) -> float:
+    """The mean utility against every drawn text but one copy of the hypothesis itself."""
+    others = count - Counter([hypothesis])
+    if not others:
+        return float(utility(hypothesis, hypothesis))
+    total = math.fsum(times * utility(hypothesis, reference) for reference, times in others.items())
+    if not math.isfinite(total):
+        raise ValueError(f"the utility of {hypothesis!r:.80} is {total}: a utility must be a finite number")
+    return total / others.total()
