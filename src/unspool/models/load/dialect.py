@@ -1,0 +1,135 @@
+"""How a family of files names and lays out the weights of a Transformer, and what ours are made of.
+
+    ours                          Llama                     GPT-2
+    attention.qkv   [(H+2K)I, D]  q_proj over k_proj over v c_attn, stored transposed
+    feed_forward.up [2F, D]       gate_proj over up_proj    c_fc [F, D], stored transposed
+
+Shapes: D width, H heads, K key–value heads, I head width, F inner width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unspool.nn.feed_forward import GATED
+
+if TYPE_CHECKING:
+    from unspool.models.transformer_lm import TransformerConfig
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The names of one family's tensors and how their rows and columns lie."""
+
+    names: Mapping[str, tuple[str, ...]]
+    """Our module ("{}" stands for the layer) → the modules whose rows, stacked, make it."""
+    turned: bool = False
+    """Projections are stored [in, out], as GPT-2 has them in Hugging Face's files."""
+    interleaved: bool = False
+    """Rows of queries and keys lie so that rotary pairs are neighbours, as GGUF files of Llama have them."""
+    ignored: str = r"(?!)"
+    """A pattern for tensors that are no weights: masks, tables of frequencies."""
+    unbiased: frozenset[str] = frozenset()
+    """Modules without a bias although others have one: theirs is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one of our tensors that come from one tensor of a file."""
+
+    source: str | None
+    """None for zeros: a bias that the file does not have."""
+    shape: tuple[int, ...]
+    """As we lay it out."""
+    turned: bool = False
+    heads: int = 0
+    """Not 0: so many heads have their rotary pairs interleaved."""
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """As the file lays it out."""
+        return self.shape[::-1] if self.turned else self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One of our tensors and the pieces that it is stacked of."""
+
+    name: str
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of our modules: the rows that each of its pieces brings, its columns, and whether it has a bias."""
+
+    rows: tuple[int, ...]
+    columns: int | None
+    bias: bool = False
+    projection: bool = False
+    heads: tuple[int, ...] = ()
+
+
+def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
+    """Our tensors one by one, each with its pieces.
+
+    An iterator, not a list: a configuration that lies about its layers is caught at the first one missing.
+    """
+    for module, part in _outside(config).items():
+        yield from _targets(module, dialect.names[module], part, dialect, biased=True)
+    inside = _inside(config)
+    for layer in range(config.layers):
+        for module, part in inside.items():
+            template = "blocks.{}." + module
+            sources = tuple(source.format(layer) for source in dialect.names[template])
+            yield from _targets(
+                template.format(layer), sources, part, dialect, biased=module not in dialect.unbiased
+            )
+
+
+def _outside(config: TransformerConfig) -> dict[str, _Part]:
+    parts = {"embed": _Part((config.vocab_size,), config.width)}
+    if config.positions == "learned":
+        parts["positions"] = _Part((config.context,), config.width)
+    parts["norm"] = _Part((config.width,), None, config.norm == "layer")
+    if not config.tied:
+        parts["head"] = _Part((config.vocab_size,), config.width)
+    return parts
+
+
+def _inside(c: TransformerConfig) -> dict[str, _Part]:
+    norm = _Part((c.width,), None, c.norm == "layer")
+    qkv = tuple(count * c.head_width for count in (c.heads, c.kv_heads, c.kv_heads))
+    up = (c.inner_width, c.inner_width) if c.activation in GATED else (c.inner_width,)
+    return {
+        "attention_norm": norm,
+        "attention.qkv": _Part(qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.kv_heads, 0)),
+        "attention.out": _Part((c.width,), c.heads * c.head_width, c.bias, True),
+        "feed_forward_norm": norm,
+        "feed_forward.up": _Part(up, c.width, c.bias, True),
+        "feed_forward.down": _Part((c.width,), c.inner_width, c.bias, True),
+    }
+
+
+def _targets(
+    module: str, sources: tuple[str, ...], part: _Part, dialect: Dialect, *, biased: bool
+) -> Iterator[Target]:
+    # A family may keep in one tensor what another keeps in several.
+    rows = part.rows if len(sources) == len(part.rows) else (sum(part.rows),)
+    heads = part.heads if dialect.interleaved and part.heads else (0,) * len(rows)
+    columns = () if part.columns is None else (part.columns,)
+    turned = dialect.turned and part.projection
+    weights = tuple(
+        Piece(f"{source}.weight", (count, *columns), turned, paired)
+        for source, count, paired in zip(sources, rows, heads, strict=True)
+    )
+    yield Target(f"{module}.weight", (sum(rows), *columns), weights)
+    if part.bias:
+        biases = tuple(
+            Piece(f"{source}.bias" if biased else None, (count,), heads=paired)
+            for source, count, paired in zip(sources, rows, heads, strict=True)
+        )
+        yield Target(f"{module}.bias", (sum(rows),), biases)

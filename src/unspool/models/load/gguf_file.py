@@ -1,0 +1,292 @@
+"""GGUF, the container of llama.cpp: header, metadata and tensor table, read lazily from a memory map.
+
+    "GGUF" · version u32 · tensors u64 · pairs u64 · pairs × (key, type, value)
+           · tensors × (name, n, n × u64, type u32, offset u64) · padding · data
+
+Every length is checked against what is left of the file before anything is allocated from it, so that a
+cut or hostile file ends in a ValueError that names the file, the offset and what was expected there.
+The numbers of a quantised tensor are restored by `gguf.quants`, block by block.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+
+# GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+# What the smallest member of a list takes: a count that asks for more than the rest of the file is a lie.
+_SMALLEST_PAIR = 8 + 4 + 1
+_SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8
+_DEEPEST_ARRAY = 4
+_MOST_DIMENSIONS = 4
+
+# Numbers restored at once: enough that numpy's own overhead vanishes, few enough that its temporary arrays
+# stay in the second-level cache and on the heap (larger ones go back to the system each time).
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFTensor:
+    """Where one tensor lies in the file, and how its numbers are packed."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As torch writes it: the last dimension runs fastest."""
+    quantisation: int
+    """ggml's number of the type, as in `gguf.GGMLQuantizationType`."""
+    offset: int
+    """From the beginning of the file."""
+    size: int
+    """In bytes."""
+
+
+@dataclass(frozen=True)
+class GGUFFile:
+    """An open GGUF file: its metadata and its tensors, the latter still on disk."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, GGUFTensor]
+    data: mmap.mmap
+
+    def fill(self, name: str, out: NDArray[np.float32], order_R: NDArray[np.intp] | None = None) -> None:
+        """Write the tensor's numbers into `out`, its rows in the order `order_R`.
+
+        Rows are reordered while they are still packed: a row is a whole number of blocks, and few bytes.
+        """
+        tensor = self.tensors[name]
+        if out.size != math.prod(tensor.shape) or not out.flags.c_contiguous:
+            raise ValueError(f"{name} has shape {list(tensor.shape)}: cannot fill {list(out.shape)} with it")
+        packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset)
+        if order_R is not None:
+            packed = packed.reshape(len(order_R), -1)[order_R].reshape(-1)
+        flat = out.reshape(-1)
+        start = 0
+        for numbers in self._unpack(tensor, packed):
+            flat[start : start + numbers.size] = numbers
+            start += numbers.size
+
+    def _unpack(self, tensor: GGUFTensor, packed: NDArray[np.uint8]) -> Iterator[NDArray[np.float32]]:
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        kind = GGMLQuantizationType(tensor.quantisation)
+        block, block_bytes = GGML_QUANT_SIZES[kind]
+        stride = max(1, _CHUNK // block) * block_bytes
+        for start in range(0, packed.size, stride):
+            try:
+                # One long row: `dequantize` would cut many short ones into groups of sixteen.
+                numbers = dequantize(packed[None, start : start + stride], kind)[0]
+            except NotImplementedError:
+                raise ValueError(
+                    f"{self.path}: tensor {tensor.name!r} is stored as {kind.name}, which cannot be read; "
+                    f"readable are {', '.join(readable_types())}"
+                ) from None
+            if not np.isfinite(numbers).all():
+                raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: a damaged file")
+            yield numbers
+
+
+def readable_types() -> list[str]:
+    """The names of ggml's number types that the installed `gguf` can turn into float32."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    names = []
+    for kind in GGMLQuantizationType:
+        try:
+            dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+        except NotImplementedError:
+            continue
+        names.append(kind.name)
+    return names
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether the file begins as a GGUF file does."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def open_gguf(path: Path) -> GGUFFile:
+    """Read header, metadata and tensor table; the tensors themselves stay on disk until asked for."""
+    with path.open("rb") as file:
+        if path.stat().st_size < len(MAGIC):  # an empty file cannot be mapped
+            raise ValueError(f"{path}: not a GGUF file: it has only {path.stat().st_size} bytes")
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    cursor = _Cursor(path, data)
+    tensor_count, pair_count = _header(cursor)
+    metadata = _metadata(cursor, pair_count)
+    return GGUFFile(path, metadata, _tensors(cursor, tensor_count, metadata), data)
+
+
+class _Cursor:
+    """Reads little-endian values from the map, and never past its end."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path, self.data, self.at, self.end = path, data, 0, len(data)
+
+    def fail(self, expected: str, offset: int | None = None) -> NoReturn:
+        at = self.at if offset is None else offset
+        place = f"{self.path}: at byte {at} of {self.end}"
+        raise ValueError(f"{place}: expected {expected}; the file is cut or damaged")
+
+    def need(self, count: int, each: int, what: str) -> int:
+        """The bytes that `count` things of at least `each` bytes take, if the file still has as many."""
+        if count * each > self.end - self.at:
+            self.fail(f"{what} ({count * each} bytes or more), found {self.end - self.at} bytes")
+        return count * each
+
+    def scalar(self, code: str, what: str) -> Any:
+        size = self.need(1, struct.calcsize("<" + code), what)
+        (value,) = struct.unpack_from("<" + code, self.data, self.at)
+        self.at += size
+        return value
+
+    def string(self, what: str) -> str:
+        length = self.scalar("Q", f"the length of {what}")
+        return self.text(length, what)
+
+    def text(self, length: int, what: str) -> str:
+        self.need(length, 1, what)
+        raw = self.data[self.at : self.at + length]
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            self.fail(f"{what} in UTF-8, found byte {raw[error.start]:#04x}", self.at + error.start)
+        self.at += length
+        return text
+
+    def strings(self, count: int, what: str) -> list[str]:
+        """Many strings at once: a vocabulary has a hundred thousand, so the loop is kept lean."""
+        self.need(count, 8, what)
+        data, end, at, length_at = self.data, self.end, self.at, struct.Struct("<Q").unpack_from
+        texts = []
+        try:
+            for _ in range(count):
+                stop = at + 8 + length_at(data, at)[0]
+                if stop > end:
+                    break
+                texts.append(data[at + 8 : stop].decode())
+                at = stop
+        except (struct.error, UnicodeDecodeError):
+            pass
+        self.at = at
+        if len(texts) < count:
+            # Read the offender once more, slowly, for its message.
+            self.string(f"text {len(texts)} of {count} in {what}")
+        return texts
+
+    def array(self, what: str, depth: int) -> list[Any]:
+        kind = self.scalar("I", f"the type of {what}'s members")
+        count = self.scalar("Q", f"the number of {what}'s members")
+        if kind == _STRING:
+            return self.strings(count, what)
+        if kind == _ARRAY:
+            if depth == _DEEPEST_ARRAY:
+                self.fail(f"arrays no more than {_DEEPEST_ARRAY} deep in {what}")
+            self.need(count, 4 + 8, what)
+            return [self.array(what, depth + 1) for _ in range(count)]
+        code = self.code(kind, what)
+        size = self.need(count, struct.calcsize("<" + code), what)
+        values: list[Any] = np.frombuffer(
+            self.data, np.dtype(code).newbyteorder("<"), count, self.at
+        ).tolist()
+        self.at += size
+        return values
+
+    def code(self, kind: int, what: str) -> str:
+        if kind not in _SCALARS:
+            self.fail(f"a value type from 0 to 12 for {what}, found {kind}", self.at)
+        return _SCALARS[kind]
+
+    def value(self, key: str) -> Any:
+        kind = self.scalar("I", f"the type of {key}")
+        if kind == _STRING:
+            return self.string(key)
+        if kind == _ARRAY:
+            return self.array(key, 1)
+        return self.scalar(self.code(kind, key), key)
+
+
+def _header(cursor: _Cursor) -> tuple[int, int]:
+    if cursor.data[: len(MAGIC)] != MAGIC:
+        raise ValueError(f"{cursor.path}: not a GGUF file: it begins with {cursor.data[:4]!r}, not {MAGIC!r}")
+    cursor.at = len(MAGIC)
+    version = cursor.scalar("I", "the version")
+    if version not in VERSIONS:
+        hint = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
+        raise ValueError(
+            f"{cursor.path}: GGUF version {version}{hint} cannot be read; "
+            f"expected little-endian version {' or '.join(map(str, VERSIONS))}; convert the model again"
+        )
+    tensor_count = cursor.scalar("Q", "the number of tensors")
+    pair_count = cursor.scalar("Q", "the number of metadata pairs")
+    cursor.need(pair_count, _SMALLEST_PAIR, f"{pair_count} metadata pairs")
+    cursor.need(tensor_count, _SMALLEST_TENSOR, f"{tensor_count} tensors")
+    return tensor_count, pair_count
+
+
+def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for number in range(count):
+        start = cursor.at
+        key = cursor.string(f"the key of metadata pair {number}")
+        if key in metadata:
+            cursor.fail(f"a new metadata key, found {key!r} again", start)
+        metadata[key] = cursor.value(key)
+    return metadata
+
+
+def _tensors(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> dict[str, GGUFTensor]:
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"{cursor.path}: general.alignment must be a power of two, found {alignment!r}")
+    cursor.need(count, _SMALLEST_TENSOR, f"{count} tensors")
+    entries = [(cursor.at, *_tensor(cursor, number)) for number in range(count)]
+    start_of_data = -(-cursor.at // alignment) * alignment
+    tensors: dict[str, GGUFTensor] = {}
+    for at, name, shape, quantisation, offset, size in entries:
+        if name in tensors:
+            cursor.fail(f"a new tensor name, found {name!r} again", at)
+        if offset % alignment:
+            cursor.fail(f"{name}'s offset to be a multiple of {alignment}, found {offset}", at)
+        offset += start_of_data
+        if offset + size > cursor.end:
+            cursor.fail(f"{name}'s data ({size} bytes at {offset})", min(offset, cursor.end))
+        tensors[name] = GGUFTensor(name, shape, quantisation, offset, size)
+    return tensors
+
+
+def _tensor(cursor: _Cursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:
+    from gguf.constants import GGML_QUANT_SIZES
+
+    name = cursor.string(f"the name of tensor {number}")
+    dimensions = cursor.scalar("I", f"the number of {name}'s dimensions")
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        cursor.fail(f"1 to {_MOST_DIMENSIONS} dimensions for {name}, found {dimensions}")
+    shape = tuple(cursor.scalar("Q", f"{name}'s shape") for _ in range(dimensions))[::-1]
+    quantisation = cursor.scalar("I", f"{name}'s number type")
+    offset = cursor.scalar("Q", f"{name}'s offset")
+    if quantisation not in GGML_QUANT_SIZES:  # its keys are an IntEnum: they equal their numbers
+        cursor.fail(f"a number type that gguf knows for {name}, found {quantisation}")
+    block, block_bytes = GGML_QUANT_SIZES[quantisation]
+    if 0 in shape or shape[-1] % block:
+        cursor.fail(f"rows of {name} to be whole blocks of {block} numbers, found shape {list(shape)}")
+    return name, shape, quantisation, offset, math.prod(shape) // block * block_bytes

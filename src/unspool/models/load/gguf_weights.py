@@ -1,0 +1,221 @@
+"""A GGUF file's metadata as our configuration and its tensors as our weights.
+
+llama.cpp rotates neighbouring pairs (2i, 2i+1) of a Llama head where Hugging Face and we rotate (i, i + I/2),
+so its files hold the rows of queries and keys in another order, which is undone here:
+
+    stored row  2i + s   of a head   ←→   our row  s·I/2 + i,    s ∈ {0, 1}
+
+Files of Llama 3.1 and later carry the stretching of their frequencies as a table, `rope_freqs.weight`; its
+parameters are recovered from it (Llama 3's own thresholds are tried, and the table must come out the same).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from unspool.models.load.assembly import assemble
+from unspool.models.load.dialect import Dialect, Piece
+from unspool.models.load.settings import Settings
+from unspool.models.transformer_lm import TransformerConfig
+from unspool.nn.positions import RotaryScaling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from unspool.models.load.gguf_file import GGUFFile
+
+_OUTSIDE = {"embed": ("token_embd",), "norm": ("output_norm",), "head": ("output",)}
+_INSIDE = {
+    "blocks.{}.attention_norm": ("blk.{}.attn_norm",),
+    "blocks.{}.attention.out": ("blk.{}.attn_output",),
+    "blocks.{}.feed_forward_norm": ("blk.{}.ffn_norm",),
+    "blocks.{}.feed_forward.down": ("blk.{}.ffn_down",),
+}
+_LLAMA_NAMES = {
+    **_OUTSIDE,
+    **_INSIDE,
+    "blocks.{}.attention.qkv": ("blk.{}.attn_q", "blk.{}.attn_k", "blk.{}.attn_v"),
+    "blocks.{}.feed_forward.up": ("blk.{}.ffn_gate", "blk.{}.ffn_up"),
+}
+_GPT2_NAMES = {
+    **_OUTSIDE,
+    **_INSIDE,
+    "positions": ("position_embd",),
+    "blocks.{}.attention.qkv": ("blk.{}.attn_qkv",),
+    "blocks.{}.feed_forward.up": ("blk.{}.ffn_up",),
+}
+_FREQUENCIES = "rope_freqs.weight"
+_LLAMA3_THRESHOLDS = (1.0, 4.0, 8192)
+"""Llama 3 stretches fully below the first and not at all above the second number of turns in the third."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The tensors of a GGUF file, as `assemble` wants them."""
+
+    file: GGUFFile
+
+    @property
+    def label(self) -> str:
+        return str(self.file.path)
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: tensor.shape for name, tensor in self.file.tensors.items()}
+
+    def fill(self, piece: Piece, out: Tensor) -> None:
+        assert piece.source is not None
+        order_R = paired_rows(piece.heads, piece.shape[0]) if piece.heads else None
+        self.file.fill(piece.source, out.numpy(), order_R)
+
+
+def paired_rows(heads: int, rows: int) -> NDArray[np.intp]:
+    """For each of our rows, the stored row with the same meaning: halves of a head out of its pairs."""
+    return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
+
+
+def gguf_config(file: GGUFFile) -> TransformerConfig:
+    """The shape of the model in the file."""
+    return _read(file)[0]
+
+
+def gguf_weights(file: GGUFFile) -> tuple[TransformerConfig, dict[str, Tensor]]:
+    """The model in the file: its shape, and its weights in float32 under our names."""
+    config, dialect = _read(file)
+    # numpy works outside Python's lock, so that threads share the tensors among them.
+    return config, assemble(_Source(file), config, dialect, threads=torch.get_num_threads())
+
+
+def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
+    general = Settings(str(file.path), file.metadata)
+    if general.has("split.count") and file.metadata["split.count"] != 1:
+        raise ValueError(f"{file.path}: one part of several; merge them with llama.cpp's gguf-split --merge")
+    architecture = general.word("general.architecture")
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise ValueError(f"{file.path}: architecture {architecture!r:.40} is unknown; known are {known}")
+    return ARCHITECTURES[architecture](file, Settings(str(file.path), file.metadata, architecture + "."))
+
+
+def _gpt2(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
+    config = TransformerConfig(
+        vocab_size=_vocab_size(file),
+        width=width,
+        layers=settings.integer("block_count"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=_head_width(settings, width, heads),
+        inner_width=settings.integer("feed_forward_length"),
+        context=settings.integer("context_length"),
+        norm="layer",
+        norm_eps=_eps(settings, "attention.layer_norm_epsilon"),
+        positions="learned",
+        activation="gelu_tanh",
+        bias=True,
+        tied="output.weight" not in file.tensors,
+    )
+    return config, Dialect(_GPT2_NAMES)
+
+
+def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    for key, harmless in (("expert_count", 0), ("rope.scaling.type", "none"), ("attention.causal", True)):
+        settings.demand(key, harmless)
+    heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
+    kv_heads = settings.integer("attention.head_count_kv", heads)
+    head_width = settings.integer("attention.key_length", _head_width(settings, width, heads))
+    settings.demand("attention.value_length", head_width)
+    settings.demand("rope.dimension_count", head_width)
+    base = settings.number("rope.freq_base", 10000.0)
+    context = settings.integer("context_length")
+    biased, unbiased = _biases(file)
+    config = TransformerConfig(
+        vocab_size=_vocab_size(file),
+        width=width,
+        layers=settings.integer("block_count"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=head_width,
+        inner_width=settings.integer("feed_forward_length"),
+        # Within its window a sliding attention is a full one.
+        context=min(context, settings.integer("attention.sliding_window", context)),
+        norm_eps=_eps(settings, "attention.layer_norm_rms_epsilon"),
+        rotary_base=base,
+        rotary_scaling=_scaling(file, head_width, base),
+        bias=biased == "all",
+        qkv_bias=biased == "qkv",
+        tied="output.weight" not in file.tensors,
+    )
+    return config, Dialect(_LLAMA_NAMES, ignored=re.escape(_FREQUENCIES), unbiased=unbiased)
+
+
+def _interleaved_llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _llama(file, settings)
+    return config, replace(dialect, interleaved=True)
+
+
+ARCHITECTURES: dict[str, Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]] = {
+    "gpt2": _gpt2,
+    "llama": _interleaved_llama,
+    "qwen2": _llama,
+}
+
+
+def _vocab_size(file: GGUFFile) -> int:
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ValueError(f"{file.path}: tensor 'token_embd.weight' is missing")
+    return embedding.shape[0]
+
+
+def _head_width(settings: Settings, width: int, heads: int) -> int:
+    if width % heads and not settings.has("attention.key_length"):
+        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+    return max(1, width // heads)
+
+
+def _eps(settings: Settings, key: str) -> float:
+    """The ε that was meant: GGUF stores 1e-5 as the float32 nearest to it, 9.999999747378752e-06."""
+    return float(np.format_float_scientific(np.float32(settings.number(key)), unique=True))
+
+
+def _biases(file: GGUFFile) -> tuple[str, frozenset[str]]:
+    """Which projections have a bias: the metadata does not say, the first layer's tensors do."""
+    have = {
+        "attention.qkv": "blk.0.attn_q.bias" in file.tensors,
+        "attention.out": "blk.0.attn_output.bias" in file.tensors,
+        "feed_forward.up": "blk.0.ffn_up.bias" in file.tensors,
+        "feed_forward.down": "blk.0.ffn_down.bias" in file.tensors,
+    }
+    if not any(have.values()):
+        return "none", frozenset()
+    if have["attention.qkv"] and sum(have.values()) == 1:
+        return "qkv", frozenset()
+    return "all", frozenset(module for module, there in have.items() if not there)
+
+
+def _scaling(file: GGUFFile, head_width: int, base: float) -> RotaryScaling | None:
+    if _FREQUENCIES not in file.tensors:
+        return None
+    if file.tensors[_FREQUENCIES].shape != (head_width // 2,):
+        shape = list(file.tensors[_FREQUENCIES].shape)
+        raise ValueError(f"{file.path}: {_FREQUENCIES} has shape {shape}; expected [{head_width // 2}]")
+    stretch = torch.empty(head_width // 2)
+    file.fill(_FREQUENCIES, stretch.numpy())
+    scaling = RotaryScaling(float(stretch.max()), *_LLAMA3_THRESHOLDS)
+    omega = 1.0 / base ** (torch.arange(0, head_width, 2) / head_width)
+    if not torch.allclose(omega / scaling(omega), stretch, rtol=1e-4):
+        raise ValueError(
+            f"{file.path}: {_FREQUENCIES} does not stretch frequencies as Llama 3 does "
+            f"(factor {scaling.factor:g}); no other kind is supported"
+        )
+    return scaling

@@ -1,0 +1,98 @@
+"""The tensors of a folder, in one safetensors file or in shards with an index. Pickles are never opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unspool.models.load.dialect import Piece
+from unspool.text.json_file import read_object
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+"""How the names of files end that `torch.load` would read, and that could run code when read."""
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class SafetensorsFiles:
+    """Named tensors on disk, mapped into memory when asked for."""
+
+    label: str
+    """Where they are, for messages."""
+    files: Mapping[str, Any]
+    """Tensor name → the open file that holds it."""
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Every tensor's shape."""
+        return {name: tuple(file.get_slice(name).get_shape()) for name, file in self.files.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor itself: a private map of the file, so that writing to it never reaches the disk."""
+        kind = self.files[name].get_slice(name).get_dtype()
+        if kind not in _FLOATS:
+            known = ", ".join(_FLOATS)
+            raise ValueError(f"{self.label}: tensor {name!r} is stored as {kind}; readable are {known}")
+        tensor: Tensor = self.files[name].get_tensor(name)
+        return tensor
+
+    def fill(self, piece: Piece, out: Tensor) -> None:
+        """Write the piece's numbers into `out`."""
+        assert piece.source is not None
+        tensor = self.tensor(piece.source)
+        out.copy_(tensor.T if piece.turned else tensor)
+        low, high = torch.aminmax(out)  # either is NaN if any number is
+        if not (low.isfinite() and high.isfinite()):
+            raise ValueError(f"{self.label}: tensor {piece.source!r} holds NaN or infinity: a damaged file")
+
+
+def open_safetensors(folder: Path) -> SafetensorsFiles:
+    """The folder's weights, from model.safetensors or from the shards that its index lists."""
+    if (folder / WEIGHTS).is_file():
+        return SafetensorsFiles(str(folder / WEIGHTS), _tensors(folder / WEIGHTS))
+    if (folder / INDEX).is_file():
+        return SafetensorsFiles(str(folder), _shards(folder))
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+    if pickles:
+        raise ValueError(
+            f"{folder}: weights only as {', '.join(pickles[:3])}: a pickle can run code when it is read, so "
+            "none is ever opened. If you trust it, convert it: python -c 'from transformers import "
+            f'AutoModelForCausalLM as M; M.from_pretrained("{folder}").save_pretrained("{folder}")\''
+        )
+    raise FileNotFoundError(f"{folder}: neither {WEIGHTS} nor {INDEX} is there: the folder has no weights")
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    try:
+        file: Any = safe_open(str(path), framework="pt")
+        return dict.fromkeys(file.keys(), file)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path}: not a whole safetensors file ({error}); fetch or write it again"
+        ) from error
+
+
+def _shards(folder: Path) -> dict[str, Any]:
+    index = read_object(folder / INDEX).get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(shard, str) for shard in index.values()):
+        raise ValueError(f"{folder / INDEX}: weight_map must map tensor names to file names")
+    files: dict[str, Any] = {}
+    for shard in sorted(set(index.values())):
+        if Path(shard).name != shard or "\\" in shard:
+            raise ValueError(f"{folder / INDEX}: {shard!r} is not the name of a file in the same folder")
+        if not (folder / shard).is_file():
+            raise FileNotFoundError(f"{folder / shard}: this shard is missing; fetch the whole model")
+        files |= _tensors(folder / shard)
+    for name, shard in index.items():
+        if name not in files:
+            raise ValueError(f"{folder / shard}: tensor {name!r} is missing, though {INDEX} promises it")
+    return files

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import gguf
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unspool.models.load.gguf_file import is_gguf, open_gguf, readable_types
+
+
+def blocks(kind, rows, columns, seed=0):
+    """Random packed numbers of the type, with scales that are small numbers."""
+    block, size = GGML_QUANT_SIZES[kind]
+    packed = np.random.default_rng(seed).integers(0, 256, (rows, columns // block, size), np.uint8)
+    # float16 scales stand at the beginning or at the end of a block; 0x2c is the high byte of 1/16.
+    for place in (1, 3, size - 1, size - 3):
+        packed[..., place] = 0x2C
+    return packed.reshape(rows, -1)
+
+
+def write(path, tensors=(), pairs=(), **options):
+    """A GGUF file by gguf's own writer."""
+    writer = gguf.GGUFWriter(path, "llama", **options)
+    for key, kind, value in pairs:
+        getattr(writer, f"add_{kind}")(key, value)
+    for name, data, kind in tensors:
+        writer.add_tensor(name, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def small(path):
+    return write(
+        path,
+        [
+            ("a.weight", np.arange(6, dtype=np.float32).reshape(2, 3), None),
+            ("b.weight", blocks(GGMLQuantizationType.Q4_1, 4, 64), GGMLQuantizationType.Q4_1),
+        ],
+        [
+            ("t.word", "string", "héllo"),
+            ("t.whole", "uint32", 7),
+            ("t.negative", "int64", -8),
+            ("t.real", "float32", 0.5),
+            ("t.yes", "bool", True),
+            ("t.words", "array", ["Ġa", "", "ßé"]),
+            ("t.numbers", "array", [1, -2, 3]),
+            ("t.reals", "array", [0.5, 0.25]),
+        ],
+    )
+
+
+def test_metadata_and_tensors_by_hand(tmp_path):
+    file = open_gguf(small(tmp_path / "small.gguf"))
+    expected = {
+        "general.architecture": "llama",
+        "t.word": "héllo",
+        "t.whole": 7,
+        "t.negative": -8,
+        "t.real": 0.5,
+        "t.yes": True,
+        "t.words": ["Ġa", "", "ßé"],
+        "t.numbers": [1, -2, 3],
+        "t.reals": [0.5, 0.25],
+    }
+    assert {key: file.metadata[key] for key in expected} == expected
+    assert file.tensors["a.weight"].shape == (2, 3)
+    assert file.tensors["b.weight"].shape == (4, 64)
+    out = np.empty((2, 3), np.float32)
+    file.fill("a.weight", out)
+    assert out.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_rows_come_in_the_order_asked_for(tmp_path):
+    file = open_gguf(small(tmp_path / "small.gguf"))
+    plain, turned = np.empty((2, 4, 64), np.float32)
+    file.fill("b.weight", plain)
+    file.fill("b.weight", turned, np.array([2, 0, 3, 1]))
+    np.testing.assert_array_equal(turned, plain[[2, 0, 3, 1]])
+
+
+@pytest.mark.parametrize(
+    "name", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q6_K", "Q2_K"]
+)
+def test_numbers_are_those_of_gguf(tmp_path, name):
+    kind = GGMLQuantizationType[name]
+    packed = (
+        blocks(kind, 6, 512)
+        if "Q" in name
+        else gguf.quantize(np.linspace(-3, 3, 3072, dtype=np.float32), kind)
+    )
+    packed = packed.reshape(6, -1)
+    file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, kind)]))
+    out = np.empty((6, 512), np.float32)
+    file.fill("x", out)
+    np.testing.assert_array_equal(out, dequantize(packed, kind).reshape(6, 512))
+    assert np.abs(out).max() > 0
+
+
+def test_a_tensor_of_several_chunks_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("unspool.models.load.gguf_file._CHUNK", 96)  # three blocks: 512 numbers leave a rest
+    packed = blocks(GGMLQuantizationType.Q8_0, 5, 512)
+    file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, GGMLQuantizationType.Q8_0)]))
+    out = np.empty((5, 512), np.float32)
+    file.fill("x", out)
+    np.testing.assert_array_equal(out, dequantize(packed, GGMLQuantizationType.Q8_0))
+
+
+def test_the_metadata_is_that_of_gguf_reader(tmp_path):
+    path = small(tmp_path / "small.gguf")
+    reader, ours = gguf.GGUFReader(path), open_gguf(path)
+    theirs = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
+    assert ours.metadata == theirs
+    for tensor in reader.tensors:
+        assert ours.tensors[tensor.name].offset == tensor.data_offset
+        assert ours.tensors[tensor.name].size == tensor.n_bytes
+
+
+def test_an_unreadable_type_is_named_with_the_readable_ones(tmp_path):
+    file = open_gguf(write(tmp_path / "x.gguf", [("x", np.arange(32, dtype=np.int32), None)]))
+    with pytest.raises(ValueError, match=r"tensor 'x' is stored as I32.*readable are F32, F16, Q4_0"):
+        file.fill("x", np.empty(32, np.float32))
+    assert {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"} <= set(readable_types())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_an_error(tmp_path, bad):
+    file = open_gguf(write(tmp_path / "x.gguf", [("x", np.array([1, bad, 2], np.float32), None)]))
+    with pytest.raises(ValueError, match=r"tensor 'x' holds NaN or infinity"):
+        file.fill("x", np.empty(3, np.float32))
+
+
+def test_a_wrong_destination_is_an_error(tmp_path):
+    file = open_gguf(small(tmp_path / "small.gguf"))
+    with pytest.raises(ValueError, match=r"a\.weight has shape \[2, 3\]"):
+        file.fill("a.weight", np.empty((2, 2), np.float32))
+
+
+# ── broken files ──────────────────────────────────────────────────────────────────────────────────
+
+
+def raw(*parts):
+    """A file from parts: int → u32, (int,) → u64, str → string, bytes as they are."""
+    data = b""
+    for part in parts:
+        match part:
+            case bytes():
+                data += part
+            case str():
+                data += struct.pack("<Q", len(part.encode())) + part.encode()
+            case (number,):
+                data += struct.pack("<Q", number)
+            case number:
+                data += struct.pack("<I", number)
+    return data
+
+
+HEAD = (b"GGUF", 3)
+HUGE = 2**63
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((b"",), "not a GGUF file: it has only 0 bytes"),
+        ((b"PK\x03\x04 and so on",), r"not a GGUF file: it begins with b'PK"),
+        ((b"GGUF", 1, (0,), (0,)), "version 1 cannot be read"),
+        ((b"GGUF\x00\x00\x00\x03", (0,), (0,)), "a big-endian file"),
+        ((*HEAD, (HUGE,), (0,)), rf"expected {HUGE} tensors"),
+        ((*HEAD, (0,), (HUGE,)), rf"expected {HUGE} metadata pairs"),
+        ((*HEAD, (0,), (1,), (HUGE,), b"key".ljust(64)), "expected the key of metadata pair 0"),
+        ((*HEAD, (0,), (1,), "k", 8, (HUGE,)), r"expected k \("),
+        ((*HEAD, (0,), (1,), "k", 9, 8, (HUGE,)), r"expected k \("),
+        ((*HEAD, (0,), (1,), "k", 9, 4, (HUGE,)), r"expected k \("),
+        ((*HEAD, (0,), (1,), "k", 9, 9, (HUGE,)), r"expected k \("),
+        ((*HEAD, (0,), (1,), "k", *(9,), *((9, (1,)) * 9)), "arrays no more than 4 deep"),
+        ((*HEAD, (0,), (1,), "k", 13, (0,)), "a value type from 0 to 12 for k, found 13"),
+        ((*HEAD, (0,), (1,), "k", 9, 8, (2,), "ok", (HUGE,)), "text 1 of 2 in k"),
+        (
+            (*HEAD, (0,), (1,), "k", 9, 8, (2,), "ok", (2,), b"\xff\xff"),
+            "text 1 of 2 in k in UTF-8, found byte 0xff",
+        ),
+        ((*HEAD, (0,), (1,), "k", 8, (2,), b"\xff\xff"), "k in UTF-8"),
+        ((*HEAD, (0,), (2,), "k", 4, 1, "k", 4, 1), "a new metadata key, found 'k' again"),
+        ((*HEAD, (1,), (1,), "general.alignment", 4, 48, "t", 1, (4,), 0, (0,)), "power of two, found 48"),
+        ((*HEAD, (1,), (0,), "t", 9, (4,), 0, (0,)), "1 to 4 dimensions for t, found 9"),
+        ((*HEAD, (1,), (0,), "t", 1, (4,), 999, (0,)), "a number type that gguf knows for t, found 999"),
+        ((*HEAD, (1,), (0,), "t", 1, (0,), 0, (0,)), r"found shape \[0\]"),
+        ((*HEAD, (1,), (0,), "t", 1, (33,), 8, (0,)), r"whole blocks of 32 numbers, found shape \[33\]"),
+        ((*HEAD, (1,), (0,), "t", 1, (4,), 0, (8,), bytes(64)), "offset to be a multiple of 32, found 8"),
+        ((*HEAD, (1,), (0,), "t", 1, (4,), 0, (0,)), r"expected t's data \(16 bytes"),
+        ((*HEAD, (1,), (0,), "t", 4, (HUGE,), (HUGE,), (HUGE,), (HUGE,), 0, (0,)), "expected t's data"),
+        (
+            (*HEAD, (2,), (0,), *(("t", 1, (4,), 0, (0,)) * 2), bytes(64)),
+            "a new tensor name, found 't' again",
+        ),
+    ],
+)
+def test_a_broken_file_says_what_was_expected(tmp_path, parts, message):
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(raw(*parts))
+    with pytest.raises(ValueError, match=message) as caught:
+        open_gguf(path)
+    assert str(path) in str(caught.value)
+
+
+def test_version_2_is_read(tmp_path):
+    path = tmp_path / "two.gguf"
+    path.write_bytes(raw(b"GGUF", 2, (0,), (1,), "k", 4, 5))
+    assert open_gguf(path).metadata == {"k": 5}
+
+
+def test_is_gguf_looks_at_the_first_bytes(tmp_path):
+    (tmp_path / "a").write_bytes(b"GGUF....")
+    (tmp_path / "b.gguf").write_bytes(b"GG")
+    assert is_gguf(tmp_path / "a")
+    assert not is_gguf(tmp_path / "b.gguf")
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The bytes of a good file, and where its last tensor ends (a few bytes of padding may follow)."""
+    with TemporaryDirectory() as folder:
+        path = small(Path(folder) / "small.gguf")
+        file = open_gguf(path)
+        return path.read_bytes(), max(tensor.offset + tensor.size for tensor in file.tensors.values())
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_file_cut_anywhere_is_an_error(whole, data):
+    content, end = whole
+    cut = data.draw(st.integers(0, end - 1))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "cut.gguf"
+        path.write_bytes(content[:cut])
+        with pytest.raises(ValueError, match=r"cut\.gguf"):
+            open_gguf(path)
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_file_with_changed_bytes_is_read_or_is_an_error(whole, data):
+    content, end = whole
+    changed = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed[data.draw(st.integers(0, end - 1))] = data.draw(st.integers(0, 255))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "changed.gguf"
+        path.write_bytes(changed)
+        try:
+            file = open_gguf(path)
+        except ValueError as error:
+            assert "changed.gguf" in str(error)  # noqa: PT017 — either outcome is right
+        else:
+            assert all(tensor.offset + tensor.size <= len(changed) for tensor in file.tensors.values())
