@@ -1,0 +1,53 @@
+"""Bad words: ban token sequences from ever being completed.
+
+    ban x  ⇔  some forbidden sequence ends with x and the path ends with all that comes before
+
+As in Hugging Face's generate (Wolf et al. 2020), whose banned set this is.
+papers.bib: wolf2020transformers
+
+A single token is always banned; of a longer sequence, the last token is, where the others were just written
+(in the prompt or after it). A word usually has several spellings in tokens (with and without a leading space,
+capitalised): give them all. A row whose last tokens are all banned keeps the one that the model finds most
+probable among the others; a ban on the whole vocabulary is lifted (see `scores.ban`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import ids, within
+from unspool.decode.transforms.scores import ban, peaks
+from unspool.decode.transforms.sequences import due
+from unspool.protocols import Path, Step
+
+
+@dataclass(frozen=True)
+class BadWords:
+    """Let none of the sequences of token ids be written."""
+
+    sequences: Iterable[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        sequences = {ids("BadWords.sequences", sequence) for sequence in self.sequences}
+        if not sequences:
+            raise ValueError(
+                "BadWords.sequences is empty, but needs at least one. Leave BadWords out instead."
+            )
+        object.__setattr__(self, "sequences", tuple(sorted(sequences)))
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        sequences = [tuple(sequence) for sequence in self.sequences]
+        within("BadWords.sequences", {sequence[-1] for sequence in sequences}, scores_NV.shape[1])
+        banned = [(row, sequence[-1]) for row, sequence in due(sequences, history)]
+        if not banned:
+            return scores_NV
+        row_M, token_M = torch.tensor(banned, device=scores_NV.device).unbind(1)
+        banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)
+        banned_NV[row_M, token_M] = True
+        return ban(scores_NV, step, banned_NV)

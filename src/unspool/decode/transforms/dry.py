@@ -1,0 +1,91 @@
+"""DRY, don't repeat yourself: penalise tokens that would prolong a repetition, the more the longer it is.
+
+    n(x) = the longest suffix of the text that occurred before with x after it
+    score′(x) = score(x) − λ · b^(n(x) − a)   where n(x) ≥ a
+
+Weidmann 2024.
+papers.bib: weidmann2024dry
+
+λ is `multiplier`, b is `base`, a is `allowed`. A match never reaches across a token of `breakers`, and
+breakers themselves are never penalised. `last` limits how far back the text is read (None: all of it);
+`prompt` says whether the prompt belongs to the text (it does in the tools that offer DRY, and does by
+default).
+Matches count up to 50 tokens and a penalty is at most 10⁹, so that nothing overflows; a score never becomes
+−∞.
+Differs from the original: none where the above holds; breakers are token ids, which the caller looks up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import flag, ids, number, whole
+from unspool.decode.transforms.occurrences import text
+from unspool.decode.transforms.scores import peaks
+from unspool.protocols import Path, Step
+
+LONGEST = 50
+LARGEST = 1e9
+
+
+@dataclass(frozen=True)
+class DRY:
+    """Subtract multiplier · base^(match − allowed) from tokens that continue a repetition."""
+
+    multiplier: float = 0.8
+    base: float = 1.75
+    allowed: int = 2
+    breakers: tuple[int, ...] = ()
+    last: int | None = None
+    prompt: bool = True
+
+    def __post_init__(self) -> None:
+        number("DRY.multiplier", self.multiplier, at_least=0, advice="The author recommends 0.8; 0 is off.")
+        number("DRY.base", self.base, at_least=1, advice="The author recommends 1.75.")
+        whole("DRY.allowed", self.allowed, at_least=1, advice="The author recommends 2.")
+        object.__setattr__(self, "breakers", ids("DRY.breakers", self.breakers, empty=True))
+        if self.last is not None:
+            whole("DRY.last", self.last, at_least=1, advice="None reads the whole text.")
+        flag("DRY.prompt", self.prompt, advice="It says whether a repetition may begin in the prompt.")
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        out_NV = scores_NV.clone()
+        for row, path in enumerate(history):
+            for token, penalty in self.penalties(path).items():
+                if token < scores_NV.shape[1]:
+                    out_NV[row, token] -= penalty
+        return out_NV
+
+    def penalties(self, path: Path) -> dict[int, float]:
+        """What is subtracted from the next token of a path."""
+        said = text(path, self.prompt)[-(self.last or 0) :]
+        matches: dict[int, int] = {}
+        for end in _occurrences(said):
+            token = said[end + 1]
+            if token not in self.breakers:
+                matches[token] = max(matches.get(token, 0), self._match(said, end))
+        return {
+            token: min(self.multiplier * self.base ** (match - self.allowed), LARGEST)
+            for token, match in matches.items()
+            if match >= self.allowed
+        }
+
+    def _match(self, said: tuple[int, ...], end: int) -> int:
+        """How many tokens up to `end` are the same as those up to the end of the text."""
+        length = 0
+        while length < min(LONGEST, end + 1):
+            token = said[-1 - length]
+            if said[end - length] != token or token in self.breakers:
+                break
+            length += 1
+        return length
+
+
+def _occurrences(said: tuple[int, ...]) -> list[int]:
+    """Where the last token stands elsewhere."""
+    return [at for at, token in enumerate(said[:-1]) if token == said[-1]]

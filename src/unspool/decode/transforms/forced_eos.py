@@ -1,0 +1,42 @@
+"""Forced end: a text that has not ended before ends with its length-th token.
+
+    p′(x) = [x ∈ EOS] / |EOS|   where length − 1 tokens were generated
+
+As `forced_eos_token_id` in Hugging Face's generate (Wolf et al. 2020).
+papers.bib: wolf2020transformers
+
+Differs from Hugging Face: `length` counts generated tokens, without the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import ids, whole, within
+from unspool.decode.transforms.force import force
+from unspool.decode.transforms.scores import peaks
+from unspool.protocols import Path, Step
+
+
+@dataclass(frozen=True)
+class ForcedEOS:
+    """End every text at `length` tokens at the latest, the end counted."""
+
+    length: int
+    eos: int | Iterable[int]
+    """One end-of-text token, or several that are then equally probable; kept as a tuple."""
+
+    def __post_init__(self) -> None:
+        whole("ForcedEOS.length", self.length, at_least=1, advice="Count the end itself.")
+        object.__setattr__(self, "eos", ids("ForcedEOS.eos", self.eos))
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        eos = ids("ForcedEOS.eos", self.eos)
+        within("ForcedEOS.eos", eos, scores_NV.shape[1])
+        last = [row for row, path in enumerate(history) if len(path.tokens) == self.length - 1]
+        return force(scores_NV, last, eos)

@@ -1,0 +1,48 @@
+"""Frequency penalty: subtract a constant for every time that a token occurred.
+
+    score′(x) = score(x) − α · c(x),     c(x) = how often x occurred
+
+OpenAI 2023 (API reference, "frequency and presence penalties").
+papers.bib: openai2023penalties
+
+α is `penalty`; 0 changes nothing, a negative one rewards repetition. `prompt` says whether tokens of the
+prompt count; by default they do not, as in that API and in vLLM (llama.cpp counts them).
+The same on logits and on log-probabilities: the penalty is additive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import LARGEST_BIAS, flag, number
+from unspool.decode.transforms.occurrences import occurrences
+from unspool.decode.transforms.scores import peaks
+from unspool.protocols import Path, Step
+
+
+@dataclass(frozen=True)
+class FrequencyPenalty:
+    """Subtract the penalty times the number of occurrences."""
+
+    penalty: float
+    prompt: bool = False
+
+    def __post_init__(self) -> None:
+        advice = "Common values are 0.1 … 2; 0 is off."
+        number(
+            "FrequencyPenalty.penalty",
+            self.penalty,
+            at_least=-LARGEST_BIAS,
+            at_most=LARGEST_BIAS,
+            advice=advice,
+        )
+        flag("FrequencyPenalty.prompt", self.prompt, advice="It says whether tokens of the prompt count.")
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        row_M, token_M, count_M = occurrences(history, self.prompt, scores_NV)
+        return scores_NV.index_put((row_M, token_M), scores_NV[row_M, token_M] - self.penalty * count_M)

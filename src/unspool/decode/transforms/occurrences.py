@@ -1,0 +1,34 @@
+"""Which tokens a path holds already, and how often: what the repetition penalties count.
+
+Ids that the scores have no column for (a source sentence in another vocabulary) are not counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unspool.protocols import Path
+
+
+def text(path: Path, prompt: bool) -> tuple[int, ...]:
+    """The tokens of a path, after those of its prompt if asked for."""
+    return path.prompt + path.tokens if prompt else path.tokens
+
+
+def occurrences(history: Sequence[Path], prompt: bool, scores_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(row, token, count) of every token that occurs on the row's path, each pair once."""
+    V = scores_NV.shape[1]
+    found = [
+        (row, token, count)
+        for row, path in enumerate(history)
+        for token, count in Counter(text(path, prompt)).items()
+        if token < V
+    ]
+    row_M, token_M, count_M = (
+        torch.tensor(found, dtype=torch.long, device=scores_NV.device).view(-1, 3).unbind(1)
+    )
+    return row_M, token_M, count_M

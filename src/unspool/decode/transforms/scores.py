@@ -1,0 +1,79 @@
+"""What every transform asks of the scores that it is given, and how tokens are cut from them.
+
+One reduction finds all that can be wrong with a row: its maximum is NaN if any score is, −∞ if every
+token is cut, and +∞ if a score is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unspool.protocols import Path, Step
+
+
+def peaks(scores_NV: Tensor, history: Sequence[Path] | None = None) -> Tensor:
+    """The largest score of every row, (N, 1); refuses scores that cannot be drawn from."""
+    if scores_NV.dim() != 2 or scores_NV.shape[1] == 0 or not scores_NV.is_floating_point():
+        raise ValueError(
+            f"scores have shape {tuple(scores_NV.shape)} and dtype {scores_NV.dtype}, but must be a matrix "
+            "of floats with a row for each path and a column for each token. For one row, pass scores[None]."
+        )
+    if history is not None and len(history) != scores_NV.shape[0]:
+        raise ValueError(
+            f"{scores_NV.shape[0]} rows of scores came with {len(history)} paths, but row i belongs to "
+            "path i. Select both with the same rows."
+        )
+    peak_N1 = scores_NV.amax(dim=-1, keepdim=True)
+    if not torch.isfinite(peak_N1).all():
+        _refuse(peak_N1)
+    return peak_N1
+
+
+def _refuse(peak_N1: Tensor) -> None:
+    row = int((~torch.isfinite(peak_N1[:, 0])).nonzero()[0, 0])
+    worst = float(peak_N1[row, 0])
+    if math.isnan(worst):
+        fault, advice = "holds NaN", "Look for an overflow in the model (half precision?) or in its weights."
+    elif worst > 0:
+        fault, advice = "holds +∞", "Log-probabilities are at most 0: look for an overflow in the model."
+    else:
+        fault, advice = "has no token left (all are −∞)", "Look at what came before this rule."
+    raise ValueError(f"row {row} of the scores {fault}, so nothing can be drawn from it. {advice}")
+
+
+def precise(scores_NV: Tensor) -> Tensor:
+    """The scores in float32 at least: sums of thousands of half-precision probabilities mean nothing."""
+    return scores_NV.to(torch.promote_types(scores_NV.dtype, torch.float32))
+
+
+def alive(scores_NV: Tensor) -> Tensor:
+    """True where no rule has cut the token yet."""
+    return scores_NV > -math.inf
+
+
+def cut(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
+    """The scores with every token outside `keep_NV` at −∞."""
+    return scores_NV.masked_fill(~keep_NV, -math.inf)
+
+
+def ban(scores_NV: Tensor, step: Step, banned_NV: Tensor) -> Tensor:
+    """The scores with every banned token at −∞, and yet a token left in every row.
+
+    Where all that earlier rules left is banned, the ban wins: the row becomes the token that the model itself
+    finds most probable among those not banned. A ban on every token of the model cannot be obeyed: that row
+    is left as it was.
+    """
+    out_NV = scores_NV.masked_fill(banned_NV, -math.inf)
+    empty_R = (out_NV.amax(dim=-1) == -math.inf).nonzero()[:, 0]
+    if len(empty_R) == 0:
+        return out_NV
+    free_RV = step.logp_NV[empty_R].masked_fill(banned_NV[empty_R], -math.inf)
+    best_R1 = free_RV.argmax(dim=-1, keepdim=True)
+    only_RV = torch.full_like(scores_NV[empty_R], -math.inf).scatter(1, best_R1, 0.0)
+    possible_R1 = free_RV.amax(dim=-1, keepdim=True) > -math.inf
+    out_NV[empty_R] = torch.where(possible_R1, only_RV, scores_NV[empty_R])
+    return out_NV

@@ -1,0 +1,47 @@
+"""Tail-free sampling: cut where the sorted probabilities stop bending.
+
+    d_r = |p₍ᵣ₎ − 2p₍ᵣ₊₁₎ + p₍ᵣ₊₂₎|,   p₍₁₎ ≥ p₍₂₎ ≥ …
+    keep ranks 1 and 2 ≤ r < V with  Σ_{s<r} d_s / Σ_s d_s ≤ z
+
+Bricken 2019.
+papers.bib: bricken2019tailfree
+
+The curvature d_r belongs to rank r + 1, the middle one of the three it is computed from; so the first token
+always stays and the last never does. z = 1 keeps everything (as in the tools that offer it), and so does a
+row without curvature: a uniform one, or one of fewer than three tokens.
+Ties: equal probabilities are ranked by id, the lower first. The whole vocabulary is sorted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import number
+from unspool.decode.transforms.scores import alive
+from unspool.decode.transforms.truncation import Truncation
+
+
+@dataclass(frozen=True)
+class TailFree(Truncation):
+    """Keep the head of the distribution, up to the share z of its curvature."""
+
+    z: float = 0.95
+
+    def __post_init__(self) -> None:
+        advice = "Common values are 0.9 … 0.99; 1 keeps everything."
+        number("TailFree.z", self.z, above=0, at_most=1, advice=advice)
+
+    def keeps(self, logp_NV: Tensor) -> Tensor:
+        """True for the head of each row."""
+        if self.z == 1 or logp_NV.shape[1] < 3:
+            return alive(logp_NV)
+        ranked_NV, token_NV = logp_NV.double().sort(dim=-1, descending=True, stable=True)
+        bend_NC = ranked_NV.softmax(dim=-1).diff(n=2).abs()
+        total_N1 = bend_NC.sum(dim=-1, keepdim=True)
+        keep_NC = bend_NC.cumsum(dim=-1) <= self.z * total_N1
+        best_N1 = torch.ones_like(total_N1, dtype=torch.bool)
+        keep_NV = torch.cat([best_N1, keep_NC, total_N1 == 0], dim=-1)
+        return keep_NV.scatter(1, token_NV, keep_NV) & alive(logp_NV)

@@ -1,0 +1,44 @@
+"""Temperature: flatten the distribution above 1, sharpen it below 1.
+
+    p′(x) ∝ p(x)^(1/T) = softmax(logits / T)
+
+Ackley, Hinton & Sejnowski 1985, eq. (5) (the Boltzmann distribution); for text, Holtzman et al. 2020, §3.3.
+papers.bib: ackley1985boltzmann, holtzman2020curious
+
+T → 0 is the argmax and T → ∞ the uniform distribution over the tokens that are left; T = 0 itself is not
+allowed: use Greedy. No token is cut.
+
+Differs from Hugging Face: the row's maximum is subtracted before the division, so that no T overflows the
+best token; after normalisation the result is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import number
+from unspool.decode.transforms.scores import peaks
+from unspool.protocols import Path, Step
+
+COLDEST = 1e-30
+"""Any T below it is the argmax in float32 as well, and this one is still a float32 number."""
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Divide every score by t."""
+
+    t: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("Temperature.t", self.t, above=0, advice="For the most probable token always, use Greedy().")
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peak_N1 = peaks(scores_NV)
+        if self.t == 1:
+            return scores_NV
+        return (scores_NV - peak_N1) / max(self.t, COLDEST)
