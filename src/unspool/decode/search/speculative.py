@@ -1,0 +1,228 @@
+"""Speculative decoding: a small model drafts several tokens, the large one checks them in a single pass.
+
+    x ~ q,  accepted with probability min(1, p(x)/q(x));  at the first refusal  x ~ max(0, p − q), normalised
+
+Leviathan et al. 2023, §2.3 and algorithm 1 (papers.bib: leviathan2023fast); Chen et al. 2023, algorithm 2
+(papers.bib: chen2023accelerating). p is the large model's distribution and q the draft's, both reshaped by
+the transforms; γ is `length`. What comes out has exactly the distribution p, whatever the draft says: the
+draft decides only how many tokens a round yields, one to γ + 1. With ArgMax() as the pick p and q are certain
+of their best token, and the text is that of greedy search.
+
+A path's notes count the tokens `proposed` and `accepted`, and the `rounds`, each of which is one pass of the
+large model. Rows are decoded one by one, since each accepts a different number of tokens. Transforms see a
+Step of log-probabilities alone, without hidden vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.decode.combine.lockstep import check_vocabularies
+from unspool.decode.picks.argmax import ArgMax
+from unspool.decode.picks.multinomial import Multinomial, invert
+from unspool.decode.search.ancestral import Sample, reshape
+from unspool.decode.transforms.arguments import whole
+from unspool.protocols import Frontier, Job, Path, Pick, Rewindable, Step, StepModel, Transform
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Speculative:
+    """Speculative(draft, Temperature(0.8), length=4): the same texts as Sample(Temperature(0.8)), sooner."""
+
+    draft: StepModel
+    sample: Sample
+    length: int
+
+    def __init__(self, draft: StepModel, *rules: Transform | Pick, length: int = 4) -> None:
+        whole(
+            "Speculative.length",
+            length,
+            at_least=1,
+            advice="It is the number of drafted tokens, 4 as a rule.",
+        )
+        _check_rewindable(draft, "the draft")
+        sample = Sample(*rules)
+        if type(sample.pick) not in LAWS:
+            raise TypeError(
+                f"{sample.pick!r} cannot be checked by speculative decoding, which must know how probably a "
+                f"pick draws each token: choose from {', '.join(pick.__name__ for pick in LAWS)}"
+            )
+        object.__setattr__(self, "draft", draft)
+        object.__setattr__(self, "sample", sample)
+        object.__setattr__(self, "length", length)
+
+    def __repr__(self) -> str:
+        rules = repr(self.sample).removeprefix("Sample(").removesuffix(")")
+        return f"Speculative({', '.join(filter(None, (repr(self.draft), rules)))}, length={self.length})"
+
+    @property
+    def streams(self) -> bool:
+        """An accepted token stays."""
+        return True
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        """Yield a frontier for each round, in which every path grows by one to length + 1 tokens."""
+        _check_rewindable(model, "the model")
+        check_vocabularies((model, self.draft))
+        for prompt, limit in zip(job.prompts, job.limits, strict=True):
+            if self.draft.context is not None and len(prompt) + limit > self.draft.context:
+                raise ValueError(
+                    f"the draft's context holds {self.draft.context} tokens, but a prompt of {len(prompt)} "
+                    f"may grow by {limit}: lower max_new_tokens, or take a draft with a longer context"
+                )
+        return self._rounds(model, job)
+
+    def _rounds(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        rows = [
+            Row(
+                replace(path, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
+                Random(f"{job.seeds[path.request]}/{path.sample}"),
+                Reading(model, path.prompt),
+                Reading(self.draft, path.prompt),
+            )
+            for path in job.paths()
+        ]
+        while rows:
+            for row in rows:
+                self._advance(row, job)
+            live = [row for row in rows if row.path.finish is None]
+            yield Frontier(
+                tuple(row.path for row in live),
+                tuple(row.path for row in rows if row.path.finish is not None),
+            )
+            rows = live
+
+    def _advance(self, row: Row, job: Job) -> None:
+        """One round: draft, check, and draw the one token more that the check gives for nothing."""
+        guesses = self._guess(row, job)
+        logp_TV = row.model.after(row.ids, [guess.token for guess in guesses])
+        path, accepted = row.path, 0
+        for guess, logp_V in zip((*guesses, None), logp_TV, strict=True):
+            scores_1V, p_1V = self._law(logp_V[None], path)
+            right = guess is not None and row.die.random() * guess.q_1V[0, guess.token] < p_1V[0, guess.token]
+            token = guess.token if guess is not None and right else _redraw(p_1V, guess, row.die)
+            path = path.extend(token, logp_V[token].item(), scores_1V[0, token].item(), job)
+            accepted += bool(right)
+            if not right or path.finish is not None:
+                break
+        kept = len(row.path.prompt) + len(path.tokens) - 1
+        row.model.forget(kept)
+        row.draft.forget(kept)
+        row.path = replace(
+            path,
+            notes={
+                "proposed": path.notes["proposed"] + len(guesses),
+                "accepted": path.notes["accepted"] + accepted,
+                "rounds": path.notes["rounds"] + 1,
+            },
+        )
+
+    def _guess(self, row: Row, job: Job) -> list[Guess]:
+        """What the draft would say next, with the distributions that it was drawn from."""
+        # Stop strings are left to the check: text is decoded for tokens that stay, and only once.
+        path = replace(row.path, watch=None)
+        room = min(self.length, job.limits[path.request] - len(path.tokens) - 1)
+        guesses: list[Guess] = []
+        while len(guesses) < room and path.finish is None:
+            logp_1V = row.draft.after((*path.prompt, *path.tokens), ())
+            scores_1V, q_1V = self._law(logp_1V, path)
+            token = _draw(q_1V, row.die)
+            guesses.append(Guess(token, q_1V))
+            path = path.extend(token, logp_1V[0, token].item(), scores_1V[0, token].item(), job)
+        return guesses
+
+    def _law(self, logp_1V: Tensor, path: Path) -> tuple[Tensor, Tensor]:
+        """The reshaped scores after a path, and the probability of each token to be picked by them."""
+        scores_1V = reshape(Step(logp_1V), [path], self.sample.transforms)
+        return scores_1V, LAWS[type(self.sample.pick)](scores_1V)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A drafted token and the distribution that it was drawn from."""
+
+    token: int
+    q_1V: Tensor
+
+
+@dataclass
+class Row:
+    """A path, its dice, and what both models have read of it."""
+
+    path: Path
+    die: Random
+    model: Reading
+    draft: Reading
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The prompt and what was chosen after it."""
+        return (*self.path.prompt, *self.path.tokens)
+
+
+class Reading:
+    """How far one model has read one row: it catches up with what is new and forgets what was refused."""
+
+    def __init__(self, model: Any, prompt: Sequence[int]) -> None:
+        step, self._state = model.start([prompt])
+        self._model, self._last_1V, self._read = model, step.logp_NV, len(prompt)
+
+    def after(self, row: Sequence[int], more: Sequence[int]) -> Tensor:
+        """(1 + len(more), V): log p after the row, and after each further token."""
+        unread = [*row, *more][self._read :]
+        known = [self._last_1V] if self._read == len(row) else []
+        if unread:
+            tokens_1T = torch.tensor([unread], device=self._last_1V.device)
+            logp_1TV, self._state = self._model.extend(self._state, tokens_1T)
+            known.append(logp_1TV[0])
+            self._last_1V, self._read = logp_1TV[:, -1], self._read + len(unread)
+        return torch.cat(known)[-1 - len(more) :]
+
+    def forget(self, length: int) -> None:
+        """Go back to the first `length` tokens, if more have been read; `after` must then be given more."""
+        if self._read > length:
+            self._state = self._model.rewind(self._state, self._read - length)
+            self._read = length
+
+
+def _draw(weight_1V: Tensor, die: Random) -> int:
+    u_1 = torch.tensor([die.random()], dtype=torch.float64, device=weight_1V.device)
+    return int(invert(weight_1V, u_1))
+
+
+def _redraw(p_1V: Tensor, refused: Guess | None, die: Random) -> int:
+    if refused is None:
+        return _draw(p_1V, die)
+    rest_1V = (p_1V - refused.q_1V).clamp(min=0)
+    # Two distributions that differ by rounding alone leave nothing over: either of them will do.
+    return _draw(rest_1V if bool(rest_1V.any()) else p_1V, die)
+
+
+def proportional(scores_NV: Tensor) -> Tensor:
+    """Multinomial picks a token with its own probability."""
+    return scores_NV.double().softmax(dim=-1)
+
+
+def certain(scores_NV: Tensor) -> Tensor:
+    """ArgMax always picks the best token."""
+    return torch.zeros_like(scores_NV, dtype=torch.float64).scatter(
+        1, scores_NV.argmax(-1, keepdim=True), 1.0
+    )
+
+
+LAWS: dict[type, Callable[[Tensor], Tensor]] = {Multinomial: proportional, ArgMax: certain}
+"""The distribution of the token that a pick draws."""
+
+
+def _check_rewindable(model: StepModel, role: str) -> None:
+    if not isinstance(model, Rewindable):
+        raise TypeError(
+            f"{role}, {type(model).__name__}, cannot go back over tokens that were refused: speculative "
+            "decoding needs a model with `extend` and `rewind`, such as a TransformerLM or a Contrast of two"
+        )
