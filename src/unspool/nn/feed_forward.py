@@ -1,7 +1,7 @@
 """The same small network at every position.
 
-    ReLU, GELU    W₂ f(W₁ x)                       Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
-    SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)     Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
+    ReLU, GELU    W₂ f(W₁ x)                     Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
+    SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
 
 With inner width 4D and no biases the plain form has 8D² weights. `up` holds W₁, or W_gate above W_up, so
 that one product serves both.

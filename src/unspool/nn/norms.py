@@ -1,7 +1,7 @@
 """Normalisation of a vector by its own statistics.
 
-    LayerNorm   y = (x − mean x) / √(var x + ε) · g + b   Ba et al. 2016, eq. 4 (papers.bib: ba2016layer)
-    RMSNorm     y = x / √(mean x² + ε) · g                Zhang & Sennrich 2019, eq. 4 (papers.bib: zhang2019root)
+    LayerNorm   y = (x − mean x)/√(var x + ε) · g + b Ba et al. 2016, eq. 4 (papers.bib: ba2016layer)
+    RMSNorm     y = x / √(mean x² + ε) · g            Zhang & Sennrich 2019, eq. 4 (papers.bib: zhang2019root)
 
 Either sees one position only, so that batch-mates and padding never touch it.
 """
