@@ -1,0 +1,74 @@
+"""Beam search: keep the w best hypotheses at every step.
+
+    Y_t = best_w { y ∘ v :  y ∈ Y_{t−1},  v ∈ V }   by   Σ_{i≤t} s(y_i),   s = log p (reshaped, where asked)
+
+A hypothesis that ends (end-of-text token, stop string, limit) moves to a pool, where `length_penalty` and
+`coverage` say what it is worth; `stop` says when a full pool ends the search. Width 1 is greedy search; a
+width of at least |V|^T is exact search over T tokens (under `Proved`, for any length penalty).
+Sutskever, Vinyals & Le 2014, §3.2.
+papers.bib: sutskever2014sequence
+Patience, Kasai et al. 2022: the pool holds ⌈patience · width⌉ hypotheses (p·k there).
+papers.bib: kasai2022beam
+
+Semantics are those of Hugging Face's `generate(num_beams=…)`: max(2, 1 + |eos|)·w candidates are looked at,
+only the first w of them may end, lengths exclude the prompt. Differs from it: no place is ever filled by a
+copy of another hypothesis, so that a request with fewer than n possible texts gets fewer; reshaped scores
+are normalised again; of equal scores the smaller (hypothesis, token id) always comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from unspool.decode.ranking.coverage import Coverage
+from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
+from unspool.decode.ranking.sum import Sum
+from unspool.decode.search.candidates import propose
+from unspool.decode.search.climb import View, climb
+from unspool.decode.search.contest import Contest
+from unspool.decode.search.rules import Rules
+from unspool.decode.search.tree import Tree
+from unspool.protocols import Frontier, Job, StepModel, Transform
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Beam:
+    """Beam(5, length_penalty=GNMT(0.6)): the n best texts it finds, the same every time."""
+
+    rules: Rules
+
+    def __init__(
+        self,
+        width: int,
+        *transforms: Transform,
+        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
+        coverage: Coverage | None = None,
+        patience: float = 1.0,
+        stop: Stop = Proved(),  # noqa: B008 — frozen
+    ) -> None:
+        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
+        object.__setattr__(self, "rules", rules)
+
+    def __repr__(self) -> str:
+        return f"Beam({', '.join([repr(self.rules.width), *self.rules.arguments()])})"
+
+    @property
+    def streams(self) -> bool:
+        """A token may still be given up for a better one."""
+        return False
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        """Yield a frontier for each step; a request's texts come when its beam has stopped."""
+        self.rules.check(job)
+        requests = [[Contest(self.rules, job, request, Tree())] for request in range(len(job.prompts))]
+        return climb(model, job, requests, grow)
+
+
+def grow(view: View, contests: Sequence[Contest]) -> None:
+    """Every beam takes its best candidates."""
+    count = contests[0].rules.candidates(len(contests[0].job.eos))
+    beams = [contest.totals for contest in contests]
+    found = propose(beams, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
+    for contest, candidates in zip(contests, found, strict=True):
+        contest.take(candidates)

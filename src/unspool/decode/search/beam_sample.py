@@ -1,0 +1,79 @@
+"""Beam sampling: a beam whose places are drawn without replacement instead of given to the best.
+
+    c_1, c_2, … ~ exp( Σ_{i<t} s(y_i) + s(v) )   without replacement,   c = y ∘ v,  y ∈ Y_{t−1},  v ∈ V
+
+At every step the continuations of all live hypotheses of a request are drawn one after the other, each with
+a probability proportional to that of its whole text so far, by adding Gumbel noise to their sums and taking
+the highest. They take the places of the beam in the order drawn; the answers are the n best of the pool.
+Width 1 is ancestral sampling.
+Kool, van Hoof & Welling 2019, §2 (the Gumbel-top-k trick); the scheme is that of Hugging Face's
+`generate(num_beams=…, do_sample=True)`.
+papers.bib: kool2019stochastic
+
+A request's noise depends on its own seed only, so that batch-mates do not change what it draws.
+Differs from Hugging Face, where of all that were drawn the best w live on: here the first w drawn do, so that
+the beam is a sample. It is not a sample of whole texts: for this, see `StochasticBeam`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from unspool.decode.ranking.coverage import Coverage
+from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
+from unspool.decode.ranking.sum import Sum
+from unspool.decode.search.candidates import propose
+from unspool.decode.search.climb import View, climb
+from unspool.decode.search.contest import Contest
+from unspool.decode.search.gumbel import generator, perturb
+from unspool.decode.search.rules import Rules
+from unspool.decode.search.tree import Tree
+from unspool.protocols import Frontier, Job, StepModel, Transform
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class BeamSample:
+    """BeamSample(4, Temperature(0.8)): the best of what a drawn beam finds, by the request's seed."""
+
+    rules: Rules
+
+    def __init__(
+        self,
+        width: int,
+        *transforms: Transform,
+        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
+        coverage: Coverage | None = None,
+        patience: float = 1.0,
+        stop: Stop = Proved(),  # noqa: B008 — frozen
+    ) -> None:
+        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
+        object.__setattr__(self, "rules", rules)
+
+    def __repr__(self) -> str:
+        return f"BeamSample({', '.join([repr(self.rules.width), *self.rules.arguments()])})"
+
+    @property
+    def streams(self) -> bool:
+        """A token may still be given up for a better one."""
+        return False
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        """Yield a frontier for each step; a request's texts come when its beam has stopped."""
+        self.rules.check(job)
+        requests = [[Contest(self.rules, job, request, Tree())] for request in range(len(job.prompts))]
+        dice = [generator(seed) for seed in job.seeds]
+        count = self.rules.candidates(len(job.eos))
+
+        def grow(view: View, contests: Sequence[Contest]) -> None:
+            beams = [contest.totals for contest in contests]
+            keys_NV = perturb(
+                view.scores_NV, [dice[contest.request] for contest in contests], [len(beam) for beam in beams]
+            )
+            found = propose(
+                beams, count, view.step.logp_NV, view.scores_NV, keys_NV=keys_NV, covered_N=view.covered_N
+            )
+            for contest, candidates in zip(contests, found, strict=True):
+                contest.take(candidates)
+
+        return climb(model, job, requests, grow)

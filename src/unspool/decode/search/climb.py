@@ -1,0 +1,101 @@
+"""The loop that all ranking searches share: read the model, let every beam choose, move the rows.
+
+    while a beam is alive:  step → scores → grow → drop, repeat and reorder rows → step …
+
+How beams choose is the search's own affair (`grow`). The beams of a request share a tree; when all of them
+have ended, the request's best texts are handed out and its rows leave the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from unspool.decode.ranking.coverage import Attended
+from unspool.decode.search.ancestral import reshape
+from unspool.decode.search.contest import Contest, Hypothesis, answers
+from unspool.protocols import Frontier, Job, Path, Step, StepModel, Transform
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the beams see at one step; the rows of the first beam come first, then those of the second …"""
+
+    step: Step
+    scores_NV: Tensor
+    """What every token would add to the sum of its row."""
+    covered_N: Tensor | None
+    """The coverage penalty of every row, were it to end now."""
+
+
+C = TypeVar("C", bound=Contest)
+
+
+def climb(
+    model: StepModel,
+    job: Job,
+    requests: Sequence[Sequence[C]],
+    grow: Callable[[View, Sequence[C]], None],
+) -> Iterator[Frontier]:
+    """Run the beams of every request to their end; `grow` lets all of them take their next hypotheses."""
+    rules = requests[0][0].rules
+    step, state = model.start(job.prompts)
+    attended = None if rules.coverage is None else Attended.begin(step)
+    live = [one for request in requests for contest in request for one in contest.live]
+    rows_M = _moved(live, step)
+    if rows_M is not None:
+        step, state = step.select(rows_M), state.select(rows_M)
+        attended = attended and attended.select(rows_M)
+    while live:
+        contests = [contest for request in requests for contest in request if contest.live]
+        for contest, first in zip(contests, accumulate(len(c.live) for c in contests), strict=True):
+            contest.first_row = first - len(contest.live)
+        covered_N = rules.coverage(attended) if rules.coverage and attended else None
+        grow(View(step, scores(step, [one.path for one in live], rules.transforms), covered_N), contests)
+        for contest in contests:
+            contest.settle(rising=step.score_NV is not None)
+        ended = [path for request in requests if _over(request) for path in answers(request, job.n)]
+        requests = [request for request in requests if not _over(request)]
+        live = [one for request in requests for contest in request for one in contest.live]
+        yield Frontier(tuple(one.path for one in live), tuple(ended))
+        if live:
+            rows_M = _moved(live, step)
+            if rows_M is not None:
+                state, attended = state.select(rows_M), attended and attended.select(rows_M)
+            tokens = [one.path.tokens[-1] for one in live]
+            step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
+            attended = attended and attended.plus(step)
+
+
+def scores(step: Step, paths: list[Path], transforms: tuple[Transform, ...]) -> Tensor:
+    """(N, V): what every token would add to the sum of its row.
+
+    That is log p as the transforms reshape it. Where the model has a score of its own (contrastive decoding),
+    it takes the place of log p, and the transforms move it by as much as they move log p.
+    """
+    reshaped_NV = reshape(step, paths, transforms)
+    if step.score_NV is None:
+        return reshaped_NV
+    if not transforms:
+        return step.score_NV
+    moved_NV = step.score_NV + (reshaped_NV - step.logp_NV)
+    # −∞ − (−∞) is no number: what a transform or the model cuts stays cut.
+    return moved_NV.masked_fill((reshaped_NV == -math.inf) | (step.logp_NV == -math.inf), -math.inf)
+
+
+def _over(request: Sequence[Contest]) -> bool:
+    return not any(contest.live for contest in request)
+
+
+def _moved(live: Sequence[Hypothesis], step: Step) -> Tensor | None:
+    """Which rows the live hypotheses grew from; None where they are all of them, in order."""
+    rows = [one.row for one in live]
+    if rows == list(range(len(step.logp_NV))):
+        return None
+    return torch.tensor(rows, device=step.logp_NV.device)

@@ -1,0 +1,210 @@
+"""Constrained beam search: beam search whose texts all hold the given phrases.
+
+    Y_t = ∪_{c=0…C} best_{w_c} { y ∈ candidates :  y has c of the C phrase tokens },   Σ_c w_c = w
+
+Candidates are the best continuations of the whole beam, every hypothesis with each token that carries one of
+its phrases on, and every hypothesis with its own best token. The places of the beam are shared out among
+banks of hypotheses that have equally many phrase tokens. Only a text that holds every phrase may end.
+Post & Vilar 2018, §3 (dynamic beam allocation).
+papers.bib: post2018fast
+
+A phrase is a tuple of token ids, or a string that the model's tokenizer encodes as it stands (mind the space
+before a word); its tokens must follow each other in what is generated. Phrases inside other phrases come with
+them. `notes["unmet"]` of every text lists the phrases that it does not hold: empty, unless the model or a
+transform gives a phrase's token no probability at all, or a stop string cuts a phrase short.
+Differs from the paper: a hypothesis that could no longer fit its phrases into the limit is dropped at once,
+so that a limit of as many tokens as the phrases have is always enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from unspool.decode.ranking.coverage import Coverage
+from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
+from unspool.decode.ranking.sum import Sum
+from unspool.decode.search.banks import allot
+from unspool.decode.search.candidates import Candidate, propose
+from unspool.decode.search.climb import View, climb
+from unspool.decode.search.contest import Contest
+from unspool.decode.search.phrases import Phrases, Progress
+from unspool.decode.search.rules import Rules
+from unspool.decode.search.tree import Tree
+from unspool.decode.transforms.arguments import ids, within
+from unspool.protocols import Frontier, Job, Path, StepModel, Transform
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class ConstrainedBeam:
+    """ConstrainedBeam(5, (" Paris", (12, 7))): the best texts that hold " Paris" and tokens 12, 7."""
+
+    rules: Rules
+    phrases: tuple[str | tuple[int, ...], ...]
+
+    def __init__(
+        self,
+        width: int,
+        phrases: Sequence[str | Sequence[int]],
+        *transforms: Transform,
+        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
+        coverage: Coverage | None = None,
+        patience: float = 1.0,
+        stop: Stop = Proved(),  # noqa: B008 — frozen
+    ) -> None:
+        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
+        if isinstance(phrases, str) or not isinstance(phrases, Sequence):
+            raise TypeError(f"phrases is {phrases!r}. Give a tuple of phrases, even for one: ({phrases!r},).")
+        object.__setattr__(self, "rules", rules)
+        object.__setattr__(self, "phrases", tuple(_phrase(phrase) for phrase in phrases))
+
+    def __repr__(self) -> str:
+        first = [repr(self.rules.width), repr(self.phrases)]
+        return f"ConstrainedBeam({', '.join([*first, *self.rules.arguments()])})"
+
+    @property
+    def streams(self) -> bool:
+        """A token may still be given up for a better one."""
+        return False
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+        """Yield a frontier for each step; a request's texts come when its beam has stopped."""
+        self.rules.check(job)
+        phrases = Phrases.of(_encoded(phrase, model) for phrase in self.phrases)
+        _check(phrases, model, job)
+        requests = [[_Guided(self.rules, job, place, phrases)] for place in range(len(job.prompts))]
+        return climb(model, job, requests, grow)
+
+
+def grow(view: View, contests: Sequence[_Guided]) -> None:
+    """Every beam takes from its best candidates, those that its phrases ask for, and the best of each row."""
+    count = contests[0].rules.candidates(len(contests[0].job.eos))
+    beams = [contest.totals for contest in contests]
+    found = propose(beams, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
+    asked = _asked(view, contests)
+    for contest, candidates, more in zip(contests, found, asked, strict=True):
+        # A token may come up more than once; by its hypothesis and id it is the same candidate.
+        merged = {(one.parent, one.token): one for one in (*candidates, *more)}
+        contest.take(sorted(merged.values(), key=lambda one: (-one.total, one.parent, one.token)))
+
+
+def _asked(view: View, contests: Sequence[_Guided]) -> list[list[Candidate]]:
+    """Every live hypothesis with each token that it wants, and with its most probable one."""
+    wanted = [
+        (contest.first_row + place, token)
+        for contest in contests
+        for place, progress in enumerate(contest.progress)
+        for token in progress.wanted
+    ]
+    scores_NV, device = view.scores_NV, view.scores_NV.device
+    rows_I, tokens_I = torch.tensor(wanted, dtype=torch.long, device=device).view(-1, 2).unbind(1)
+    rows_I = torch.cat([rows_I, torch.arange(len(scores_NV), device=device)])
+    tokens_I = torch.cat([tokens_I, scores_NV.argmax(dim=-1)])
+    columns = [rows_I, tokens_I, view.step.logp_NV[rows_I, tokens_I], scores_NV[rows_I, tokens_I]]
+    if view.covered_N is not None:
+        columns.append(view.covered_N[rows_I])
+    owner = [(contest, place) for contest in contests for place in range(len(contest.live))]
+    found: dict[int, list[Candidate]] = {contest.request: [] for contest in contests}
+    for row, token, logp, score, *covered in torch.stack([c.double() for c in columns], dim=1).tolist():
+        contest, parent = owner[int(row)]
+        total = contest.live[parent].total + score
+        if total > -math.inf:
+            candidate = Candidate(parent, int(token), logp, score, total, sum(covered), total)
+            found[contest.request].append(candidate)
+    return [found[contest.request] for contest in contests]
+
+
+class _Choice(NamedTuple):
+    candidate: Candidate
+    path: Path
+    progress: Progress
+
+    def fits(self, limit: int) -> bool:
+        """Whether its phrases are all held, or there is room left for them."""
+        room = 0 if self.path.finish is not None else limit - len(self.path.tokens)
+        return self.progress.needed <= room
+
+
+class _Guided(Contest):
+    """A beam that knows how far each of its hypotheses has come with the phrases."""
+
+    def __init__(self, rules: Rules, job: Job, request: int, phrases: Phrases) -> None:
+        super().__init__(rules, job, request, Tree())
+        self.phrases = phrases
+        self.progress = [phrases.begin()]
+
+    def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Share the places among the banks of those that can still hold every phrase."""
+        choices = [
+            _Choice(one, self.extended(one), self.progress[one.parent].push(one.token)) for one in candidates
+        ]
+        fitting = [choice for choice in choices if choice.fits(self.job.limits[self.request])]
+        # Nothing can hold every phrase any more: better a text without one than none at all.
+        choices = fitting if fitting or self._complete() else choices
+        ended = [choice for choice in self._shared(choices) if choice.path.finish is not None]
+        for candidate, path, progress in ended:
+            self.end(path, candidate, len(progress.missing), unmet=progress.missing)
+        alive = self._shared([choice for choice in choices if choice.path.finish is None])
+        self.live = [self.grown(choice.path, choice.candidate) for choice in alive]
+        self.progress = [choice.progress for choice in alive]
+        return [choice.candidate for choice in (*ended, *alive)]
+
+    def settle(self, rising: bool) -> None:
+        """Stop, if the rules allow it and nothing in the pool lacks a phrase."""
+        if not any(ended.missing for ended in self.pool):
+            super().settle(rising)
+
+    def _complete(self) -> bool:
+        return len(self.pool) > 0 and self.pool[0].missing == 0
+
+    def _shared(self, choices: Sequence[_Choice]) -> list[_Choice]:
+        banks: list[list[_Choice]] = [[] for _ in range(self.phrases.size + 1)]
+        for choice in choices:
+            banks[self.phrases.size - choice.progress.needed].append(choice)
+        places = allot(self.rules.width, [len(bank) for bank in banks])
+        kept = [choice for bank, some in zip(banks, places, strict=True) for choice in bank[:some]]
+        return sorted(kept, key=lambda one: (-one.candidate.total, one.candidate.parent, one.candidate.token))
+
+
+def _phrase(phrase: str | Sequence[int]) -> str | tuple[int, ...]:
+    if isinstance(phrase, str):
+        if not phrase:
+            raise ValueError("a phrase is empty. Leave it out.")
+        return phrase
+    if isinstance(phrase, int):
+        raise TypeError(
+            f"phrase {phrase!r} must be a string or a tuple of token ids, even for one: ({phrase!r},)"
+        )
+    return ids("phrases", phrase)
+
+
+def _encoded(phrase: str | tuple[int, ...], model: StepModel) -> tuple[int, ...]:
+    if not isinstance(phrase, str):
+        return phrase
+    if model.text is None:
+        raise ValueError(
+            f"the phrase {phrase!r} needs a tokenizer, and this model has none. Give the phrase as token ids."
+        )
+    tokens = model.text.encode(phrase)
+    # What a tokenizer puts before every text does not belong to the phrase.
+    return tuple(tokens[1:] if tokens and tokens[0] == model.text.bos_id else tokens)
+
+
+def _check(phrases: Phrases, model: StepModel, job: Job) -> None:
+    for phrase in phrases.phrases:
+        within("phrases", phrase, model.vocab_size)
+        if job.eos.intersection(phrase):
+            raise ValueError(
+                f"the phrase {phrase} holds an end-of-text token, after which nothing is generated. "
+                "Leave that token out."
+            )
+    for request, limit in enumerate(job.limits):
+        if phrases.size > limit:
+            raise ValueError(
+                f"the phrases have {phrases.size} tokens, and request {request} may generate {limit}. "
+                "Raise max_new_tokens, shorten the prompt, or give fewer phrases."
+            )

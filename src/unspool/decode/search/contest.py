@@ -1,0 +1,151 @@
+"""One beam at work: hypotheses compete for its places, and those that end for a place in its pool.
+
+Of the candidates of a step, best first: those that end among the first `width` enter the pool, where they
+are ranked by s(Σ, |y|) + coverage; the first `width` that do not end live on. Candidates beyond the first
+`width` stand by so that ends do not starve the beam. The pool keeps its best; of equal scores the one that
+ended earlier stays.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unspool.decode.ranking.stop import Standing
+from unspool.decode.search.candidates import Candidate
+from unspool.decode.search.rules import Rules
+from unspool.decode.search.tree import Tree
+from unspool.protocols import Job, Path
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A path in a beam."""
+
+    path: Path
+    total: float
+    """Sum of its scores."""
+    row: int
+    """Which row of the step it grew from."""
+    node: int = -1
+    """Its place in the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A path in a pool."""
+
+    path: Path
+    score: float
+    """What it is worth: its path's total."""
+    missing: int = 0
+    """What it should hold and does not: fewer is better, before any score."""
+
+    @property
+    def place(self) -> tuple[int, float]:
+        """Smaller is better."""
+        return self.missing, -self.score
+
+
+class Contest:
+    """One beam of one request."""
+
+    def __init__(self, rules: Rules, job: Job, request: int, tree: Tree) -> None:
+        self.rules, self.job, self.request, self.tree = rules, job, request, tree
+        path = Path(request, 0, job.prompts[request], watch=job.watch)
+        self.live = [Hypothesis(path, 0.0, request)]
+        self.first_row = request
+        """Where its rows begin in the step that it reads."""
+        self.left: list[Hypothesis] = []
+        """What was alive when the search stopped."""
+        self.pool: list[Ended] = []
+
+    @property
+    def totals(self) -> list[float]:
+        """The sums of the live hypotheses."""
+        return [hypothesis.total for hypothesis in self.live]
+
+    def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Fill the pool and the beam from candidates in order of merit; return those that found a place."""
+        live: list[Hypothesis] = []
+        taken = []
+        for place, candidate in enumerate(candidates):
+            if len(live) == self.rules.width <= place:
+                break
+            path = self.extended(candidate)
+            if path.finish is None and len(live) < self.rules.width:
+                live.append(self.grown(path, candidate))
+            elif path.finish is not None and place < self.rules.width:
+                self.end(path, candidate)
+            else:
+                continue
+            taken.append(candidate)
+        self.live = live
+        return taken
+
+    def extended(self, candidate: Candidate) -> Path:
+        """The path that a candidate stands for."""
+        parent = self.live[candidate.parent].path
+        return parent.extend(candidate.token, candidate.logp, candidate.score, self.job)
+
+    def grown(self, path: Path, candidate: Candidate) -> Hypothesis:
+        """A candidate that lives on."""
+        row = self.first_row + candidate.parent
+        return Hypothesis(path, candidate.total, row, self._noted(path, candidate))
+
+    def end(self, path: Path, candidate: Candidate, missing: int = 0, **notes: Any) -> None:
+        """A candidate that ended enters the pool; the worst leaves it where it is too full."""
+        self._noted(path, candidate)
+        score = self.worth(path, candidate)
+        ended = Ended(replace(path, total=score, notes=notes), score, missing)
+        insort(self.pool, ended, key=lambda one: one.place)
+        del self.pool[self.rules.room :]
+
+    def worth(self, path: Path, candidate: Candidate) -> float:
+        """The score by which an ended hypothesis is ranked."""
+        return self.rules.length_penalty(candidate.total, len(path.tokens)) + candidate.covered
+
+    def settle(self, rising: bool) -> None:
+        """Stop, if the rules allow it: what is alive then lives no longer."""
+        if self.live and len(self.pool) == self.rules.room:
+            standing = Standing(
+                worst=self.pool[-1].score,
+                total=max(self.totals),
+                length=len(self.live[0].path.tokens),
+                limit=self.job.limits[self.request],
+                penalty=self.rules.length_penalty,
+                rising=rising,
+            )
+            if self.rules.stop(standing):
+                self.left, self.live = self.live, []
+
+    def _noted(self, path: Path, candidate: Candidate) -> int:
+        parent = self.live[candidate.parent].node
+        return self.tree.add(parent, candidate.token, candidate.logp, candidate.total, path.finish)
+
+
+def answers(contests: Sequence[Contest], n: int) -> list[Path]:
+    """The n best texts of a request: the best of every beam first, then the second best, and so on.
+
+    A text that another beam of the request has found, too, comes after all that are different.
+    """
+    ranked = sorted(
+        (place, *ended.place, beam, ended.path)
+        for beam, contest in enumerate(contests)
+        for place, ended in enumerate(contest.pool)
+    )
+    if not ranked:
+        raise ValueError(
+            f"request {contests[0].request}: every next token was cut, so that no text could be made. "
+            "A transform must leave at least one token of every row."
+        )
+    tree = contests[0].tree.nodes(one.node for contest in contests for one in contest.left)
+    different: dict[tuple[int, ...], Path] = {}
+    again = []
+    for *_, path in ranked:
+        if different.setdefault(path.tokens, path) is not path:
+            again.append(path)
+    paths = [replace(path, sample=rank) for rank, path in enumerate([*different.values(), *again][:n])]
+    return [replace(paths[0], notes={**paths[0].notes, "tree": tree}), *paths[1:]]

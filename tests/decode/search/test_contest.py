@@ -1,0 +1,112 @@
+import pytest
+
+from unspool.decode.ranking import FirstFull, Length
+from unspool.decode.search.candidates import Candidate
+from unspool.decode.search.contest import Contest, answers
+from unspool.decode.search.rules import Rules
+from unspool.decode.search.tree import Tree
+from unspool.protocols import Job
+
+EOS = 0
+JOB = Job(((1, 2), (3,)), (3, 3), (0, 0), 2, frozenset({EOS}))
+
+
+def candidates(*entries):
+    """(parent, token, total) each, best first."""
+    return [Candidate(parent, token, -1.0, -1.0, total, 0.0, total) for parent, token, total in entries]
+
+
+def contest(width=2, tree=None, **rules):
+    return Contest(Rules(width, **rules), JOB, 1, tree or Tree())
+
+
+def tokens(beam):
+    return [one.path.tokens for one in beam]
+
+
+def test_the_best_that_do_not_end_live_and_ends_among_the_first_enter_the_pool():
+    one = contest()
+    taken = one.take(candidates((0, 5, -1.0), (0, EOS, -2.0), (0, 6, -3.0), (0, 7, -4.0)))
+    assert tokens(one.live) == [(5,), (6,)]
+    assert tokens(one.pool) == [(EOS,)]
+    assert [candidate.token for candidate in taken] == [5, EOS, 6]
+
+
+def test_an_end_beyond_the_first_is_forgotten():
+    one = contest()
+    one.take(candidates((0, 5, -1.0), (0, 6, -2.0), (0, EOS, -3.0)))
+    assert tokens(one.live) == [(5,), (6,)]
+    assert one.pool == []
+
+
+def test_rows_follow_their_parents():
+    one = contest()
+    one.take(candidates((0, 5, -1.0), (0, 6, -2.0)))
+    one.first_row = 7
+    one.take(candidates((1, 5, -3.0), (1, 6, -4.0)))
+    assert [hypothesis.row for hypothesis in one.live] == [8, 8]
+    assert tokens(one.live) == [(6, 5), (6, 6)]
+
+
+def test_the_limit_ends_a_hypothesis_like_any_other_end():
+    one = contest()
+    for total in (-1.0, -2.0, -3.0):
+        one.take(candidates((0, 5, total), (0, 6, total - 0.5)))
+    assert one.live == []
+    assert [ended.path.finish for ended in one.pool] == ["length", "length"]
+
+
+def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
+    one = contest(length_penalty=Length(1.0))
+    one.take(candidates((0, EOS, -2.0), (0, 5, -2.0), (0, 6, -2.5)))
+    one.take(candidates((0, EOS, -4.0), (1, EOS, -4.5), (0, 5, -5.0)))
+    assert [(ended.path.tokens, ended.score) for ended in one.pool] == [((EOS,), -2.0), ((5, EOS), -2.0)]
+    assert one.pool[0].path.total == -2.0
+
+
+def test_a_full_pool_asks_the_rule():
+    patient, hasty = contest(), contest(stop=FirstFull())
+    for one in (patient, hasty):
+        one.take(candidates((0, EOS, -3.0), (0, 5, -3.0), (0, 6, -3.0)))
+        one.settle(rising=False)
+        assert tokens(one.live) == [(5,), (6,)]
+        one.take(candidates((0, EOS, -6.0), (0, 5, -3.5), (1, 6, -7.0)))
+        one.settle(rising=False)
+    assert tokens(patient.live) == [(5, 5), (6, 6)]
+    assert hasty.live == []
+    assert tokens(hasty.left) == [(5, 5), (6, 6)]
+
+
+def test_answers_are_ranked_and_the_first_carries_the_tree():
+    one = contest(stop=FirstFull())
+    one.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
+    one.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
+    one.settle(rising=False)
+    first, second = answers([one], 2)
+    assert (first.sample, first.tokens, second.sample, second.tokens) == (0, (EOS,), 1, (5, EOS))
+    assert [(node.token, node.status) for node in first.notes["tree"]] == [
+        (EOS, "eos"),
+        (5, "grown"),
+        (6, "grown"),
+        (EOS, "eos"),
+        (5, "open"),
+        (6, "open"),
+    ]
+    assert "tree" not in second.notes
+
+
+def test_beams_of_one_request_take_turns_and_repeats_come_last():
+    tree = Tree()
+    left, right = contest(tree=tree), contest(tree=tree)
+    left.take(candidates((0, EOS, -1.0), (0, 5, -1.5)))
+    left.take(candidates((0, EOS, -2.0), (0, 6, -9.0)))
+    right.take(candidates((0, EOS, -3.0), (0, 6, -3.5)))
+    right.take(candidates((0, EOS, -4.0), (0, 6, -9.0)))
+    assert [path.tokens for path in answers([left, right], 4)] == [(EOS,), (5, EOS), (6, EOS), (EOS,)]
+
+
+def test_a_request_without_any_text_says_so():
+    one = contest()
+    one.take([])
+    with pytest.raises(ValueError, match="request 1: every next token was cut"):
+        answers([one], 1)
