@@ -1,1 +1,19 @@
-""""""
+"""str ↔ token ids: the tokenizers of model files, vocabularies of one's own, chats, and text as it comes."""
+
+from unspool.text.chat import render_chat
+from unspool.text.codec import Codec
+from unspool.text.gguf import codec_from_gguf
+from unspool.text.huggingface import codec_from_folder
+from unspool.text.reader import Reader
+from unspool.text.vocabulary import characters, train_bpe, words
+
+__all__ = [
+    "Codec",
+    "Reader",
+    "characters",
+    "codec_from_folder",
+    "codec_from_gguf",
+    "render_chat",
+    "train_bpe",
+    "words",
+]

@@ -1,0 +1,141 @@
+"""A model's tokenizer: str ↔ token ids, the chat it was taught, and the tokens that begin and end a text.
+
+`encode` reads special tokens that are written in the text ("<|im_start|>") as what they say, as Hugging Face
+does: this is how `chat` and a prompt written by hand reach the model. Text from strangers that must not steer
+the model has to be cleaned of them by the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from unspool.text.chat import render_chat
+from unspool.text.json_file import read_object
+from unspool.text.pieces import BROKEN, Pieces
+from unspool.text.reader import Reader
+
+TOKENIZER_FILE = "tokenizer.json"
+CODEC_FILE = "text.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Codec:
+    """str ↔ token ids. Truncation and padding that the tokenizer carries are switched off."""
+
+    tokenizer: Tokenizer = field(repr=False)
+    bos_id: int | None = None
+    """The token that begins a text."""
+    eos_ids: frozenset[int] = frozenset()
+    """The tokens that end a text or a turn."""
+    add_bos: bool = False
+    """Whether `encode` writes bos_id first."""
+    chat_template: str | None = field(default=None, repr=False)
+    """Jinja: messages → prompt."""
+    bos_token: str = ""
+    """bos_id as the chat template writes it."""
+    eos_token: str = ""
+    """The end of a text as the chat template writes it."""
+
+    def __post_init__(self) -> None:
+        if self.bos_id is None and self.add_bos:
+            raise ValueError("add_bos asks for a first token, but bos_id is None; give one, or no add_bos")
+        if self.bos_id is not None and self.tokenizer.id_to_token(self.bos_id) is None:
+            raise ValueError(f"bos_id {self.bos_id} is not among the tokenizer's {self.vocab_size} tokens")
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The bytes of each token."""
+        return Pieces(self.tokenizer)
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token as the vocabulary spells it ("<pad>"); None where there is no such token."""
+        found: int | None = self.tokenizer.token_to_id(token)
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids; with add_bos, bos_id comes first exactly once, even where the text spells it."""
+        if not isinstance(text, str):
+            raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the text has a lone surrogate (U+{ord(text[error.start]):04X}) at position {error.start}, "
+                "which is half a character; decode the bytes it came from as UTF-8, or remove it"
+            ) from None
+        # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of all tokens but the special ones."""
+        tokens = [operator.index(token) for token in ids]
+        if tokens and not 0 <= min(tokens) <= max(tokens) < 2**32:
+            wrong = min(tokens) if min(tokens) < 0 else max(tokens)
+            raise ValueError(f"{wrong} is no token id; they run from 0 to {self.vocab_size - 1}")
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return self.pieces.join(tokens) if BROKEN in text else text
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Messages as the one string that the model was taught to answer."""
+        if self.chat_template is None:
+            raise ValueError(
+                "this model has no chat template: it was not taught to chat; give it a plain prompt, "
+                "or load an instruction-tuned version of it"
+            )
+        return render_chat(self.chat_template, messages, bos_token=self.bos_token, eos_token=self.eos_token)
+
+    def watch(self, stop: Sequence[str] = ()) -> Reader:
+        """Reads tokens one by one, up to the earliest of the stop strings."""
+        if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
+            raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
+        return Reader(self.pieces, tuple(stop))
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json and text.json into an existing folder."""
+        folder = Path(folder)
+        self.tokenizer.save(str(folder / TOKENIZER_FILE), pretty=False)
+        facts = {name: getattr(self, name) for name in _SAVED} | {"eos_ids": sorted(self.eos_ids)}
+        text = json.dumps(facts, ensure_ascii=False, indent=2)
+        (folder / CODEC_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Codec:
+        """What `save` wrote; FileNotFoundError or ValueError names the file that is missing or broken."""
+        path = Path(folder) / CODEC_FILE
+        facts = read_object(path)
+        if set(facts) != set(_SAVED):
+            raise ValueError(f"{path} must have the keys {', '.join(_SAVED)}; write it with Codec.save")
+        tokenizer = read_tokenizer(Path(folder) / TOKENIZER_FILE)
+        try:
+            return cls(tokenizer, **facts | {"eos_ids": frozenset(map(operator.index, facts["eos_ids"]))})
+        except TypeError as error:
+            raise ValueError(f"{path} has a wrong value ({error}); write it with Codec.save") from error
+
+
+_SAVED = tuple(each.name for each in fields(Codec) if each.name != "tokenizer")
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a tokenizer.json."""
+    data = path.read_bytes()
+    try:
+        return Tokenizer.from_buffer(data)
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise ValueError(f"{path} is no tokenizer that the installed tokenizers reads: {error}") from error

@@ -1,0 +1,107 @@
+"""Vocabularies learnt from one's own text: byte-level BPE, words, or characters.
+
+BPE begins with the 256 bytes and joins, again and again, the pair of neighbours that is seen most often.
+
+    (a, b)* = argmax over pairs of count(a b);   a b → ab
+
+Paper: Sennrich, Haddow and Birch 2016, section 3.2 (papers.bib: sennrich2016neural); over bytes, so that no
+text is unknown: Radford et al. 2019, section 2.2 (papers.bib: radford2019language).
+
+Each vocabulary begins with <pad>, <bos>, <eos> and <unk>, whose ids are 0 to 3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from unspool.text.codec import Codec
+
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+
+
+def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_bos: bool = False) -> Codec:
+    """Byte-level BPE with at most `vocab_size` tokens; a pair seen less than `min_count` times is not joined.
+
+    Every text comes back from it unchanged, unless it spells one of the special tokens.
+    """
+    least = len(SPECIALS) + 256
+    if vocab_size < least:
+        raise ValueError(f"vocab_size is {vocab_size}; the special tokens and the 256 bytes need {least}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_count,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_texts(lines), trainer)
+    return _codec(tokenizer, add_bos)
+
+
+def words(
+    lines: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1, add_bos: bool = False
+) -> Codec:
+    """The words between white space, the most frequent first; the others are <unk>.
+
+    Text comes back with single spaces between its words.
+    """
+    room = None if vocab_size is None else vocab_size - len(SPECIALS)
+    if room is not None and room < 1:
+        raise ValueError(
+            f"vocab_size is {vocab_size}; the special tokens and one word need {len(SPECIALS) + 1}"
+        )
+    counts = Counter(word for line in _texts(lines) for word in line.split())
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = [word for word, count in ranked if count >= min_count and word not in SPECIALS][:room]
+    if not kept:
+        raise ValueError(f"no word occurs {min_count} times or more; give more text or a smaller min_count")
+    tokenizer = _one_token_each(kept)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _codec(tokenizer, add_bos)
+
+
+def characters(lines: Iterable[str], *, add_bos: bool = False) -> Codec:
+    """Every character that occurs, in the order of their code points; the others are <unk>."""
+    tokenizer = _one_token_each(sorted(set().union(*_texts(lines))))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return _codec(tokenizer, add_bos)
+
+
+def _texts(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, once it is certain that there is something in them."""
+    if isinstance(lines, str):
+        raise TypeError("lines is one string; give a list of strings or an open file")
+    empty = True
+    for at, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise TypeError(f"line {at} is a {type(line).__name__}, not a string")
+        empty = empty and not line.strip()
+        yield line
+    if empty:
+        raise ValueError("there is no text to learn a vocabulary from: the lines are none, or all empty")
+
+
+def _one_token_each(tokens: list[str]) -> Tokenizer:
+    vocabulary = {token: at for at, token in enumerate((*SPECIALS, *tokens))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIALS[UNK_ID]))
+    tokenizer.add_special_tokens(list(SPECIALS))
+    return tokenizer
+
+
+def _codec(tokenizer: Tokenizer, add_bos: bool) -> Codec:
+    return Codec(
+        tokenizer,
+        bos_id=BOS_ID,
+        eos_ids=frozenset({EOS_ID}),
+        add_bos=add_bos,
+        bos_token=SPECIALS[BOS_ID],
+        eos_token=SPECIALS[EOS_ID],
+    )

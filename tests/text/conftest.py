@@ -1,0 +1,87 @@
+"""Small codecs of every kind of decoder that models use."""
+
+from __future__ import annotations
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from unspool.text import Codec, codec_from_gguf, train_bpe, words
+
+LINES = [
+    "the cat sat on the mat",
+    "the dog ate the café's crème brûlée",
+    "日本語 and 👍🏽 emoji",
+    "a\n\n  b\tc 12 34",
+]
+
+
+def byte_level() -> Codec:
+    codec = train_bpe(LINES * 3, 320)
+    codec.tokenizer.add_tokens(
+        [AddedToken("<think>", normalized=False), AddedToken("é日 x", normalized=False)]
+    )
+    return codec
+
+
+def byte_fallback() -> Codec:
+    """Llama's kind: a leading space that is taken off, and bytes for characters that are no tokens."""
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    text = ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "▁▁", "the", "▁the", "t", "h", "e", "th", "."]
+    tokens = ["<unk>", "<s>", "</s>", *bytes_, *text, "<think>"]
+    return codec_from_gguf(
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.scores": [0.0] * 259 + [-float(at) for at in range(len(text))] + [0.0],
+            "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * len(text) + [4],
+        }
+    )
+
+
+def _word_level(tokens: list[str], decoder: decoders.Decoder | None) -> Codec:
+    vocabulary = {token: at for at, token in enumerate(["<unk>", *tokens])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<unk>"])
+    if decoder is not None:
+        tokenizer.decoder = decoder
+    return Codec(tokenizer)
+
+
+def metaspace() -> Codec:
+    return _word_level(["▁the", "▁", "▁▁", "cat", "s▁", "é", "日本", "."], decoders.Metaspace())
+
+
+def word_pieces() -> Codec:
+    return _word_level(
+        ["the", "##s", "cat", "##é", "日", ".", "##.", "n't"], decoders.WordPiece(cleanup=False)
+    )
+
+
+def suffixes() -> Codec:
+    return _word_level(["the</w>", "c", "at</w>", "é", "日</w>", ".</w>"], decoders.BPEDecoder())
+
+
+CODECS = {
+    "byte_level": byte_level,
+    "byte_fallback": byte_fallback,
+    "metaspace": metaspace,
+    "word_pieces": word_pieces,
+    "suffixes": suffixes,
+    "words": lambda: words(LINES),
+}
+
+
+@pytest.fixture(scope="session", params=list(CODECS))
+def codec(request: pytest.FixtureRequest) -> Codec:
+    return CODECS[request.param]()
+
+
+@pytest.fixture(scope="session", name="byte_level")
+def byte_level_fixture() -> Codec:
+    return byte_level()
+
+
+@pytest.fixture(scope="session", name="byte_fallback")
+def byte_fallback_fixture() -> Codec:
+    return byte_fallback()

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import processors
+
+from unspool.protocols import Text
+from unspool.text import Codec, train_bpe
+from unspool.text.vocabulary import SPECIALS
+
+CHATML = "{% for m in messages %}<bos>{{ m.role }}:{{ m.content }}<eos>{% endfor %}{{ eos_token }}"
+
+
+def with_bos(**more: object) -> Codec:
+    plain = train_bpe(["the cat"] * 5, 270)
+    return Codec(plain.tokenizer, bos_id=1, eos_ids=frozenset({2}), add_bos=True, **more)  # type: ignore[arg-type]
+
+
+def test_bos_comes_first_exactly_once() -> None:
+    codec = with_bos()
+    assert codec.encode("") == [1]
+    assert codec.encode("the")[0] == 1
+    assert codec.encode("the").count(1) == 1
+    assert codec.encode("<bos>the") == codec.encode("the")
+
+
+def test_bos_is_not_doubled_by_a_post_processor() -> None:
+    codec = with_bos()
+    codec.tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 1), ("<eos>", 2)]
+    )
+    assert codec.tokenizer.encode("the").ids[0] == 1
+    assert codec.encode("the") == [1, *codec.tokenizer.encode("the", add_special_tokens=False).ids]
+
+
+def test_special_tokens_in_the_text_are_read_as_such_and_never_shown() -> None:
+    codec = with_bos()
+    assert codec.encode("the<eos>")[-1] == 2
+    assert codec.decode(codec.encode("the<eos> cat")) == "the cat"
+
+
+def test_truncation_and_padding_of_a_tokenizer_are_switched_off() -> None:
+    tokenizer = train_bpe(["the cat"] * 5, 270).tokenizer
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=50)
+    codec = Codec(tokenizer)
+    assert codec.decode(codec.encode("the cat sat")) == "the cat sat"
+
+
+def test_wrong_input_is_named(byte_level: Codec) -> None:
+    with pytest.raises(TypeError, match="encode takes a string, not a bytes"):
+        byte_level.encode(b"x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"lone surrogate \(U\+D83D\) at position 2"):
+        byte_level.encode("ab\ud83d")
+    with pytest.raises(ValueError, match="-1 is no token id"):
+        byte_level.decode([3, -1])
+    with pytest.raises(ValueError, match="is no token id"):
+        byte_level.decode([2**40])
+    with pytest.raises(TypeError):
+        byte_level.decode(["a"])  # type: ignore[list-item]
+
+
+def test_a_first_token_must_exist() -> None:
+    tokenizer = train_bpe(["a"], 260).tokenizer
+    with pytest.raises(ValueError, match="bos_id is None"):
+        Codec(tokenizer, add_bos=True)
+    with pytest.raises(ValueError, match="bos_id 999 is not among the tokenizer's 260 tokens"):
+        Codec(tokenizer, bos_id=999)
+
+
+def test_a_long_text_is_read(byte_level: Codec) -> None:
+    text = "a" * 200_000 + " " * 200_000 + "the cat " * 20_000
+    assert byte_level.decode(byte_level.encode(text)) == text
+
+
+def test_chat_is_written_and_read_back() -> None:
+    codec = with_bos(chat_template=CHATML, bos_token="<bos>", eos_token="<eos>")
+    text = codec.chat([{"role": "user", "content": "hi"}])
+    assert text == "<bos>user:hi<eos><eos>"
+    ids = codec.encode(text)
+    assert (ids[0], ids[-2:], ids.count(1)) == (1, [2, 2], 1)
+
+
+def test_a_model_without_a_chat_template_says_so(byte_level: Codec) -> None:
+    with pytest.raises(ValueError, match="no chat template"):
+        byte_level.chat([{"role": "user", "content": "hi"}])
+
+
+def test_the_size_of_the_vocabulary_counts_added_tokens(byte_level: Codec) -> None:
+    assert byte_level.vocab_size == 322
+    assert byte_level.token_id("é日 x") == 321
+    assert byte_level.token_id("no such token") is None
+
+
+def test_it_is_a_text(byte_level: Codec) -> None:
+    text: Text = byte_level
+    assert text.decode(text.encode("the cat")) == "the cat"
+
+
+def test_save_and_load_give_the_same_codec(codec: Codec, tmp_path: Path) -> None:
+    told = Codec(codec.tokenizer, 0, frozenset({2, 1}), True, CHATML, "<béos>", "<eos>")
+    told.save(tmp_path)
+    again = Codec.load(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.json", "tokenizer.json"]
+    assert repr(again) == repr(told)
+    assert again.chat_template == CHATML
+    for text in ("", "the cat", "日本語 é 👍", " a  b "):
+        assert again.encode(text) == told.encode(text)
+        assert again.decode(told.encode(text)) == told.decode(told.encode(text))
+
+
+def test_a_folder_that_cannot_be_loaded_is_named(byte_level: Codec, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"text\.json"):
+        Codec.load(tmp_path)
+    byte_level.save(tmp_path)
+    facts = json.loads((tmp_path / "text.json").read_text())
+
+    (tmp_path / "text.json").write_text(json.dumps(facts | {"more": 1}))
+    with pytest.raises(ValueError, match=r"text\.json must have the keys bos_id, eos_ids"):
+        Codec.load(tmp_path)
+    (tmp_path / "text.json").write_text(json.dumps(facts | {"eos_ids": None}))
+    with pytest.raises(ValueError, match=r"text\.json has a wrong value"):
+        Codec.load(tmp_path)
+    (tmp_path / "text.json").write_text(json.dumps(facts))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer"):
+        Codec.load(tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=st.text().filter(lambda text: not any(token in text for token in SPECIALS)))
+def test_every_text_comes_back(byte_level: Codec, text: str) -> None:
+    assert byte_level.decode(byte_level.encode(text)) == text
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_only_broken_bytes_are_decoded_otherwise_than_by_tokenizers(
+    codec: Codec, data: st.DataObject
+) -> None:
+    ids = data.draw(st.lists(st.integers(0, codec.vocab_size - 1), max_size=20))
+    theirs = codec.tokenizer.decode(ids)
+    assert codec.decode(ids) == theirs or "\ufffd" in theirs

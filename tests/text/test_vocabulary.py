@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.text import characters, train_bpe, words
+from unspool.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+
+MAKERS = {
+    "train_bpe": lambda lines: train_bpe(lines, 300),
+    "words": words,
+    "characters": characters,
+}
+
+
+@pytest.fixture(params=list(MAKERS))
+def make(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
+    return MAKERS[request.param]
+
+
+def test_special_tokens_come_first(make) -> None:  # type: ignore[no-untyped-def]
+    codec = make(["a b"])
+    assert [codec.token_id(token) for token in SPECIALS] == [PAD_ID, BOS_ID, EOS_ID, UNK_ID] == [0, 1, 2, 3]
+    assert (codec.bos_id, codec.eos_ids, codec.add_bos) == (1, frozenset({2}), False)
+    assert codec.decode([0, 1, 2, 3]) == ""
+
+
+def test_nothing_to_learn_from_is_said(make) -> None:  # type: ignore[no-untyped-def]
+    for lines in ([], [""], ["", " \n"], iter(())):
+        with pytest.raises(ValueError, match="no text to learn"):
+            make(lines)
+
+
+def test_one_string_is_not_a_list_of_lines(make) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(TypeError, match="list of strings"):
+        make("the cat")
+    with pytest.raises(TypeError, match="line 1 is a int"):
+        make(["a", 1])
+
+
+def test_bpe_joins_the_most_frequent_pair_first() -> None:
+    # ab occurs 5 times, bc 3 times: 4 special tokens + 256 bytes leave room for two joins, ab and then abc.
+    codec = train_bpe(["abc", "abc", "abc", "ab", "ab"], 262)
+    assert codec.vocab_size == 262
+    assert (codec.token_id("ab"), codec.token_id("abc")) == (260, 261)
+    assert codec.encode("abcab") == [261, 260]
+
+
+def test_a_pair_seen_too_seldom_is_not_joined() -> None:
+    assert train_bpe(["abc abc"], 300, min_count=3).vocab_size == 260
+
+
+def test_bpe_needs_room_for_the_bytes() -> None:
+    with pytest.raises(ValueError, match=r"vocab_size is 259; .* need 260"):
+        train_bpe(["a"], 259)
+
+
+def test_words_are_ranked_by_count_and_then_by_name() -> None:
+    codec = words(["b a c", "c d c b"], vocab_size=7)
+    assert [codec.token_id(word) for word in "cbad"] == [4, 5, 6, None]
+    assert codec.encode("c d  a\n") == [4, UNK_ID, 6]
+    assert codec.decode([4, 5, 6]) == "c b a"
+    assert words(["b a c", "c d c b"], min_count=2).vocab_size == 6
+
+
+def test_words_need_one_word() -> None:
+    with pytest.raises(ValueError, match="one word need 5"):
+        words(["a"], vocab_size=4)
+    with pytest.raises(ValueError, match="no word occurs 2 times"):
+        words(["a b"], min_count=2)
+
+
+def test_characters_are_in_order_and_others_unknown() -> None:
+    codec = characters(["ba", "é\n"])
+    assert [codec.token_id(each) for each in "\nabé"] == [4, 5, 6, 7]
+    assert codec.encode("a\nx é") == [5, 4, UNK_ID, UNK_ID, 7]
+    assert codec.decode([5, 4, 7, 5]) == "a\néa"
+
+
+def test_a_first_token_is_written_where_asked_for() -> None:
+    assert train_bpe(["a"], 260, add_bos=True).encode("") == [BOS_ID]
+    assert words(["a"], add_bos=True).encode("a") == [BOS_ID, 4]
+    assert characters(["a"], add_bos=True).encode("a") == [BOS_ID, 4]
+
+
+def test_a_special_token_in_the_text_is_not_learnt_twice() -> None:
+    codec = words(["<eos> a <eos>"])
+    assert codec.vocab_size == 5
+
+
+BPE = train_bpe(["the cat sat", "le café"] * 4, 290)
+
+
+PLAIN = st.text(min_size=1).filter(lambda text: not any(token in text for token in SPECIALS))
+
+
+@given(PLAIN)
+def test_bpe_gives_every_text_back(text: str) -> None:
+    assert BPE.decode(BPE.encode(text)) == text
+
+
+@given(st.lists(PLAIN, min_size=1).filter(lambda lines: any(map(str.strip, lines))))
+def test_characters_give_back_what_they_learnt(lines: list[str]) -> None:
+    codec = characters(lines)
+    assert all(codec.decode(codec.encode(line)) == line for line in lines)
+
+
+@given(st.lists(st.text("abcé日.", min_size=1), min_size=1))
+def test_words_give_back_what_they_learnt(line: list[str]) -> None:
+    codec = words([" ".join(line)])
+    assert codec.decode(codec.encode("\n".join(line))) == " ".join(line)
