@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from unspool.decode.combine.contrast import Contrast, plausible
 from unspool.decode.generate import generate, stream
 from unspool.decode.search import Greedy, Sample
+from unspool.decode.search.beam import Beam
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Rewindable
 from unspool.testing import TableModel, random_table
@@ -137,12 +139,16 @@ def test_inputs_are_left_alone_and_the_hidden_vectors_are_the_strong_models():
     assert joined.hidden_ND is strong.hidden_ND
 
 
-def uncached_logp(row):
-    """The contrast's log p after a row, from two parallel passes over the whole of it."""
+def uncached_score(row, alpha=0.1):
+    """The contrast's score after a row, from two parallel passes over the whole of it."""
     with torch.no_grad():
         strong, weak = (model(torch.tensor([row]))[0, -1] for model in (STRONG, WEAK))
-    keep = strong.exp() >= 0.1 * strong.exp().max()
-    return (strong - weak).masked_fill(~keep, -INF).log_softmax(-1)
+    keep = strong.exp() >= alpha * strong.exp().max()
+    return (strong - weak).masked_fill(~keep, -INF)
+
+
+def uncached_logp(row):
+    return uncached_score(row).log_softmax(-1)
 
 
 def test_greedy_and_sampled_texts_of_two_caches_are_those_without_any():
@@ -168,6 +174,37 @@ def test_the_same_seed_gives_the_same_text_in_any_company():
         assert [out.tokens for out in alone] == [out.tokens for out in group]
     streamed = stream(model, PROMPTS[0], Sample(), max_new_tokens=10, seed=3)
     assert sum((piece.tokens for piece in streamed), ()) == together[0][0].tokens
+
+
+def test_a_beam_adds_up_the_papers_score_and_not_log_p():
+    strong, weak = random_table(3, seed=4), random_table(3, seed=5)
+    model = Contrast(strong, weak, alpha=0.3)
+
+    def total(tokens):
+        rows = [(0, *tokens[:t]) for t in range(len(tokens))]
+        return sum(
+            said(model, row).score_NV[0, token].item() for row, token in zip(rows, tokens, strict=True)
+        )
+
+    best = max(itertools.product(range(3), repeat=4), key=total)
+    out = generate(model, [0], Beam(81), max_new_tokens=4)
+    assert out.tokens == best
+    assert out.total == pytest.approx(total(best), abs=1e-4)
+    assert out.total > 0  # no sum of log-probabilities is
+
+
+def test_a_beam_over_two_caches_is_right_in_any_company():
+    model = Contrast(STRONG, WEAK, alpha=1e-3)
+    together = generate(model, PROMPTS, Beam(4), max_new_tokens=8, n=2)
+    for prompt, group in zip(PROMPTS, together, strict=True):
+        alone = generate(model, prompt, Beam(4), max_new_tokens=8, n=2)
+        assert [out.tokens for out in alone] == [out.tokens for out in group]
+        for out in group:
+            rows = [[*prompt, *out.tokens[:t]] for t in range(8)]
+            want = sum(
+                uncached_score(row, 1e-3)[token].item() for row, token in zip(rows, out.tokens, strict=True)
+            )
+            assert out.total == pytest.approx(want, abs=1e-3)
 
 
 def test_it_reads_ahead_and_goes_back():

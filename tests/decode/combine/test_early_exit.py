@@ -10,6 +10,7 @@ from unspool.adapters.huggingface import to_huggingface
 from unspool.decode.combine.early_exit import EarlyExit, divergence, high, low
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy, Sample
+from unspool.decode.search.beam import Beam
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Step
 from unspool.testing import TableState, random_table
@@ -166,6 +167,12 @@ def test_samples_are_independent_of_their_company():
     for prompt, group in zip(PROMPTS, together, strict=True):
         alone = generate(model, prompt, Sample(), max_new_tokens=8, n=2, seed=5)
         assert [out.tokens for out in alone] == [out.tokens for out in group]
+
+
+def test_a_beam_of_one_is_greedy():
+    model = EarlyExit(tiny(6))
+    greedy, beam = (generate(model, PROMPTS, search, max_new_tokens=8) for search in (Greedy(), Beam(1)))
+    assert [out.tokens for out in beam] == [out.tokens for out in greedy]
 
 
 def test_face_equality_and_repr():
