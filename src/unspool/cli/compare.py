@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -139,7 +140,8 @@ def _print_table(rows: Sequence[Row], texts: Sequence[str]) -> None:
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        said = Text.assemble((row.decoder, "bold"), "\n", printable(row.answers[0].text.strip()), "\n")
+        text = re.sub(r"\s*\n\s*", " ⏎ ", row.answers[0].text.strip())
+        said = Text.assemble((row.decoder, "bold"), "\n", printable(text), "\n")
         table.add_row(said, *_cells(row))
     many = f"{len(texts)} prompts; the texts below answer the first: " if len(texts) > 1 else ""
     console.print(Text(many + printable(texts[0]), style="italic"))
