@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from unspool.models.load.assembly import assemble, build
 from unspool.models.load.dialect import Dialect
 from unspool.models.load.huggingface import _LLAMA
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+from unspool.nn.positions import RotaryScaling
 
 CONFIG = TransformerConfig(
     vocab_size=7, width=4, layers=1, heads=2, kv_heads=1, head_width=2, inner_width=3, context=8, bias=True
@@ -67,6 +68,24 @@ def test_pieces_are_stacked_in_order(shelf, threads):
     torch.testing.assert_close(state["blocks.0.attention.qkv.weight"], torch.cat(parts), rtol=0, atol=0)
     assert state["blocks.0.feed_forward.up.bias"].tolist() == [0.0] * 6
     assert sorted(shelf.filled) == sorted(name for name in shelf.tensors if name != "junk.mask")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 3, "kv_heads": 2}, "shelf: 3 heads cannot share 2 key–value heads"),
+        ({"head_width": 3}, "shelf: rotary positions need an even head width, not 3"),
+        (
+            {"rotary_scaling": RotaryScaling(8.0, 4.0, 4.0, 16)},
+            "shelf: high_freq_factor 4 must be above low_freq_factor 4",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused(shelf, changes, message):
+    with pytest.raises(ValueError, match=message):
+        assemble(shelf, replace(CONFIG, **changes), DIALECT)
+    with pytest.raises(ValueError, match=message):
+        build(replace(CONFIG, **changes), {}, None, "shelf")
 
 
 def test_a_missing_tensor_is_named_with_its_neighbours(shelf):

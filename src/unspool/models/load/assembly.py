@@ -41,6 +41,7 @@ def assemble(
     source: Source, config: TransformerConfig, dialect: Dialect, *, threads: int = 1
 ) -> dict[str, Tensor]:
     """Our state dict in float32. Nothing is allocated before every name and shape has been found right."""
+    check_possible(config, source.label)
     checked = _checked(source, plan(config, dialect), dialect.ignored)
     state = {target.name: torch.empty(target.shape) for target in checked}
     jobs: list[tuple[Piece, Tensor]] = []
@@ -65,11 +66,26 @@ def build(
             f"{label}: the tokenizer knows {text.vocab_size} tokens, the model only {config.vocab_size}; "
             "it belongs to another model: put the right tokenizer files beside the weights"
         )
+    check_possible(config, label)
     with torch.device("meta"), _Uninitialised():
         model = TransformerLM(config, text)
     _compare(model, state, label)
     model.load_state_dict(state, assign=True)
     return model.eval()
+
+
+def check_possible(config: TransformerConfig, label: str) -> None:
+    """Refuse sizes that no weights could make a model of."""
+    scaling = config.rotary_scaling
+    if config.heads % config.kv_heads:
+        raise ValueError(f"{label}: {config.heads} heads cannot share {config.kv_heads} key–value heads")
+    if config.positions == "rotary" and config.head_width % 2:
+        raise ValueError(f"{label}: rotary positions need an even head width, not {config.head_width}")
+    if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
+        raise ValueError(
+            f"{label}: high_freq_factor {scaling.high_freq_factor:g} must be above "
+            f"low_freq_factor {scaling.low_freq_factor:g}"
+        )
 
 
 class _Uninitialised(TorchFunctionMode):

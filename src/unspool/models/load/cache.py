@@ -85,6 +85,7 @@ def _kept(entry: Path) -> TransformerLM | None:
         return read_files(entry)
     except (OSError, ValueError) as error:
         _log.info("%s is damaged and will be converted anew: %s", entry, error)
+        shutil.rmtree(entry, ignore_errors=True)
         return None
 
 
@@ -104,13 +105,11 @@ def _keep(model: TransformerLM, entry: Path) -> None:
         free = shutil.disk_usage(entry.parent).free
         if free < needed:
             raise OSError(f"{free >> 20} MiB are free, {needed >> 20} MiB are needed")
-        with new_folder(entry, replace=entry.exists()) as folder:
+        with new_folder(entry) as folder:
             write_files(model, folder)
             checks = {file.name: fingerprint(file) for file in folder.iterdir()}
             (folder / _CHECKS).write_text(json.dumps(checks), encoding="utf-8")
-    except FileExistsError:
-        _log.info("%s was converted by another process at the same time", entry)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:  # FileExistsError: another process was quicker
         _log.info("the converted model is not kept in %s: %s", entry.parent, error)
 
 
