@@ -164,6 +164,14 @@ class Text(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Ranked:
+    """The most probable tokens at one step, best first: by the model itself, and in what was drawn from."""
+
+    model: tuple[tuple[int, float], ...]
+    drawn: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Path:
     """One hypothesis: its prompt, what was chosen after it, and how probable each choice was."""
 
@@ -181,10 +189,12 @@ class Path:
     watch: Watch | None = None
     total: float | None = None
     """The whole hypothesis's score, where the search ranks hypotheses."""
+    ranked: tuple[Ranked, ...] = ()
+    """What else each token might have been, where the job asks for it."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def extend(self, token: int, logp: float, score: float, job: Job) -> Path:
-        """The path with one more token, ended if that token, its text or the job's limit says so."""
+    def extend(self, token: int, logp: float, score: float, job: Job, ranked: Ranked | None = None) -> Path:
+        """The path with one more token, ended if that token, its text, the job's limit or judge says so."""
         tokens = (*self.tokens, token)
         watch = self.watch
         finish: Finish | None = None
@@ -196,14 +206,22 @@ class Path:
                 finish = watch.finish
             if finish is None and len(tokens) >= job.limits[self.request]:
                 finish = "length"
-        return replace(
+        path = replace(
             self,
             tokens=tokens,
             logps=(*self.logps, logp),
             scores=(*self.scores, score),
             finish=finish,
             watch=watch,
+            ranked=self.ranked if ranked is None else (*self.ranked, ranked),
         )
+        return path if finish is not None or job.judge is None else job.judge(path)
+
+
+class Judge(Protocol):
+    """Looks at a path after each token and may end it: returns the path as it is, or with a finish."""
+
+    def __call__(self, path: Path) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +236,10 @@ class Job:
     n: int = 1
     eos: frozenset[int] = frozenset()
     watch: Watch | None = None
+    judge: Judge | None = None
+    """Sees every path that has grown and not ended."""
+    alternatives: int = 0
+    """How many of the most probable tokens are kept at every step."""
 
     def paths(self) -> list[Path]:
         """The n empty paths of every prompt, in order."""

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from unspool.decode.loops import Loop, OnLoop, loop_judge
 from unspool.decode.search.greedy import Greedy
-from unspool.protocols import Finish, Frontier, Job, Path, Search, StepModel
+from unspool.decode.search.tree import Node
+from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel
 
 Prompt = str | Sequence[int]
 
@@ -34,6 +36,12 @@ class Output:
     """What to pass as `seed` to get this text again."""
     total: float | None = None
     """Score of the whole hypothesis, where the search ranks hypotheses."""
+    ranked: tuple[Ranked, ...] = ()
+    """The most probable tokens at every step, where `alternatives` were asked for."""
+    loop: Loop | None = None
+    """Where the text began to go round in circles, and with what period, where it was stopped for that."""
+    tree: tuple[Node, ...] | None = field(default=None, compare=False, repr=False)
+    """Every hypothesis that a beam looked at, on the best text of each prompt."""
     stats: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What the search counted on the way."""
 
@@ -61,20 +69,38 @@ def generate(
     n: int = 1,
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] = (),
+    on_loop: OnLoop = "ignore",
+    alternatives: int = 0,
 ) -> Any:
     """Generate text after each prompt.
 
     One prompt gives one Output, a list of prompts a list; with n > 1 each becomes a list of n Outputs.
     A prompt is a string or a sequence of token ids. `seed` is one number for every prompt, or one for each:
-    the same prompt and seed give the same text, alone or in any batch.
+    the same prompt and seed give the same text, alone or in any batch. `stop` strings end a text and are cut
+    from it. `on_loop` says what happens when a text goes round in circles: "ignore", "stop", or a function of
+    the path and its Loop that returns True to stop. `alternatives` is how many of the most probable tokens
+    to keep at every step.
+
+    A ranking search may find fewer than n texts (there may not be as many), never one text twice.
     """
     batch = _batch(prompts)
-    job = make_job(model, batch, max_new_tokens=max_new_tokens, n=n, seed=seed, stop=stop)
-    ended = [path for frontier in (search or Greedy())(model, job) for path in frontier.ended]
-    ended.sort(key=lambda path: (path.request, path.sample))
-    outputs = [_output(path, job) for path in ended]
-    groups = [outputs[i * n : (i + 1) * n] for i in range(len(batch))]
-    answers = [group if n > 1 else group[0] for group in groups]
+    job = make_job(
+        model,
+        batch,
+        max_new_tokens=max_new_tokens,
+        n=n,
+        seed=seed,
+        stop=stop,
+        on_loop=on_loop,
+        alternatives=alternatives,
+    )
+    groups: list[list[Path]] = [[] for _ in batch]
+    for frontier in (search or Greedy())(model, job):
+        for path in frontier.ended:
+            groups[path.request].append(path)
+    ranked = [sorted(group, key=lambda path: path.sample) for group in groups]
+    outputs = [[_output(path, job) for path in group] for group in ranked]
+    answers = [group if n > 1 else group[0] for group in outputs]
     return answers[0] if _is_single(prompts) else answers
 
 
@@ -87,13 +113,16 @@ def stream(
     n: int = 1,
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] = (),
+    on_loop: OnLoop = "ignore",
 ) -> Iterator[Piece]:
     """Yield pieces of text as they become certain; the arguments are those of `generate`.
 
     Pieces of different prompts come interleaved, told apart by `request` and `sample`. A search that may
     still change its mind (beam) shows everything at its end.
     """
-    job = make_job(model, _batch(prompts), max_new_tokens=max_new_tokens, n=n, seed=seed, stop=stop)
+    job = make_job(
+        model, _batch(prompts), max_new_tokens=max_new_tokens, n=n, seed=seed, stop=stop, on_loop=on_loop
+    )
     search = search or Greedy()
     return _pieces(search(model, job), search.streams)
 
@@ -106,6 +135,8 @@ def make_job(
     n: int,
     seed: int | Sequence[int] | None,
     stop: str | Sequence[str],
+    on_loop: OnLoop = "ignore",
+    alternatives: int = 0,
 ) -> Job:
     """Everything checked before the model is called once."""
     if not prompts:
@@ -114,6 +145,8 @@ def make_job(
         raise ValueError(f"max_new_tokens={max_new_tokens!r} must be a whole number, at least 1")
     if not _is_int(n) or n < 1:
         raise ValueError(f"n={n!r} must be a whole number, at least 1")
+    if not _is_int(alternatives) or not 0 <= alternatives <= model.vocab_size:
+        raise ValueError(f"alternatives={alternatives!r} must be a whole number from 0 to {model.vocab_size}")
     seeds = _seeds(seed, len(prompts))
     ids = [_ids(model, prompt, place) for place, prompt in enumerate(prompts)]
     limits = [_limit(model, tokens, max_new_tokens, place) for place, tokens in enumerate(ids)]
@@ -124,7 +157,7 @@ def make_job(
         )
     watch = model.text.watch(stops) if model.text is not None else None
     eos = model.text.eos_ids if model.text is not None else frozenset[int]()
-    return Job(tuple(ids), tuple(limits), seeds, n, eos, watch)
+    return Job(tuple(ids), tuple(limits), seeds, n, eos, watch, loop_judge(on_loop), alternatives)
 
 
 def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:
@@ -154,7 +187,10 @@ def _output(path: Path, job: Job) -> Output:
         finish=path.finish,
         seed=job.seeds[path.request],
         total=path.total,
-        stats=path.notes,
+        ranked=path.ranked,
+        loop=path.notes.get("loop"),
+        tree=path.notes.get("tree"),
+        stats={name: note for name, note in path.notes.items() if name not in ("loop", "tree")},
     )
 
 

@@ -12,11 +12,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from unspool.decode.picks import PICKS
-from unspool.decode.search import SEARCHES
+from unspool.decode.ranking import RANKING
+from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.protocols import Search
 
-TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS}
+TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES}
 
 
 def parse(spec: str) -> Search:

@@ -1,1 +1,7 @@
 """Models made of models: whatever comes out is a StepModel again."""
+
+from unspool.decode.combine.contrast import Contrast
+from unspool.decode.combine.early_exit import EarlyExit
+from unspool.decode.combine.ensemble import Ensemble
+
+__all__ = ["Contrast", "EarlyExit", "Ensemble"]

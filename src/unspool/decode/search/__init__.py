@@ -1,8 +1,43 @@
 """Searches: how paths grow from prompts to finished texts."""
 
 from unspool.decode.search.ancestral import Sample
+from unspool.decode.search.beam import Beam
+from unspool.decode.search.beam_sample import BeamSample
+from unspool.decode.search.constrained_beam import ConstrainedBeam
+from unspool.decode.search.contrastive_search import ContrastiveSearch
+from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.decode.search.greedy import Greedy
+from unspool.decode.search.mbr import MBR, ChrF, TokenF1
+from unspool.decode.search.speculative import Speculative
+from unspool.decode.search.stochastic_beam import StochasticBeam
 
-SEARCHES: dict[str, type] = {"Greedy": Greedy, "Sample": Sample}
+# Speculative is not among them: it holds a model, which no text can name.
+SEARCHES: dict[str, type] = {
+    "Beam": Beam,
+    "BeamSample": BeamSample,
+    "ConstrainedBeam": ConstrainedBeam,
+    "ContrastiveSearch": ContrastiveSearch,
+    "DiverseBeam": DiverseBeam,
+    "Greedy": Greedy,
+    "MBR": MBR,
+    "Sample": Sample,
+    "StochasticBeam": StochasticBeam,
+}
+UTILITIES: dict[str, type] = {"ChrF": ChrF, "TokenF1": TokenF1}
 
-__all__ = ["SEARCHES", "Greedy", "Sample"]
+__all__ = [
+    "MBR",
+    "SEARCHES",
+    "UTILITIES",
+    "Beam",
+    "BeamSample",
+    "ChrF",
+    "ConstrainedBeam",
+    "ContrastiveSearch",
+    "DiverseBeam",
+    "Greedy",
+    "Sample",
+    "Speculative",
+    "StochasticBeam",
+    "TokenF1",
+]

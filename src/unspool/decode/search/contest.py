@@ -99,7 +99,7 @@ class Contest:
         """A candidate that ended enters the pool; the worst leaves it where it is too full."""
         self._noted(path, candidate)
         score = self.worth(path, candidate)
-        ended = Ended(replace(path, total=score, notes=notes), score, missing)
+        ended = Ended(replace(path, total=score, notes={**path.notes, **notes}), score, missing)
         insort(self.pool, ended, key=lambda one: one.place)
         del self.pool[self.rules.room :]
 
