@@ -17,6 +17,7 @@ Differs from the original: none where the above holds; breakers are token ids, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,11 +70,13 @@ class DRY:
             token = said[end + 1]
             if token not in self.breakers:
                 matches[token] = max(matches.get(token, 0), self._match(said, end))
-        return {
-            token: min(self.multiplier * self.base ** (match - self.allowed), LARGEST)
-            for token, match in matches.items()
-            if match >= self.allowed
-        }
+        return {token: self._penalty(match) for token, match in matches.items() if match >= self.allowed}
+
+    def _penalty(self, match: int) -> float:
+        # Powers of a large base overflow: they are compared with the largest penalty as logarithms first.
+        if math.log(self.base) * (match - self.allowed) > math.log(LARGEST):
+            return LARGEST if self.multiplier > 0 else 0.0
+        return min(self.multiplier * self.base ** (match - self.allowed), LARGEST)
 
     def _match(self, said: tuple[int, ...], end: int) -> int:
         """How many tokens up to `end` are the same as those up to the end of the text."""

@@ -1,0 +1,77 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.decode.transforms import DRY
+from unspool.protocols import Path, Step
+
+
+def test_by_hand():
+    # "2 3 4 … 2 3": token 4 would make a repetition of two tokens longer.
+    path = Path(0, 0, (1, 2, 3, 4, 1), (2, 3))
+    assert DRY().penalties(path) == pytest.approx({4: 0.8 * 1.75})
+    assert DRY(allowed=3).penalties(path) == pytest.approx({4: 0.8})
+    assert DRY(allowed=4).penalties(path) == {}
+    scores = torch.log_softmax(torch.zeros(1, 6), dim=-1)
+    out = DRY()(scores, Step(scores), [path])
+    assert (scores - out)[0].tolist() == pytest.approx([0, 0, 0, 0, 1.4, 0], abs=1e-6)
+
+
+def test_breakers_end_a_match_and_are_never_penalised():
+    path = Path(0, 0, (1, 2, 3, 4, 1, 2, 3))
+    assert DRY(breakers=(2,)).penalties(path) == {}
+    assert DRY(breakers=(2,), allowed=1).penalties(path) == pytest.approx({4: 0.8})
+    assert DRY(breakers=(4,)).penalties(path) == {}
+    assert DRY(breakers=(3,)).penalties(path) == {}
+
+
+def test_the_prompt_and_the_distant_past_can_be_left_out():
+    path = Path(0, 0, (2, 3, 4), (2, 3))
+    assert DRY().penalties(path) == pytest.approx({4: 0.8})
+    assert DRY(prompt=False).penalties(path) == {}
+    assert DRY(last=5).penalties(path) == pytest.approx({4: 0.8})
+    assert DRY(last=4).penalties(path) == {}
+
+
+def test_a_long_loop_does_not_overflow():
+    path = Path(0, 0, (), (1, 2) * 400)
+    assert DRY(base=1.2).penalties(path) == pytest.approx({1: 0.8 * 1.2**48})
+    assert DRY().penalties(path) == {1: 1e9}
+    assert DRY(base=1e9).penalties(path) == {1: 1e9}
+    assert DRY(base=1e9, multiplier=0).penalties(path) == {1: 0.0}
+    scores = torch.tensor([[-0.5, -1.0, -2.0]])
+    assert torch.isfinite(DRY(base=1e9)(scores, Step(scores), [path])).all()
+
+
+def test_ids_beyond_the_scores_are_left_alone():
+    scores = torch.tensor([[-0.5, -1.0]])
+    assert torch.equal(DRY()(scores, Step(scores), [Path(0, 0, (0, 1, 9, 0, 1))]), scores)
+
+
+tokens = st.lists(st.integers(0, 3), max_size=14).map(tuple)
+
+
+@given(tokens, tokens, st.sets(st.integers(0, 3), max_size=1).map(tuple), st.integers(1, 3))
+def test_the_penalty_is_its_definition(prompt, written, breakers, allowed):
+    said = prompt + written
+    wanted = {}
+    for token in range(4):
+        matches = [
+            length
+            for length in range(1, len(said))
+            for start in range(len(said) - length)
+            if said[start : start + length] == said[len(said) - length :]
+            and said[start + length] == token
+            and not set(breakers) & {token, *said[start : start + length]}
+        ]
+        if matches and max(matches) >= allowed:
+            wanted[token] = 0.8 * 1.75 ** (max(matches) - allowed)
+    found = DRY(breakers=breakers, allowed=allowed).penalties(Path(0, 0, prompt, written))
+    assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("arguments", [{"multiplier": -1}, {"base": 0.5}, {"allowed": 0}, {"last": 0}])
+def test_impossible_arguments_are_refused(arguments):
+    with pytest.raises(ValueError, match=r"DRY\.\w+ is"):
+        DRY(**arguments)

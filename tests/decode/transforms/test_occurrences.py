@@ -1,0 +1,29 @@
+import torch
+
+from unspool.decode.transforms.occurrences import occurrences, text
+from unspool.protocols import Path
+
+SCORES = torch.zeros(2, 5)
+
+
+def test_the_prompt_comes_first_if_asked_for():
+    path = Path(0, 0, (1, 2), (3,))
+    assert text(path, prompt=True) == (1, 2, 3)
+    assert text(path, prompt=False) == (3,)
+
+
+def test_tokens_are_counted_on_their_own_path():
+    history = [Path(0, 0, (1,), (3, 1, 3)), Path(0, 0, (4,), ())]
+    row, token, count = occurrences(history, True, SCORES)
+    assert sorted(zip(row.tolist(), token.tolist(), count.tolist(), strict=True)) == [
+        (0, 1, 2),
+        (0, 3, 2),
+        (1, 4, 1),
+    ]
+    row, token, count = occurrences(history, False, SCORES)
+    assert sorted(zip(row.tolist(), token.tolist(), count.tolist(), strict=True)) == [(0, 1, 1), (0, 3, 2)]
+
+
+def test_empty_paths_and_foreign_ids_count_nothing():
+    for path in (Path(0, 0, ()), Path(0, 0, (5, 99))):
+        assert [len(found) for found in occurrences([path, path], True, SCORES)] == [0, 0, 0]
