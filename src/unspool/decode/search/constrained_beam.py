@@ -12,8 +12,8 @@ A phrase is a tuple of token ids, or a string that the model's tokenizer encodes
 before a word); its tokens must follow each other in what is generated. Phrases inside other phrases come with
 them. `notes["unmet"]` of every text lists the phrases that it does not hold: empty, unless the model or a
 transform gives a phrase's token no probability at all, or a stop string cuts a phrase short.
-Differs from the paper: a hypothesis that could no longer fit its phrases into the limit is dropped at once,
-so that a limit of as many tokens as the phrases have is always enough.
+Differs from the paper: a hypothesis that could no longer fit its phrases, side by side, into the limit is
+dropped at once, so that a limit of as many tokens as the phrases have is always enough.
 """
 
 from __future__ import annotations

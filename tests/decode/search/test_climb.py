@@ -1,0 +1,100 @@
+import math
+
+import pytest
+import torch
+
+from unspool.decode.search.beam import Beam, grow
+from unspool.decode.search.climb import climb, scores
+from unspool.decode.search.contest import Contest
+from unspool.decode.search.rules import Rules
+from unspool.decode.search.tree import Tree
+from unspool.protocols import Job, Step
+from unspool.testing import TableModel, random_table
+
+
+class Watched:
+    """A table model that remembers every step: how many rows, what was selected."""
+
+    def __init__(self, model):
+        self.model, self.seen, self.selects = model, [], 0
+        self.vocab_size, self.context, self.text = model.vocab_size, None, None
+
+    def start(self, prompts):
+        step, state = self.model.start(prompts)
+        return step, self.State(self, state)
+
+    def step(self, state, tokens_N):
+        step, inner = self.model.step(state.inner, tokens_N)
+        self.seen.append(list(inner.rows))
+        return step, self.State(self, inner)
+
+    class State:
+        def __init__(self, owner, inner):
+            self.owner, self.inner = owner, inner
+
+        def select(self, rows_M):
+            self.owner.selects += 1
+            return Watched.State(self.owner, self.inner.select(rows_M))
+
+
+def test_the_model_reads_exactly_the_live_hypotheses():
+    model = Watched(random_table(5, seed=4))
+    job = Job(((1,), (2, 3), (4, 4)), (6, 2, 4), (0, 0, 0), 1, frozenset({0}))
+    frontiers = list(Beam(3)(model, job))
+    for frontier, rows in zip(frontiers, model.seen, strict=False):
+        assert [(*path.prompt, *path.tokens) for path in frontier.live] == rows
+    assert frontiers[-1].live == ()
+    assert len(model.seen) == len(frontiers) - 1
+
+
+def test_a_finished_request_leaves_the_batch():
+    model = Watched(random_table(5, seed=4))
+    list(Beam(2)(model, Job(((1,), (2,), (3,)), (1, 3, 5), (0, 0, 0))))
+    assert [len(rows) for rows in model.seen] == [4, 4, 2, 2]
+    assert {row[0] for row in model.seen[-1]} == {3}
+
+
+def test_rows_that_stay_where_they_are_are_not_moved():
+    model = Watched(TableModel(lambda row: [0.9, 0.1]))
+    list(Beam(1)(model, Job(((1,), (0,)), (5, 5), (0, 0))))
+    assert model.selects == 0
+
+
+def test_texts_come_when_their_request_has_ended():
+    job = Job(((1,), (2,)), (2, 4), (0, 0), 2)
+    ended = [[path.request for path in frontier.ended] for frontier in Beam(2)(random_table(4, 1), job)]
+    assert ended == [[], [0, 0], [], [1, 1]]
+
+
+def test_several_beams_of_a_request_start_from_the_same_row():
+    job = Job(((1,), (2,)), (3, 3), (0, 0), 2)
+    rules = Rules(2)
+    requests = [[Contest(rules, job, request, Tree()) for _ in range(2)] for request in range(2)]
+    twice = [path for frontier in climb(random_table(4, 1), job, requests, grow) for path in frontier.ended]
+    once = [path for frontier in Beam(2)(random_table(4, 1), job) for path in frontier.ended]
+    assert [twice[0].tokens, twice[2].tokens] == [once[0].tokens, once[2].tokens]
+
+
+def cut_first(scores_NV, step, history):
+    return torch.cat([torch.full_like(scores_NV[:, :1], -math.inf), scores_NV[:, 1:]], dim=1)
+
+
+def test_scores_are_log_p_as_the_transforms_reshape_it():
+    step = Step(torch.tensor([[0.5, 0.3, 0.2]]).log())
+    assert scores(step, [], ()) is step.logp_NV
+    assert scores(step, [], (cut_first,)).exp()[0].tolist() == pytest.approx([0.0, 0.6, 0.4])
+
+
+def test_a_models_own_score_takes_the_place_of_log_p_and_moves_with_it():
+    step = Step(torch.tensor([[0.5, 0.3, 0.2]]).log(), score_NV=torch.tensor([[2.0, 1.0, -1.0]]))
+    assert scores(step, [], ()) is step.score_NV
+    moved = scores(step, [], (cut_first,))[0].tolist()
+    assert moved[0] == -math.inf
+    assert moved[1:] == pytest.approx([1.0 + math.log(2), -1.0 + math.log(2)])
+
+
+def test_what_the_model_cuts_stays_cut_under_a_transform():
+    step = Step(torch.tensor([[0.6, 0.4, 0.0]]).log(), score_NV=torch.tensor([[2.0, 1.0, -math.inf]]))
+    found = scores(step, [], (lambda scores_NV, step, history: scores_NV / 2,))[0]
+    assert found[2] == -math.inf
+    assert found[:2].isfinite().all()
