@@ -183,24 +183,31 @@ def test_what_is_wrong_is_named(facts: dict[str, Any], what: str) -> None:
         codec_from_gguf(facts)
 
 
-def joined_by_score(text: str) -> list[str]:
+def joined_by_score(text: str, scores: dict[str, float]) -> list[str]:
     """The definition: join the two neighbours that make the token of the highest score, the leftmost first."""
     symbols = list("▁" + text.replace(" ", "▁"))
     while True:
         pairs = [a + b for a, b in pairwise(symbols)]
-        best = max((pair for pair in pairs if pair in TEXT_SCORES), key=TEXT_SCORES.__getitem__, default=None)
+        best = max((pair for pair in pairs if pair in scores), key=scores.__getitem__, default=None)
         if best is None:
             return symbols
         at = pairs.index(best)
         symbols[at : at + 2] = [best]
 
 
-JOINING = codec_from_gguf(SENTENCEPIECE)
+LONGER = ["▁a", "ab", "bc", "ca", "aa", "▁ab", "abc", "bca", "b▁", "aab"]
 
 
-@given(st.text("abc ", min_size=1, max_size=12))
-def test_sentencepiece_follows_its_definition(text: str) -> None:
-    assert spelled(JOINING, text)[1:] == joined_by_score(text)
+@given(st.text("abc ", min_size=1, max_size=12), st.permutations(LONGER))
+def test_sentencepiece_follows_its_definition(text: str, ranked: list[str]) -> None:
+    scores = {token: -float(rank) for rank, token in enumerate(["▁", "a", "b", "c", *ranked])}
+    facts = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *scores],
+        "tokenizer.ggml.scores": [0.0] * 3 + list(scores.values()),
+        "tokenizer.ggml.token_type": [2, 3, 3] + [1] * len(scores),
+    }
+    assert spelled(codec_from_gguf(facts), text)[1:] == joined_by_score(text, scores)
 
 
 # ── the real file ─────────────────────────────────────────────────────────────────────────────────────────
