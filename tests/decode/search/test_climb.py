@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from unspool.decode.search.beam import Beam, grow
-from unspool.decode.search.climb import climb, scores
+from unspool.decode.search.climb import alternatives, climb, scores
 from unspool.decode.search.contest import Contest
 from unspool.decode.search.rules import Rules
 from unspool.decode.search.tree import Tree
@@ -98,3 +99,36 @@ def test_what_the_model_cuts_stays_cut_under_a_transform():
     found = scores(step, [], (lambda scores_NV, step, history: scores_NV / 2,))[0]
     assert found[2] == -math.inf
     assert found[:2].isfinite().all()
+
+
+def test_what_else_each_token_might_have_been_comes_along_where_it_is_asked_for():
+    model = TableModel(lambda row: [0.5, 0.3, 0.2, 0.0])
+    job = Job(((1,), (2,)), (2, 2), (0, 0), 2, alternatives=5)
+    for path in (path for frontier in Beam(2, cut_first)(model, job) for path in frontier.ended):
+        assert len(path.ranked) == 2
+        for ranked in path.ranked:
+            assert [token for token, _ in ranked.model] == [0, 1, 2]
+            assert [math.exp(logp) for _, logp in ranked.model] == pytest.approx([0.5, 0.3, 0.2])
+            assert [token for token, _ in ranked.drawn] == [1, 2]
+            assert [math.exp(score) for _, score in ranked.drawn] == pytest.approx([0.6, 0.4])
+    assert all(
+        not path.ranked for frontier in Beam(2)(model, Job(((1,),), (2,), (0,))) for path in frontier.live
+    )
+
+
+def test_of_equal_alternatives_the_smaller_tokens_are_named():
+    (ranked,) = alternatives(torch.tensor([[-1.0, -2.0, -1.0, -1.0]]), torch.zeros(1, 4), 2)
+    assert ranked.model == ((0, -1.0), (2, -1.0))
+    assert ranked.drawn == ((0, 0.0), (1, 0.0))
+
+
+def ends_at_two(path):
+    return replace(path, finish="loop", notes={"loop": "found"}) if len(path.tokens) == 2 else path
+
+
+def test_a_judge_may_end_a_hypothesis_and_what_it_noted_is_kept():
+    job = Job(((1,),), (6,), (0,), 2, judge=ends_at_two)
+    paths = [path for frontier in Beam(2)(random_table(4, 1), job) for path in frontier.ended]
+    assert [(path.finish, len(path.tokens), path.notes["loop"]) for path in paths] == [
+        ("loop", 2, "found")
+    ] * 2

@@ -95,14 +95,14 @@ def test_answers_are_ranked_and_the_first_carries_the_tree():
     assert "tree" not in second.notes
 
 
-def test_beams_of_one_request_take_turns_and_repeats_come_last():
+def test_beams_of_one_request_take_turns_and_repeats_come_once():
     tree = Tree()
     left, right = contest(tree=tree), contest(tree=tree)
     left.take(candidates((0, EOS, -1.0), (0, 5, -1.5)))
     left.take(candidates((0, EOS, -2.0), (0, 6, -9.0)))
     right.take(candidates((0, EOS, -3.0), (0, 6, -3.5)))
     right.take(candidates((0, EOS, -4.0), (0, 6, -9.0)))
-    assert [path.tokens for path in answers([left, right], 4)] == [(EOS,), (5, EOS), (6, EOS), (EOS,)]
+    assert [path.tokens for path in answers([left, right], 4)] == [(EOS,), (5, EOS), (6, EOS)]
 
 
 def test_a_request_without_any_text_says_so():

@@ -24,30 +24,32 @@ def summary(paths):
     return [(path.tokens, path.total, path.finish) for path in paths]
 
 
+def groups(best):
+    """The scores that each group's tokens were given, read from the tree: (token, sum) in the order taken."""
+    return [(node.token, node.score) for node in best.notes["tree"]]
+
+
 def test_by_hand():
     # Log-probabilities −0.51, −1.20, −2.30: at a price of 1 the second group prefers the second token.
     model = TableModel(lambda row: [0.6, 0.3, 0.1])
-    first, second, third = run(DiverseBeam(3, 3, 1.0), model, one(limit=1, n=3))
+    first, second = run(DiverseBeam(3, 3, 1.0), model, one(limit=1, n=3))
     assert (first.tokens, second.tokens) == ((0,), (1,))
     assert second.total == pytest.approx(math.log(0.3))
-    # The third pays once for either: 0.6 · e⁻¹ = 0.221 against 0.3 · e⁻¹ and 0.1.
-    assert third.tokens == (0,)
-    assert third.total == pytest.approx(math.log(0.6) - 1.0)
-    assert third.logps == pytest.approx((math.log(0.6),))
+    # The third pays once for either, and 0.6 · e⁻¹ = 0.221 is more than 0.3 · e⁻¹ and 0.1.
+    taken = groups(first)
+    assert [token for token, _ in taken] == [0, 1, 0]
+    assert taken[2][1] == pytest.approx(math.log(0.6) - 1.0)
 
 
-def test_the_price_counts_every_hypothesis_that_took_the_token():
-    # A beam of two in the first group takes 0 and 1 from both of its hypotheses at the second step.
+def test_the_price_counts_every_hypothesis_that_took_the_token_and_stays_in_the_sum():
     model = TableModel(lambda row: [0.5, 0.3, 0.2])
-    paths = run(DiverseBeam(4, 2, 0.25), model, one(limit=2, n=4))
-    # The first group ends with 00 and 01; the second pays ¼ for each first token 0 or 1 of theirs.
-    group_1 = [path for path in paths if path.scores == path.logps]
-    assert [path.tokens for path in group_1] == [(0, 0), (0, 1)]
-    group_2 = [path for path in paths if path.scores != path.logps]
-    assert [path.tokens for path in group_2] == [(0, 0), (0, 1)]
-    for path in group_2:
-        paid = [logp - score for logp, score in zip(path.logps, path.scores, strict=True)]
-        assert paid == pytest.approx([0.25, 0.25])
+    best, *_ = run(DiverseBeam(4, 2, 0.25), model, one(limit=2, n=4))
+    a, b = math.log(0.5), math.log(0.3)
+    # Step 1: the first group takes 0 and 1, so that the second pays for either and still prefers them to 2.
+    # Step 2: the first group ends with 00 and 01; the second pays ¼ more for 0 and for 1, and ends with them.
+    expected = [a, b, a - 0.25, b - 0.25, 2 * a, a + b, 2 * a - 0.5, a + b - 0.5]
+    assert [token for token, _ in groups(best)] == [0, 1, 0, 1, 0, 1, 0, 1]
+    assert [total for _, total in groups(best)] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_high_price_keeps_groups_apart_at_every_step():
@@ -76,11 +78,9 @@ def test_the_first_group_is_undisturbed_by_the_others(seed, width, penalty):
     assert summary(plain)[0] in summary(every)
 
 
-def test_without_a_price_all_groups_find_the_same_and_repeats_come_last():
+def test_without_a_price_all_groups_find_the_same_and_it_comes_once():
     paths = run(DiverseBeam(4, 2, 0.0), random_table(6, 1), one(limit=3, n=4))
-    assert paths[0].tokens == paths[2].tokens
-    assert paths[1].tokens == paths[3].tokens
-    assert paths[0].tokens != paths[1].tokens
+    assert summary(paths) == summary(run(Beam(2), random_table(6, 1), one(limit=3, n=2)))
 
 
 def test_as_many_texts_as_groups_are_the_best_of_each():

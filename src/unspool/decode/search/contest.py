@@ -17,7 +17,7 @@ from unspool.decode.ranking.stop import Standing
 from unspool.decode.search.candidates import Candidate
 from unspool.decode.search.rules import Rules
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Job, Path
+from unspool.protocols import Job, Path, Ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Contest:
         self.live = [Hypothesis(path, 0.0, request)]
         self.first_row = request
         """Where its rows begin in the step that it reads."""
+        self.ranked: list[Ranked] = []
+        """The most probable tokens of its rows, where the job asks for them."""
         self.left: list[Hypothesis] = []
         """What was alive when the search stopped."""
         self.pool: list[Ended] = []
@@ -88,7 +90,8 @@ class Contest:
     def extended(self, candidate: Candidate) -> Path:
         """The path that a candidate stands for."""
         parent = self.live[candidate.parent].path
-        return parent.extend(candidate.token, candidate.logp, candidate.score, self.job)
+        ranked = self.ranked[candidate.parent] if self.ranked else None
+        return parent.extend(candidate.token, candidate.logp, candidate.score, self.job, ranked)
 
     def grown(self, path: Path, candidate: Candidate) -> Hypothesis:
         """A candidate that lives on."""
@@ -129,7 +132,7 @@ class Contest:
 def answers(contests: Sequence[Contest], n: int) -> list[Path]:
     """The n best texts of a request: the best of every beam first, then the second best, and so on.
 
-    A text that another beam of the request has found, too, comes after all that are different.
+    A text that several beams have found comes once.
     """
     ranked = sorted(
         (place, *ended.place, beam, ended.path)
@@ -143,9 +146,7 @@ def answers(contests: Sequence[Contest], n: int) -> list[Path]:
         )
     tree = contests[0].tree.nodes(one.node for contest in contests for one in contest.left)
     different: dict[tuple[int, ...], Path] = {}
-    again = []
     for *_, path in ranked:
-        if different.setdefault(path.tokens, path) is not path:
-            again.append(path)
-    paths = [replace(path, sample=rank) for rank, path in enumerate([*different.values(), *again][:n])]
+        different.setdefault(path.tokens, path)
+    paths = [replace(path, sample=rank) for rank, path in enumerate(list(different.values())[:n])]
     return [replace(paths[0], notes={**paths[0].notes, "tree": tree}), *paths[1:]]

@@ -5,14 +5,14 @@
 At every step the groups choose one after the other; group g sees how often each token was just taken by a
 hypothesis of groups 1 … g−1 (Hamming diversity at time t), and the price stays in its sums. Each group is a
 beam of width/groups with a pool of its own. Asked for n texts, the search gives the best of every group
-first, then the second best of every group, and so on, each round ordered by score: n ≤ groups texts come
-from n groups. With one group it is beam search.
+first, then the second best of every group, and so on, each round ordered by score; what several groups have
+found comes once. With one group it is beam search.
 Vijayakumar et al. 2018, Algorithm 1 (λ_g = λ, Δ = Hamming).
 papers.bib: vijayakumar2018diverse
 
 Symbols: λ is `penalty`, G is `groups`, B is `width`.
 Differs from Hugging Face's former group beam search: tokens of hypotheses that end count like any others, and
-the n texts are not taken from the group with the highest scores alone.
+the n texts come from all groups in turn, not from those with the highest scores.
 """
 
 from __future__ import annotations
