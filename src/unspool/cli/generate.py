@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="end before this text appears; may be given several times",
     )
+    parser.add_argument("--stop-loops", action="store_true", help="end a text that goes round in circles")
     parser.add_argument(
         "--batch-size",
         type=positive,
@@ -70,7 +71,13 @@ def run(args: argparse.Namespace) -> int:
 
     search = us.parse(spec)
     model = us.load(args.model, device=args.device)
-    options = {"max_new_tokens": args.max_new_tokens, "n": args.n, "seed": seed_of(args), "stop": args.stop}
+    options = {
+        "max_new_tokens": args.max_new_tokens,
+        "n": args.n,
+        "seed": seed_of(args),
+        "stop": args.stop,
+        "on_loop": "stop" if args.stop_loops else "ignore",
+    }
     texts = render_all(prompts, model, args, options)
     with opened(args.output) as file:
         if len(texts) == 1 and args.n == 1 and not args.json and file.isatty():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import nan
 
-from unspool.evaluate.diversity import distinct_n, loop_period, rep_n, seq_rep_n
+from unspool.decode.loops import find_loop
+from unspool.evaluate.diversity import distinct_n, rep_n, seq_rep_n
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Answer:
     @property
     def loop(self) -> int | None:
         """The period of the loop that it ends in."""
-        return loop_period(self.tokens)
+        found = find_loop(self.tokens)
+        return None if found is None else found.period
 
     def measures(self) -> dict[str, float | int | None]:
         """Every measure of this one text, by name."""

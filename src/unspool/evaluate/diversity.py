@@ -4,18 +4,15 @@
     seq-rep-n(X) = (1/|X|) Σ_{x∈X} rep-n(x)
     distinct-n(X) = |unique n-grams of X| / Σ_{x∈X} |x|
     zipf(X)      = s of the least-squares line  log frequency = b − s·log rank
-    loop(x)      = the smallest p with x_t = x_{t−p} over the last 3·max(p, 2) tokens
 
 Welleck et al. 2020, "Evaluation metrics" (seq-rep-n); papers.bib: welleck2020unlikelihood
 Li et al. 2016, section 5 (distinct-1 and -2, scaled by the number of tokens); papers.bib: li2016diversity
-Holtzman et al. 2020, section 5.1 (Zipf), figure 9 (a phrase of at least two tokens, at least three
-times at the end); papers.bib: holtzman2020curious
+Holtzman et al. 2020, section 5.1 (Zipf); papers.bib: holtzman2020curious
 
 A text is any sequence of hashable tokens: ids, words, characters. Measures of different tokenizations do
 not compare.
 
-Differs from the papers: a text too short to hold an n-gram repeats nothing (rep-n 0), and Holtzman et al.
-only say whether a text loops, where this says with which period.
+Differs from the papers: a text too short to hold an n-gram repeats nothing (rep-n 0).
 """
 
 from __future__ import annotations
@@ -63,21 +60,6 @@ def zipf_coefficient(texts: Sequence[Tokens]) -> float:
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return -covariance / sum((a - mean_x) ** 2 for a in x)
-
-
-def loop_period(tokens: Tokens, repeats: int = 3) -> int | None:
-    """The period of the loop that a text ends in; None where it does not end in one."""
-    if repeats < 2:
-        raise ValueError(f"a loop is at least two repeats, not {repeats}")
-    for period in range(1, len(tokens) // repeats + 1):
-        # The papers' phrase has two tokens or more: one token must come as often as such a phrase would.
-        span = repeats * max(period, 2)
-        if span > len(tokens):
-            continue
-        tail = tokens[-span:]
-        if all(tail[i] == tail[i - period] for i in range(period, span)):
-            return period
-    return None
 
 
 def _some(texts: Sequence[Tokens]) -> None:
