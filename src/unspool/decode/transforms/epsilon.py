@@ -2,7 +2,7 @@
 
     keep x  ⇔  p(x) ≥ ε  or  p(x) = max p
 
-Hewitt, Manning & Liang 2022, §3 (ε-sampling).
+Hewitt, Manning & Liang 2022 (ε-sampling).
 papers.bib: hewitt2022truncation
 
 Ties: equal probabilities are kept or cut together; where every token is below ε, all that tie for the most

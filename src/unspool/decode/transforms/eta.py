@@ -2,7 +2,7 @@
 
     keep x  ⇔  p(x) ≥ min(η, √η · e^(−H))  or  p(x) = max p,     H = −Σ p log p
 
-Hewitt, Manning & Liang 2022, §4 (η-sampling; the paper's ε is η here, and its α is √ε).
+Hewitt, Manning & Liang 2022 (η-sampling; the paper's ε is η here, and its α is √ε).
 papers.bib: hewitt2022truncation
 
 Ties: equal probabilities are kept or cut together; where every token is below the threshold, all that tie for

@@ -3,7 +3,7 @@
     keep x  ⇔  p(x) ≥ L,     L = Σ p²               (p-less)
                              L = (V·Σ p² − 1)/(V − 1)   (p-less-norm, milder)
 
-Tan, Wu & Howard 2025, §3.
+Tan, Wu & Howard 2025 (L[P], and its normalised variant).
 papers.bib: tan2025pless
 
 No parameter to tune: L lies between 1/V (uniform: everything stays) and 1 (one token), and never above max p,

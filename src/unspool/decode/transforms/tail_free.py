@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from unspool.decode.transforms.arguments import number
-from unspool.decode.transforms.scores import alive
+from unspool.decode.transforms.ranking import ascending, first
+from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
 
@@ -38,10 +38,10 @@ class TailFree(Truncation):
         """True for the head of each row."""
         if self.z == 1 or logp_NV.shape[1] < 3:
             return alive(logp_NV)
-        ranked_NV, token_NV = logp_NV.double().sort(dim=-1, descending=True, stable=True)
-        bend_NC = ranked_NV.softmax(dim=-1).diff(n=2).abs()
+        logp_NV = precise(logp_NV)
+        ranked_NV = ascending(logp_NV).flip(-1)
+        bend_NC = ranked_NV.double().softmax(dim=-1).diff(n=2).abs()
         total_N1 = bend_NC.sum(dim=-1, keepdim=True)
-        keep_NC = bend_NC.cumsum(dim=-1) <= self.z * total_N1
-        best_N1 = torch.ones_like(total_N1, dtype=torch.bool)
-        keep_NV = torch.cat([best_N1, keep_NC, total_N1 == 0], dim=-1)
-        return keep_NV.scatter(1, token_NV, keep_NV) & alive(logp_NV)
+        count_N = 1 + (bend_NC.cumsum(dim=-1) <= self.z * total_N1).sum(dim=-1)
+        count_N = count_N.masked_fill(total_N1[:, 0] == 0, logp_NV.shape[1])
+        return first(logp_NV, ranked_NV.gather(1, count_N[:, None] - 1), count_N) & alive(logp_NV)

@@ -2,7 +2,7 @@
 
     p′(x) ∝ p(x)^(1/T) = softmax(logits / T)
 
-Ackley, Hinton & Sejnowski 1985, eq. (5) (the Boltzmann distribution); for text, Holtzman et al. 2020, §3.3.
+Ackley, Hinton & Sejnowski 1985 (the Boltzmann distribution); for text, Holtzman et al. 2020, §3.3.
 papers.bib: ackley1985boltzmann, holtzman2020curious
 
 T → 0 is the argmax and T → ∞ the uniform distribution over the tokens that are left; T = 0 itself is not
@@ -23,8 +23,8 @@ from unspool.decode.transforms.arguments import number
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
 
-COLDEST = 1e-30
-"""Any T below it is the argmax in float32 as well, and this one is still a float32 number."""
+COLDEST, HOTTEST = 1e-30, 1e30
+"""Beyond these, float32 knows only the argmax and the uniform distribution, and would round T to 0 or ∞."""
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ class Temperature:
         peak_N1 = peaks(scores_NV)
         if self.t == 1:
             return scores_NV
-        return (scores_NV - peak_N1) / max(self.t, COLDEST)
+        return (scores_NV - peak_N1) / min(max(self.t, COLDEST), HOTTEST)

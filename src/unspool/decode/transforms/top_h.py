@@ -3,7 +3,7 @@
     keep the largest k with  H(q_k) ≤ α · H(p),     q_k = the k most probable tokens, renormalised
     H(q_k) = log s_k + h_k/s_k,   s_k = Σ_{r≤k} p₍ᵣ₎,   h_k = −Σ_{r≤k} p₍ᵣ₎ log p₍ᵣ₎
 
-Potraghloo, Azizi, Kundu & Pedram 2025, §4 (the greedy algorithm; α = 0.4 there).
+Potraghloo, Azizi, Kundu & Pedram 2025 (the greedy answer to entropy-constrained mass maximisation; α = 0.4).
 papers.bib: potraghloo2025toph
 
 H(q_k) never falls with k, since no token joins that is more probable than those before it: the ranking can be
@@ -43,8 +43,8 @@ class TopH(Truncation):
         if self.alpha == 1:
             return alive(logp_NV)
         exact_NV = logp_NV.double().log_softmax(dim=-1)
-        entropy_N1 = _terms(exact_NV).sum(dim=-1, keepdim=True)
-        bound_N1 = self.alpha * entropy_N1 + ROUNDING
+        term_NV = (exact_NV.softmax(dim=-1) * exact_NV).nan_to_num(nan=0.0)
+        bound_N1 = ROUNDING - self.alpha * term_NV.sum(dim=-1, keepdim=True)
 
         def head(exact_NK: Tensor, _: Tensor) -> Tensor:
             count_N = _fitting(exact_NK, bound_N1)
@@ -58,13 +58,9 @@ class TopH(Truncation):
         return first(exact_NV, *edges(exact_NV, head, whole)) & alive(logp_NV)
 
 
-def _terms(logp: Tensor) -> Tensor:
-    """−p log p, 0 where p is."""
-    return -(logp.exp() * logp).nan_to_num(nan=0.0)
-
-
 def _fitting(logp_NK: Tensor, bound_N1: Tensor) -> Tensor:
     """How many of the first tokens have, renormalised, an entropy within the bound; at least one."""
-    mass_NK = logp_NK.exp().cumsum(dim=-1)
-    entropy_NK = mass_NK.log() + _terms(logp_NK).cumsum(dim=-1) / mass_NK
+    p_NK = logp_NK.exp()
+    mass_NK = p_NK.cumsum(dim=-1)
+    entropy_NK = mass_NK.log() - (p_NK * logp_NK).nan_to_num(nan=0.0).cumsum(dim=-1) / mass_NK
     return (entropy_NK <= bound_N1).sum(dim=-1).clamp(min=1)

@@ -2,7 +2,7 @@
 
     keep x  ⇔  p(x) ≥ p₍ₖ₎,    p₍ₖ₎ the k-th largest probability
 
-Fan, Lewis & Dauphin 2018, §5 (generation with k = 10).
+Fan, Lewis & Dauphin 2018 (their generation draws from the k = 10 most probable words).
 papers.bib: fan2018hierarchical
 
 Ties: every token tied with the k-th stays, so that more than k may survive (as in Hugging Face).
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from unspool.decode.transforms.arguments import whole
-from unspool.decode.transforms.scores import alive
 from unspool.decode.transforms.truncation import Truncation
 
 
@@ -37,4 +37,6 @@ class TopK(Truncation):
                 f"TopK.k is {self.k}, but the vocabulary has {V} tokens. "
                 f"Choose k ≤ {V}, or leave TopK out to keep everything."
             )
-        return (logp_NV >= logp_NV.topk(self.k).values[:, -1:]) & alive(logp_NV)
+        # The smallest finite number and not −∞, so that a token that was cut does not tie with the k-th.
+        least_N1 = logp_NV.topk(self.k).values[:, -1:].clamp(min=torch.finfo(logp_NV.dtype).min)
+        return logp_NV >= least_N1

@@ -2,7 +2,7 @@
 
     keep x  ⇔  l(x) ≥ max l − n·σ,     σ² = 1/V Σ (l − l̄)²
 
-Tang, Liu, Xu & Huang 2024, §3 (algorithm 1).
+Tang, Liu, Xu & Huang 2024 (algorithm 1).
 papers.bib: tang2024topnsigma
 
 Logits are known only up to a constant, and σ and max l − l do not depend on it: log-probabilities serve. The
@@ -41,6 +41,6 @@ class TopNSigma(Truncation):
         counted_NV = below_NV.masked_fill(~alive_NV, 0)
         size_N1 = alive_NV.sum(dim=-1, keepdim=True)
         mean_N1 = counted_NV.sum(dim=-1, keepdim=True, dtype=torch.float64) / size_N1
-        square_NV = (counted_NV - mean_N1.to(logp_NV.dtype)).square().masked_fill(~alive_NV, 0)
-        sigma_N1 = (square_NV.sum(dim=-1, keepdim=True, dtype=torch.float64) / size_N1).sqrt()
+        norm_N1: Tensor = torch.linalg.vector_norm(counted_NV, dim=-1, keepdim=True, dtype=torch.float64)
+        sigma_N1 = (norm_N1.square() / size_N1 - mean_N1.square()).clamp(min=0).sqrt()
         return (below_NV <= self.n * sigma_N1) & alive_NV

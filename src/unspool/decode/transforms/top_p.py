@@ -48,11 +48,11 @@ class TopP(Truncation):
         logp_NV = precise(logp_NV)
         rest = 1 - self.p
 
-        def head(logp_NK: Tensor, _: Tensor) -> Tensor:
-            peak_N1 = logp_NK[:, :1]
-            total_N1 = (logp_NV - peak_N1).exp().sum(dim=-1, keepdim=True, dtype=torch.float64)
-            weight_NK = (logp_NK - peak_N1).double().exp()
-            from_here_NK = 1 - (weight_NK.cumsum(dim=-1) - weight_NK) / total_N1
+        def head(_: Tensor, token_NK: Tensor) -> Tensor:
+            p_NV = logp_NV.softmax(dim=-1)
+            total_N1 = p_NV.sum(dim=-1, keepdim=True, dtype=torch.float64)
+            p_NK = p_NV.gather(1, token_NK).double()
+            from_here_NK = 1 - (p_NK.cumsum(dim=-1) - p_NK) / total_N1
             count_N = (from_here_NK > rest).sum(dim=-1)
             unsure_N = ((from_here_NK - rest).abs() <= rest * rounding(logp_NV.shape[1])).any(dim=-1)
             return count_N.masked_fill(unsure_N | (count_N == HEAD), 0)

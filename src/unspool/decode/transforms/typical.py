@@ -2,7 +2,7 @@
 
     rank x by |−log p(x) − H|,   H = −Σ p log p;   keep the first whose mass together reaches τ
 
-Meister, Pimentel, Wiher & Cotterell 2023, §5 (the constrained problem that defines 𝒞(y_{<t})).
+Meister, Pimentel, Wiher & Cotterell 2023 (the constrained problem that defines the truncation set).
 papers.bib: meister2023typical
 
 The most probable token may be cut: where the model is unsure, the best guess is untypically unsurprising.
