@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from random import Random
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Step
 
 BLOCK = 256
@@ -28,31 +28,45 @@ class Multinomial:
 
     def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N)."""
-        u_N = torch.tensor([die.random() for die in dice], dtype=torch.float64, device=scores_NV.device)
-        return invert(scores_NV.exp(), u_N)
+        peaks(scores_NV)
+        # Not exp: on a CPU it is several times slower where tokens were cut, for −∞ leaves its fast path.
+        return invert(scores_NV.softmax(dim=-1), roll(dice, scores_NV))
+
+
+def roll(dice: Sequence[Random], scores_NV: Tensor) -> Tensor:
+    """(N) in [0, 1): one roll of each row's own dice, where the scores are."""
+    return torch.tensor([die.random() for die in dice], dtype=torch.float64, device=scores_NV.device)
 
 
 def invert(weight_NV: Tensor, u_N: Tensor) -> Tensor:
     """(N, V) non-negative weights of any total, (N) in [0, 1) → (N): the token at that share of the mass."""
+    V = weight_NV.shape[1]
+    if V <= BLOCK:
+        return _descend(weight_NV.double(), u_N)[0]
+    block_N, share_N = _descend(masses(weight_NV), u_N)
+    token_NC = block_N[:, None] * BLOCK + torch.arange(BLOCK, device=weight_NV.device)
+    inner_NC = weight_NV.gather(1, token_NC.clamp(max=V - 1)).double().masked_fill_(token_NC >= V, 0)
+    return block_N * BLOCK + _descend(inner_NC, share_N)[0]
+
+
+def masses(weight_NV: Tensor) -> Tensor:
+    """(N, V) → (N, B): the mass of every block of tokens, as doubles."""
     N, V = weight_NV.shape
-    if V > BLOCK:
-        padded = F.pad(weight_NV, (0, -V % BLOCK)) if V % BLOCK else weight_NV
-        block_NBC = padded.view(N, -1, BLOCK)
-        mass_NB = block_NBC.sum(dim=-1, dtype=torch.float64)
-        block_N, share_N = _descend(mass_NB, u_N * mass_NB.sum(dim=-1))
-        inner_NC = block_NBC[torch.arange(N, device=weight_NV.device), block_N].double()
-        inner_N, _ = _descend(inner_NC, share_N)
-        return block_N * BLOCK + inner_N
-    weight_NV = weight_NV.double()
-    return _descend(weight_NV, u_N * weight_NV.sum(dim=-1))[0]
+    whole = V - V % BLOCK
+    mass_NB = weight_NV[:, :whole].reshape(N, -1, BLOCK).sum(dim=-1)
+    if whole < V:
+        mass_NB = torch.cat([mass_NB, weight_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=-1)
+    return mass_NB.double()
 
 
-def _descend(mass_NB: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor]:
-    """The entry that the target falls into, and how far into it."""
+def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The entry at that share of the mass, and the share of the entry that lies before the spot."""
     upto_NB = mass_NB.cumsum(dim=-1)
-    # Rounding may push a target past the end or onto an entry of no mass: the last one with mass takes it.
-    last_N = mass_NB.shape[-1] - 1 - (mass_NB > 0).flip(-1).int().argmax(dim=-1)
-    entry_N = torch.searchsorted(upto_NB, target_N[:, None], right=True).squeeze(-1)
-    entry_N = torch.minimum(entry_N, last_N)
-    before_N = (upto_NB - mass_NB).gather(1, entry_N[:, None]).squeeze(-1)
-    return entry_N, target_N - before_N
+    total_N = upto_NB[:, -1]
+    # Strictly below the total, whatever was rounded: so the entry found has mass of its own.
+    target_N = (u_N * total_N).minimum(total_N.nextafter(torch.zeros_like(total_N)))
+    entry_N1 = torch.searchsorted(upto_NB, target_N[:, None], right=True)
+    here_N = mass_NB.gather(1, entry_N1)[:, 0]
+    before_N = upto_NB.gather(1, entry_N1)[:, 0] - here_N
+    # A share, not a mass: the block's sum was rounded, and its last token must not pay for that.
+    return entry_N1[:, 0], ((target_N - before_N) / here_N).clamp(min=0)

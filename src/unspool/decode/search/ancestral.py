@@ -8,14 +8,15 @@ randomness depends on its own seed and sample number only, so that neither batch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
 import torch
 from torch import Tensor
 
-from unspool.decode.picks.multinomial import Multinomial
+from unspool.decode import shortlist
+from unspool.decode.picks.multinomial import Multinomial, roll
 from unspool.protocols import Frontier, Job, Path, Pick, Step, StepModel, Transform
 
 
@@ -64,13 +65,12 @@ def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pi
         rows = torch.arange(len(job.prompts), device=step.logp_NV.device).repeat_interleave(job.n)
         step, state = step.select(rows), state.select(rows)
     while live:
-        scores_NV = reshape(step, live, transforms)
-        tokens_N = pick.draw(scores_NV, step, dice)
+        tokens_N, scores_N = draw(step, live, transforms, pick, dice)
         drawn = zip(
             live,
             tokens_N.tolist(),
-            _of(step.logp_NV, tokens_N),
-            _of(scores_NV, tokens_N),
+            _of(step.logp_NV, tokens_N).tolist(),
+            scores_N.tolist(),
             strict=True,
         )
         grown = [path.extend(token, logp, score, job) for path, token, logp, score in drawn]
@@ -85,7 +85,18 @@ def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pi
             step, state = model.step(state, tokens_N)
 
 
-def reshape(step: Step, history: list[Path], transforms: tuple[Transform, ...]) -> Tensor:
+def draw(
+    step: Step, history: Sequence[Path], transforms: Sequence[Transform], pick: Pick, dice: Sequence[Random]
+) -> tuple[Tensor, Tensor]:
+    """(N) tokens, and (N) the log p of each in the distribution that it was drawn from."""
+    if pick == Multinomial() and shortlist.pays(step.logp_NV, transforms):
+        return shortlist.draw(step, history, transforms, roll(dice, step.logp_NV))
+    scores_NV = reshape(step, history, transforms)
+    tokens_N = pick.draw(scores_NV, step, dice)
+    return tokens_N, _of(scores_NV, tokens_N)
+
+
+def reshape(step: Step, history: Sequence[Path], transforms: Sequence[Transform]) -> Tensor:
     """The scores that are drawn from: normalised before and after every transform."""
     scores_NV = step.logp_NV
     for transform in transforms:
@@ -93,6 +104,5 @@ def reshape(step: Step, history: list[Path], transforms: tuple[Transform, ...]) 
     return scores_NV
 
 
-def _of(scores_NV: Tensor, tokens_N: Tensor) -> list[float]:
-    values: list[float] = scores_NV.gather(1, tokens_N[:, None]).squeeze(1).tolist()
-    return values
+def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:
+    return scores_NV.gather(1, tokens_N[:, None]).squeeze(1)

@@ -1,0 +1,5 @@
+"""Sampling from what the truncation rules leave, without sorting or normalising a whole vocabulary."""
+
+from unspool.decode.shortlist.chain import draw, pays
+
+__all__ = ["draw", "pays"]

@@ -1,0 +1,91 @@
+import math
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from unspool.decode.picks import Multinomial
+from unspool.decode.picks.multinomial import BLOCK, invert, roll
+from unspool.protocols import Step
+
+
+class Loaded(Random):
+    """Dice that always show the same."""
+
+    def __init__(self, u):
+        self.u = u
+
+    def random(self):
+        return self.u
+
+
+@pytest.mark.parametrize(
+    ("u", "token"), [(0.0, 0), (0.19, 0), (0.21, 2), (0.69, 2), (0.71, 3), (0.999999, 3)]
+)
+def test_by_hand(u, token):
+    scores = torch.tensor([[0.2, 0.0, 0.5, 0.3]]).log()
+    assert Multinomial().draw(scores, Step(scores), [Loaded(u)]).tolist() == [token]
+
+
+def test_weights_need_no_total_of_one():
+    assert invert(torch.tensor([[2.0, 0.0, 5.0, 3.0]]), torch.tensor([0.21]).double()).tolist() == [2]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    vocabulary=st.sampled_from([1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1000]),
+    seed=st.integers(0, 2**30),
+    alive=st.floats(0.01, 1),
+    u=st.floats(0, 1, exclude_max=True),
+)
+def test_two_levels_are_one_cumulative_sum(vocabulary, seed, alive, u):
+    dice = torch.Generator().manual_seed(seed)
+    weight = torch.rand(1, vocabulary, generator=dice) ** 8
+    weight[torch.rand(1, vocabulary, generator=dice) > alive] = 0
+    weight[0, seed % vocabulary] = 0.5
+    token = int(invert(weight, torch.tensor([u], dtype=torch.float64)))
+    upto = weight.double().cumsum(-1)[0]
+    assert weight[0, token] > 0
+    assert upto[token] - weight[0, token] <= (u + 1e-6) * upto[-1]
+    assert upto[token] >= (u - 1e-6) * upto[-1]
+
+
+def test_the_end_of_the_scale_is_the_last_token_with_mass():
+    weight = torch.zeros(1, 3 * BLOCK + 5)
+    weight[0, 7], weight[0, 300] = 1e-30, 1.0
+    almost_one = torch.tensor([math.nextafter(1.0, 0.0)], dtype=torch.float64)
+    assert invert(weight, almost_one).tolist() == [300]
+    assert invert(weight, torch.zeros(1, dtype=torch.float64)).tolist() == [7]
+
+
+def test_rows_that_are_not_contiguous():
+    wide = torch.rand(4, 2, 700)
+    u = torch.tensor([0.1, 0.4, 0.6, 0.9]).double()
+    assert invert(wide[:, 1], u).tolist() == invert(wide[:, 1].contiguous(), u).tolist()
+
+
+@pytest.mark.parametrize("vocabulary", [5, 600])
+def test_frequencies_match_the_distribution(vocabulary):
+    p = torch.rand(vocabulary, generator=torch.Generator().manual_seed(1)) + 0.1
+    p /= p.sum()
+    rows = p.log().expand(20_000, -1)
+    drawn = Multinomial().draw(rows, Step(rows), [Random(i) for i in range(20_000)])
+    counts = drawn.bincount(minlength=vocabulary)
+    assert chisquare(counts.numpy(), 20_000 * p.double().numpy() / p.double().sum().item()).pvalue > 1e-3
+
+
+def test_a_row_rolls_its_own_dice_once():
+    dice, again = [Random(1), Random(2)], [Random(1), Random(2)]
+    assert roll(dice, torch.zeros(2, 3)).tolist() == [die.random() for die in again]
+    assert [die.random() for die in dice] == [die.random() for die in again]
+
+
+@pytest.mark.parametrize(("score", "match"), [(math.nan, "row 1.*NaN"), (-math.inf, "row 1.*no token left")])
+def test_a_row_that_cannot_be_drawn_from_is_refused(score, match):
+    scores = torch.zeros(2, 400).log_softmax(dim=-1)
+    scores[1] = score
+    with pytest.raises(ValueError, match=match):
+        Multinomial().draw(scores, Step(scores), [Random(0), Random(0)])
