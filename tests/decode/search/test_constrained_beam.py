@@ -114,6 +114,15 @@ def test_a_phrase_without_any_probability_is_reported():
         assert holds(path.tokens, (2, 1))
 
 
+def test_a_hypothesis_that_has_its_phrases_is_carried_on_by_its_own_best_token():
+    # 3 is rare, and what follows it is never among the best of the whole beam.
+    model = TableModel(
+        lambda row: [0.99, 0.002, 0.002, 0.002, 0.004] if 3 in row else [0.25, 0.25, 0.25, 0.005, 0.245]
+    )
+    (best,) = run(ConstrainedBeam(2, ((3,),)), model, one(limit=3))
+    assert best.tokens == (3, 0, 0)
+
+
 def test_phrases_may_overlap():
     (best,) = run(ConstrainedBeam(9, ((1, 2), (2, 3))), TableModel(lambda row: [0.25] * 4), one(limit=4))
     assert holds(best.tokens, (1, 2))
