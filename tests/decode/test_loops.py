@@ -105,5 +105,5 @@ def test_the_judge_leaves_other_paths_alone():
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="repeats=1"):
         find_loop([1, 1], repeats=1)
-    with pytest.raises(ValueError, match="on_loop='halt'.*'ignore', 'stop'"):
+    with pytest.raises(ValueError, match=r"on_loop='halt'.*'ignore', 'stop'"):
         loop_judge("halt")

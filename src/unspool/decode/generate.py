@@ -243,8 +243,8 @@ def _ids(model: StepModel, prompt: Prompt, place: int) -> tuple[int, ...]:
             raise TypeError(f"prompt {place} holds {token!r}: token ids are whole numbers")
         if not 0 <= token < model.vocab_size:
             raise ValueError(
-                f"prompt {place} holds token {token}, outside the model's vocabulary 0…{model.vocab_size - 1}: "
-                "was it encoded with another model's tokenizer?"
+                f"prompt {place} holds token {token}, outside the model's vocabulary "
+                f"0…{model.vocab_size - 1}: was it encoded with another model's tokenizer?"
             )
     return ids
 
@@ -254,7 +254,7 @@ def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: i
         return max_new_tokens
     if len(ids) >= model.context:
         raise ValueError(
-            f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, new ones included: "
-            "shorten the prompt"
+            f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, "
+            "new ones included: shorten the prompt"
         )
     return min(max_new_tokens, model.context - len(ids))

@@ -38,8 +38,8 @@ OnLoop = Literal["ignore", "stop"] | Callable[[Path, Loop], bool]
 def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Loop | None:
     """The loop of smallest period that the tokens end in, from its earliest start; None where there is none.
 
-    `repeats` times the period and `span` tokens must be periodic. The defaults are Holtzman et al.'s: a phrase
-    of two tokens or more, three times (one token must come as often as such a phrase would).
+    `repeats` times the period and `span` tokens must be periodic. The defaults are Holtzman et al.'s: a
+    phrase of two tokens or more, three times (one token must come as often as such a phrase would).
     """
     if repeats < 2:
         raise ValueError(f"repeats={repeats} must be at least 2: what comes once is no loop")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unspool.decode.search.beam import Beam, grow
-from unspool.decode.search.climb import alternatives, climb, scores
+from unspool.decode.search.climb import climb, scores
 from unspool.decode.search.contest import Contest
 from unspool.decode.search.rules import Rules
 from unspool.decode.search.tree import Tree
@@ -114,12 +114,6 @@ def test_what_else_each_token_might_have_been_comes_along_where_it_is_asked_for(
     assert all(
         not path.ranked for frontier in Beam(2)(model, Job(((1,),), (2,), (0,))) for path in frontier.live
     )
-
-
-def test_of_equal_alternatives_the_smaller_tokens_are_named():
-    (ranked,) = alternatives(torch.tensor([[-1.0, -2.0, -1.0, -1.0]]), torch.zeros(1, 4), 2)
-    assert ranked.model == ((0, -1.0), (2, -1.0))
-    assert ranked.drawn == ((0, 0.0), (1, 0.0))
 
 
 def ends_at_two(path):

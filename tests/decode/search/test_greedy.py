@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from unspool.decode.generate import generate
@@ -36,7 +38,7 @@ def test_a_trigram_model_repeats_within_v_squared_plus_one_steps(seed):
     V, table = 4, random_table(4, seed=seed).table
     model = trigram(lambda a, b: table((a, b)))
     tokens = [2, 1, *generate(model, [2, 1], Greedy(), max_new_tokens=3 * V * V).tokens]
-    pairs = list(zip(tokens, tokens[1:], strict=False))
+    pairs = list(itertools.pairwise(tokens))
     first, again = next((pairs.index(p), i) for i, p in enumerate(pairs) if p in pairs[:i])
     assert again <= V * V
     period = again - first

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from unspool.decode import shortlist
 from unspool.decode.picks.multinomial import Multinomial, roll
-from unspool.protocols import Frontier, Job, Path, Pick, Step, StepModel, Transform
+from unspool.decode.search.alternatives import alternatives
+from unspool.protocols import Frontier, Job, Path, Pick, Ranked, Step, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -66,14 +67,18 @@ def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pi
         step, state = step.select(rows), state.select(rows)
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, dice)
+        ranked: Sequence[Ranked | None] = [None] * len(live)
+        if job.alternatives:
+            ranked = alternatives(step.logp_NV, reshape(step, live, transforms), job.alternatives)
         drawn = zip(
             live,
             tokens_N.tolist(),
             _of(step.logp_NV, tokens_N).tolist(),
             scores_N.tolist(),
+            ranked,
             strict=True,
         )
-        grown = [path.extend(token, logp, score, job) for path, token, logp, score in drawn]
+        grown = [path.extend(*said, job, others) for path, *said, others in drawn]
         stay = [row for row, path in enumerate(grown) if path.finish is None]
         live = [grown[row] for row in stay]
         yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))

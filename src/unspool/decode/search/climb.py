@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.ranking.coverage import Attended
+from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.ancestral import reshape
-from unspool.decode.search.candidates import settled
 from unspool.decode.search.contest import Contest, Hypothesis, answers
-from unspool.protocols import Frontier, Job, Path, Ranked, Step, StepModel, Transform
+from unspool.protocols import Frontier, Job, Path, Step, StepModel, Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,6 @@ def scores(step: Step, paths: list[Path], transforms: tuple[Transform, ...]) -> 
     moved_NV = step.score_NV + (reshaped_NV - step.logp_NV)
     # −∞ − (−∞) is no number: what a transform or the model cuts stays cut.
     return moved_NV.masked_fill((reshaped_NV == -math.inf) | (step.logp_NV == -math.inf), -math.inf)
-
-
-def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]:
-    """The `count` most probable tokens of every row, by the model itself and by what is ranked."""
-
-    def top(values_NV: Tensor) -> list[tuple[tuple[int, float], ...]]:
-        values_NK, tokens_NK, _ = settled(values_NV, min(count, values_NV.shape[1]))
-        rows = zip(tokens_NK.tolist(), values_NK.tolist(), strict=True)
-        return [tuple(pair for pair in zip(*row, strict=True) if pair[1] > -math.inf) for row in rows]
-
-    return [Ranked(model, drawn) for model, drawn in zip(top(logp_NV), top(scores_NV), strict=True)]
 
 
 def _over(request: Sequence[Contest]) -> bool:
