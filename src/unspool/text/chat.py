@@ -11,7 +11,8 @@ from functools import lru_cache
 from jinja2 import Template
 from jinja2.exceptions import TemplateSyntaxError
 
-from unspool.text.sandbox import ChatSandbox, OutOfTimeError
+from unspool.text.ledger import OutOfTimeError
+from unspool.text.sandbox import ChatSandbox
 
 LONGEST_TEMPLATE = 200_000
 """Characters. The longest templates in use have about a tenth of this."""

@@ -5,8 +5,7 @@ the bounds keep a few characters ("a" * 10**9, a string or a list doubled forty 
 memory, or from starting one long operation. The clock is looked at in every round of a loop and at every
 operator, filter and call, so that no nest of loops outlives its time.
 
-    weight(text) = its length
-    weight(list) = 1 + its length + Σ weight(item), an item that occurs twice counted twice
+The weight of a value (see `ledger`) is about its length when written out.
 
     one value       ≤ size           every +, *, ~, {{ … }}, captured block
     a list or dict  ≤ 4 · size       every literal and every argument of a call
@@ -19,8 +18,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
@@ -35,6 +32,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
+
+from unspool.text.ledger import Ledger
 
 _LARGEST_INT_BITS = 256
 _MOST_SIGNS = 20_000
@@ -60,40 +59,6 @@ _WRITERS = {"capitalize", "center", "e", "escape", "forceescape", "indent", "joi
 _WRITERS |= {"safe", "string", "title", "tojson", "trim", "truncate", "upper", "urlencode", "wordcount"}
 
 
-class OutOfTimeError(Exception):
-    """A template did not end in time."""
-
-
-class _Ledger(threading.local):
-    """What the render that runs in this thread has made so far, and when it must end."""
-
-    def __init__(self) -> None:
-        self.open(math.inf)
-
-    def open(self, seconds: float) -> None:
-        """Begin with an empty page."""
-        self.made = 0
-        self.known: dict[int, tuple[Any, int]] = {}
-        self.end = time.monotonic() + seconds
-
-    def tick(self) -> None:
-        """One step of the template."""
-        if time.monotonic() > self.end:
-            raise OutOfTimeError
-
-    def weigh(self, value: Any) -> int:
-        """About how many characters `value` would have if it were written out."""
-        if isinstance(value, str | bytes):
-            return len(value)
-        if not isinstance(value, list | tuple | Mapping):
-            return 1
-        # No template can change a list or dict, so that a weight stays true; keeping the value keeps its id.
-        if id(value) not in self.known:
-            parts = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
-            self.known[id(value)] = value, 1 + len(value) + sum(map(self.weigh, parts))
-        return self.known[id(value)][1]
-
-
 class ChatSandbox(ImmutableSandboxedEnvironment):
     """Compiles chat templates as Hugging Face does, and refuses what would grow beyond bounds."""
 
@@ -104,7 +69,7 @@ class ChatSandbox(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=self._shown
         )
         self.size = size
-        self._ledger = _Ledger()
+        self._ledger = Ledger()
         self.concat = self._concat  # type: ignore[method-assign]
         kept = {name: do for name, do in self.filters.items() if name not in _LEFT_OUT} | {"tojson": _tojson}
         self.filters = {name: self._guarded(name, do) for name, do in kept.items()}
