@@ -157,7 +157,9 @@ class Text(Protocol):
         """Messages as the one string that the model was taught to answer."""
         ...
 
-    def watch(self, stop: Sequence[str] = ()) -> Watch: ...
+    def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Watch:
+        """A reader of what follows the token `after`: whether a first space is shown may depend on it."""
+        ...
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────
@@ -235,19 +237,21 @@ class Job:
     """One per prompt: a row's randomness depends on its own seed and sample number only."""
     n: int = 1
     eos: frozenset[int] = frozenset()
-    watch: Watch | None = None
+    watches: tuple[Watch, ...] = ()
+    """One per prompt, where the model has a tokenizer."""
     judge: Judge | None = None
     """Sees every path that has grown and not ended."""
     alternatives: int = 0
     """How many of the most probable tokens are kept at every step."""
 
+    def path(self, request: int, sample: int) -> Path:
+        """A path with nothing after its prompt yet."""
+        watch = self.watches[request] if self.watches else None
+        return Path(request, sample, self.prompts[request], watch=watch)
+
     def paths(self) -> list[Path]:
         """The n empty paths of every prompt, in order."""
-        return [
-            Path(request, sample, prompt, watch=self.watch)
-            for request, prompt in enumerate(self.prompts)
-            for sample in range(self.n)
-        ]
+        return [self.path(request, sample) for request in range(len(self.prompts)) for sample in range(self.n)]
 
 
 @dataclass(frozen=True, slots=True)

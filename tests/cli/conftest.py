@@ -53,7 +53,7 @@ class Letters:
     def chat(self, messages):
         return "".join({"system": "c", "user": "a"}[m["role"]] + m["content"] for m in messages)
 
-    def watch(self, stop=()):
+    def watch(self, stop=(), after=None):
         return LettersWatch(stop=tuple(stop))
 
 

@@ -41,7 +41,7 @@ class Letters:
     def decode(self, ids):
         return "".join(LETTERS[i] for i in ids if i != 8)
 
-    def watch(self, stop=()):
+    def watch(self, stop=(), after=None):
         return LetterWatch(stop=tuple(stop))
 
 

@@ -145,3 +145,14 @@ def test_only_broken_bytes_are_decoded_otherwise_than_by_tokenizers(
     ids = data.draw(st.lists(st.integers(0, codec.vocab_size - 1), max_size=20))
     theirs = codec.tokenizer.decode(ids)
     assert codec.decode(ids) == theirs or "\ufffd" in theirs
+
+
+def test_a_continuation_keeps_the_space_that_a_beginning_loses(byte_fallback: Codec) -> None:
+    word = byte_fallback.encode("a b")
+    for cut in range(1, len(word)):
+        watch = byte_fallback.watch(after=word[cut - 1])
+        for token in word[cut:]:
+            watch = watch.push(token)  # type: ignore[assignment]
+        assert byte_fallback.decode(word[:cut]) + watch.close() == byte_fallback.decode(word)
+    silent = next(iter(byte_fallback.pieces.silent))
+    assert byte_fallback.watch(after=silent).last is None

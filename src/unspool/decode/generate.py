@@ -155,9 +155,9 @@ def make_job(
         raise ValueError(
             "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json"
         )
-    watch = model.text.watch(stops) if model.text is not None else None
+    watches = [] if model.text is None else [model.text.watch(stops, after=tokens[-1]) for tokens in ids]
     eos = model.text.eos_ids if model.text is not None else frozenset[int]()
-    return Job(tuple(ids), tuple(limits), seeds, n, eos, watch, loop_judge(on_loop), alternatives)
+    return Job(tuple(ids), tuple(limits), seeds, n, eos, tuple(watches), loop_judge(on_loop), alternatives)
 
 
 def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:

@@ -101,11 +101,16 @@ class Codec:
             )
         return render_chat(self.chat_template, messages, bos_token=self.bos_token, eos_token=self.eos_token)
 
-    def watch(self, stop: Sequence[str] = ()) -> Reader:
-        """Reads tokens one by one, up to the earliest of the stop strings."""
+    def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Reader:
+        """Reads tokens one by one, up to the earliest of the stop strings.
+
+        Some tokenizers take the space off the first token of a text: it stays where the text goes on `after` a
+        visible token of the prompt.
+        """
         if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
             raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
-        return Reader(self.pieces, tuple(stop))
+        visible = after is not None and self.pieces(None, after) is not None
+        return Reader(self.pieces, tuple(stop), last=after if visible else None)
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json and text.json into an existing folder."""

@@ -185,7 +185,7 @@ class StopAt:
 
 
 def test_a_stop_string_ends_a_hypothesis():
-    job = Job(((1,),), (4,), (0,), 3, frozenset({0}), StopAt())
+    job = Job(((1,),), (4,), (0,), 3, frozenset({0}), (StopAt(),))
     found = run(Beam(3), TableModel(lambda row: [0.1, 0.3, 0.4, 0.2]), job)
     assert [(path.tokens, path.finish) for path in found] == [
         ((2,), "stop"),

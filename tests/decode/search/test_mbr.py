@@ -36,7 +36,7 @@ class Letters:
     def decode(self, ids):
         return "".join(LETTERS[i] for i in ids if i != 5)
 
-    def watch(self, stop=()):
+    def watch(self, stop=(), after=None):
         return LetterWatch()
 
 

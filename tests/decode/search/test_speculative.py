@@ -233,7 +233,7 @@ class Letters:
     def decode(self, ids):
         return "".join("abcd."[i] for i in ids)
 
-    def watch(self, stop=()):
+    def watch(self, stop=(), after=None):
         return DotWatch()
 
 

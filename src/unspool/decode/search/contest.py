@@ -54,8 +54,7 @@ class Contest:
 
     def __init__(self, rules: Rules, job: Job, request: int, tree: Tree) -> None:
         self.rules, self.job, self.request, self.tree = rules, job, request, tree
-        path = Path(request, 0, job.prompts[request], watch=job.watch)
-        self.live = [Hypothesis(path, 0.0, request)]
+        self.live = [Hypothesis(job.path(request, 0), 0.0, request)]
         self.first_row = request
         """Where its rows begin in the step that it reads."""
         self.ranked: list[Ranked] = []

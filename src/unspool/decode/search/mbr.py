@@ -106,7 +106,7 @@ class MBR:
             raise ValueError(
                 f"n={job.n} texts were asked of {self.samples} candidates: ask for fewer, or draw more"
             )
-        utility = self.utility or (ChrF() if job.watch is not None else TokenF1())
+        utility = self.utility or (ChrF() if job.watches else TokenF1())
         return self._search(model, job, utility)
 
     def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[Frontier]:
