@@ -14,15 +14,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Folder → title, in the order of the page. A module that cites no paper counts in the folders of DECODE only.
-DECODE = {
+# Folder → title, in the order of the page; a module stands in the innermost room that holds it.
+ROOMS = {
     "decode/transforms": "Transforms: reshape what is drawn from",
     "decode/picks": "Picks: draw the token",
+    "decode/shortlist": "Shortlists: draw without looking at every token",
     "decode/search": "Searches: from prompts to finished texts",
+    "decode/ranking": "Ranking: how searches score hypotheses and when they stop",
     "decode/combine": "Combinations: models made of models",
-}
-ROOMS = {
-    **DECODE,
+    "decode": "Around the search",
     "basis": "The basis-aware test",
     "nn": "Building blocks",
     "heads": "Heads: hidden vectors to log-probabilities",
@@ -50,24 +50,58 @@ class Technique:
     sentence: str
     equation: str
     source: str
+    """The paragraphs that cite papers."""
+    keys: tuple[str, ...]
+    """Of those papers, in papers.bib."""
 
 
 def read(path: Path, root: Path) -> Technique | None:
-    """The technique of a module; None where its docstring shows no equation, or nothing to cite it by."""
+    """The technique of a module; None where its docstring shows no equation.
+
+    One without a paper counts if one of the rooms of `decode` exports it.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docstring = ast.get_docstring(tree) or ""
     first, *rest = docstring.split("\n\n")
     equation = next((part for part in rest if part.startswith("    ")), None)
-    room = path.parent.relative_to(root / "src/unspool").as_posix()
-    cited = [part for part in rest if CITATION.search(part)]
-    if equation is None or (not cited and room not in DECODE):
-        return None
-    names = tuple(
-        node.name
+    cited = [part for part in rest if CITATION.search(part) and part != equation]
+    keys = [key for found in CITATION.findall(docstring) for key in re.split(r",\s+", found)]
+    public = [
+        node
         for node in tree.body
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+    ]
+    names = tuple(node.name for node in public)
+    is_decoder = _room(path, root).startswith("decode/") and _exports(path.parent).intersection(names)
+    if equation is None or not (keys or is_decoder):
+        return None
+    return Technique(
+        path,
+        names,
+        sentence=" ".join(first.split()),
+        equation="\n".join(line.rstrip() for line in _uncited(textwrap.dedent(equation)).splitlines()),
+        source=" ".join(_uncited("\n\n".join(cited)).split()).rstrip("; "),
+        keys=tuple(dict.fromkeys(keys)),
     )
-    return Technique(path, names, " ".join(first.split()), textwrap.dedent(equation), "\n\n".join(cited))
+
+
+def _uncited(text: str) -> str:
+    """The text without the keys, which the page replaces by titles, and without the brackets around them."""
+    text = re.sub(rf"\s*\(\s*{CITATION.pattern}\s*\)", "", text)
+    return re.sub(rf"[;,]?\s*{CITATION.pattern}", "", text)
+
+
+def _exports(folder: Path) -> set[str]:
+    init = folder / "__init__.py"
+    for node in ast.parse(init.read_text(encoding="utf-8")).body if init.is_file() else ():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def _room(path: Path, root: Path) -> str:
+    folder = path.parent.relative_to(root / "src/unspool").as_posix()
+    return max((room for room in ROOMS if f"{folder}/".startswith(f"{room}/")), key=len, default="")
 
 
 def papers(root: Path) -> dict[str, tuple[str, str]]:
@@ -76,7 +110,7 @@ def papers(root: Path) -> dict[str, tuple[str, str]]:
     for entry in re.split(r"^@", (root / "papers.bib").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         key = entry[entry.index("{") + 1 : entry.index(",")].strip()
         fields = dict(re.findall(r"^\s*(\w+)\s*=\s*\{(.*?)\},?\s*$", entry, re.MULTILINE | re.DOTALL))
-        title = re.sub(r"[{}]|\s*\n\s*", "", fields.get("title", key))
+        title = " ".join(re.sub(r"[{}]", "", fields.get("title", key)).split())
         found[key] = (title, fields.get("url", ""))
     return found
 
@@ -88,11 +122,11 @@ def show(technique: Technique, root: Path, known: dict[str, tuple[str, str]]) ->
     names = ", ".join(f"`{name}`" for name in technique.names)
     lines = [f"### {title}\n", f"{technique.sentence}\n", f"```text\n{technique.equation}\n```\n"]
     if technique.source:
-        text = " ".join(CITATION.sub("", technique.source).split()).rstrip("; ")
-        keys = [key for found in CITATION.findall(technique.source) for key in re.split(r",\s+", found)]
-        lines.append(f"{text}\n" if text else "")
-        lines += [f"- {_link(*known[key])}" for key in dict.fromkeys(keys)]
-        lines.append("")
+        lines.append(f"{technique.source}\n")
+    if absent := [key for key in technique.keys if key not in known]:
+        raise ValueError(f"{where} cites {', '.join(absent)}: papers.bib has no such entry")
+    if technique.keys:
+        lines += [*(f"- {_link(*known[key])}" for key in technique.keys), ""]
     return "\n".join([*lines, f"[{where}](../{where}) · {names}\n"])
 
 
@@ -103,11 +137,11 @@ def _link(title: str, address: str) -> str:
 def page(root: Path = ROOT) -> str:
     """The whole of docs/techniques.md."""
     known, parts = papers(root), [HEADER]
+    modules = sorted(path for path in (root / "src/unspool").rglob("*.py") if path.name != "__init__.py")
+    found = [technique for path in modules if (technique := read(path, root)) is not None]
     for room, title in ROOMS.items():
-        modules = sorted((root / "src/unspool" / room).rglob("*.py"))
-        techniques = [found for path in modules if (found := read(path, root)) is not None]
-        if techniques:
-            parts += [f"## {title}\n", *(show(each, root, known) for each in techniques)]
+        inside = [show(each, root, known) for each in found if _room(each.path, root) == room]
+        parts += [f"## {title}\n", *inside] if inside else []
     return "\n".join(parts)
 
 

@@ -14,7 +14,7 @@ def records(out):
 
 def test_one_prompt_prints_its_continuation_and_nothing_else(unspool, loaded):
     assert unspool(*GREEDY) == (0, "bcabca\n", "")
-    assert loaded == [("smollm2", None)]
+    assert loaded == [("smollm2", "cpu")]
 
 
 def test_the_model_and_its_device_are_passed_on(unspool, loaded):

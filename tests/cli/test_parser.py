@@ -15,7 +15,7 @@ def parser():
 
 def test_defaults(parser):
     args = parser.parse_args([])
-    assert (args.model, args.device, args.max_new_tokens, args.seed) == ("smollm2", None, 7, None)
+    assert (args.model, args.device, args.max_new_tokens, args.seed) == ("smollm2", "cpu", 7, None)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])

@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from unspool.decode.spec import TECHNIQUES
+
 FENCE = re.compile(r"(<!-- output varies -->\n+)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -92,3 +94,7 @@ def test_a_failing_command_is_noticed(tmp_path):
     status, out, err = run("unspool generate --file nowhere.txt", tmp_path)
     assert (status, out) == (2, "")
     assert err.startswith("unspool: ")
+
+
+def test_every_technique_is_in_the_table(readme):
+    assert {name for name in TECHNIQUES if f"`{name}`" not in readme} == set()

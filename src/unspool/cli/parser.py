@@ -52,7 +52,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="an installed model package, a Hugging Face folder or id, or a file.gguf (default: %(default)s)",
     )
-    group.add_argument("--device", metavar="NAME", help="where it runs: cpu, cuda, … (default: cpu)")
+    group.add_argument(
+        "--device", default="cpu", metavar="NAME", help="where it runs: cpu, cuda, … (default: %(default)s)"
+    )
 
 
 def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None:
