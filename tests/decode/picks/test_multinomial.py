@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from unspool.decode.picks import Multinomial
-from unspool.decode.picks.multinomial import BLOCK, invert, roll
+from unspool.decode.picks.multinomial import BLOCK, invert, parts, roll
 from unspool.protocols import Step
 
 
@@ -75,6 +75,15 @@ def test_frequencies_match_the_distribution(vocabulary):
     drawn = Multinomial().draw(rows, Step(rows), [Random(i) for i in range(20_000)])
     counts = drawn.bincount(minlength=vocabulary)
     assert chisquare(counts.numpy(), 20_000 * p.double().numpy() / p.double().sum().item()).pvalue > 1e-3
+
+
+def test_portions_are_all_the_rows_once_and_change_nothing(monkeypatch):
+    assert [list(range(7))[part] for part in parts(7, 200_000)] == [[0, 1], [2, 3], [4, 5], [6]]
+    assert parts(2, 10**9) == [slice(0, 1), slice(1, 2)]
+    rows = torch.randn(9, 700, generator=torch.Generator().manual_seed(0)).log_softmax(dim=-1)
+    whole = Multinomial().draw(rows, Step(rows), [Random(i) for i in range(9)])
+    monkeypatch.setattr("unspool.decode.picks.multinomial.TOGETHER", 1500)
+    assert Multinomial().draw(rows, Step(rows), [Random(i) for i in range(9)]).tolist() == whole.tolist()
 
 
 def test_a_row_rolls_its_own_dice_once():

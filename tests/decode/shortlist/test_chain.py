@@ -8,10 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from unspool.decode.picks import ArgMax, Multinomial
+from unspool.decode.picks import ArgMax, Multinomial, multinomial
 from unspool.decode.search import ancestral
 from unspool.decode.search.ancestral import reshape
-from unspool.decode.shortlist import chain as chain_module
 from unspool.decode.shortlist import nuclei
 from unspool.decode.shortlist.chain import RULES, draw, pays, shorten
 from unspool.decode.transforms import (
@@ -209,7 +208,7 @@ def test_any_chain_keeps_what_the_definition_keeps(chain, kind, vocabulary, shor
 
 @pytest.mark.parametrize("chain", [(TopK(30),), (TopP(0.9),), (Temperature(0.8), Typical(0.9))], ids=repr)
 def test_batch_mates_change_nothing(chain, monkeypatch):
-    monkeypatch.setattr(chain_module, "TOGETHER", 3 * VOCABULARY)
+    monkeypatch.setattr(multinomial, "TOGETHER", 3 * VOCABULARY)
     logp_NV = torch.cat([scores("flat", 4), scores("peaked", 4)])
     u = torch.linspace(0.05, 0.95, 8, dtype=torch.float64)
     together, logps = drawn_in_short(logp_NV, chain, u)

@@ -79,7 +79,7 @@ def test_what_is_cut_stays_cut(rule, how):
 def test_any_mass_of_any_row_keeps_a_token_that_can_be_drawn(p, rule, how, scale):
     scores = scale * torch.randn(4, 2000, generator=torch.Generator().manual_seed(0))
     rows = how(rule(p), Shortlist.of(scores))
-    assert (rows.p_NW.sum(dim=-1) - 1).abs().max() < 1e-5
+    assert (rows.total_N > 0).all()
     full = scores.double().softmax(dim=-1)
     mass = full.masked_fill(rows.whole() == -math.inf, 0).sum(dim=-1)
     assert (mass >= p - 1e-6).all()

@@ -28,12 +28,18 @@ def wide(p_NV, vocabulary=400):
     return Shortlist.of(out.log())
 
 
-def test_scores_are_relative_to_the_best():
-    expected = torch.tensor([[0.25, 1.0, 0.5, 0.75], [0.5, 0.5, 1.0, 0.0]]).log()
-    torch.testing.assert_close(rows().score_NW, expected)
-    torch.testing.assert_close(Shortlist.of(P.log() + 7).score_NW, expected)
-    torch.testing.assert_close(rows().p_NW, P)
-    assert rows().best_N.tolist() == pytest.approx([0.4, 0.5])
+def p_of(short):
+    return short.weight_NW / short.total_N.float()[:, None]
+
+
+def test_rows_are_known_up_to_a_constant():
+    for constant in (0.0, 7.0, -100.0):
+        found = Shortlist.of(P.log() + constant)
+        torch.testing.assert_close(p_of(found), P)
+        torch.testing.assert_close(found.whole(), P.log(), atol=1e-5, rtol=1e-5)
+        assert (found.best_N / found.total_N).tolist() == pytest.approx([0.4, 0.5])
+        assert found.scale_N.tolist() == pytest.approx([constant] * 2, abs=1e-5)
+        assert found.peak_N.tolist() == pytest.approx([math.log(x) + constant for x in (0.4, 0.5)])
 
 
 def test_entropy_of_rows_with_and_without_cut_tokens():
@@ -42,17 +48,18 @@ def test_entropy_of_rows_with_and_without_cut_tokens():
     assert wide(P).entropy_N.tolist() == pytest.approx([first, 1.5 * math.log(2)])
 
 
-@pytest.mark.parametrize("asked", [False, True], ids=["scores only", "probabilities known"])
-def test_marked_rows_are_normalised_anew(asked):
+def test_marked_rows_forget_what_was_cut():
     before = rows()
-    if asked:
-        before.p_NW  # noqa: B018
     after = before.keep(masked([0, 1, 3], [0, 1]))
     assert after.tokens is None
-    torch.testing.assert_close(after.p_NW, torch.tensor([[0.125, 0.5, 0, 0.375], [0.5, 0.5, 0, 0]]))
-    assert after.score_NW[1].tolist() == [0, 0, -INF, -INF]
+    torch.testing.assert_close(p_of(after), torch.tensor([[0.125, 0.5, 0, 0.375], [0.5, 0.5, 0, 0]]))
+    assert (after.score_NW > -INF).tolist() == [[True, True, False, True], [True, True, False, False]]
     assert after.entropy_N[1].item() == pytest.approx(math.log(2))
-    torch.testing.assert_close(before.score_NW, rows().score_NW)
+    assert after.peak_N[1].item() == pytest.approx(math.log(0.25))
+    torch.testing.assert_close(after.whole().exp(), p_of(after))
+    again = after.keep(masked([1, 3], [0, 1]))
+    torch.testing.assert_close(p_of(again), torch.tensor([[0, 4 / 7, 0, 3 / 7], [0.5, 0.5, 0, 0]]))
+    torch.testing.assert_close(before.whole().exp(), P)
 
 
 def test_rows_are_rewritten_when_they_become_much_shorter():
@@ -62,9 +69,9 @@ def test_rows_are_rewritten_when_they_become_much_shorter():
     after = before.keep(mask)
     assert after.score_NW.shape == (2, 4)
     assert [t.tolist() for t in after.tokens] == [[0, 100, 200, 300], [0, 100]]
-    torch.testing.assert_close(after.p_NW, torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.5, 0.5, 0, 0]]))
+    torch.testing.assert_close(p_of(after), torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.5, 0.5, 0, 0]]))
     expected = torch.zeros(2, 400)
-    expected[:, ::100] = after.p_NW
+    expected[:, ::100] = p_of(after)
     torch.testing.assert_close(after.whole().exp(), expected)
 
 
@@ -74,7 +81,7 @@ def test_what_was_rewritten_can_be_rewritten_again():
     twice = once.keep((np.arange(100) % 10 == 9)[None])
     assert twice.tokens[0].tolist() == list(range(39, 400, 40))
     weights = torch.tensor([float(t) for t in twice.tokens[0]])
-    torch.testing.assert_close(twice.p_NW[0], weights / weights.sum())
+    torch.testing.assert_close(p_of(twice)[0], weights / weights.sum())
 
 
 @pytest.mark.parametrize("spread", [False, True], ids=["marked", "rewritten"])

@@ -9,7 +9,7 @@ that what it draws does not depend on its batch-mates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -20,6 +20,8 @@ from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Step
 
 BLOCK = 256
+TOGETHER = 1 << 19
+"""Scores worked on at a time: rows are independent, and what was just written is still in the cache."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,15 @@ class Multinomial:
     def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N)."""
         peaks(scores_NV)
+        N, V = scores_NV.shape
         # Not exp: on a CPU it is several times slower where tokens were cut, for −∞ leaves its fast path.
-        return invert(scores_NV.softmax(dim=-1), roll(dice, scores_NV))
+        mass_NB = torch.cat([masses(scores_NV[part].softmax(dim=-1)) for part in parts(N, V)])
+        return seek(
+            mass_NB,
+            V,
+            roll(dice, scores_NV),
+            lambda token_NC: scores_NV.gather(1, token_NC).double().softmax(dim=-1),
+        )
 
 
 def roll(dice: Sequence[Random], scores_NV: Tensor) -> Tensor:
@@ -38,25 +47,36 @@ def roll(dice: Sequence[Random], scores_NV: Tensor) -> Tensor:
     return torch.tensor([die.random() for die in dice], dtype=torch.float64, device=scores_NV.device)
 
 
-def invert(weight_NV: Tensor, u_N: Tensor) -> Tensor:
-    """(N, V) non-negative weights of any total, (N) in [0, 1) → (N): the token at that share of the mass."""
-    V = weight_NV.shape[1]
-    if V <= BLOCK:
-        return _descend(weight_NV.double(), u_N)[0]
-    block_N, share_N = _descend(masses(weight_NV), u_N)
-    token_NC = block_N[:, None] * BLOCK + torch.arange(BLOCK, device=weight_NV.device)
-    inner_NC = weight_NV.gather(1, token_NC.clamp(max=V - 1)).double().masked_fill_(token_NC >= V, 0)
-    return block_N * BLOCK + _descend(inner_NC, share_N)[0]
+def parts(N: int, V: int) -> list[slice]:
+    """The rows in portions of `TOGETHER` scores."""
+    rows = max(1, TOGETHER // V)
+    return [slice(first, first + rows) for first in range(0, N, rows)]
 
 
 def masses(weight_NV: Tensor) -> Tensor:
     """(N, V) → (N, B): the mass of every block of tokens, as doubles."""
     N, V = weight_NV.shape
     whole = V - V % BLOCK
-    mass_NB = weight_NV[:, :whole].reshape(N, -1, BLOCK).sum(dim=-1)
+    mass_NB = weight_NV[:, :whole].reshape(N, V // BLOCK, BLOCK).sum(dim=-1)
     if whole < V:
         mass_NB = torch.cat([mass_NB, weight_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=-1)
     return mass_NB.double()
+
+
+def invert(weight_NV: Tensor, u_N: Tensor) -> Tensor:
+    """(N, V) non-negative weights of any total, (N) in [0, 1) → (N): the token at that share of the mass."""
+    return seek(masses(weight_NV), weight_NV.shape[1], u_N, lambda token_NC: weight_NV.gather(1, token_NC))
+
+
+def seek(mass_NB: Tensor, V: int, u_N: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same from the masses of the blocks, for weights that are not all in memory.
+
+    `weigh` gives the weights of one block of every row, (N, C) token ids → (N, C), up to a factor of the row.
+    """
+    block_N, share_N = _descend(mass_NB, u_N)
+    token_NC = block_N[:, None] * BLOCK + torch.arange(BLOCK, device=mass_NB.device)
+    weight_NC = weigh(token_NC.clamp(max=V - 1)).double().masked_fill(token_NC >= V, 0)
+    return block_N * BLOCK + _descend(weight_NC, share_N)[0]
 
 
 def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor]:

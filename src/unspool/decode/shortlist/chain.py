@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.decode.picks.multinomial import parts
 from unspool.decode.shortlist import nuclei, thresholds
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms.epsilon import Epsilon
@@ -31,8 +32,6 @@ from unspool.protocols import Path, Step, Transform
 
 LARGE = 4096
 """Smaller vocabularies are drawn from faster in the plain way."""
-TOGETHER = 1 << 19
-"""Scores worked on at a time: rows are independent, and what was just written is still in the cache."""
 
 
 def temperature(rule: Temperature, rows: Shortlist) -> Shortlist:
@@ -68,16 +67,16 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """(N) tokens, each at the share u of its row's mass, and (N) their log-probabilities."""
     scores_NV, run = step.logp_NV, list[Transform]()
-    parts = _parts(*scores_NV.shape)
+    portions = parts(*scores_NV.shape)
     for rule in transforms:
         if type(rule) in RULES:
             run.append(rule)
             continue
         if run:
-            scores_NV = torch.cat([shorten(scores_NV[part], run).whole() for part in parts])
+            scores_NV = torch.cat([shorten(scores_NV[part], run).whole() for part in portions])
             run = []
         scores_NV = rule(scores_NV, step, history).log_softmax(dim=-1)
-    drawn = [shorten(scores_NV[part], run).draw(u_N[part]) for part in parts]
+    drawn = [shorten(scores_NV[part], run).draw(u_N[part]) for part in portions]
     return torch.cat([token_M for token_M, _ in drawn]), torch.cat([logp_M for _, logp_M in drawn])
 
 
@@ -87,8 +86,3 @@ def shorten(scores_NV: Tensor, rules: Sequence[Transform]) -> Shortlist:
     for rule in rules:
         rows = RULES[type(rule)](rule, rows)
     return rows
-
-
-def _parts(N: int, V: int) -> list[slice]:
-    rows = max(1, TOGETHER // V)
-    return [slice(first, first + rows) for first in range(0, N, rows)]

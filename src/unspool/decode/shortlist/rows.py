@@ -1,10 +1,10 @@
 """The tokens that are still in question, of every row: what a cut leaves, without what it cut.
 
-    s(x) = log p(x) − max log p ≤ 0
+    p(x) = w(x) / Σ w,     w = softmax(score) at first, and what a cut leaves of it later
 
-Scores are held relative to the row's best, so that nothing is normalised between two rules: only the rules
-that ask for probabilities cause them to be computed. The columns stay in the order of the vocabulary, so that
-the same roll of the dice finds the same token whether a row was shortened or not.
+Nothing is normalised between two rules, and only the rules that ask for weights cause them to be computed.
+The columns stay in the order of the vocabulary, so that the same roll of the dice finds the same token
+whether a row was shortened or not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.decode.picks.multinomial import invert, masses
+from unspool.decode.picks.multinomial import masses, seek
 from unspool.decode.transforms.scores import peaks
 
 SHORTER = 4
@@ -27,71 +27,99 @@ HUGE = 1e38
 
 
 @dataclass(frozen=True)
+class Marks:
+    """Which tokens are left of rows that were not rewritten."""
+
+    kept_NW: Tensor
+    """1 or 0."""
+    weight_NW: Tensor
+    """0 where cut."""
+
+
+@dataclass(frozen=True)
 class Shortlist:
     """Rows of tokens and their scores, no longer than the rules so far require."""
 
-    score_NW: Tensor
-    """Relative to the row's best; −∞ for a cut token and for the padding of a row shorter than others."""
+    raw_NW: Tensor
+    """Scores up to a constant of the row; −∞ for cut tokens, and to pad rows shorter than others."""
     vocabulary: int
     tokens: tuple[NDArray[np.int64], ...] | None = None
     """The token ids of every row, ascending; None while a column still is its token id."""
+    marks: Marks | None = None
 
     @classmethod
     def of(cls, scores_NV: Tensor) -> Shortlist:
         """Whole rows; refuses those with NaN or without a token."""
-        scores_NV = scores_NV.detach()
-        return cls(scores_NV - peaks(scores_NV), scores_NV.shape[1])
+        peaks(scores_NV)
+        return cls(scores_NV.detach(), scores_NV.shape[1])
 
     @cached_property
-    def p_NW(self) -> Tensor:
-        """Probabilities, of a total that is 1 up to rounding."""
-        return self.score_NW.softmax(dim=-1)
+    def score_NW(self) -> Tensor:
+        """Scores up to a constant of the row; −∞ for a cut token."""
+        if self.marks is None:
+            return self.raw_NW
+        # In arithmetic: a choice by a mask is several times slower, for it branches at every token.
+        return torch.threshold(self.raw_NW + (self.marks.kept_NW - 1) * HUGE, -HUGE / 2, -math.inf)
+
+    @cached_property
+    def peak_N(self) -> Tensor:
+        """The best score."""
+        return self.score_NW.amax(dim=-1)
+
+    @cached_property
+    def weight_NW(self) -> Tensor:
+        """Probabilities up to a factor of the row."""
+        return self.raw_NW.softmax(dim=-1) if self.marks is None else self.marks.weight_NW
+
+    @cached_property
+    def mass_NB(self) -> Tensor:
+        """The weight of every block of columns, in double precision."""
+        return masses(self.weight_NW)
 
     @cached_property
     def total_N(self) -> Tensor:
-        """What `p_NW` sums to, in double precision."""
-        return masses(self.p_NW).sum(dim=-1)
+        """The weight of every row, in double precision."""
+        return self.mass_NB.sum(dim=-1)
 
     @cached_property
     def best_N(self) -> Tensor:
-        """The largest probability."""
-        return self.p_NW.amax(dim=-1)
+        """The largest weight."""
+        return self.weight_NW.amax(dim=-1)
+
+    @cached_property
+    def scale_N(self) -> Tensor:
+        """What the scores are above log-probabilities: log p = score − scale."""
+        return self.peak_N.double() - (self.best_N / self.total_N).log()
 
     @cached_property
     def entropy_N(self) -> Tensor:
-        """H = −Σ p log p = −log p_best − Σ p·s, in double precision."""
-        term_NW = self.p_NW * self.score_NW
+        """H = −Σ p log p = scale − Σ p·score, in double precision."""
+        term_NW = self.weight_NW * self.raw_NW
         sum_N = masses(term_NW).sum(dim=-1)
         if bool(sum_N.isnan().any()):  # 0 · −∞: a token that was cut adds nothing
             sum_N = masses(term_NW.nan_to_num_(nan=0.0)).sum(dim=-1)
-        return -self.best_N.double().log() - sum_N
+        return self.scale_N - sum_N / self.total_N
 
     def keep(self, keep_NW: NDArray[np.bool_]) -> Shortlist:
         """Only the tokens that the mask names."""
         sizes = [int(np.count_nonzero(row)) for row in keep_NW]
         if max(sizes) * SHORTER > keep_NW.shape[1]:
-            return self._mark(keep_NW)
+            kept_NW = torch.from_numpy(keep_NW.view(np.uint8)).float()
+            return Shortlist(
+                self.raw_NW, self.vocabulary, self.tokens, Marks(kept_NW, self.weight_NW * kept_NW)
+            )
         columns = [np.flatnonzero(row) for row in keep_NW]
         short_NW = np.full((len(sizes), max(sizes)), -np.inf, dtype=np.float32)
-        for row, (score_W, column) in enumerate(zip(self.score_NW.numpy(), columns, strict=True)):
-            short_NW[row, : len(column)] = score_W[column]
+        for row, (raw_W, column) in enumerate(zip(self.raw_NW.numpy(), columns, strict=True)):
+            short_NW[row, : len(column)] = raw_W[column]
         tokens = columns if self.tokens is None else [t[c] for t, c in zip(self.tokens, columns, strict=True)]
-        return Shortlist(_to_best(torch.from_numpy(short_NW)), self.vocabulary, tuple(tokens))
-
-    def _mark(self, keep_NW: NDArray[np.bool_]) -> Shortlist:
-        # In arithmetic: a choice by a mask is several times slower, for it branches at every token.
-        kept_NW = torch.from_numpy(keep_NW.view(np.uint8)).float()
-        score_NW = torch.threshold(self.score_NW + (kept_NW - 1) * HUGE, -HUGE / 2, -math.inf)
-        marked = Shortlist(_to_best(score_NW), self.vocabulary, self.tokens)
-        if "p_NW" in self.__dict__:
-            p_NW = self.p_NW * kept_NW
-            marked.__dict__["p_NW"] = p_NW.div_(masses(p_NW).sum(dim=-1, keepdim=True).float())
-        return marked
+        return Shortlist(torch.from_numpy(short_NW), self.vocabulary, tuple(tokens))
 
     def draw(self, u_N: Tensor) -> tuple[Tensor, Tensor]:
         """The token of every row at the share u of its mass, and its log-probability."""
-        column_N1 = invert(self.p_NW, u_N)[:, None]
-        logp_N = (self.p_NW.gather(1, column_N1)[:, 0] / self.total_N).log()
+        W = self.weight_NW.shape[1]
+        column_N1 = seek(self.mass_NB, W, u_N, lambda column_NC: self.weight_NW.gather(1, column_NC))[:, None]
+        logp_N = (self.weight_NW.gather(1, column_N1)[:, 0] / self.total_N).log()
         if self.tokens is None:
             return column_N1[:, 0], logp_N
         columns = column_N1[:, 0].tolist()
@@ -106,9 +134,3 @@ class Shortlist:
         for full_V, logp_W, token in zip(logp_NV.numpy(), logp_NW.numpy(), self.tokens, strict=True):
             full_V[token] = logp_W[: len(token)]
         return logp_NV
-
-
-def _to_best(score_NW: Tensor) -> Tensor:
-    """Relative to the best again, where a rule has cut the best."""
-    best_N1 = score_NW.amax(dim=-1, keepdim=True)
-    return score_NW if bool((best_N1 == 0).all()) else score_NW - best_N1

@@ -1,10 +1,10 @@
-"""The rules that compare a token's probability with a threshold: no sort, one pass.
+"""The rules that compare a token's score or weight with a threshold: no sort, one pass.
 
-    top-k     s ≥ s₍ₖ₎       min-p   s ≥ log m                     top-nσ   s ≥ −n·σ
+    top-k     s ≥ s₍ₖ₎       min-p   s ≥ max s + log m             top-nσ   s ≥ max s − n·σ
     epsilon   p ≥ ε          eta     p ≥ min(η, √η·e^(−H))         top-a    p ≥ a · (max p)²
 
-with s relative to the row's best (`rows`). The rules themselves, their papers and their ties are told where
-they are defined, in `transforms`; the best token always stays.
+with s the scores (`rows`). The rules themselves, their papers and their ties are told where they are defined,
+in `transforms`; the best token always stays.
 
 Top-k: of the maxima of k or more disjoint blocks, the k-th largest is a floor under the k-th largest of the
 row. What reaches that floor is little more than k tokens; only these are ranked.
@@ -16,7 +16,6 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.decode.shortlist.rows import Shortlist
@@ -39,51 +38,50 @@ def top_k(rule: TopK, rows: Shortlist) -> Shortlist:
     N, W = rows.score_NW.shape
     if 2 * rule.k <= W // BLOCK:
         best_NB = rows.score_NW[:, : W - W % BLOCK].reshape(N, -1, BLOCK).amax(dim=-1)
-        rows = rows.keep(_reach(rows.score_NW, best_NB.topk(rule.k).values[:, -1]))
+        rows = _reaching(rows, best_NB.topk(rule.k).values[:, -1])
     if rule.k >= rows.score_NW.shape[1]:
         return rows
-    return rows.keep(_reach(rows.score_NW, rows.score_NW.topk(rule.k).values[:, -1]))
+    return _reaching(rows, rows.score_NW.topk(rule.k).values[:, -1])
 
 
 def min_p(rule: MinP, rows: Shortlist) -> Shortlist:
     """At least m times as probable as the best."""
-    floor = math.log(rule.m) if rule.m > 0 else ALIVE
-    return rows.keep(_reach(rows.score_NW, torch.full((len(rows.score_NW),), floor)))
+    return _reaching(rows, rows.peak_N + (math.log(rule.m) if rule.m > 0 else ALIVE))
 
 
 def top_n_sigma(rule: TopNSigma, rows: Shortlist) -> Shortlist:
     """Within n standard deviations of the best."""
-    return rows.keep(_reach(rows.score_NW, -rule.n * _deviation(rows.score_NW)))
+    return _reaching(rows, rows.peak_N - rule.n * _deviation(rows.score_NW - rows.peak_N[:, None]))
 
 
 def epsilon(rule: Epsilon, rows: Shortlist) -> Shortlist:
     """Of probability ε or more."""
-    return _probable(rows, torch.full_like(rows.best_N, rule.epsilon))
+    return _weighing(rows, rule.epsilon * rows.total_N)
 
 
 def eta(rule: Eta, rows: Shortlist) -> Shortlist:
     """Of probability η or more, or √η · e^(−H) where that is less."""
-    return _probable(rows, (math.sqrt(rule.eta) * (-rows.entropy_N).exp()).clamp(max=rule.eta))
+    floor_N = (math.sqrt(rule.eta) * (-rows.entropy_N).exp()).clamp(max=rule.eta)
+    return _weighing(rows, floor_N * rows.total_N)
 
 
 def top_a(rule: TopA, rows: Shortlist) -> Shortlist:
     """At least a · max p times as probable as the best."""
-    return _probable(rows, rule.a * rows.best_N.square())
+    return _weighing(rows, rule.a * rows.best_N.square() / rows.total_N)
 
 
-def _reach(score_NW: Tensor, floor_N: Tensor) -> NDArray[np.bool_]:
-    """True for the scores at the floor or above, and above −∞."""
-    keep_NW: NDArray[np.bool_] = score_NW.numpy() >= floor_N.float().clamp(min=ALIVE).numpy()[:, None]
-    return keep_NW
+def _reaching(rows: Shortlist, floor_N: Tensor) -> Shortlist:
+    """Only the scores at the floor or above, and above −∞."""
+    floor_N1 = floor_N.float().clamp(min=ALIVE).numpy()[:, None]
+    return rows.keep(rows.score_NW.numpy() >= floor_N1)
 
 
-def _probable(rows: Shortlist, floor_N: Tensor) -> Shortlist:
-    """Only what is as probable as the floor, or the best."""
+def _weighing(rows: Shortlist, floor_N: Tensor) -> Shortlist:
+    """Only the weights at the floor or above, and the largest."""
     floor_N = floor_N.float().minimum(rows.best_N)
-    if not bool(floor_N.all()):  # nothing but what is already cut, or as good as
+    if not bool(floor_N.all()):  # a weight of 0 is what was cut, or as good as
         return rows
-    keep_NW: NDArray[np.bool_] = rows.p_NW.numpy() >= floor_N.numpy()[:, None]
-    return rows.keep(keep_NW)
+    return rows.keep(rows.weight_NW.numpy() >= floor_N.numpy()[:, None])
 
 
 def _deviation(score_NW: Tensor) -> Tensor:
