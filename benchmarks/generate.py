@@ -74,10 +74,11 @@ def ctranslate2_engine(twin: torch.nn.Module, model: us.TransformerLM, threads: 
     folder = Path(tempfile.mkdtemp()) / "hf"
     twin.save_pretrained(folder)  # type: ignore[operator]
     model.text.save(folder)  # type: ignore[union-attr]
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    special = {"bos_token": model.text.bos_token, "eos_token": model.text.eos_token, "unk_token": model.text.eos_token}  # type: ignore[union-attr]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **special}))
     converted = TransformersConverter(str(folder)).convert(str(folder.parent / "ct2"))
     generator = ctranslate2.Generator(converted, intra_threads=threads, compute_type="float32")
-    words = [model.text.piece(i) for i in range(model.vocab_size)]  # type: ignore[union-attr]
+    words = [model.text.tokenizer.id_to_token(i) for i in range(model.vocab_size)]  # type: ignore[union-attr]
     index = {word: i for i, word in enumerate(words)}
 
     def run(prompts: list[list[int]], new: int, mode: str) -> list[list[int]]:

@@ -251,7 +251,8 @@ class Job:
 
     def paths(self) -> list[Path]:
         """The n empty paths of every prompt, in order."""
-        return [self.path(request, sample) for request in range(len(self.prompts)) for sample in range(self.n)]
+        requests = range(len(self.prompts))
+        return [self.path(request, sample) for request in requests for sample in range(self.n)]
 
 
 @dataclass(frozen=True, slots=True)

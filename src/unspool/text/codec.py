@@ -104,8 +104,8 @@ class Codec:
     def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Reader:
         """Reads tokens one by one, up to the earliest of the stop strings.
 
-        Some tokenizers take the space off the first token of a text: it stays where the text goes on `after` a
-        visible token of the prompt.
+        Some tokenizers take the space off the first token of a text: it stays where the text goes on `after`
+        a visible token of the prompt.
         """
         if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
             raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
