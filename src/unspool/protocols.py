@@ -99,6 +99,16 @@ class Rewindable(Protocol):
 
 
 @runtime_checkable
+class Projecting(Protocol):
+    """A StepModel whose log-probabilities are softmax(W h): it has one output matrix (basis-aware sampling)."""
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """W, (V, D)."""
+        ...
+
+
+@runtime_checkable
 class Layered(Protocol):
     """A StepModel that can tell what its early layers would have said."""
 
@@ -277,6 +287,20 @@ class Pick(Protocol):
     """Draws one token for every row; row i uses nothing random but dice[i]."""
 
     def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor: ...
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A pick that must look at the model, and at the transforms before it, before it can draw."""
+
+    def bind(self, model: StepModel, transforms: Sequence[Transform]) -> Pick: ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A pick that counts what it does: a finished path carries the counts of its own die in its notes."""
+
+    def counted(self, die: Random) -> Mapping[str, Any]: ...
 
 
 class Search(Protocol):

@@ -134,6 +134,11 @@ class TransformerLM(nn.Module):
         return self.config.layers
 
     @property
+    def output_matrix(self) -> Tensor:
+        """(V, D): log p = log_softmax of its products with the hidden vector."""
+        return self.head.weight
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.embed.weight.device

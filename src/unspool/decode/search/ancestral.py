@@ -9,7 +9,7 @@ randomness depends on its own seed and sample number only, so that neither batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import torch
@@ -18,7 +18,18 @@ from torch import Tensor
 from unspool.decode import shortlist
 from unspool.decode.picks.multinomial import Multinomial, roll
 from unspool.decode.search.alternatives import alternatives
-from unspool.protocols import Frontier, Job, Path, Pick, Ranked, Step, StepModel, Transform
+from unspool.protocols import (
+    Bindable,
+    Counting,
+    Frontier,
+    Job,
+    Path,
+    Pick,
+    Ranked,
+    Step,
+    StepModel,
+    Transform,
+)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -54,7 +65,8 @@ class Sample:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each token drawn."""
-        return walk(model, job, self.transforms, self.pick)
+        pick = self.pick.bind(model, self.transforms) if isinstance(self.pick, Bindable) else self.pick
+        return walk(model, job, self.transforms, pick)
 
 
 def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:
@@ -79,6 +91,8 @@ def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pi
             strict=True,
         )
         grown = [path.extend(*said, job, others) for path, *said, others in drawn]
+        if isinstance(pick, Counting):
+            grown = [_counted(path, pick, die) for path, die in zip(grown, dice, strict=True)]
         stay = [row for row, path in enumerate(grown) if path.finish is None]
         live = [grown[row] for row in stay]
         yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))
@@ -107,6 +121,10 @@ def reshape(step: Step, history: Sequence[Path], transforms: Sequence[Transform]
     for transform in transforms:
         scores_NV = torch.log_softmax(transform(scores_NV, step, history), dim=-1)
     return scores_NV
+
+
+def _counted(path: Path, pick: Counting, die: Random) -> Path:
+    return path if path.finish is None else replace(path, notes={**path.notes, **pick.counted(die)})
 
 
 def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:

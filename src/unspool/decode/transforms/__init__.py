@@ -7,6 +7,7 @@ from unspool.decode.transforms.eta import Eta
 from unspool.decode.transforms.forced_bos import ForcedBOS
 from unspool.decode.transforms.forced_eos import ForcedEOS
 from unspool.decode.transforms.frequency_penalty import FrequencyPenalty
+from unspool.decode.transforms.kappa import Kappa
 from unspool.decode.transforms.logit_bias import LogitBias
 from unspool.decode.transforms.min_length import MinLength
 from unspool.decode.transforms.min_p import MinP
@@ -35,6 +36,7 @@ TRANSFORMS: dict[str, type] = {
     "ForcedBOS": ForcedBOS,
     "ForcedEOS": ForcedEOS,
     "FrequencyPenalty": FrequencyPenalty,
+    "Kappa": Kappa,
     "LogitBias": LogitBias,
     "MinLength": MinLength,
     "MinP": MinP,
@@ -65,6 +67,7 @@ __all__ = [
     "ForcedBOS",
     "ForcedEOS",
     "FrequencyPenalty",
+    "Kappa",
     "LogitBias",
     "MinLength",
     "MinP",

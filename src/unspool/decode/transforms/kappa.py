@@ -1,0 +1,67 @@
+"""The κ rule: a threshold that adapts to how many tokens share the mass, relative to the model's width.
+
+    keep x  ⇔  κ p(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
+
+An observation of this project: the exact basis-aware test (Finlayson et al. 2024, papers.bib: finlayson2024closing;
+`unspool.basis`) hardly depends on W, and this is its first-order form. It costs one partial sort and proves nothing.
+g stands for τ: `BasisTest.calibrate_kappa` fits it to a model; it rises with τ.
+
+Symbols: m = width + 1. Where fewer than m tokens have any probability, κ is infinite and all of them stay; the
+most probable token always stays. Ties: equal probabilities are kept or cut together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unspool.decode.transforms.arguments import number, whole
+from unspool.decode.transforms.scores import alive, precise
+from unspool.decode.transforms.truncation import Truncation
+
+
+@dataclass(frozen=True)
+class Kappa(Truncation):
+    """Keep tokens whose probability, times κ, is g or more."""
+
+    g: float
+    width: int
+    """The width of the model's output layer (or the rank that the exact test would look at)."""
+
+    def __post_init__(self) -> None:
+        number(
+            "Kappa.g", self.g, at_least=0, advice="0 keeps everything; 0.2 … 40 stand for τ from 0.01 to 0.9."
+        )
+        whole("Kappa.width", self.width, at_least=0, advice="Give the width of the model, such as 576.")
+
+    def keeps(self, logp_NV: Tensor) -> Tensor:
+        """True where κp reaches g, and for the most probable tokens."""
+        logp_NV = precise(logp_NV)
+        threshold_N1 = math.log(self.g) - log_kappa(logp_NV, self.width + 1) if self.g else -math.inf
+        best_NV = logp_NV >= logp_NV.amax(dim=-1, keepdim=True)
+        return (logp_NV >= threshold_N1) & alive(logp_NV) | best_NV
+
+
+def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
+    """(N, 1): log κ, +∞ where fewer than m tokens have any probability.
+
+    If the r most probable tokens saturate, κ = (m − r) / (mass of the others); r is the first rank at which the
+    next token then does not.
+    """
+    if m > logp_NV.shape[1]:
+        return logp_NV.new_full((len(logp_NV), 1), math.inf)
+    p_NM = logp_NV.topk(m).values.double().exp()
+    before_NM = p_NM.cumsum(dim=-1) - p_NM
+    total_N1 = logp_NV.double().exp().sum(dim=-1, keepdim=True)
+    kappa_NM = (m - torch.arange(m, device=logp_NV.device)) / (total_N1 - before_NM).clamp(min=1e-300)
+    fits_NM = kappa_NM * p_NM <= 1
+    # Rounding may leave no rank that fits: then all m saturate, the last of them just so.
+    kappa_N1 = torch.where(
+        fits_NM.any(dim=-1, keepdim=True),
+        kappa_NM.gather(1, fits_NM.int().argmax(dim=-1, keepdim=True)),
+        1 / p_NM[:, -1:],
+    )
+    return kappa_N1.log().masked_fill(p_NM[:, -1:] == 0, math.inf).to(logp_NV.dtype)

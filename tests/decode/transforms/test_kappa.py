@@ -1,0 +1,56 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.decode.transforms.kappa import Kappa, log_kappa
+from unspool.protocols import Step
+
+P = torch.tensor([[0.6, 0.2, 0.1, 0.06, 0.04]])
+
+
+def test_by_hand():
+    # m = 2: κ = (2 − 1)/0.4 = 2.5 saturates 0.6 only: 1 + 2.5·0.4 = 2
+    assert log_kappa(P.log(), 2).exp().item() == pytest.approx(2.5)
+    # m = 3: two saturate, κ = 1/0.2 = 5
+    assert log_kappa(P.log(), 3).exp().item() == pytest.approx(5.0)
+    # 2.5·p = 1.5, .5, .25, .15, .1
+    assert Kappa(0.2, width=1).keeps(P.log()).tolist() == [[True, True, True, False, False]]
+
+
+rows = st.lists(st.floats(-20, 0), min_size=2, max_size=40).map(lambda x: torch.tensor([x]).log_softmax(-1))
+
+
+@given(rows, st.integers(1, 30))
+def test_kappa_solves_its_equation(logp, m):
+    kappa = log_kappa(logp, m).double().exp()
+    if m > logp.shape[1]:
+        assert math.isinf(kappa.item())
+    else:
+        assert (kappa * logp.double().exp()).clamp(max=1).sum().item() == pytest.approx(m, rel=1e-4)
+
+
+@given(rows, st.floats(0, 50), st.integers(0, 20))
+def test_some_token_stays_and_a_larger_g_keeps_less(logp, g, width):
+    kept, fewer = Kappa(g, width).keeps(logp), Kappa(2 * g, width).keeps(logp)
+    assert fewer.any()
+    assert (kept | ~fewer).all()
+
+
+def test_the_input_is_not_written_to():
+    before = P.log()
+    after = before.clone()
+    Kappa(0.2, 1)(after, Step(after), [])
+    assert torch.equal(before, after)
+
+
+def test_zero_keeps_everything():
+    assert Kappa(0.0, 3).keeps(P.log()).all()
+
+
+@pytest.mark.parametrize(("g", "width"), [(-1.0, 3), (math.nan, 3), (1.0, -1)])
+def test_bad_arguments_are_named(g, width):
+    with pytest.raises(ValueError, match="Kappa"):
+        Kappa(g, width)
