@@ -74,8 +74,14 @@ def ctranslate2_engine(twin: torch.nn.Module, model: us.TransformerLM, threads: 
     folder = Path(tempfile.mkdtemp()) / "hf"
     twin.save_pretrained(folder)  # type: ignore[operator]
     model.text.save(folder)  # type: ignore[union-attr]
-    special = {"bos_token": model.text.bos_token, "eos_token": model.text.eos_token, "unk_token": model.text.eos_token}  # type: ignore[union-attr]
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **special}))
+    special = {
+        "bos_token": model.text.bos_token,
+        "eos_token": model.text.eos_token,
+        "unk_token": model.text.eos_token,
+    }  # type: ignore[union-attr]
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **special})
+    )
     converted = TransformersConverter(str(folder)).convert(str(folder.parent / "ct2"))
     generator = ctranslate2.Generator(converted, intra_threads=threads, compute_type="float32")
     words = [model.text.tokenizer.id_to_token(i) for i in range(model.vocab_size)]  # type: ignore[union-attr]

@@ -100,7 +100,7 @@ class Rewindable(Protocol):
 
 @runtime_checkable
 class Projecting(Protocol):
-    """A StepModel whose log-probabilities are softmax(W h): it has one output matrix (basis-aware sampling)."""
+    """A StepModel whose probabilities are softmax(W h): it has one output matrix (basis-aware sampling)."""
 
     @property
     def output_matrix(self) -> Tensor:

@@ -90,7 +90,7 @@ def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pi
             ranked,
             strict=True,
         )
-        grown = [path.extend(*said, job, others) for path, *said, others in drawn]
+        grown = [path.extend(token, logp, score, job, others) for path, token, logp, score, others in drawn]
         if isinstance(pick, Counting):
             grown = [_counted(path, pick, die) for path, die in zip(grown, dice, strict=True)]
         stay = [row for row, path in enumerate(grown) if path.finish is None]

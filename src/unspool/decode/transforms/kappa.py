@@ -2,12 +2,13 @@
 
     keep x  ⇔  κ p(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
 
-An observation of this project: the exact basis-aware test (Finlayson et al. 2024, papers.bib: finlayson2024closing;
-`unspool.basis`) hardly depends on W, and this is its first-order form. It costs one partial sort and proves nothing.
-g stands for τ: `BasisTest.calibrate_kappa` fits it to a model; it rises with τ.
+An observation of this project: the exact basis-aware test (Finlayson et al. 2024, §4; `unspool.basis`) hardly
+depends on W, and this is its first-order form. It costs one partial sort and proves nothing. g stands for τ:
+`BasisTest.calibrate_kappa` fits it to a model; it rises with τ.
+papers.bib: finlayson2024closing
 
-Symbols: m = width + 1. Where fewer than m tokens have any probability, κ is infinite and all of them stay; the
-most probable token always stays. Ties: equal probabilities are kept or cut together.
+Symbols: m = width + 1. Where fewer than m tokens have any probability, κ is infinite and all of them stay;
+the most probable token always stays. Ties: equal probabilities are kept or cut together.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Kappa(Truncation):
 def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
     """(N, 1): log κ, +∞ where fewer than m tokens have any probability.
 
-    If the r most probable tokens saturate, κ = (m − r) / (mass of the others); r is the first rank at which the
-    next token then does not.
+    If the r most probable tokens saturate, κ = (m − r) / (mass of the others); r is the first rank at which
+    the next token then does not.
     """
     if m > logp_NV.shape[1]:
         return logp_NV.new_full((len(logp_NV), 1), math.inf)
