@@ -51,6 +51,8 @@ CHAINS = [
     (TopP(0.95), Typical(0.5), MinP(0.1)),
     (Eta(1e-3), TopNSigma(2.0), Epsilon(1e-3)),
     (TopK(3000), TopP(0.8), TopA(0.1)),
+    (TopP(0.9), Eta(0.3)),
+    (TopP(0.9), Epsilon(3e-4)),
     (TailFree(0.9), TopP(0.9)),
     (TopP(0.97), TailFree(0.95), Temperature(0.9)),
     (RepetitionPenalty(1.5), Temperature(0.8), TopK(100), RepetitionPenalty(1.2), TopP(0.9)),

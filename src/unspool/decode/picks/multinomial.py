@@ -20,7 +20,7 @@ from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Step
 
 BLOCK = 256
-TOGETHER = 1 << 19
+TOGETHER = 1 << 20
 """Scores worked on at a time: rows are independent, and what was just written is still in the cache."""
 
 

@@ -50,8 +50,10 @@ class Shortlist:
     @classmethod
     def of(cls, scores_NV: Tensor) -> Shortlist:
         """Whole rows; refuses those with NaN or without a token."""
-        peaks(scores_NV)
-        return cls(scores_NV.detach(), scores_NV.shape[1])
+        scores_NV = scores_NV.detach()
+        rows = cls(scores_NV, scores_NV.shape[1])
+        object.__setattr__(rows, "peak_N", peaks(scores_NV)[:, 0])  # found here already
+        return rows
 
     @cached_property
     def score_NW(self) -> Tensor:

@@ -38,10 +38,10 @@ def top_k(rule: TopK, rows: Shortlist) -> Shortlist:
     N, W = rows.score_NW.shape
     if 2 * rule.k <= W // BLOCK:
         best_NB = rows.score_NW[:, : W - W % BLOCK].reshape(N, -1, BLOCK).amax(dim=-1)
-        rows = _reaching(rows, best_NB.topk(rule.k).values[:, -1])
+        rows = _reaching(rows, _largest(best_NB, rule.k))
     if rule.k >= rows.score_NW.shape[1]:
         return rows
-    return _reaching(rows, rows.score_NW.topk(rule.k).values[:, -1])
+    return _reaching(rows, _largest(rows.score_NW, rule.k))
 
 
 def min_p(rule: MinP, rows: Shortlist) -> Shortlist:
@@ -68,6 +68,11 @@ def eta(rule: Eta, rows: Shortlist) -> Shortlist:
 def top_a(rule: TopA, rows: Shortlist) -> Shortlist:
     """At least a · max p times as probable as the best."""
     return _weighing(rows, rule.a * rows.best_N.square() / rows.total_N)
+
+
+def _largest(score_NW: Tensor, k: int) -> Tensor:
+    """(N): the k-th largest."""
+    return torch.from_numpy(np.partition(score_NW.numpy(), -k, axis=-1)[:, -k])
 
 
 def _reaching(rows: Shortlist, floor_N: Tensor) -> Shortlist:
