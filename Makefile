@@ -31,8 +31,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 demo: setup ## one prompt, every decoder, side by side (a minute or two)
 	$(BIN)/unspool compare --model smollm2 --seed 1 --max-new-tokens 40 "$(PROMPT)"
 
+# A file's tests stay on one worker, so that a model is loaded once for all of them.
 test: setup ## the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .
