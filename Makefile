@@ -39,7 +39,7 @@ check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --no-logo
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) install $(PINS) -e ".[bench]"
