@@ -153,3 +153,10 @@ def test_read_is_start_with_the_prompts_hidden_vectors(model):
         alone = model.hidden(tokens)
     for row, n in enumerate(lengths):
         torch.testing.assert_close(hidden_NTD[row, 6 - n :], alone[row, :n], atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_that_has_decoded_can_be_trained(model):
+    _, state = model.start([[1, 2, 3]])
+    model.step(state, torch.tensor([4]))
+    model(rows(2, 6)).sum().backward()
+    assert model.embed.weight.grad.abs().sum() > 0

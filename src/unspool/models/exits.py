@@ -68,7 +68,7 @@ class Exits:
         """Append one token to every row."""
         return self._said(tokens_N[:, None], state), state
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _said(self, tokens_NT: Tensor, state: TransformerState) -> Step:
         depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
         hidden_ND = self.model.norm(depth_ND[-1])

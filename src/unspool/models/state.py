@@ -45,6 +45,7 @@ class TransformerState:
         # A padding column looks at itself: a softmax over nothing would be NaN.
         return (seen | (key == query)).unsqueeze(1)
 
+    @torch.inference_mode()
     def select(self, rows_M: Tensor) -> TransformerState:
         """Reorder, repeat or drop rows."""
         prompt_M = self.prompt_N[rows_M]

@@ -177,7 +177,7 @@ class TransformerLM(nn.Module):
         _, step, state = self.read(prompts)
         return step, state
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, TransformerState]:
         """`start`, and what the head would read at every place of the prompts: (N, T, D), flush right."""
         tokens_NT, state = self.lay_out(prompts)
@@ -199,13 +199,13 @@ class TransformerLM(nn.Module):
         )
         return torch.tensor(rows, device=self.device), state
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
         """Append one token to every row."""
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
         return Step(self.head(hidden_ND), hidden_ND), state
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def extend(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Tensor, TransformerState]:
         """Append T tokens to every row; log p (N, T, V) after each of them."""
         logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state))

@@ -22,8 +22,14 @@ from torch import Tensor
 PACK_ROWS = 32
 
 
-def _can_pack() -> bool:
-    return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+def _can_lay_out(weight: Tensor) -> bool:
+    return (
+        weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and not weight.is_inference()
+        and torch._C._has_mkldnn
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
 
 
 class Layout:
@@ -31,26 +37,24 @@ class Layout:
 
     def __init__(self) -> None:
         self._of: tuple[int, int] | None = None
+        self._usable = False
         self._transposed: Tensor | None = None
         self._packed: Tensor | None = None
 
     def linear(self, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
         """x · Wᵀ + b."""
-        if (
-            torch.is_grad_enabled()
-            or weight_OI.dtype != torch.float32
-            or weight_OI.device.type != "cpu"
-            or weight_OI.is_inference()
-            or not _can_pack()
-        ):
+        if torch.is_grad_enabled():
             return F.linear(x, weight_OI, bias_O)
-        of = (weight_OI.data_ptr(), weight_OI._version)
+        of = (weight_OI.data_ptr(), 0 if weight_OI.is_inference() else weight_OI._version)
         if of != self._of:
             self._of, self._transposed, self._packed = of, None, None
+            self._usable = _can_lay_out(weight_OI)
+        if not self._usable:
+            return F.linear(x, weight_OI, bias_O)
         if x.numel() == weight_OI.shape[1] and torch.get_num_threads() == 1:
             if self._transposed is None:
                 self._transposed = weight_OI.detach().t().contiguous()
-            y = torch.mm(x.reshape(1, -1), self._transposed).view(*x.shape[:-1], -1)
+            y = torch.matmul(x, self._transposed)
             return y if bias_O is None else y.add_(bias_O)
         if self._packed is None:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), PACK_ROWS)

@@ -81,6 +81,7 @@ class Rotary:
             )
         return cos_TI[positions_NT].unsqueeze(2), sin_TI[positions_NT].unsqueeze(2)
 
+    @torch.inference_mode(False)  # a table made while decoding must serve training, too
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         half = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=device)
         omega = 1.0 / (self.base ** (half / self.head_width))

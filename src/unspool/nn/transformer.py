@@ -49,12 +49,15 @@ class Block(nn.Module):
         x_NTD = self.place(
             x_NTD,
             self.attention_norm,
-            lambda x: self.dropout(self.attention(x, rotary, mask, past)),
+            lambda x: self._dropped(self.attention(x, rotary, mask, past)),
             self.attention_post_norm,
         )
         return self.place(
             x_NTD,
             self.feed_forward_norm,
-            lambda x: self.dropout(self.feed_forward(x)),
+            lambda x: self._dropped(self.feed_forward(x)),
             self.feed_forward_post_norm,
         )
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return self.dropout(x) if self.training else x  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ heads, G = H/K, I head width. `qkv` holds W^Q above W^K above W^V, so that one p
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -41,10 +42,10 @@ class SelfAttention(nn.Module):
         N, T, _ = x_NTD.shape
         H, K, I = self.heads, self.kv_heads, self.head_width  # noqa: E741
         qkv = self.qkv(x_NTD).view(N, T, H + 2 * K, I)
-        qk, v = qkv.split((H + K, K), dim=2)
+        qk, v = torch.split_with_sizes(qkv, (H + K, K), dim=2)
         if rotary is not None:
             qk = rotate(qk, *rotary)
-        q, k = qk.split((H, K), dim=2)
+        q, k = torch.split_with_sizes(qk, (H, K), dim=2)
         k_NKSI, v_NKSI = k.transpose(1, 2), v.transpose(1, 2)
         if past is not None:
             k_NKSI, v_NKSI = past.append(k_NKSI, v_NKSI)
