@@ -60,4 +60,4 @@ class Block(nn.Module):
         )
 
     def _dropped(self, x: Tensor) -> Tensor:
-        return self.dropout(x) if self.training else x  # type: ignore[no-any-return]
+        return self.dropout(x) if self.training else x
