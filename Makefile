@@ -5,7 +5,7 @@ JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-# An unconstrained torch brings gigabytes of CUDA with it: pip never runs here without the tested pins.
+# pip never runs here without the tested pins; see there for torch's CPU-only build.
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PINS   := -c constraints.txt
 
