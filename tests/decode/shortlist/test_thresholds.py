@@ -9,6 +9,12 @@ from unspool.decode.shortlist import thresholds
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
 
+
+def named(value):
+    """A test's id must be the same in every process: no addresses."""
+    return getattr(value, "__name__", repr(value))
+
+
 P = torch.tensor([[0.05, 0.5, 0.15, 0.3]])
 
 
@@ -39,7 +45,7 @@ def kept(rule, how, scores_NV):
         (TopNSigma(1.0), thresholds.top_n_sigma, [1, 3]),
         (TopNSigma(2.0), thresholds.top_n_sigma, [1, 2, 3]),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_by_hand(rule, how, tokens):
     assert kept(rule, how, P.log()) == [tokens]
@@ -55,7 +61,7 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "how"), EVERY, ids=lambda x: repr(x))
+@pytest.mark.parametrize(("rule", "how"), EVERY, ids=named)
 def test_what_is_cut_stays_cut_and_counts_for_nothing(rule, how):
     scattered = torch.full((1, 7), -math.inf)
     scattered[0, [0, 2, 3, 6]] = P.log()
@@ -63,7 +69,7 @@ def test_what_is_cut_stays_cut_and_counts_for_nothing(rule, how):
     assert kept(rule, how, scattered) == [[ids[i] for i in kept(rule, how, P.log())[0]]]
 
 
-@pytest.mark.parametrize(("rule", "how"), EVERY, ids=lambda x: repr(x))
+@pytest.mark.parametrize(("rule", "how"), EVERY, ids=named)
 def test_tied_tokens_are_kept_or_cut_together(rule, how):
     p = torch.tensor([[0.3, 0.1, 0.05, 0.3, 0.1, 0.05, 0.1]])
     (tokens,) = kept(rule, how, p.log())

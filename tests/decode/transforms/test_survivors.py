@@ -20,6 +20,7 @@ EXAMPLES = [
     transforms.ForcedBOS(0),
     transforms.ForcedEOS(3, eos=[0]),
     transforms.FrequencyPenalty(0.5),
+    transforms.Kappa(0.5, width=3),
     transforms.LogitBias({0: -100.0}),
     transforms.MinLength(2, eos=0),
     transforms.MinP(),

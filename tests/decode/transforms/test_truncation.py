@@ -14,6 +14,8 @@ RULES = [
     transforms.Epsilon(0.3),
     transforms.Eta(),
     transforms.Eta(0.5),
+    transforms.Kappa(0.3, width=2),
+    transforms.Kappa(2.0, width=5),
     transforms.MinP(),
     transforms.MinP(0.9),
     transforms.PLess(),
