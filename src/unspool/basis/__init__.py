@@ -1,1 +1,43 @@
-"""The basis-aware test: which improbable tokens a model's own geometry proves possible."""
+"""The basis-aware test: which improbable tokens a model's own geometry proves possible, exactly and with proofs.
+
+    from unspool.basis import BasisTest
+
+    test = BasisTest(W, rank=100)              # W: the model's output matrix, (vocabulary, width)
+    verdict = test.accepts(p, i, tau=0.1)      # p: the model's own next-token probabilities
+    bool(verdict), verdict.how, verdict.certificate
+"""
+
+from unspool.basis.calibrate import Calibration, calibrate_kappa
+from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.check import check
+from unspool.basis.exact import BasisTest
+from unspool.basis.kappa import KappaRule, kappa
+from unspool.basis.reference import Reference, reference
+from unspool.basis.step import BasisStep
+from unspool.basis.theory import (
+    delta_from_tau,
+    optimality_residual,
+    overestimation,
+    tau_from_delta,
+    underestimation,
+)
+
+__all__ = [
+    "Acceptance",
+    "BasisStep",
+    "BasisTest",
+    "Calibration",
+    "KappaRule",
+    "Reference",
+    "Rejection",
+    "Verdict",
+    "calibrate_kappa",
+    "check",
+    "delta_from_tau",
+    "kappa",
+    "optimality_residual",
+    "overestimation",
+    "reference",
+    "tau_from_delta",
+    "underestimation",
+]

@@ -1,0 +1,99 @@
+"""One next-token distribution, prepared once for all tests on it: its head in order, its tail in sums.
+
+    κ:  Σⱼ min(1, κ p̂ⱼ) = m          mass beyond rank r:  Σ_{j ≥ r} p̂ⱼ          squares beyond r:  Σ_{j ≥ r} p̂ⱼ²
+
+Nearly every test is decided by the few thousand most probable tokens, so that nothing here sorts the whole
+vocabulary: the head is partitioned off and sorted, the rest is only summed.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, isnan
+from typing import Any
+
+import numpy as np
+
+from unspool.basis.arrays import Array, Indices, as_numpy
+from unspool.basis.kappa import kappa_of_sorted
+
+HEAD = 4096
+# A softmax in float32 over 50,000 tokens sums to 1 within 3e-5.
+SUM_TOLERANCE = 1e-3
+
+
+def probabilities(p: Any, vocabulary: int) -> Array:
+    """p as float64, normalised; a ValueError that says what is wrong where it is no distribution."""
+    p_V = as_numpy(p)
+    if p_V.ndim != 1 or len(p_V) != vocabulary:
+        raise ValueError(
+            f"p has shape {p_V.shape}, but W has {vocabulary} rows: p must hold one probability for each "
+            f"token of the model whose output matrix W is."
+        )
+    p_V = p_V.astype(np.float64)
+    total, least = float(p_V.sum()), float(p_V.min(initial=np.inf))
+    if isnan(total) or isnan(least):
+        raise ValueError("p contains NaN; a model that gives NaN cannot be sampled from.")
+    if least < 0:
+        raise ValueError(f"p contains {least:.3g}; probabilities are not negative (are these log-probabilities?).")
+    if not abs(total - 1) <= SUM_TOLERANCE:
+        raise ValueError(f"p sums to {total:.6g}, not to 1; give softmax probabilities computed in float32.")
+    p_V /= total
+    return p_V
+
+
+class Distribution:
+    """p̂ with its head sorted: `order_N` are its N most probable tokens, `head_N` their probabilities."""
+
+    def __init__(self, p_V: Array, m: int, head: int = HEAD) -> None:
+        self.p = p_V
+        self.vocabulary = len(p_V)
+        self.m = m
+        self.support = int(np.count_nonzero(p_V))
+        self._sort(max(head, m))
+        kappa = kappa_of_sorted(self.head_N, self.mass_N, m)
+        # With fewer tokens than constraints every leverage is 1: all weights are p̂², κ is as good as 1/min p̂.
+        self.kappa = kappa if isfinite(kappa) else float(1 / self.head_N[-1])
+
+    def _sort(self, head: int) -> None:
+        p_V, n = self.p, min(head, self.support)
+        top_N = np.argpartition(p_V, self.vocabulary - n)[self.vocabulary - n :]
+        self.order_N: Indices = top_N[np.argsort(-p_V[top_N])]
+        self.head_N: Array = p_V[self.order_N]
+        rest_V = p_V.copy()
+        rest_V[self.order_N] = 0
+        self.mass_N = _from_each_rank_on(self.head_N, float(rest_V.sum()))
+        self.squares_N = _from_each_rank_on(self.head_N * self.head_N, float(rest_V @ rest_V))
+        self._rank_V = np.full(self.vocabulary, self.vocabulary, dtype=np.int32)
+        self._rank_V[self.order_N] = np.arange(n, dtype=np.int32)
+
+    def extend(self, head: int) -> None:
+        """Sort more of the distribution, if there is more; ranks stay what they were."""
+        if len(self.head_N) < min(head, self.support):
+            self._sort(head)
+
+    def rank(self, i: int) -> int:
+        """How many tokens are more probable than i; the size of the vocabulary where i is not in the head."""
+        return int(self._rank_V[i])
+
+    def ranks(self, tokens_Q: Indices) -> Indices:
+        """`rank` of several tokens."""
+        return self._rank_V[tokens_Q].astype(np.intp)
+
+    def sample_beyond(self, n: int, size: int) -> tuple[Indices, Array]:
+        """About `size` tokens of rank ≥ n, drawn evenly along their mass, and how often each was drawn × mass/size.
+
+        Their weighted sums stand for the tail's. Nothing is random: the same p̂ gives the same sample.
+        """
+        if n >= self.support or not self.mass_N[n] > 0:
+            return np.empty(0, dtype=np.intp), np.empty(0)
+        rest_V = self.p.copy()
+        rest_V[self.order_N[:n]] = 0
+        mass_V = rest_V.cumsum()
+        marks_S = (np.arange(size) + 0.5) * (mass_V[-1] / size)
+        tokens_S, counts_S = np.unique(np.searchsorted(mass_V, marks_S), return_counts=True)
+        return tokens_S, counts_S * (mass_V[-1] / size)
+
+
+def _from_each_rank_on(values_N: Array, rest: float) -> Array:
+    """Sums from each rank to the end, and the rest alone as the last entry."""
+    return np.append(values_N[::-1].cumsum()[::-1] + rest, rest)

@@ -1,0 +1,97 @@
+"""The basis-aware test of an output matrix: exact, with proofs, at any rank.
+
+    accept i  ⇔  no p with W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ e^δ·p̂, pᵢ = 0        W̃ = [W·V_r, 1],   τ = 1 − e^(−δ)
+
+A model that minimises cross-entropy has Wᵀp* = Wᵀp̂ (Theorem 2): if every distribution that agrees with that, and with the
+bound on the error, gives token i some probability, then the true one does. Rank 0 is threshold sampling; at full rank most
+of what a threshold cuts is proven safe.
+
+Finlayson et al. 2024, §4.
+papers.bib: finlayson2024closing
+Differs from the paper: p ≥ 0 is a constraint, and no general solver is used. See ladder.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unspool.basis.arrays import as_numpy
+from unspool.basis.calibrate import Calibration, calibrate_kappa
+from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.check import check
+from unspool.basis.critical import critical_tau
+from unspool.basis.distribution import probabilities
+from unspool.basis.reference import Reference, reference
+from unspool.basis.step import BasisStep
+from unspool.basis.store import whitened
+
+
+class BasisTest:
+    """The test for one output matrix W (V, d) at one rank (None: full).
+
+    W may be a numpy array or memory map, or a torch tensor, of any float type and on any device; it is kept, not copied.
+    With `cache`, a folder, what is made of W once (seconds, for a large one) is kept on disk for the next time.
+    """
+
+    def __init__(
+        self, W: Any, rank: int | None = None, *, cache: str | os.PathLike[str] | None = None
+    ) -> None:
+        self._white = whitened(W, rank, cache)
+        self.vocabulary: int = self._white.weight.shape[0]
+        self.rank: int = self._white.weight.shape[1]
+
+    def __repr__(self) -> str:
+        return f"BasisTest(vocabulary={self.vocabulary}, rank={self.rank})"
+
+    @property
+    def m(self) -> int:
+        """How many independent equalities there are: rank + 1, or fewer where W̃ has dependent columns."""
+        return int(self._white.X_VK.shape[1])
+
+    @property
+    def weight(self) -> Any:
+        """The rows that the test is about: W itself at full rank, W·V_r in float64 below it."""
+        return self._white.weight.W
+
+    def step(self, p: Any) -> BasisStep:
+        """The tests on one distribution (V,), sharing what can be shared."""
+        return BasisStep(self._white, probabilities(p, self.vocabulary))
+
+    def accepts(self, p: Any, i: int, *, tau: float | None = None, delta: float | None = None) -> Verdict:
+        """Whether token i of p̂ is proven to have true probability; give the threshold τ or the error bound δ."""
+        return self.step(p).accepts(i, tau=tau, delta=delta)
+
+    def mask(
+        self, p: Any, tau: float, *, top: int | None = None, floor: float | None = None
+    ) -> NDArray[np.bool_]:
+        """Which tokens are accepted, (V,) or (N, V) as p is; only the `top` tokens or those from `floor` on are tested.
+
+        Tokens that are not tested are False.
+        """
+        p = as_numpy(p)
+        if p.ndim == 1:
+            return self.step(p).mask(tau, top=top, floor=floor)
+        return np.stack([self.step(p_V).mask(tau, top=top, floor=floor) for p_V in p])
+
+    def critical_tau(self, p: Any, i: int, *, rtol: float = 1e-3) -> tuple[float, float]:
+        """τ between which two values the verdict flips: accepted at the first, rejected at the second; both proven."""
+        return critical_tau(self.step(p), i, rtol)
+
+    def calibrate_kappa(
+        self, p: ArrayLike, taus: Sequence[float], *, tokens: int = 8, fit: float = 0.5, seed: int = 0
+    ) -> Calibration:
+        """Fit the κ rule to this test's verdicts on distributions p (N, V): see `calibrate_kappa`."""
+        return calibrate_kappa(self, p, taus, tokens=tokens, fit=fit, seed=seed)
+
+    def check(self, certificate: Acceptance | Rejection, p: ArrayLike, tau: float) -> bool:
+        """Verify a certificate independently of how it was found."""
+        return check(certificate, self.weight, p, tau)
+
+    def reference(self, p: ArrayLike, i: int, tau: float) -> Reference:
+        """Ask a general linear-programming solver (seconds to minutes on a real vocabulary)."""
+        return reference(self.weight, p, i, tau)

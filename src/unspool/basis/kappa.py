@@ -1,0 +1,86 @@
+"""κ: how many tokens share the mass, relative to the width of the model — and a rule that needs nothing else.
+
+    Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ≥ g(c),   c = τ/(1 − τ)
+
+κ is the scale of the closed-form Lewis weights in lewis.py. That it nearly decides the test alone, whatever W
+is, is an observation of this project; the rule costs one partial sort and proves nothing. g is fitted, one
+number per τ, on distributions whose exact verdicts are known, and interpolated in log c between them.
+
+The test that it imitates: Finlayson et al. 2024, §4.
+papers.bib: finlayson2024closing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, log
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unspool.basis.arrays import Array, float64
+from unspool.basis.theory import slope_from_tau
+
+def kappa(p: ArrayLike, m: int) -> float:
+    """The κ with Σ min(1, κp) = m; infinite where fewer than m tokens have any probability."""
+    if m < 1:
+        raise ValueError(f"m is {m}; it counts the equality constraints (rank + 1) and must be at least 1.")
+    p_V = float64(p)
+    head_N = np.sort(p_V)[::-1][:m] if m < len(p_V) else np.sort(p_V)[::-1]
+    beyond_N = np.append(head_N[::-1].cumsum()[::-1], 0.0) + max(float(p_V.sum() - head_N.sum()), 0.0)
+    return kappa_of_sorted(head_N, beyond_N, m)
+
+
+def kappa_of_sorted(head_N: Array, beyond_N: Array, m: int) -> float:
+    """κ from the largest probabilities, sorted, and the mass from each rank on (one entry more).
+
+    If the r largest tokens saturate, κ = (m − r)/(mass of the others); r is the first rank where the next
+    token then does not saturate.
+    """
+    count = min(len(head_N), m)
+    if np.count_nonzero(head_N[:m]) < m:
+        return inf
+    with np.errstate(divide="ignore", over="ignore"):
+        kappa_R = (m - np.arange(count)) / beyond_N[:count]
+    fits_R = kappa_R * head_N[:count] <= 1
+    return float(kappa_R[np.argmax(fits_R)]) if fits_R.any() else float(1 / head_N[count - 1])
+
+
+@dataclass(frozen=True)
+class KappaRule:
+    """Accept iff κ·p̂ᵢ ≥ g(c): g is linear between its knots in log c and log g, and beyond them."""
+
+    m: int
+    slopes: tuple[float, ...]
+    """The c of each knot, rising."""
+    thresholds: tuple[float, ...]
+    """g at each knot."""
+
+    def __post_init__(self) -> None:
+        if len(self.slopes) != len(self.thresholds) or not self.slopes:
+            raise ValueError(f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; one each is needed.")
+        if list(self.slopes) != sorted(set(self.slopes)):
+            raise ValueError(f"The slopes {self.slopes} must rise.")
+
+    def threshold(self, tau: float) -> float:
+        """g(c) at τ."""
+        x, knots = log(slope_from_tau(tau)), np.log(self.slopes)
+        g = np.log(self.thresholds)
+        if len(knots) == 1:
+            return float(self.thresholds[0])
+        right = int(np.clip(np.searchsorted(knots, x), 1, len(knots) - 1))
+        share = (x - knots[right - 1]) / (knots[right] - knots[right - 1])
+        return exp(g[right - 1] + share * (g[right] - g[right - 1]))
+
+    def mask(self, p: ArrayLike, tau: float) -> NDArray[np.bool_]:
+        """Which tokens the rule accepts; p is (V,) or (N, V)."""
+        p = float64(p)
+        if p.ndim == 2:
+            return np.stack([self.mask(p_V, tau) for p_V in p])
+        scale = kappa(p, self.m)
+        return (p > 0) & (p >= self.threshold(tau) / scale)
+
+    def accepts(self, p: ArrayLike, i: int, tau: float) -> bool:
+        """The rule's opinion of one token."""
+        p_V = float64(p)
+        return bool(p_V[i] > 0 and p_V[i] >= self.threshold(tau) / kappa(p_V, self.m))

@@ -1,0 +1,175 @@
+"""The metric of the search: Lewis weights of the rows p̂ⱼxⱼ, in closed form.
+
+    ω(p) = max(p², p/κ),  Σⱼ min(1, κp̂ⱼ) = m        M = Σ_soft ωⱼ xⱼxⱼᵀ        P = M⁻¹ on {λ : xⱼ·λ = 0 for hard j}
+
+ℓ₁ Lewis weights reweight rows so that least squares sees what absolute values see. For whitened embeddings their
+fixed point is nearly that of random directions, where it has the closed form above: tokens above 1/κ have leverage
+one, the others share what is left. In this metric the iterations of douglas_rachford.py hardly depend on the
+distribution. Tokens far above (hard: κp̂ > 20) end with s = xⱼ·λ = 0 in every good solution; they are held there
+exactly, which also keeps M well conditioned in float32.
+
+Cohen & Peng 2015, §2 (Lewis weights and their fixed point).
+papers.bib: cohen2015lewis
+Differs from the paper: no fixed-point iteration; the weights need only p̂.
+
+Probabilities are scaled by κ here and in the search, so that numbers are near 1: `mass` is κp̂, `omega` κ²ω.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from unspool.basis.arrays import Array, Array32, Indices
+from unspool.basis.distribution import Distribution
+from unspool.basis.whitening import Whitened
+
+HARD = 20.0
+# Below this share of 1/κ a row is left out of the search: float32 would underflow.
+FAINT = 1e-9
+BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The soft rows of a search: their multipliers stay within a box. Hard tokens, the first of the head, have none."""
+
+    tokens_S: Indices
+    X_SK: Array32
+    mass_S: Array32
+    omega_S: Array32
+    hard: int
+    head: int
+    """How many of the rows are the most probable ones, in order; a sample follows, or nothing."""
+    complete: bool
+    """Whether a λ found here knows of the whole vocabulary: a candidate for acceptance."""
+    real: bool
+    """Whether multipliers found here are multipliers of p̂ itself: candidates for rejection."""
+
+
+def head(white: Whitened, dist: Distribution, n: int) -> Selection:
+    """The n most probable rows."""
+    dist.extend(n)
+    mass_N = dist.head_N[:n] * dist.kappa
+    hard, bright = _hard(white, dist), int(np.count_nonzero(mass_N > FAINT))
+    tokens_S, mass_S = dist.order_N[hard:bright], mass_N[hard:bright]
+    complete = bright >= dist.support
+    return _selection(white, tokens_S, mass_S, np.maximum(mass_S, 1.0) * mass_S, hard, len(mass_S), complete, real=True)
+
+
+def head_and_sample(white: Whitened, dist: Distribution, n: int, size: int) -> Selection:
+    """The n most probable rows, and a sample of the others that weighs as much as they do."""
+    top = head(white, dist, n)
+    tokens_T, weight_T = dist.sample_beyond(top.hard + len(top.tokens_S), size)
+    mass_T = weight_T * dist.kappa
+    return _selection(
+        white,
+        np.concatenate([top.tokens_S, tokens_T]),
+        np.concatenate([top.mass_S, mass_T]),
+        np.concatenate([top.omega_S, np.maximum(dist.p[tokens_T] * dist.kappa, 1.0) * mass_T]),
+        top.hard,
+        top.head,
+        complete=True,
+        real=not len(tokens_T),
+    )
+
+
+def everything(white: Whitened, dist: Distribution) -> Selection:
+    """Every row, in the vocabulary's own order so that X is not copied; hard and faint ones carry no weight."""
+    hard, mass_V = _hard(white, dist), dist.p * dist.kappa
+    mass_V[mass_V <= FAINT] = 0
+    mass_V[dist.order_N[:hard]] = 0
+    mass32_V = mass_V.astype(np.float32)
+    tokens_V = np.arange(len(mass_V))
+    return Selection(tokens_V, white.X_VK, mass32_V, np.maximum(mass32_V, 1) * mass32_V, hard, 0, True, True)
+
+
+def _selection(
+    white: Whitened,
+    tokens_S: Indices,
+    mass_S: Array,
+    omega_S: Array,
+    hard: int,
+    head: int,
+    complete: bool,
+    real: bool,
+) -> Selection:
+    mass32_S, omega32_S = mass_S.astype(np.float32), omega_S.astype(np.float32)
+    return Selection(tokens_S, white.X_VK[tokens_S], mass32_S, omega32_S, hard, head, complete, real)
+
+
+def _hard(white: Whitened, dist: Distribution) -> int:
+    """How many tokens are hard: never so many that nothing is left to search."""
+    most = white.X_VK.shape[1] - 1
+    return int(np.count_nonzero(dist.head_N[:most] * dist.kappa > HARD))
+
+
+class Metric:
+    """A selection and the factor of its M: shared by all tokens that are tested on one distribution.
+
+    A metric whose rows are the first ones of this selection lends its part of M.
+    """
+
+    def __init__(
+        self, white: Whitened, dist: Distribution, rows: Selection, part: Metric | None = None
+    ) -> None:
+        self.rows = rows
+        self.hard = rows.hard
+        self.hard_mass_H: Array32 = (dist.head_N[: rows.hard] * dist.kappa).astype(np.float32)
+        self.hard_HK: Array32 = white.X_VK[dist.order_N[: rows.hard]]
+        known = len(part.rows.tokens_S) if part is not None else 0
+        self._gram_KK = _gram(rows.X_SK[known:], rows.omega_S[known:])
+        if part is not None:
+            self._gram_KK += part._gram_KK
+        self._lower_KK = _cholesky(self._gram_KK)
+        self.solve_HK: Array32 = np.zeros((0, rows.X_SK.shape[1]), dtype=np.float32)
+        """Y, with X_hard·Yᵀ = I: row h is the λ of least M-norm with s = 1 at hard token h and 0 at the others …"""
+        self.norm_H: Array32 = np.zeros(0, dtype=np.float32)
+        """… and this is its M-norm, squared."""
+        if rows.hard:
+            through_KH = lapack.spotrs(self._lower_KK, self.hard_HK.T, lower=1)[0]
+            inverse_HH = _inverse((self.hard_HK @ through_KH).astype(np.float64))
+            self.solve_HK = (inverse_HH @ through_KH.T.astype(np.float64)).astype(np.float32)
+            self.norm_H = inverse_HH.diagonal().astype(np.float32)
+
+    def solve(self, e_KQ: Array32) -> Array32:
+        """P·e: the λ with M·λ = e up to multiples of the hard rows, and s = 0 on them."""
+        out: Array32 = lapack.spotrs(self._lower_KK, self.free(e_KQ), lower=1)[0]
+        return out
+
+    def free(self, e_KQ: Array32) -> Array32:
+        """What the hard rows cannot balance of e."""
+        return e_KQ - self.hard_HK.T @ (self.solve_HK @ e_KQ) if self.hard else e_KQ
+
+
+def _gram(X_SK: Array32, omega_S: Array32) -> Array32:
+    """XᵀΩX, its lower triangle."""
+    gram_KK = np.zeros((X_SK.shape[1], X_SK.shape[1]), dtype=np.float32, order="F")
+    root_S1 = np.sqrt(omega_S)[:, None]
+    for start in range(0, len(X_SK), BLOCK):
+        scaled_BK = X_SK[start : start + BLOCK] * root_S1[start : start + BLOCK]
+        gram_KK = blas.ssyrk(1.0, scaled_BK.T, beta=1.0, c=gram_KK, lower=1, overwrite_c=1)
+    return gram_KK
+
+
+def _cholesky(gram_KK: Array32) -> Array32:
+    """The lower factor, with as little added to the diagonal as float32 needs."""
+    corner, mean = np.diag_indices(len(gram_KK)), np.float32(gram_KK.trace() / len(gram_KK))
+    for ridge in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
+        tried_KK = gram_KK.copy(order="F")
+        tried_KK[corner] += np.float32(ridge) * mean + np.float32(1e-30)
+        lower_KK, failed = lapack.spotrf(tried_KK, lower=1, overwrite_a=1)
+        if not failed:
+            break
+    return lower_KK
+
+
+def _inverse(inner_HH: Array) -> Array:
+    """The inverse, or where hard rows depend on each other (duplicates) the pseudo-inverse."""
+    lower_HH, failed = lapack.dpotrf(inner_HH, lower=1)
+    if failed:
+        return np.asarray(np.linalg.pinv(inner_HH, rcond=1e-9, hermitian=True))
+    half_HH = np.tril(lapack.dpotri(lower_HH, lower=1)[0])
+    return half_HH + np.tril(half_HH, -1).T

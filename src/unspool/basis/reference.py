@@ -1,0 +1,70 @@
+"""The same question as a plain linear program, for a general solver: slow, and independent of everything else here.
+
+    θ = max θ :  Σ_{j≠i} uⱼ·(p̂ⱼ/p̂ᵢ)·w̃ⱼ = θ·w̃ᵢ,   −1 ≤ uⱼ ≤ c            accept  ⇔  θ < 1
+
+With y = p̂·u this is F_i(c)/p̂ᵢ, the dual of acceptance's f; u ≥ −1 is p ≥ 0, u ≤ c is p ≤ e^δ·p̂. It is always feasible
+(u = 0), so that the solver never has to tell an infeasible problem from a badly scaled one: it optimises one number
+of size 1, which is compared with 1. Columns of W̃ are scaled to unit size first; u and θ are of order 1 as they are.
+
+Finlayson et al. 2024, eq. 3; solved by HiGHS.
+papers.bib: finlayson2024closing
+Differs from the paper's code: p ≥ 0 is a constraint, and a solver that fails is an error, not a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import linprog
+
+from unspool.basis.arrays import float64
+from unspool.basis.theory import slope_from_tau
+
+# HiGHS satisfies constraints and optimality to 10⁻⁷ each; θ near 1 inherits a few of both.
+TOLERANCE = 2e-6
+# The simplex method may lose its way where probabilities differ by many orders of magnitude.
+METHODS = ("highs", "highs-ipm", "highs-ds")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """θ = F_i(c)/p̂ᵢ as HiGHS finds it."""
+
+    theta: float
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+    @property
+    def accepted(self) -> bool:
+        """θ < 1."""
+        return self.theta < 1
+
+    @property
+    def near(self) -> bool:
+        """Whether θ is so near to 1 that the solver's tolerance leaves the verdict open."""
+        return abs(self.theta - 1) <= TOLERANCE
+
+
+def reference(W: Any, p: ArrayLike, i: int, tau: float, *, methods: Sequence[str] = METHODS) -> Reference:
+    """Solve the linear program over the rows W (V, r) of a test: `BasisTest.weight`."""
+    W_VR, p_V, c = float64(W), float64(p), slope_from_tau(tau)
+    W_VM = np.column_stack([W_VR, np.ones(len(W_VR))])
+    W_VM = W_VM / np.maximum(np.abs(W_VM).max(axis=0), 1e-300)
+    others = np.flatnonzero((p_V > 0) & (np.arange(len(p_V)) != i))
+    rows_JM = W_VM[others] * (p_V[others] / p_V[i])[:, None]
+    for method in methods:
+        found = linprog(
+            np.append(np.zeros(len(others)), -1.0),
+            A_eq=np.column_stack([rows_JM.T, -W_VM[i]]),
+            b_eq=np.zeros(W_VM.shape[1]),
+            bounds=np.vstack([np.tile([-1.0, c], (len(others), 1)), [[0.0, np.inf]]]),
+            method=method,
+        )
+        if found.status == 0:
+            return Reference(float(-found.fun))
+    raise ArithmeticError(f"HiGHS did not solve the linear program: {found.message}")

@@ -1,0 +1,124 @@
+"""Prove rejection: multipliers y that balance the token, made exact in float64.
+
+    Σ_{j≠i} yⱼ w̃ⱼ = p̂ᵢ w̃ᵢ,   −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ     ⇒   p = p̂ + y (and pᵢ = 0) has W̃ᵀp = W̃ᵀp̂ and 0 ≤ p ≤ (1+c)p̂
+
+The search finds y in float32. Its residual e = t·w̃ᵢ − Σ yⱼw̃ⱼ is computed in float64 on W itself and repaired within
+the head, dyⱼ = ωⱼ·xⱼ·P·Bᵀe, again and again; the token's own share of a repair is taken into t. Each repair must leave
+less than half of the residual, down to what float64 can see: so e lies in the span of the rows, and all repairs that
+could follow add up to less than twice the next one. By so much, and a margin of 10⁻⁶, the box is made smaller before
+y is said to lie in it.
+
+The linear program: Finlayson et al. 2024, eq. 3.
+papers.bib: finlayson2024closing
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from unspool.basis.arrays import Array, Indices
+from unspool.basis.certificate import Rejection
+from unspool.basis.distribution import Distribution
+from unspool.basis.lewis import Metric
+from unspool.basis.whitening import Whitened
+
+MARGIN = 1e-6
+ROUNDS = 12
+# Residuals relative to t·xᵢ: repairing ends at the first, and above the second nothing is proven.
+ENOUGH = 1e-10
+AT_MOST = 1e-8
+# The most rows × unknowns² for which a pseudo-inverse in float64 is made where float32 does not do.
+SMALL = 2e7
+
+
+class Balance:
+    """Makes multipliers exact on the rows of one metric, the head of the distribution."""
+
+    def __init__(self, white: Whitened, dist: Distribution, metric: Metric) -> None:
+        self.white, self.dist, self.metric = white, dist, metric
+        n = metric.hard + len(metric.rows.tokens_S)
+        self.tokens_N: Indices = dist.order_N[:n]
+        self.mass_N: Array = dist.head_N[:n] * dist.kappa
+        self._small = n * white.X_VK.shape[1] ** 2 <= SMALL
+
+    @cached_property
+    def _root_N1(self) -> Array:
+        return np.sqrt(np.maximum(self.mass_N, 1.0) * self.mass_N)[:, None]
+
+    @cached_property
+    def _inverse_NK(self) -> Array:
+        """The pseudo-inverse of (√Ω·X)ᵀ in float64: for the few whose metric float32 cannot hold."""
+        X_NK = self.white.rows(self.tokens_N) @ self.white.basis_MK
+        return np.linalg.pinv((self._root_N1 * X_NK).T, rcond=1e-13)
+
+    def prove(
+        self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, slope: float, tail_V: Array | None = None
+    ) -> tuple[list[Rejection | None], Array]:
+        """Certificates from approximate multipliers of the rows, None where there is none; lower bounds of F_i(c).
+
+        `tail_V` are multipliers of other tokens, within their box, that stay as they are. All are scaled by κ.
+        """
+        dist = self.dist
+        goal_Q = dist.p[tokens_Q] * dist.kappa
+        y_NQ, t_Q, left_Q = self._balanced(y_NQ, t_Q, tokens_Q, tail_V)
+        stretch_Q = (np.maximum(y_NQ / slope, -y_NQ) / self.mass_N[:, None]).max(axis=0)
+        if tail_V is not None:
+            stretch_Q = np.maximum(stretch_Q, 1.0)
+        reached_Q = np.maximum(t_Q, 0.0) / (stretch_Q + 2 * left_Q / min(1.0, slope) + MARGIN)
+        found: list[Rejection | None] = [None] * len(tokens_Q)
+        for q in np.flatnonzero(reached_Q > goal_Q):
+            scale = goal_Q[q] / (t_Q[q] * dist.kappa)
+            found[q] = self._certificate(int(tokens_Q[q]), y_NQ[:, q] * scale, tail_V, scale)
+        return found, reached_Q / dist.kappa
+
+    def _certificate(self, token: int, y_N: Array, tail_V: Array | None, scale: float) -> Rejection:
+        if tail_V is None:
+            return Rejection(token, self.tokens_N, y_N)
+        shift_V = tail_V * scale
+        shift_V[self.tokens_N] = y_N
+        rows_N = np.flatnonzero(shift_V)
+        return Rejection(token, rows_N, shift_V[rows_N])
+
+    def _balanced(
+        self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail_V: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """Multipliers of the head with Σ yⱼw̃ⱼ ≈ t·w̃ᵢ, t, and the repair that is still missing, relative to p̂."""
+        white = self.white
+        y_NQ = y_NQ.copy()
+        own_Q = self.dist.ranks(tokens_Q)
+        columns = np.flatnonzero(own_Q < len(y_NQ))
+        own = (own_Q[columns], columns)
+        y_NQ[own] = 0
+        wanted_MQ = white.rows(tokens_Q).T
+        fixed_M1 = np.zeros((white.m, 1)) if tail_V is None else white.combine(tail_V[:, None])
+        reach_Q = np.abs(white.basis_MK.T @ wanted_MQ).max(axis=0)
+        t_Q, before_Q, exact = t_Q.copy(), np.full(len(t_Q), np.inf), False
+        for turn in range(ROUNDS):
+            error_KQ = white.basis_MK.T @ (t_Q * wanted_MQ - fixed_M1 - white.combine(y_NQ, self.tokens_N))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                miss_Q = np.abs(error_KQ).max(axis=0) / (np.maximum(t_Q, 0) * reach_Q)
+            move_NQ = self._repair(error_KQ, exact)
+            going_Q = (miss_Q > ENOUGH) & (miss_Q < before_Q / 2)
+            if not going_Q.any() and not exact and self._small and (miss_Q > AT_MOST).any():
+                exact, before_Q = True, np.full(len(t_Q), np.inf)
+                continue
+            if turn == ROUNDS - 1 or not going_Q.any():
+                break
+            y_NQ += move_NQ * going_Q
+            t_Q[columns] -= (move_NQ * going_Q)[own]
+            y_NQ[own] = 0
+            before_Q = np.where(going_Q, miss_Q, before_Q)
+        move_NQ[own] = 0
+        left_Q = (np.abs(move_NQ) / self.mass_N[:, None]).max(axis=0)
+        return y_NQ, t_Q, np.where(miss_Q <= AT_MOST, left_Q, np.inf)
+
+    def _repair(self, error_KQ: Array, exact: bool) -> Array:
+        """Multipliers with Σ dyⱼxⱼ ≈ error: the smallest ones as ω measures them."""
+        if exact:
+            return self._root_N1 * (self._inverse_NK @ error_KQ)
+        size_Q = np.maximum(np.abs(error_KQ).max(axis=0), 1e-300)
+        unit_KQ, rows = (error_KQ / size_Q).astype(np.float32), self.metric.rows
+        soft_SQ = rows.omega_S[:, None] * (rows.X_SK @ self.metric.solve(unit_KQ))
+        return np.concatenate([self.metric.solve_HK @ unit_KQ, soft_SQ]).astype(np.float64) * size_Q
