@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unspool.adapters.huggingface import to_huggingface
+    from unspool.basis import BasisTest
     from unspool.decode.combine import Contrast, EarlyExit, Ensemble
     from unspool.decode.generate import Output, Piece, generate, stream
     from unspool.decode.loops import Loop, find_loop
-    from unspool.decode.picks import ArgMax, Multinomial
+    from unspool.decode.picks import ArgMax, BasisAware, Multinomial
     from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum
     from unspool.decode.search import (
         MBR,
@@ -74,6 +75,8 @@ __version__ = "0.1.0"
 _HOME: dict[str, str] = {
     "ArgMax": "unspool.decode.picks",
     "BadWords": "unspool.decode.transforms",
+    "BasisAware": "unspool.decode.picks",
+    "BasisTest": "unspool.basis",
     "Beam": "unspool.decode.search",
     "BeamSample": "unspool.decode.search",
     "ChrF": "unspool.decode.search",
@@ -143,6 +146,8 @@ __all__ = [
     "XTC",
     "ArgMax",
     "BadWords",
+    "BasisAware",
+    "BasisTest",
     "Beam",
     "BeamSample",
     "ChrF",

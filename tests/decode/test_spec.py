@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.decode.picks import ArgMax
+from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.spec import parse
 from unspool.decode.transforms import MinP, Temperature, TopK, TopP
@@ -13,6 +13,8 @@ from unspool.decode.transforms import MinP, Temperature, TopK, TopP
         Sample(),
         Sample(Temperature(0.8), TopP(0.9)),
         Sample(TopK(40), MinP(0.05), ArgMax()),
+        Sample(BasisAware(0.1, rank=None)),
+        Sample(BasisAware.eta(0.02)),
     ],
 )
 def test_what_repr_prints_parse_reads(search):

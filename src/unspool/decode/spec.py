@@ -11,13 +11,13 @@ import ast
 from difflib import get_close_matches
 from typing import Any
 
-from unspool.decode.picks import PICKS
+from unspool.decode.picks import PICKS, THRESHOLDS
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.protocols import Search
 
-TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES}
+TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **THRESHOLDS}
 
 
 def parse(spec: str) -> Search:

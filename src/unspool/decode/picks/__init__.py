@@ -1,8 +1,19 @@
 """Picks: how one token is drawn from a row of scores."""
 
 from unspool.decode.picks.argmax import ArgMax
+from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.multinomial import Multinomial
+from unspool.decode.picks.thresholds import THRESHOLDS, ConstantTau, EtaTau, NucleusTau
 
-PICKS: dict[str, type] = {"ArgMax": ArgMax, "Multinomial": Multinomial}
+PICKS: dict[str, type] = {"ArgMax": ArgMax, "BasisAware": BasisAware, "Multinomial": Multinomial}
 
-__all__ = ["PICKS", "ArgMax", "Multinomial"]
+__all__ = [
+    "PICKS",
+    "THRESHOLDS",
+    "ArgMax",
+    "BasisAware",
+    "ConstantTau",
+    "EtaTau",
+    "Multinomial",
+    "NucleusTau",
+]

@@ -1,0 +1,139 @@
+"""Basis-aware sampling: keep a token of low probability where the model's own geometry proves it possible.
+
+    draw i ~ p̂;  accept if p̂ᵢ ≥ τ, or if no p has Wᵀp = Wᵀp̂, 0 ≤ p ≤ e^δ p̂ and pᵢ = 0;  else draw again
+
+Finlayson et al. 2024, §5, "BAT" (papers.bib: finlayson2024closing). W is the matrix of the model's output
+layer, δ = −log(1 − τ). A threshold drops every improbable token; this drops only those that the softmax
+bottleneck could have made up. Rejected tokens are not drawn again, so that what is drawn is p̂ restricted to
+the accepted set, exactly. The tests and their proofs are in `unspool.basis`.
+
+Differs from the paper: the verdict is exact and carries a proof; what cannot be decided counts as rejected;
+when `retries` tokens have been rejected in a row, the most probable token is taken, and that is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from unspool.basis import BasisStep, BasisTest
+from unspool.decode.picks.multinomial import invert
+from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau, Threshold
+from unspool.decode.transforms.arguments import whole
+from unspool.decode.transforms.truncation import Truncation
+from unspool.protocols import Projecting, Step, StepModel, Transform
+
+_TESTS: WeakKeyDictionary[Any, dict[tuple[int | None, int], BasisTest]] = WeakKeyDictionary()
+"""The tests made for each model, so that a second text need not make them again."""
+
+
+@dataclass(frozen=True)
+class BasisAware:
+    """BasisAware(0.1, rank=20): as the last rule of a Sample."""
+
+    tau: float | Threshold = 0.1
+    """Tokens at least this probable need no test; or a rule that says so for each row."""
+    rank: int | None = 20
+    """How many directions of W the test looks at (None: all): more accept more and cost more."""
+    on: Literal["model", "processed"] = "model"
+    """Whose probabilities are tested: the model's own, or those that transforms made of them."""
+    retries: int = 100
+
+    def __post_init__(self) -> None:
+        if not callable(self.tau):
+            object.__setattr__(self, "tau", ConstantTau(self.tau))
+        if self.rank is not None:
+            whole("BasisAware.rank", self.rank, at_least=0, advice="None looks at every direction.")
+        whole("BasisAware.retries", self.retries, at_least=1, advice="100 is plenty.")
+        if self.on not in ("model", "processed"):
+            raise ValueError(f'BasisAware.on is {self.on!r}, but must be "model" or "processed"')
+
+    @classmethod
+    def eta(cls, eta: float = 2e-3, rank: int | None = 20, retries: int = 100) -> BasisAware:
+        """BA-η: τ = min(η, √η · e^(−H))."""
+        return cls(EtaTau(eta), rank, retries=retries)
+
+    @classmethod
+    def nucleus(cls, p: float = 0.9, rank: int | None = 20, retries: int = 100) -> BasisAware:
+        """BA-nucleus: τ is the probability at the boundary of top-p."""
+        return cls(NucleusTau(p), rank, retries=retries)
+
+    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:  # noqa: ARG002
+        """It must see the model first: `bind`."""
+        raise TypeError(
+            "BasisAware needs the output matrix of a model: use it in Sample(…), or call bind(model, ())"
+        )
+
+    def bind(self, model: StepModel, transforms: Sequence[Transform]) -> Bound:
+        """The pick for one model, its output matrix prepared."""
+        if not isinstance(model, Projecting):
+            raise ValueError(
+                f"BasisAware needs the matrix of an output layer, and {type(model).__name__} has none: "
+                "mixtures, kernels and models made of models have no basis. Use Eta or Kappa instead."
+            )
+        reshaping = [rule for rule in transforms if not isinstance(rule, Truncation)]
+        if reshaping and self.on == "model":
+            raise ValueError(
+                f"{reshaping[0]!r} stands before BasisAware, which tests the model's own probabilities: what "
+                'is drawn would not be what is tested. Leave it out, or say on="processed" to test what it '
+                "makes."
+            )
+        tests = _TESTS.setdefault(model, {})
+        key = (self.rank, model.output_matrix._version)
+        if key not in tests:
+            tests[key] = BasisTest(model.output_matrix.detach(), self.rank)
+        return Bound(self, tests[key])
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A BasisAware pick that knows its model's output matrix, and counts what it does."""
+
+    pick: BasisAware
+    test: BasisTest
+    counts: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:
+        """(N, V) → (N)."""
+        tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
+        taus = self.pick.tau(tested_NV)  # type: ignore[operator]
+        rows = zip(scores_NV.exp(), tested_NV, taus, dice, strict=True)
+        return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
+
+    def counted(self, die: Random) -> Mapping[str, Any]:
+        """What was done for the row that rolls this die."""
+        return self.counts.get(id(die), {})
+
+    def _row(self, weight_V: Tensor, logp_V: Tensor, tau: float, die: Random) -> int:
+        count = self.counts.setdefault(id(die), defaultdict(float))
+        log_tau = math.log(tau)
+        step: BasisStep | None = None
+        weight_V = weight_V.clone()
+        for _ in range(self.pick.retries):
+            u = torch.tensor([die.random()], dtype=torch.float64, device=weight_V.device)
+            token = int(invert(weight_V[None], u))
+            count["drawn"] += 1
+            if logp_V[token] >= log_tau:
+                return token
+            began = time.perf_counter()
+            step = step or self.test.step(logp_V.double().exp())
+            verdict = step.accepts(token, tau=tau)
+            count["tests"] += 1
+            count["milliseconds"] += 1e3 * (time.perf_counter() - began)
+            count[f"{'accepted' if verdict else 'rejected'}: {verdict.how}"] += 1
+            if verdict:
+                return token
+            weight_V[token] = 0.0
+            if not bool(weight_V.any()):
+                break
+        count["fallbacks"] += 1
+        return int(logp_V.argmax())

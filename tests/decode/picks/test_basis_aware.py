@@ -1,0 +1,166 @@
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from unspool.basis import BasisTest
+from unspool.decode.generate import generate
+from unspool.decode.picks.basis_aware import BasisAware
+from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau
+from unspool.decode.search import Sample
+from unspool.decode.transforms import Temperature, TopK
+from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+from unspool.protocols import Step
+from unspool.testing import TableModel, random_table
+
+
+@dataclass(eq=False)
+class Linear:
+    """p = softmax(W h) with the same h at every step."""
+
+    output_matrix: torch.Tensor
+    hidden: torch.Tensor
+    context = None
+    text = None
+
+    @property
+    def table(self):
+        p = (self.output_matrix @ self.hidden).softmax(-1)
+        return TableModel(lambda row: p.tolist())
+
+    @property
+    def vocab_size(self):
+        return len(self.output_matrix)
+
+    def start(self, prompts):
+        return self.table.start(prompts)
+
+    def step(self, state, tokens_N):
+        return self.table.step(state, tokens_N)
+
+
+EXAMPLE = Linear(torch.tensor([[0.55], [0.71], [0.29]]), torch.tensor([2.55]))
+TAU = 1 - 1 / 1.9
+
+
+def random_model(seed, vocabulary=14, width=3):
+    dice = torch.Generator().manual_seed(seed)
+    W = torch.randn(vocabulary, width, generator=dice)
+    return Linear(W, 1.2 * torch.randn(width, generator=dice))
+
+
+def test_the_papers_example():
+    # p = (.331, .498, .171), δ = log 1.9: token 0 may be a mistake of the bottleneck, 1 and 2 may not
+    outs = generate(EXAMPLE, [0], Sample(BasisAware(TAU, rank=None)), n=400, seed=0, max_new_tokens=1)
+    drawn = Counter(out.tokens[0] for out in outs)
+    assert drawn[0] == 0
+    p = torch.softmax(torch.tensor([0.71, 0.29]) * 2.55, 0)
+    assert chisquare([drawn[1], drawn[2]], (400 * p.double() / p.double().sum()).tolist()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_draws_the_distribution_restricted_to_the_accepted_set(seed):
+    model, tau = random_model(seed), 0.3
+    p = (model.output_matrix.double() @ model.hidden.double()).softmax(-1)
+    test = BasisTest(model.output_matrix)
+    accepted = [i for i in range(len(p)) if test.reference(p.numpy(), i, tau)]
+    assert 1 < len(accepted) < len(p)
+    outs = generate(model, [0], Sample(BasisAware(tau, rank=None)), n=2000, seed=seed, max_new_tokens=1)
+    drawn = Counter(out.tokens[0] for out in outs)
+    assert set(drawn) <= set(accepted)
+    expected = p[accepted] / p[accepted].sum() * 2000
+    assert chisquare([drawn[i] for i in accepted], expected.tolist()).pvalue > 1e-3
+
+
+def test_rank_zero_is_the_plain_threshold():
+    model, tau = random_model(1), 0.1
+    p = (model.output_matrix @ model.hidden).softmax(-1)
+    outs = generate(model, [0], Sample(BasisAware(tau, rank=0)), n=300, seed=0, max_new_tokens=1)
+    assert {out.tokens[0] for out in outs} == set((p >= tau).nonzero().flatten().tolist())
+
+
+def test_batch_mates_change_nothing():
+    torch.manual_seed(0)
+    model = TransformerLM(TransformerConfig(40, 8, 1, 2, 2, 4, 16, 64)).eval()
+    search = Sample(BasisAware(0.2, rank=4))
+    prompts = [[1, 2], [3], [4, 5, 6]]
+    alone = [generate(model, prompt, search, seed=5, max_new_tokens=12).tokens for prompt in prompts]
+    together = generate(model, prompts, search, seed=5, max_new_tokens=12)
+    assert [out.tokens for out in together] == alone
+
+
+def test_what_was_done_is_counted():
+    out = generate(random_model(0), [0], Sample(BasisAware(0.3, rank=None)), seed=1, max_new_tokens=60)
+    stats = out.stats
+    proofs = {name: count for name, count in stats.items() if name.startswith(("accepted: ", "rejected: "))}
+    assert stats["tests"] == sum(proofs.values()) > 0
+    assert stats["drawn"] >= 60
+    assert stats["milliseconds"] > 0
+    assert stats["drawn"] - sum(n for name, n in proofs.items() if name.startswith("rejected")) + stats.get(
+        "fallbacks", 0
+    ) == pytest.approx(60)
+
+
+def test_when_everything_is_rejected_the_most_probable_token_is_taken():
+    flat = Linear(torch.tensor([[0.01], [0.0], [-0.01], [0.005]]), torch.tensor([1.0]))
+    outs = generate(flat, [0], Sample(BasisAware(0.9, rank=0)), n=20, seed=0, max_new_tokens=1)
+    assert {out.tokens for out in outs} == {(0,)}
+    assert all(out.stats["fallbacks"] == 1 for out in outs)
+    limited = generate(flat, [0], Sample(BasisAware(0.9, rank=0, retries=2)), seed=0, max_new_tokens=1)
+    assert limited.stats["drawn"] == 2
+
+
+def test_thresholds_for_each_row():
+    assert BasisAware(0.1).tau == ConstantTau(0.1)
+    assert BasisAware.eta(0.02).tau == EtaTau(0.02)
+    assert BasisAware.nucleus(0.9).tau == NucleusTau(0.9)
+    for pick in (BasisAware.eta(0.02, rank=2), BasisAware.nucleus(0.6, rank=2)):
+        assert len(generate(random_model(2), [0], Sample(pick), seed=0, max_new_tokens=5).tokens) == 5
+
+
+def test_a_model_without_an_output_matrix_is_refused():
+    with pytest.raises(ValueError, match="TableModel has none"):
+        generate(random_table(5, 0), [0], Sample(BasisAware(0.1)))
+
+
+def test_a_temperature_before_it_is_refused_unless_it_is_what_is_tested():
+    model = random_model(0)
+    with pytest.raises(ValueError, match="stands before BasisAware"):
+        generate(model, [0], Sample(Temperature(0.7), BasisAware(0.1)))
+    generate(
+        model,
+        [0],
+        Sample(Temperature(0.7), BasisAware(0.1, rank=2, on="processed")),
+        max_new_tokens=3,
+        seed=0,
+    )
+    generate(model, [0], Sample(TopK(5), BasisAware(0.1, rank=2)), max_new_tokens=3, seed=0)
+
+
+def test_unbound_it_says_what_it_needs():
+    scores = torch.zeros(1, 3)
+    with pytest.raises(TypeError, match="bind"):
+        BasisAware(0.1).draw(scores, Step(scores), [Random(0)])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 0}, "tau"),
+        ({"tau": 1.0}, "tau"),
+        ({"rank": -1}, "rank"),
+        ({"retries": 0}, "retries"),
+        ({"on": "x"}, "on"),
+    ],
+)
+def test_bad_settings_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        BasisAware(**options)
+
+
+def test_a_rank_beyond_the_width_is_refused_before_the_model_is_called():
+    with pytest.raises(ValueError, match="rank"):
+        generate(random_model(0), [0], Sample(BasisAware(0.1, rank=4)))
