@@ -18,11 +18,13 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from unspool.basis import BasisStep, BasisTest
@@ -34,6 +36,12 @@ from unspool.protocols import Projecting, Step, StepModel, Transform
 
 _TESTS: WeakKeyDictionary[Any, dict[tuple[int | None, int], BasisTest]] = WeakKeyDictionary()
 """The tests made for each model, so that a second text need not make them again."""
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """numpy's threads: on products this small they gain nothing, and they stall beside torch's."""
+    return ThreadpoolController()
 
 
 @dataclass(frozen=True)
@@ -125,8 +133,9 @@ class Bound:
             if logp_V[token] >= log_tau:
                 return token
             began = time.perf_counter()
-            step = step or self.test.step(logp_V.double().exp())
-            verdict = step.accepts(token, tau=tau)
+            with _blas().limit(limits=1):
+                step = step or self.test.step(logp_V.double().exp())
+                verdict = step.accepts(token, tau=tau)
             count["tests"] += 1
             count["milliseconds"] += 1e3 * (time.perf_counter() - began)
             count[f"{'accepted' if verdict else 'rejected'}: {verdict.how}"] += 1
