@@ -61,6 +61,7 @@ DEFAULT_DECODERS = (
     "Sample(Mirostat(5.0, 0.1))",
     "Sample(DRY(), MinP(0.05))",
     "Sample(MinP(0.05), XTC(0.1, 0.5))",
+    "Sample(BasisAware(0.1))",
 )
 
 COLUMNS = ("log p", "rep-4", "dist-1", "dist-2", "loop", "len", "tok/s")
