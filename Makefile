@@ -48,6 +48,7 @@ $(VENV)/.bench: $(VENV)/.dev
 
 bench: $(VENV)/.bench ## side-by-side ratios against other engines
 	$(BIN)/python benchmarks/generate.py
+	$(BIN)/python benchmarks/sampling.py
 
 docs: setup ## docs/techniques.md, from the docstrings
 	$(BIN)/python docs/generate.py

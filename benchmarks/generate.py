@@ -1,7 +1,7 @@
 """unspool beside its peers: the same weights, the same prompts, one run, ratios.
 
     python benchmarks/generate.py                     # a table
-    python benchmarks/generate.py --threads 2 --json out/generate.json
+    python benchmarks/generate.py --threads 1 --json out/generate.json
 
 Every engine does the same work in turn, round after round, so that what disturbs the machine disturbs all
 of them; a ratio is taken within a round. Hugging Face and CTranslate2 come with the `bench` extra.
@@ -131,11 +131,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="default: what torch takes"
+    )
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=64, help="prompts are cycled to this length")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--modes", nargs="+", default=["greedy", "top-p 0.9", "greedy x8"])
+    parser.add_argument("--modes", nargs="+", default=["greedy", "top-p 0.9", "greedy x8", "beam 4"])
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
