@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unspool.decode.combine import Contrast, EarlyExit, Ensemble
     from unspool.decode.generate import Output, Piece, generate, stream
     from unspool.decode.loops import Loop, find_loop
-    from unspool.decode.picks import ArgMax, BasisAware, Multinomial
+    from unspool.decode.picks import ArgMax, BasisAware, ConstantTau, EtaTau, Multinomial, NucleusTau
     from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum
     from unspool.decode.search import (
         MBR,
@@ -80,6 +80,7 @@ _HOME: dict[str, str] = {
     "Beam": "unspool.decode.search",
     "BeamSample": "unspool.decode.search",
     "ChrF": "unspool.decode.search",
+    "ConstantTau": "unspool.decode.picks",
     "ConstrainedBeam": "unspool.decode.search",
     "Contrast": "unspool.decode.combine",
     "ContrastiveSearch": "unspool.decode.search",
@@ -90,6 +91,7 @@ _HOME: dict[str, str] = {
     "Ensemble": "unspool.decode.combine",
     "Epsilon": "unspool.decode.transforms",
     "Eta": "unspool.decode.transforms",
+    "EtaTau": "unspool.decode.picks",
     "FirstFull": "unspool.decode.ranking",
     "ForcedBOS": "unspool.decode.transforms",
     "ForcedEOS": "unspool.decode.transforms",
@@ -107,6 +109,7 @@ _HOME: dict[str, str] = {
     "Mirostat": "unspool.decode.transforms",
     "Multinomial": "unspool.decode.picks",
     "NoRepeatNgram": "unspool.decode.transforms",
+    "NucleusTau": "unspool.decode.picks",
     "Output": "unspool.decode.generate",
     "PLess": "unspool.decode.transforms",
     "Piece": "unspool.decode.generate",
@@ -151,6 +154,7 @@ __all__ = [
     "Beam",
     "BeamSample",
     "ChrF",
+    "ConstantTau",
     "ConstrainedBeam",
     "Contrast",
     "ContrastiveSearch",
@@ -160,6 +164,7 @@ __all__ = [
     "Ensemble",
     "Epsilon",
     "Eta",
+    "EtaTau",
     "FirstFull",
     "ForcedBOS",
     "ForcedEOS",
@@ -175,6 +180,7 @@ __all__ = [
     "Mirostat",
     "Multinomial",
     "NoRepeatNgram",
+    "NucleusTau",
     "Output",
     "PLess",
     "Piece",

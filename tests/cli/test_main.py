@@ -80,9 +80,10 @@ def test_an_error_before_the_model_is_loaded_does_not_load_it(unspool, loaded):
 
 # The same command in a process of its own: signals and pipes are the operating system's.
 SCRIPT = """
-import sys
+import signal, sys
 import unspool as us
 import unspool.cli.generate as verb
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
 def run(args):
     {body}
     return 0
