@@ -1,10 +1,10 @@
 """The basis-aware test: which improbable tokens a model's own geometry proves possible, exactly and with proofs.
 
-    from unspool.basis import BasisTest
+from unspool.basis import BasisTest
 
-    test = BasisTest(W, rank=100)              # W: the model's output matrix, (vocabulary, width)
-    verdict = test.accepts(p, i, tau=0.1)      # p: the model's own next-token probabilities
-    bool(verdict), verdict.how, verdict.certificate
+test = BasisTest(W, rank=100)              # W: the model's output matrix, (vocabulary, width)
+verdict = test.accepts(p, i, tau=0.1)      # p: the model's own next-token probabilities
+bool(verdict), verdict.how, verdict.certificate
 """
 
 from unspool.basis.calibrate import Calibration, calibrate_kappa

@@ -62,7 +62,9 @@ class Evaluator:
         white, dist, steep = self.white, self.dist, max(1.0, slope)
         lam_KQ, slopes_MQ = self._normalised(lam_KQ, tokens_Q, metric)
         length_Q = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
-        unit_Q = (white.m + 4) * 2.0**-52 * white.row_norm * np.sqrt(np.einsum("mq,mq->q", slopes_MQ, slopes_MQ))
+        unit_Q = (
+            (white.m + 4) * 2.0**-52 * white.row_norm * np.sqrt(np.einsum("mq,mq->q", slopes_MQ, slopes_MQ))
+        )
         slack_Q = white.m * (1e-12 + white.m * 1e-15) * (white.column_M @ (slopes_MQ * slopes_MQ))
         total_Q = dist.vocabulary * (length_Q * length_Q + slack_Q)
         goal_Q, ranks_Q = dist.p[tokens_Q], dist.ranks(tokens_Q)
@@ -116,7 +118,9 @@ class Evaluator:
         if metric is not None and metric.hard:
             hard_H = self.dist.order_N[: metric.hard]
             target_HQ = (np.arange(metric.hard)[:, None] == self.dist.ranks(tokens_Q)).astype(np.float64)
-        with np.errstate(all="ignore"):  # a λ that is orthogonal to its token becomes infinite, and is not used
+        with np.errstate(
+            all="ignore"
+        ):  # a λ that is orthogonal to its token becomes infinite, and is not used
             scale_Q = 1 / np.einsum("qm,mq->q", own_QM, slopes_MQ)
             lam_KQ, slopes_MQ = lam_KQ * scale_Q, slopes_MQ * scale_Q
             if metric is not None and metric.hard:

@@ -51,7 +51,9 @@ def calibrate_kappa(
         raise ValueError(f"fit is {fit}; it is the share of the distributions to fit on, between 0 and 1.")
     dice = np.random.default_rng(seed)
     cut = min(max(round(fit * len(p_NV)), 1), len(p_NV) - 1)
-    seen: dict[bool, dict[float, list[tuple[float, bool]]]] = {side: {t: [] for t in taus} for side in (True, False)}
+    seen: dict[bool, dict[float, list[tuple[float, bool]]]] = {
+        side: {t: [] for t in taus} for side in (True, False)
+    }
     for n, p_V in enumerate(p_NV):
         step = test.step(p_V)
         for tau in taus:

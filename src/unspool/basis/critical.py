@@ -37,7 +37,9 @@ def critical_tau(step: BasisStep, i: int, rtol: float = 1e-3) -> tuple[float, fl
             case Acceptance() as proof:
                 low = max(low, ask, step.accepted_up_to(proof) * (1 - 1e-9))
             case Rejection() as proof:
-                high = min(high, ask, max(float(np.max(proof.shift_N / step.distribution.p[proof.rows_N])), 0.0))
+                high = min(
+                    high, ask, max(float(np.max(proof.shift_N / step.distribution.p[proof.rows_N])), 0.0)
+                )
             case None:
                 break
         if high <= low or tau_of(high) <= tau_of(low) * (1 + rtol):

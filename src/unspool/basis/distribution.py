@@ -19,6 +19,8 @@ from unspool.basis.kappa import kappa_of_sorted
 HEAD = 4096
 # A softmax in float32 over 50,000 tokens sums to 1 within 3e-5.
 SUM_TOLERANCE = 1e-3
+# Squares of κp̂ must fit float32: where κ is larger, tokens below 10⁻²¹ count as nothing in the search.
+LARGEST = 1e12
 
 
 def probabilities(p: Any, vocabulary: int) -> Array:
@@ -34,7 +36,9 @@ def probabilities(p: Any, vocabulary: int) -> Array:
     if isnan(total) or isnan(least):
         raise ValueError("p contains NaN; a model that gives NaN cannot be sampled from.")
     if least < 0:
-        raise ValueError(f"p contains {least:.3g}; probabilities are not negative (are these log-probabilities?).")
+        raise ValueError(
+            f"p contains {least:.3g}; probabilities are not negative (are these log-probabilities?)."
+        )
     if not abs(total - 1) <= SUM_TOLERANCE:
         raise ValueError(f"p sums to {total:.6g}, not to 1; give softmax probabilities computed in float32.")
     p_V /= total
@@ -52,7 +56,7 @@ class Distribution:
         self._sort(max(head, m))
         kappa = kappa_of_sorted(self.head_N, self.mass_N, m)
         # With fewer tokens than constraints every leverage is 1: all weights are p̂², κ is as good as 1/min p̂.
-        self.kappa = kappa if isfinite(kappa) else float(1 / self.head_N[-1])
+        self.kappa = min(kappa if isfinite(kappa) else float(1 / self.head_N[-1]), LARGEST)
 
     def _sort(self, head: int) -> None:
         p_V, n = self.p, min(head, self.support)

@@ -100,7 +100,9 @@ class DouglasRachford:
     def stretch(self) -> Array:
         """How many times larger the box must be for a to lie in it, for each column; at most 1 proves rejection."""
         relative_SQ = self.a_SQ * self._inverse_S1
-        stretch_Q = np.maximum(relative_SQ.max(axis=0) / self.slope, -relative_SQ.min(axis=0)).astype(np.float64)
+        stretch_Q = np.maximum(relative_SQ.max(axis=0) / self.slope, -relative_SQ.min(axis=0)).astype(
+            np.float64
+        )
         near = np.flatnonzero(stretch_Q <= 1)
         if self.metric.hard and len(near):
             stretch_Q[near] = np.maximum(stretch_Q[near], self._hard_stretch(near))
@@ -129,8 +131,8 @@ class DouglasRachford:
         """Where one token's search stands."""
         return Snapshot(self.metric.rows, self.v_SQ[:, column], self.s_SQ[:, column], self.lam_KQ[:, column])
 
-    def resume(self, other: Snapshot) -> None:
-        """Go on over all rows from where one over a head and a sample has come to.
+    def resume(self, column: int, other: Snapshot) -> None:
+        """Go on over all rows from where a search over a head and a sample has come to.
 
         The head keeps its v; any other row is put at the end of its box that λ says, v = b + ω·α·s, with the α
         that the head's rows have: the further the search, the further v has run.
@@ -143,16 +145,16 @@ class DouglasRachford:
         s_V = rows.X_SK @ other.lam_K
         v_V = np.where(s_V > 0, self.slope * rows.mass_S, -rows.mass_S) + rows.omega_S * (alpha * s_V)
         v_V[theirs.tokens_S[:head]] = v_N
-        v_V[self.tokens_Q] = 0
-        self.v_SQ = v_V[:, None]
+        v_V[self.tokens_Q[column]] = 0
+        self.v_SQ[:, column] = v_V
 
-    def sides(self, mass_V: Array) -> tuple[Array, Array]:
+    def sides(self, column: int, mass_V: Array) -> tuple[Array, Array]:
         """Of a search over all rows: the multipliers b, and how far each row is from leaving its end of the box."""
-        v_V = self.v_SQ[:, 0].astype(np.float64)
+        v_V = self.v_SQ[:, column].astype(np.float64)
         y_V = np.clip(v_V, -mass_V, float(self.slope) * mass_V)
         with np.errstate(divide="ignore", invalid="ignore"):
             far_V = np.where(mass_V > 0, (v_V - y_V) / (np.maximum(mass_V, 1.0) * mass_V), np.inf)
-        y_V[self.tokens_Q] = 0
+        y_V[self.tokens_Q[column]] = 0
         return y_V, far_V
 
     def keep(self, columns: Indices) -> None:

@@ -32,7 +32,15 @@ NEAR = 1e-8
 
 
 def globbed(
-    white: Whitened, mass_V: Array, token: int, slope: float, lam_K: Array, y_V: Array, s_V: Array, goal: float, free: int
+    white: Whitened,
+    mass_V: Array,
+    token: int,
+    slope: float,
+    lam_K: Array,
+    y_V: Array,
+    s_V: Array,
+    goal: float,
+    free: int,
 ) -> Iterator[tuple[Array, Array, float]]:
     """Rounds of settling and solving: yields (λ, multipliers of all rows, t); λ·xᵢ = 1, all scaled by κ.
 
@@ -49,10 +57,14 @@ def globbed(
         settled_V[free_F] = 0
         Z_FK, r_F = frame.split(_exact(white, free_F))
         across_K, along = frame.split_sum(white.basis_MK.T @ white.combine(settled_V[:, None])[:, 0])
-        method = InteriorPoint(Z_FK, r_F, mass_V[free_F], slope, -across_K, frame.unknowns(lam_K), y_V[free_F])
+        method = InteriorPoint(
+            Z_FK, r_F, mass_V[free_F], slope, -across_K, frame.unknowns(lam_K), y_V[free_F]
+        )
         if not _run(method, along, goal):
             return
         lam_K = frame.slopes(method.mu_K)
+        if not np.abs(lam_K).max() < 1e100:
+            return
         settled_V[free_F] = method.y_N
         yield lam_K, settled_V, method.low + along
         s_V = white.project((white.basis_MK @ lam_K)[:, None])[:, 0]
@@ -63,7 +75,10 @@ def globbed(
 
 def _exact(white: Whitened, tokens_N: Indices) -> Array:
     """Whitened rows in float64: those of the search are rounded to float32."""
-    return np.concatenate([block @ white.basis_MK[:-1] for _, block in white.weight.blocks(tokens_N)]) + white.basis_MK[-1]
+    return (
+        np.concatenate([block @ white.basis_MK[:-1] for _, block in white.weight.blocks(tokens_N)])
+        + white.basis_MK[-1]
+    )
 
 
 def _run(method: InteriorPoint, along: float, goal: float) -> bool:
@@ -73,9 +88,10 @@ def _run(method: InteriorPoint, along: float, goal: float) -> bool:
         low, high = method.low + along, method.high + along
         if not going or high < goal / 2:  # it falls without end where nothing balances
             break
-        if method.residual < NEAR * goal and (low > goal * (1 + 1e-4) or high - low < 1e-8 * abs(high)):
+        plain = low > goal * (1 + 1e-4) or high < goal * (1 - 1e-2) or high - low < 1e-8 * high
+        if method.residual < NEAR * goal and plain:
             return True
-    return method.residual < 1e-4 * goal
+    return method.residual < 1e-2 * goal
 
 
 class _Frame:

@@ -90,7 +90,9 @@ class InteriorPoint:
         _, du_N, dv_N, dz_N = direction(-u_N * z_N, -rest_N * v_N)
         here, there = _reach(u_N, du_N, rest_N, -du_N), _reach(v_N, dv_N, z_N, dz_N)
         now = float(u_N @ z_N + rest_N @ v_N)
-        then = float((u_N + here * du_N) @ (z_N + there * dz_N) + (rest_N - here * du_N) @ (v_N + there * dv_N))
+        then = float(
+            (u_N + here * du_N) @ (z_N + there * dz_N) + (rest_N - here * du_N) @ (v_N + there * dv_N)
+        )
         centre = (then / now) ** 3 * now / (2 * len(u_N))
         dmu_K, du_N, dv_N, dz_N = direction(
             centre - u_N * z_N - du_N * dz_N, centre - rest_N * v_N + du_N * dv_N
@@ -98,7 +100,7 @@ class InteriorPoint:
         here, there = _reach(u_N, du_N, rest_N, -du_N), _reach(v_N, dv_N, z_N, dz_N)
         self.u_N, self.mu_K = u_N + here * du_N, self.mu_K + there * dmu_K
         self.v_N, self.z_N = v_N + there * dv_N, z_N + there * dz_N
-        return bool(np.isfinite(self.mu_K).all() and (0 < self.u_N).all() and (self.u_N < 1).all())
+        return bool(np.isfinite(self.mu_K).all() and (self.u_N > 0).all() and (self.u_N < 1).all())
 
 
 def _solver(scaled_NK: Array) -> Callable[[Array], Array] | None:

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from unspool.basis.arrays import Array, float64
 from unspool.basis.theory import slope_from_tau
 
+
 def kappa(p: ArrayLike, m: int) -> float:
     """The κ with Σ min(1, κp) = m; infinite where fewer than m tokens have any probability."""
     if m < 1:
@@ -58,7 +59,9 @@ class KappaRule:
 
     def __post_init__(self) -> None:
         if len(self.slopes) != len(self.thresholds) or not self.slopes:
-            raise ValueError(f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; one each is needed.")
+            raise ValueError(
+                f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; one each is needed."
+            )
         if list(self.slopes) != sorted(set(self.slopes)):
             raise ValueError(f"The slopes {self.slopes} must rise.")
 

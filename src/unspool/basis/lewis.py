@@ -56,7 +56,9 @@ def head(white: Whitened, dist: Distribution, n: int) -> Selection:
     hard, bright = _hard(white, dist), int(np.count_nonzero(mass_N > FAINT))
     tokens_S, mass_S = dist.order_N[hard:bright], mass_N[hard:bright]
     complete = bright >= dist.support
-    return _selection(white, tokens_S, mass_S, np.maximum(mass_S, 1.0) * mass_S, hard, len(mass_S), complete, real=True)
+    return _selection(
+        white, tokens_S, mass_S, np.maximum(mass_S, 1.0) * mass_S, hard, len(mass_S), complete, real=True
+    )
 
 
 def head_and_sample(white: Whitened, dist: Distribution, n: int, size: int) -> Selection:

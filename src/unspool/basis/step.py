@@ -86,7 +86,11 @@ class BasisStep:
     def _checked(self, i: int) -> int:
         vocabulary = self.distribution.vocabulary
         if not 0 <= i < vocabulary:
-            raise IndexError(f"Token {i} is not in the vocabulary: W has {vocabulary} rows, 0 … {vocabulary - 1}.")
+            raise IndexError(
+                f"Token {i} is not in the vocabulary: W has {vocabulary} rows, 0 … {vocabulary - 1}."
+            )
         if not self.distribution.p[i] > 0:
-            raise ValueError(f"Token {i} has probability zero: there is nothing to test, it cannot be sampled.")
+            raise ValueError(
+                f"Token {i} has probability zero: there is nothing to test, it cannot be sampled."
+            )
         return int(i)

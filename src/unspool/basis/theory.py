@@ -37,7 +37,9 @@ def slope_from_tau(tau: float) -> float:
 def checked_tau(tau: float) -> float:
     """The threshold itself, if it is one."""
     if not 0 < tau < 1:
-        raise ValueError(f"tau is {tau}; it must lie strictly between 0 and 1 (common values are 0.001 … 0.5).")
+        raise ValueError(
+            f"tau is {tau}; it must lie strictly between 0 and 1 (common values are 0.001 … 0.5)."
+        )
     return float(tau)
 
 

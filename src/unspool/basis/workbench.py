@@ -48,9 +48,9 @@ class Workbench:
         return self._heads[n]
 
     def sampled(self, n: int) -> Metric:
-        """The metric of the n most probable rows and about as many that stand for the others."""
+        """The metric of the n most probable rows and as many or more that stand for the others."""
         if n not in self._samples:
-            rows = head_and_sample(self.white, self.dist, n, 2 * n)
+            rows = head_and_sample(self.white, self.dist, n, max(n, 2 * self.first))
             self._samples[n] = Metric(self.white, self.dist, rows, self._part(n))
         return self._samples[n]
 

@@ -1,0 +1,109 @@
+"""The tokens under test and the proofs that are tried for them: what is proven is written down, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from time import perf_counter
+
+import numpy as np
+
+from unspool.basis.arrays import Array, Indices
+from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.lewis import Metric
+from unspool.basis.reject import Balance
+from unspool.basis.theory import slope_from_tau
+from unspool.basis.workbench import Workbench
+
+
+@dataclass(eq=False)
+class Case:
+    """One token under test."""
+
+    token: int
+    goal: float
+    """p̂ᵢ: the token is accepted if F_i(c) is less."""
+    guess: float
+    """κp̂ᵢ/g(c): above 1 where acceptance is to be expected."""
+    low: float = 0.0
+    high: float = inf
+    iterations: int = 0
+    rows: int = 0
+    leaning: bool = False
+    """Towards acceptance: the sampled rows did not balance the token, but no λ was good enough either."""
+    verdict: Verdict | None = None
+
+
+class Proving:
+    """Cases that share distribution and τ."""
+
+    def __init__(self, bench: Workbench, tokens: Indices, tau: float) -> None:
+        self.bench, self.tau, self.slope = bench, tau, slope_from_tau(tau)
+        self._began = perf_counter()
+        p_V, kappa, width = bench.dist.p, bench.dist.kappa, bench.white.X_VK.shape[1]
+        g = 0.8 * width**0.45 * (self.slope**0.85 if self.slope < 1 else self.slope**0.4)
+        self.cases = [Case(int(i), float(p_V[i]), float(p_V[i]) * kappa / g) for i in tokens]
+
+    def open(self, which: Callable[[Case], bool] = lambda _: True) -> list[Case]:
+        """The cases without a verdict."""
+        return [case for case in self.cases if case.verdict is None and which(case)]
+
+    def accept(self, cases: Sequence[Case], lam_KQ: Array, how: str, metric: Metric | None = None) -> None:
+        """Try each case's λ; the metric is the one that it was found with, if its hard rows should be exact."""
+        if not cases:
+            return
+        upper = self.bench.evaluator.upper(lam_KQ, tokens_of(cases), self.slope, metric)
+        for q, case in enumerate(cases):
+            case.high = min(case.high, float(upper.value_Q[q]))
+            case.rows = max(case.rows, int(upper.rows_Q[q]))
+            if upper.proved_Q[q]:
+                self.settle(case, True, how, Acceptance(case.token, upper.slopes_MQ[:, q].copy()))
+
+    def reject(
+        self,
+        cases: Sequence[Case],
+        balance: Balance,
+        y_NQ: Array,
+        t_Q: Array,
+        how: str,
+        tail_V: Array | None = None,
+    ) -> None:
+        """Try each case's multipliers y of the head, balanced up to t."""
+        if not cases:
+            return
+        found, low_Q = balance.prove(y_NQ, t_Q, tokens_of(cases), self.slope, tail_V)
+        for case, certificate, low in zip(cases, found, low_Q, strict=True):
+            case.low = max(case.low, float(low))
+            if certificate is not None:
+                self.settle(case, False, how, certificate)
+
+    def reject_whole(self, case: Case, y_V: Array, t: float, how: str) -> None:
+        """Try multipliers of the whole vocabulary: those of the head are made exact, the others stay."""
+        balance = self.bench.balance(min(4 * self.bench.first, self.bench.dist.support))
+        tail_V = y_V.copy()
+        tail_V[balance.tokens_N] = 0
+        tail_V[case.token] = 0
+        self.reject([case], balance, y_V[balance.tokens_N][:, None], np.array([t]), how, tail_V)
+
+    def settle(
+        self, case: Case, accepted: bool, how: str, certificate: Acceptance | Rejection | None
+    ) -> None:
+        """Write the verdict down."""
+        case.verdict = Verdict(
+            accepted,
+            case.token,
+            self.tau,
+            how,
+            certificate,
+            case.low,
+            case.high,
+            case.iterations,
+            case.rows,
+            perf_counter() - self._began,
+        )
+
+
+def tokens_of(cases: Sequence[Case]) -> Indices:
+    """Their tokens."""
+    return np.array([case.token for case in cases], dtype=np.intp)

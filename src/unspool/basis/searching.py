@@ -1,0 +1,142 @@
+"""Run a Douglas–Rachford search over one level's rows, and try its iterates as proofs while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from unspool.basis.arrays import Array, Indices
+from unspool.basis.douglas_rachford import AIM, DouglasRachford, Snapshot
+from unspool.basis.proving import Case, Proving, tokens_of
+from unspool.basis.reject import Balance
+
+# With so many tokens and more, proofs are tried at every second iteration, and so on: in batches, not one by one.
+BATCH = 16
+# f(λ) over the search's rows must be below this share of p̂ᵢ before it is worth evaluating over W itself.
+NEARLY = 0.997
+
+Reject = Callable[[list[Case], Indices, str], None]
+
+
+class Searching:
+    """One search for several cases: those that are proven, or about which these rows have said enough, leave it."""
+
+    def __init__(
+        self, proving: Proving, search: DouglasRachford, cases: list[Case], reject: Reject | None
+    ) -> None:
+        self.proving, self.search, self.cases, self._reject = proving, search, list(cases), reject
+        self._tried_Q = np.full(len(cases), np.inf)
+        self._refused_Q = np.full(len(cases), np.inf)
+        self.best_Q = np.full(len(cases), np.inf)
+        self.best_KQ = search.lam_KQ.copy()
+        self.snapshots: dict[int, Snapshot] = {}
+        self._iteration = 0
+
+    def run(self, iterations: int) -> list[Case]:
+        """Iterate; the cases about which these rows have not said what they can."""
+        stride = 1 + len(self.cases) // BATCH
+        for turn in range(iterations):
+            if not self.cases:
+                break
+            self.search.iterate()
+            self._iteration += 1
+            for case in self.cases:
+                case.iterations += 1
+                case.rows = max(case.rows, self.search.metric.hard + len(self.search.metric.rows.tokens_S))
+            upper_Q = self.search.upper()
+            better = np.flatnonzero(upper_Q < self.best_Q)
+            self.best_Q[better], self.best_KQ[:, better] = upper_Q[better], self.search.lam_KQ[:, better]
+            if turn % stride == 0 or turn == iterations - 1:
+                self._leave(self._prove(upper_Q))
+        self._remember(range(len(self.cases)))
+        return self.cases
+
+    def _prove(self, upper_Q: Array) -> NDArray[np.bool_]:
+        """Try what looks like a proof; which columns are done."""
+        search, rows = self.search, self.search.metric.rows
+        how = "douglas-rachford" if self._iteration > 1 else "least squares"
+        stretch_Q, goal_Q = search.stretch(), search.goal_Q
+        balanced_Q = stretch_Q <= 1
+        if self._reject is not None:
+            at = np.flatnonzero(balanced_Q & (stretch_Q < 0.9995 * self._refused_Q))
+            self._refused_Q[at] = stretch_Q[at]
+            self._reject(self._at(at), at, how)
+        if rows.complete:
+            undecided_Q = np.array([case.verdict is None for case in self.cases])
+            good_Q = (upper_Q < NEARLY * goal_Q) & (upper_Q < 0.99 * self._tried_Q)
+            at = np.flatnonzero(undecided_Q & good_Q)
+            self._tried_Q[at] = upper_Q[at]
+            self.proving.accept(self._at(at), search.lam_KQ[:, at].astype(np.float64), how, search.metric)
+        done_Q = np.array([case.verdict is not None for case in self.cases])
+        if not rows.complete:
+            done_Q |= upper_Q < 0.98 * goal_Q  # these rows alone cannot balance the token
+        elif not rows.real:
+            done_Q |= balanced_Q  # to be expected of the real rows as well
+        return done_Q
+
+    def _leave(self, done_Q: NDArray[np.bool_]) -> None:
+        """Go on without these columns."""
+        if not done_Q.any():
+            return
+        self._remember(np.flatnonzero(done_Q))
+        keep = np.flatnonzero(~done_Q)
+        self.cases = self._at(keep)
+        self._tried_Q, self._refused_Q = self._tried_Q[keep], self._refused_Q[keep]
+        self.best_Q, self.best_KQ = self.best_Q[keep], self.best_KQ[:, keep]
+        if self.cases:
+            self.search.keep(keep)
+
+    def drop_decided(self) -> None:
+        """Go on without the cases that were decided elsewhere."""
+        self._leave(np.array([case.verdict is not None for case in self.cases], dtype=bool))
+
+    def _remember(self, columns: Iterable[int]) -> None:
+        """Where the open cases stand, for a search over all rows to go on from."""
+        if self.search.metric.rows.complete:
+            for q in columns:
+                if self.cases[q].verdict is None:
+                    self.snapshots[self.cases[q].token] = self.search.snapshot(int(q))
+
+    def _at(self, columns: Indices) -> list[Case]:
+        return [self.cases[q] for q in columns]
+
+
+def over_head(proving: Proving, n: int, cases: list[Case]) -> Searching:
+    """A search over the n most probable rows."""
+    bench = proving.bench
+    search = DouglasRachford(bench.white, bench.dist, bench.head(n), tokens_of(cases), proving.slope)
+    return Searching(proving, search, cases, _rejecting(proving, search, bench.balance(n)))
+
+
+def over_sample(proving: Proving, n: int, cases: list[Case]) -> Searching:
+    """A search over the n most probable rows and a sample of the others; it can only accept, if it is a sample."""
+    bench = proving.bench
+    metric = bench.sampled(n)
+    search = DouglasRachford(bench.white, bench.dist, metric, tokens_of(cases), proving.slope)
+    reject = _rejecting(proving, search, bench.balance(n)) if metric.rows.real else None
+    return Searching(proving, search, cases, reject)
+
+
+def over_all(proving: Proving, cases: list[Case], known: Mapping[int, Snapshot]) -> Searching:
+    """A search over all rows, from where others have come to."""
+    bench = proving.bench
+    search = DouglasRachford(bench.white, bench.dist, bench.whole, tokens_of(cases), proving.slope)
+    for q, case in enumerate(cases):
+        if case.token in known:
+            search.resume(q, known[case.token])
+
+    def reject(cases: list[Case], columns: Indices, how: str) -> None:
+        for case, q in zip(cases, columns, strict=True):
+            proving.reject_whole(case, search.a_SQ[:, q].astype(np.float64), AIM * float(search.goal_Q[q]), how)
+
+    return Searching(proving, search, cases, reject)
+
+
+def _rejecting(proving: Proving, search: DouglasRachford, balance: Balance) -> Reject:
+    def reject(cases: list[Case], columns: Indices, how: str) -> None:
+        proving.reject(cases, balance, search.multipliers(columns), AIM * search.goal_Q[columns], how)
+
+    return reject
