@@ -17,18 +17,21 @@ from unspool.basis.searching import Searching
 CLOSED = 1e-6
 
 
-def close(searching: Searching, free: int) -> None:
-    """Try to decide the open cases of a search over all rows, leaving `free` rows to be solved for."""
+def close(searching: Searching, free: int, hold: bool) -> None:
+    """Try to decide the open cases of a search over all rows, leaving `free` rows to be solved for.
+
+    `hold` keeps hard tokens at s = 0: better conditioned, and right but where c is so small that their box binds.
+    """
     proving, search = searching.proving, searching.search
     white, dist = proving.bench.white, proving.bench.dist
-    mass_V = dist.p * dist.kappa
+    hard_H, mass_V = dist.order_N[: search.metric.hard if hold else 0], dist.p * dist.kappa
     mass_V[mass_V <= FAINT] = 0
     for q, case in enumerate(searching.cases):
         goal, lam_K = float(search.goal_Q[q]), searching.best_KQ[:, q].astype(np.float64)
         own = float(search.x_KQ[:, q] @ lam_K)
         lam_K = lam_K / own if own > 0 else np.zeros_like(lam_K)
         y_V, far_V = search.sides(q, mass_V)
-        for lam_K, y_V, t in globbed(white, mass_V, case.token, proving.slope, lam_K, y_V, far_V, goal, free):
+        for lam_K, y_V, t in globbed(white, hard_H, mass_V, case.token, proving.slope, lam_K, y_V, far_V, goal, free):
             case.iterations += 1
             if t > goal:
                 proving.reject_whole(case, y_V, t, "interior point")

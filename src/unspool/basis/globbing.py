@@ -11,8 +11,8 @@ Portnoy & Koenker 1997, §5 (preprocessing: globs).
 papers.bib: portnoy1997gaussian
 Differs from the paper: the first sides are those of a Douglas–Rachford iterate, not of a subsample's regression.
 
-Where λ·xᵢ = 1: λ = xᵢ/‖xᵢ‖² − Nμ with N an orthonormal basis of xᵢ's complement (a Householder reflection without its first
-column), so that r = X·xᵢ/‖xᵢ‖² and Z = XN.
+λ = λ₀ − Nμ: λ₀ is the shortest λ with xᵢ·λ = 1 and xⱼ·λ = 0 for the hard tokens, N an orthonormal basis of the λ with
+zeros there, so that s = Xλ₀ − XN·μ. Hard tokens take, in the proof, whatever multipliers the others leave to them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.linalg import lapack, solve_triangular
 
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.interior_point import InteriorPoint
@@ -33,6 +34,7 @@ NEAR = 1e-8
 
 def globbed(
     white: Whitened,
+    hard_H: Indices,
     mass_V: Array,
     token: int,
     slope: float,
@@ -44,11 +46,13 @@ def globbed(
 ) -> Iterator[tuple[Array, Array, float]]:
     """Rounds of settling and solving: yields (λ, multipliers of all rows, t); λ·xᵢ = 1, all scaled by κ.
 
-    Starts from λ and multipliers y within their box that nearly balance; s says how far each row is from changing sides.
+    Starts from λ and multipliers y within their box that nearly balance; s says how far rows are from changing sides.
     """
-    frame = _Frame(_exact(white, np.array([token]))[0])
+    frame = _Frame(_exact(white, np.append(hard_H[hard_H != token], token)))
+    if not frame.usable:
+        return
     usable_V = mass_V > 0
-    usable_V[token] = False
+    usable_V[token] = usable_V[hard_H] = False
     free = min(free, int(np.count_nonzero(usable_V)))
     for _ in range(ROUNDS):
         distance_V = np.where(usable_V, np.abs(s_V), np.inf)
@@ -56,9 +60,11 @@ def globbed(
         settled_V = np.where(usable_V, y_V, 0.0)
         settled_V[free_F] = 0
         Z_FK, r_F = frame.split(_exact(white, free_F))
-        across_K, along = frame.split_sum(white.basis_MK.T @ white.combine(settled_V[:, None])[:, 0])
+        glob_K = white.basis_MK.T @ white.combine(settled_V[:, None])[:, 0]
+        across_1K, along_1 = frame.split(glob_K[None])
+        along = float(along_1[0])
         method = InteriorPoint(
-            Z_FK, r_F, mass_V[free_F], slope, -across_K, frame.unknowns(lam_K), y_V[free_F]
+            Z_FK, r_F, mass_V[free_F], slope, -across_1K[0], frame.unknowns(lam_K), y_V[free_F]
         )
         if not _run(method, along, goal):
             return
@@ -95,29 +101,36 @@ def _run(method: InteriorPoint, along: float, goal: float) -> bool:
 
 
 class _Frame:
-    """Coordinates in which xᵢ is the first axis."""
+    """Coordinates in which the hard rows and xᵢ, which is the last of them, are the first axes."""
 
-    def __init__(self, x_K: Array) -> None:
-        self.x_K, self.square = x_K, float(x_K @ x_K)
-        mirror_K = x_K.copy()
-        mirror_K[0] += np.copysign(np.sqrt(self.square), x_K[0])
-        self.mirror_K = mirror_K / np.linalg.norm(mirror_K)
+    def __init__(self, fixed_CK: Array) -> None:
+        count, width = fixed_CK.shape
+        self._reflectors_KC, self._tau, _, _ = lapack.dgeqrf(fixed_CK.T)
+        R_CC = np.triu(self._reflectors_KC[:count])
+        size_C = np.abs(R_CC.diagonal())
+        self.usable = count < width and bool((size_C > 1e-9 * np.abs(fixed_CK).max()).all())
+        self._count = count
+        if self.usable:
+            self._start_C = solve_triangular(R_CC, np.eye(count)[:, -1], trans=1)
+            padded_1K = np.append(self._start_C, np.zeros(width - count))[None]
+            self.start_K: Array = self._turned(padded_1K, b"T")[0]
+            """λ₀"""
 
-    def _reflect(self, rows: Array) -> Array:
-        return rows - 2 * np.multiply.outer(rows @ self.mirror_K, self.mirror_K)
+    def _turned(self, rows_FK: Array, way: bytes = b"N") -> Array:
+        """rows·Q, or rows·Qᵀ."""
+        size = max(1, len(rows_FK)) * 64
+        return np.asarray(lapack.dormqr(b"R", way, self._reflectors_KC, self._tau, rows_FK, size)[0])
 
     def split(self, X_FK: Array) -> tuple[Array, Array]:
-        """Z = XN and r = X·xᵢ/‖xᵢ‖²."""
-        return self._reflect(X_FK)[:, 1:], X_FK @ self.x_K / self.square
-
-    def split_sum(self, sum_K: Array) -> tuple[Array, float]:
-        """Nᵀg and g·xᵢ/‖xᵢ‖²."""
-        return self._reflect(sum_K)[1:], float(sum_K @ self.x_K) / self.square
+        """XN and X·λ₀."""
+        turned_FK = self._turned(X_FK)
+        return np.ascontiguousarray(turned_FK[:, self._count :]), turned_FK[:, : self._count] @ self._start_C
 
     def unknowns(self, lam_K: Array) -> Array:
         """μ of a λ."""
-        return -self._reflect(lam_K)[1:]
+        return -self._turned(lam_K[None])[0, self._count :]
 
     def slopes(self, mu_K: Array) -> Array:
         """λ of a μ."""
-        return self.x_K / self.square - self._reflect(np.concatenate([[0.0], mu_K]))
+        moved_K: Array = self._turned(np.append(np.zeros(self._count), mu_K)[None], b"T")[0]
+        return self.start_K - moved_K

@@ -126,9 +126,9 @@ class Ladder:
         for start in range(0, len(cases), together):
             searching = over_all(self.proving, cases[start : start + together], self._known)
             free, iterations = max(2048, 4 * self._width), 10 if self.proving.slope < STEEP else 30
-            for _ in range(4):
+            for hold in (True, False, True, False):
                 searching.run(iterations)
-                close(searching, free)
+                close(searching, free, hold)
                 free, iterations = 2 * free, 20
 
     def _affordable(self, n: int, last: bool = False) -> bool:
