@@ -1,4 +1,4 @@
-"""The basis-aware test: which improbable tokens a model's own geometry proves possible, exactly and with proofs.
+"""The basis-aware test: which improbable tokens a model's own geometry proves possible, with certificates.
 
 from unspool.basis import BasisTest
 

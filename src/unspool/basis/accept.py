@@ -1,17 +1,21 @@
-"""Prove acceptance: one λ is enough, and it is evaluated in float64 on W itself, with every rounding error counted.
+"""Prove acceptance: one λ is enough, evaluated in float64 on W itself with every rounding error counted.
 
-    f(λ) = Σ_{j≠i} p̂ⱼ·max(c·sⱼ, −sⱼ) < p̂ᵢ,   s = W̃λ,  sᵢ = 1     ⇒   no p with W̃ᵀp = W̃ᵀp̂ and 0 ≤ p ≤ (1+c)p̂ has pᵢ = 0
+    f(λ) = Σ_{j≠i} p̂ⱼ·max(c·sⱼ, −sⱼ) < p̂ᵢ,   s = W̃λ,  sᵢ = 1
+    ⇒   no p with W̃ᵀp = W̃ᵀp̂ and 0 ≤ p ≤ (1+c)p̂ has pᵢ = 0
 
-Proof: let p be such a distribution and y = p − p̂. Then Σⱼ yⱼsⱼ = 0, so p̂ᵢ = −yᵢsᵢ = Σ_{j≠i} yⱼsⱼ ≤ f(λ), since
-−p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ. This is the dual of the linear program of Finlayson et al. 2024, eq. 3: a weighted quantile regression.
+Proof: let p be such a distribution and y = p − p̂. Then Σⱼ yⱼsⱼ = 0, so p̂ᵢ = −yᵢsᵢ = Σ_{j≠i} yⱼsⱼ ≤ f(λ),
+since −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ. This is the dual of the linear program of Finlayson et al. 2024, eq. 3: a weighted
+quantile regression.
 papers.bib: finlayson2024closing
 
-Evaluated from the most probable tokens down, only as far as needed; the rows not looked at are bounded by either of
+Evaluated from the most probable tokens down, only as far as needed; the rows not looked at are bounded by
+either of
 
     Σ_tail p̂ⱼ|sⱼ|  ≤  ‖λ‖·Σ_tail p̂ⱼ‖xⱼ‖          Σ_tail p̂ⱼ|sⱼ|  ≤  √(Σ_tail p̂ⱼ²)·√(V‖λ‖² − Σ_head sⱼ²)
 
-(XᵀX = V·I). Rounding: a dot product of m terms errs by at most (m+4)·2⁻⁵²·‖w̃‖‖λ‖; the identity XᵀX = V·I by at most
-m(10⁻¹² + m·10⁻¹⁵) of what its columns would give if they were parallel; a sum over the vocabulary by 10⁻¹⁰ of itself.
+(XᵀX = V·I). Rounding: a dot product of m terms errs by at most (m+4)·2⁻⁵²·‖w̃‖‖λ‖; the identity XᵀX = V·I
+by at most m(10⁻¹² + m·10⁻¹⁵) of what its columns would give if they were parallel; a sum over the
+vocabulary by 10⁻¹⁰ of itself.
 """
 
 from __future__ import annotations
@@ -135,7 +139,7 @@ class Evaluator:
     def _promising(
         self, lam_KQ: Array, tokens_Q: Indices, slope: float, value_Q: Array, open_Q: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Whether a sample of the tail leaves hope: a pass over the whole vocabulary is dear where d is large."""
+        """Whether a sample of the tail leaves hope: a pass over all rows is dear where d is large."""
         if self.white.X_VK.size < LARGE or not open_Q.any():
             return open_Q
         tokens_S, weight_S, X_SK = self._sample

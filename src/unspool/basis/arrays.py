@@ -1,4 +1,4 @@
-"""Arrays from elsewhere (numpy, torch, any float type, any device) as numpy arrays, float64 where proofs need it."""
+"""Arrays from elsewhere (numpy or torch, any float type, any device) as numpy arrays."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def calibrate_kappa(
 ) -> Calibration:
     """Fit g on the first share `fit` of the distributions p (N, V), and measure it on the others.
 
-    Per distribution and τ, `tokens` tokens below τ are drawn from p̂ itself: those that a sampler would ask about.
+    Per distribution and τ, `tokens` tokens below τ are drawn from p̂ itself: those that a sampler would ask
+    about.
     """
     p_NV = float64(p)
     if p_NV.ndim != 2 or len(p_NV) < 2:
@@ -79,7 +80,7 @@ def calibrate_kappa(
 
 
 def best_threshold(pairs: Sequence[tuple[float, bool]]) -> float:
-    """The g that parts the accepted from the rejected with the fewest mistakes; between its two neighbours."""
+    """The g that parts accepted from rejected with the fewest mistakes, between its two neighbours."""
     values = np.array([value for value, _ in pairs])
     accepted = np.array([verdict for _, verdict in pairs])[np.argsort(values)]
     values = np.sort(values)

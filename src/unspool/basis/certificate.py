@@ -1,9 +1,10 @@
 """What a test hands back: a verdict, its proof, and what the proof cost.
 
-    F_i(c) = max{t : Σ_{j≠i} yⱼ w̃ⱼ = t·w̃ᵢ,  −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ} = min{f(λ) : w̃ᵢ·λ = 1}        accept i  ⇔  F_i(c) < p̂ᵢ
+    F_i(c) = max{t : Σ_{j≠i} yⱼ w̃ⱼ = t·w̃ᵢ,  −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ} = min{f(λ) : w̃ᵢ·λ = 1}
+    accept i  ⇔  F_i(c) < p̂ᵢ
 
-Finlayson et al. 2024, §4; λ and y are the two sides of linear-programming duality, so either kind of certificate
-settles the question for good, however it was found.
+Finlayson et al. 2024, §4; λ and y are the two sides of linear-programming duality, so either kind of
+certificate settles the question for good, however it was found.
 papers.bib: finlayson2024closing
 """
 
@@ -18,7 +19,7 @@ from unspool.basis.arrays import Array, Indices, float64
 
 @dataclass(frozen=True, eq=False)
 class Acceptance:
-    """λ, which proves that no distribution allowed by the model's optimality gives the token probability zero."""
+    """λ, which proves that no distribution allowed by the model's optimality makes the token impossible."""
 
     token: int
     slopes_M: Array
@@ -51,7 +52,7 @@ class Verdict:
     token: int
     tau: float
     how: str
-    """"threshold", "least squares", "douglas-rachford", "interior point"; "undecided" where neither side could be proven."""
+    """"threshold", "least squares", "douglas-rachford", "interior point"; "undecided" without a proof."""
     certificate: Acceptance | Rejection | None
     low: float
     """F_i(c) is at least this …"""

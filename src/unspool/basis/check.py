@@ -3,8 +3,9 @@
     acceptance:  s = W̃λ/(w̃ᵢ·λ),   Σ_{j≠i} p̂ⱼ·max(c·sⱼ, −sⱼ) < p̂ᵢ
     rejection:   yᵢ = −p̂ᵢ:   W̃ᵀy = 0,   −p̂ ≤ y ≤ c·p̂          (p = p̂ + y is the distribution with pᵢ = 0)
 
-The equality can hold in float64 only up to rounding, so it is mended: the smallest change u, relative to p̂, with
-W̃ᵀ(y + u·p̂) = 0 (a least-norm solution over the most probable tokens) must stay within the box as well.
+The equality can hold in float64 only up to rounding, so it is mended: the smallest change u, relative to
+p̂, with W̃ᵀ(y + u·p̂) = 0 (a least-norm solution over the most probable tokens) must stay within the box as
+well.
 
 Finlayson et al. 2024, eq. 3 and its dual.
 papers.bib: finlayson2024closing

@@ -2,9 +2,9 @@
 
     c* = max over λ of (p̂ᵢ − N)/P,   N = Σ p̂s⁻,  P = Σ p̂s⁺,  s = W̃λ, sᵢ = 1          τ* = c*/(1 + c*)
 
-One λ proves acceptance for every c below (p̂ᵢ − N)/P, and one y rejection for every c from max yⱼ/p̂ⱼ on: each certificate moves
-its side of the bracket further than to the c that was asked about. Accepting gets harder as c grows, so the bracket is
-halved (in log c) until it is narrow enough.
+One λ proves acceptance for every c below (p̂ᵢ − N)/P, and one y rejection for every c from max yⱼ/p̂ⱼ on:
+each certificate moves its side of the bracket further than to the c that was asked about. Accepting gets
+harder as c grows, so the bracket is halved (in log c) until it is narrow enough.
 
 Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing

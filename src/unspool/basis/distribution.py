@@ -1,6 +1,6 @@
 """One next-token distribution, prepared once for all tests on it: its head in order, its tail in sums.
 
-    κ:  Σⱼ min(1, κ p̂ⱼ) = m          mass beyond rank r:  Σ_{j ≥ r} p̂ⱼ          squares beyond r:  Σ_{j ≥ r} p̂ⱼ²
+    κ:  Σⱼ min(1, κ p̂ⱼ) = m        mass from rank r on:  Σ_{j ≥ r} p̂ⱼ        squares:  Σ_{j ≥ r} p̂ⱼ²
 
 Nearly every test is decided by the few thousand most probable tokens, so that nothing here sorts the whole
 vocabulary: the head is partitioned off and sorted, the rest is only summed.
@@ -84,7 +84,7 @@ class Distribution:
         return self._rank_V[tokens_Q].astype(np.intp)
 
     def sample_beyond(self, n: int, size: int) -> tuple[Indices, Array]:
-        """About `size` tokens of rank ≥ n, drawn evenly along their mass, and how often each was drawn × mass/size.
+        """About `size` tokens of rank ≥ n, spread evenly along their mass, and the share each stands for.
 
         Their weighted sums stand for the tail's. Nothing is random: the same p̂ gives the same sample.
         """

@@ -1,20 +1,20 @@
-"""Search a counter-distribution and its impossibility at once: Douglas–Rachford splitting in the Lewis metric.
+"""Search a counter-distribution and its impossibility at once: Douglas–Rachford in the Lewis metric.
 
     A = {y : Σⱼ yⱼxⱼ = p̂ᵢxᵢ}      B = {y : −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ}            reject i  ⇔  A ∩ B ≠ ∅
 
     b = Π_B(v)      d = P·(p̂ᵢxᵢ − Σⱼ(2b − v)ⱼxⱼ)      a = Π_A(2b − v) = 2b − v + ΩXd      v ← v + 1.5·(a − b)
 
-a always lies in A: once it lies in B too, it proves rejection. If the sets do not meet, v runs away, and the
-direction d in which it runs separates them: λ = d/(xᵢ·d) has f(λ) < p̂ᵢ and proves acceptance. The first d is the λ of
-least squares. There is no step size: the problem is homogeneous, and the metric is Ω.
+a always lies in A: once it lies in B too, it proves rejection. If the sets do not meet, v runs away, and
+the direction d in which it runs separates them: λ = d/(xᵢ·d) has f(λ) < p̂ᵢ and proves acceptance. The
+first d is the λ of least squares. There is no step size: the problem is homogeneous, and the metric is Ω.
 
-Boyd et al. 2011, §5.1 (a point in the intersection of convex sets) and §3.4.3 (over-relaxation); the same iteration is
-ADMM for the dual.
+Boyd et al. 2011, §5.1 (a point in the intersection of convex sets) and §3.4.3 (over-relaxation); the same
+iteration is ADMM for the dual.
 papers.bib: boyd2011distributed
 
-Symbols: `aim` stands for p̂ᵢ in A and is a little more, so that a may miss by as much. Hard tokens take whatever
-multipliers the soft ones leave to them. A token's own row is no part of its problem: over the other rows P becomes
-P + β·ttᵀ with t = P·xᵢ/(xᵢ·P·xᵢ), `toward`.
+Symbols: `aim` stands for p̂ᵢ in A and is a little more, so that a may miss by as much. Hard tokens take
+whatever multipliers the soft ones leave to them. A token's own row is no part of its problem: over the
+other rows P becomes P + β·ttᵀ with t = P·xᵢ/(xᵢ·P·xᵢ), `toward`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unspool.basis.arrays import Array, Array32, Indices
+from unspool.basis.arrays import Array, Array32, Indices, float64
 from unspool.basis.distribution import Distribution
 from unspool.basis.lewis import Metric, Selection
 from unspool.basis.whitening import Whitened
@@ -98,11 +98,9 @@ class DouglasRachford:
         self.v_SQ += RELAX * (self.a_SQ - b_SQ)
 
     def stretch(self) -> Array:
-        """How many times larger the box must be for a to lie in it, for each column; at most 1 proves rejection."""
+        """How many times larger the box must be for a to lie in it; at most 1 proves rejection."""
         relative_SQ = self.a_SQ * self._inverse_S1
-        stretch_Q = np.maximum(relative_SQ.max(axis=0) / self.slope, -relative_SQ.min(axis=0)).astype(
-            np.float64
-        )
+        stretch_Q = float64(np.maximum(relative_SQ.max(axis=0) / self.slope, -relative_SQ.min(axis=0)))
         near = np.flatnonzero(stretch_Q <= 1)
         if self.metric.hard and len(near):
             stretch_Q[near] = np.maximum(stretch_Q[near], self._hard_stretch(near))
@@ -114,7 +112,7 @@ class DouglasRachford:
         missing_KQ = self.aim_KQ[:, columns] - metric.rows.X_SK.T @ self.a_SQ[:, columns]
         relative_HQ = metric.solve_HK @ missing_KQ / metric.hard_mass_H[:, None]
         relative_HQ[np.arange(metric.hard)[:, None] == self.ranks_Q[columns]] = 0
-        return np.maximum(relative_HQ / self.slope, -relative_HQ).max(axis=0).astype(np.float64)
+        return float64(np.maximum(relative_HQ / self.slope, -relative_HQ).max(axis=0))
 
     def multipliers(self, columns: Indices) -> Array:
         """a, of the hard tokens (which take what is missing, in the proof) and of the head."""
@@ -134,8 +132,8 @@ class DouglasRachford:
     def resume(self, column: int, other: Snapshot) -> None:
         """Go on over all rows from where a search over a head and a sample has come to.
 
-        The head keeps its v; any other row is put at the end of its box that λ says, v = b + ω·α·s, with the α
-        that the head's rows have: the further the search, the further v has run.
+        The head keeps its v; any other row is put at the end of its box that λ says, v = b + ω·α·s, with
+        the α that the head's rows have: the further the search, the further v has run.
         """
         head, theirs, rows = other.rows.head, other.rows, self.metric.rows
         v_N, s_N = other.v_S[:head], other.s_S[:head]
@@ -149,7 +147,7 @@ class DouglasRachford:
         self.v_SQ[:, column] = v_V
 
     def sides(self, column: int, mass_V: Array) -> tuple[Array, Array]:
-        """Of a search over all rows: the multipliers b, and how far each row is from leaving its end of the box."""
+        """Over all rows: the multipliers b, and how far each row is from leaving its end of the box."""
         v_V = self.v_SQ[:, column].astype(np.float64)
         y_V = np.clip(v_V, -mass_V, float(self.slope) * mass_V)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,9 +2,9 @@
 
     accept i  ⇔  no p with W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ e^δ·p̂, pᵢ = 0        W̃ = [W·V_r, 1],   τ = 1 − e^(−δ)
 
-A model that minimises cross-entropy has Wᵀp* = Wᵀp̂ (Theorem 2): if every distribution that agrees with that, and with the
-bound on the error, gives token i some probability, then the true one does. Rank 0 is threshold sampling; at full rank most
-of what a threshold cuts is proven safe.
+A model that minimises cross-entropy has Wᵀp* = Wᵀp̂ (Theorem 2): if every distribution that agrees with
+that, and with the bound on the error, gives token i some probability, then the true one does. Rank 0 is
+threshold sampling; at full rank most of what a threshold cuts is proven safe.
 
 Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
@@ -34,8 +34,9 @@ from unspool.basis.store import whitened
 class BasisTest:
     """The test for one output matrix W (V, d) at one rank (None: full).
 
-    W may be a numpy array or memory map, or a torch tensor, of any float type and on any device; it is kept, not copied.
-    With `cache`, a folder, what is made of W once (seconds, for a large one) is kept on disk for the next time.
+    W may be a numpy array or memory map, or a torch tensor, of any float type and on any device; it is
+    kept, not copied. With `cache`, a folder, what is made of W once (seconds, for a large one) is kept on
+    disk for the next time.
     """
 
     def __init__(
@@ -63,15 +64,15 @@ class BasisTest:
         return BasisStep(self._white, probabilities(p, self.vocabulary))
 
     def accepts(self, p: Any, i: int, *, tau: float | None = None, delta: float | None = None) -> Verdict:
-        """Whether token i of p̂ is proven to have true probability; give the threshold τ or the error bound δ."""
+        """Whether token i is proven to have true probability; give the threshold τ or the error bound δ."""
         return self.step(p).accepts(i, tau=tau, delta=delta)
 
     def mask(
         self, p: Any, tau: float, *, top: int | None = None, floor: float | None = None
     ) -> NDArray[np.bool_]:
-        """Which tokens are accepted, (V,) or (N, V) as p is; only the `top` tokens or those from `floor` on are tested.
+        """Which tokens are accepted, (V,) or (N, V) as p is.
 
-        Tokens that are not tested are False.
+        With `top` or `floor` only the most probable tokens are tested, and the others are False.
         """
         p = as_numpy(p)
         if p.ndim == 1:
@@ -79,7 +80,7 @@ class BasisTest:
         return np.stack([self.step(p_V).mask(tau, top=top, floor=floor) for p_V in p])
 
     def critical_tau(self, p: Any, i: int, *, rtol: float = 1e-3) -> tuple[float, float]:
-        """τ between which two values the verdict flips: accepted at the first, rejected at the second; both proven."""
+        """Two τ between which the verdict flips: proven accepted at the first, rejected at the second."""
         return critical_tau(self.step(p), i, rtol)
 
     def calibrate_kappa(

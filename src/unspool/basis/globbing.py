@@ -2,17 +2,19 @@
 
     F = max t :  Σ_free yⱼxⱼ + g = t·xᵢ,   g = Σ_settled yⱼxⱼ,   yⱼ = c·p̂ⱼ where sⱼ > 0 and −p̂ⱼ where sⱼ < 0
 
-Near the optimum nearly every row has s ≠ 0 and its multiplier at one end of its box: all of these together are one vector
-g, a glob. What is left is a quantile regression in a few rows per unknown, for the interior-point method. Its y and g prove
-rejection whatever the settled sides; its λ, tried on the whole vocabulary, proves acceptance, or shows which rows were
-settled wrongly.
+Near the optimum nearly every row has s ≠ 0 and its multiplier at one end of its box: all of these together
+are one vector g, a glob. What is left is a quantile regression in a few rows per unknown, for the
+interior-point method. Its y and g prove rejection whatever the settled sides; its λ, tried on the whole
+vocabulary, proves acceptance, or shows which rows were settled wrongly.
 
 Portnoy & Koenker 1997, §5 (preprocessing: globs).
 papers.bib: portnoy1997gaussian
-Differs from the paper: the first sides are those of a Douglas–Rachford iterate, not of a subsample's regression.
+Differs from the paper: the first sides are those of a Douglas–Rachford iterate, not of a subsample's
+regression.
 
-λ = λ₀ − Nμ: λ₀ is the shortest λ with xᵢ·λ = 1 and xⱼ·λ = 0 for the hard tokens, N an orthonormal basis of the λ with
-zeros there, so that s = Xλ₀ − XN·μ. Hard tokens take, in the proof, whatever multipliers the others leave to them.
+λ = λ₀ − Nμ: λ₀ is the shortest λ with xᵢ·λ = 1 and xⱼ·λ = 0 for the hard tokens, N an orthonormal basis of
+the λ with zeros there, so that s = Xλ₀ − XN·μ. Hard tokens take, in the proof, whatever multipliers the
+others leave to them.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def globbed(
 ) -> Iterator[tuple[Array, Array, float]]:
     """Rounds of settling and solving: yields (λ, multipliers of all rows, t); λ·xᵢ = 1, all scaled by κ.
 
-    Starts from λ and multipliers y within their box that nearly balance; s says how far rows are from changing sides.
+    Starts from λ and multipliers y within their box that nearly balance; s says how far rows are from
+    changing sides.
     """
     frame = _Frame(_exact(white, np.append(hard_H[hard_H != token], token)))
     if not frame.usable:
@@ -81,10 +84,9 @@ def globbed(
 
 def _exact(white: Whitened, tokens_N: Indices) -> Array:
     """Whitened rows in float64: those of the search are rounded to float32."""
-    return (
-        np.concatenate([block @ white.basis_MK[:-1] for _, block in white.weight.blocks(tokens_N)])
-        + white.basis_MK[-1]
-    )
+    parts = [block @ white.basis_MK[:-1] for _, block in white.weight.blocks(tokens_N)]
+    X_NK: Array = np.concatenate(parts) + white.basis_MK[-1]
+    return X_NK
 
 
 def _run(method: InteriorPoint, along: float, goal: float) -> bool:

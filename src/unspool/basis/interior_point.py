@@ -1,11 +1,12 @@
 """Solve a small weighted quantile regression to the end: Mehrotra's predictor–corrector method.
 
-    minimise over μ   Σⱼ wⱼ·max(c·sⱼ, −sⱼ) − g·μ,  s = r − Zμ       maximise over y   Σⱼ yⱼrⱼ,  Zᵀy = g,  −w ≤ y ≤ c·w
+    minimise over μ   Σⱼ wⱼ·max(c·sⱼ, −sⱼ) − g·μ,   s = r − Zμ
+    maximise over y   Σⱼ yⱼrⱼ,   Zᵀy = g,   −w ≤ y ≤ c·w
 
     y = (1+c)·w·u − w,  0 < u < 1;   A = (1+c)·diag(w)·Z;   u·z → 0,  (1−u)·v → 0,  (1+c)·w·s = v − z
 
-Every iteration solves twice with AᵀDA, D = 1/(z/u + v/(1−u)). Unlike the splitting method it hardly slows down where
-the two sides nearly meet, but an iteration costs a factorisation: it is the last resort.
+Every iteration solves twice with AᵀDA, D = 1/(z/u + v/(1−u)). Unlike the splitting method it hardly slows
+down where the two sides nearly meet, but an iteration costs a factorisation: it is the last resort.
 
 Mehrotra 1992 (predictor and corrector); Portnoy & Koenker 1997, §4 (for quantile regression).
 papers.bib: mehrotra1992implementation, portnoy1997gaussian

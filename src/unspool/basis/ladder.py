@@ -1,10 +1,11 @@
 """Decide tokens of one distribution: cheap proofs first, dear ones last, and stop at the first.
 
-    threshold · least squares · Douglas–Rachford on n, 4n, 16n rows and on all · interior point on what is left
+    threshold · least squares · Douglas–Rachford on n, 4n, 16n and all rows · interior point
 
-Which side is tried first follows a guess, accept ⇔ κp̂ᵢ ≥ 0.8·m^0.45·c^0.85 (c^0.4 where c > 1); a wrong guess
-costs time only. Rejection needs multipliers of real rows: heads of growing size. Acceptance needs a λ that
-knows of the whole vocabulary: a head and a sample that stands for the rest; its proof is then a pass over all.
+Which side is tried first follows a guess, accept ⇔ κp̂ᵢ ≥ 0.8·m^0.45·c^0.85 (c^0.4 where c > 1); a wrong
+guess costs time only. Rejection needs multipliers of real rows: heads of growing size. Acceptance needs a λ
+that knows of the whole vocabulary: a head and a sample that stands for the rest; its proof is then a pass
+over all.
 
 The question: Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
@@ -93,7 +94,7 @@ class Ladder:
             over_head(self.proving, n, cases).run(iterations)
 
     def _sampled(self, n: int, iterations: int) -> None:
-        """Accept by a λ that knows of all rows; what stays open without being balanced leans to acceptance."""
+        """Accept by a λ that knows of all rows; what is neither accepted nor balanced leans to acceptance."""
         cases = self.proving.open()
         if cases and self._affordable(n):
             searching = over_sample(self.proving, n, cases)

@@ -1,9 +1,10 @@
 """A first λ for nothing: least squares in the Lewis metric, from the most probable rows alone.
 
-    λ ∝ argmin{Σ_head ωⱼ(xⱼ·λ)² + ω_tail‖λ‖² : xᵢ·λ = 1} ∝ xᵢ − X₀ᵀ(D + X₀X₀ᵀ)⁻¹X₀xᵢ,      D = diag(ω_tail/ωⱼ),  ω_tail = Σ_tail p̂/κ
+    λ ∝ argmin{Σ_head ωⱼ(xⱼ·λ)² + ω_tail‖λ‖² : xᵢ·λ = 1} ∝ xᵢ − X₀ᵀ(D + X₀X₀ᵀ)⁻¹X₀xᵢ
+    D = diag(ω_tail/ωⱼ),   ω_tail = Σ_tail p̂/κ
 
-The tail enters as one round block, which is what whitening made of it. n₀ rows cost an n₀ × n₀ Cholesky factor, once for
-all tokens; most acceptances at full width are proven by this λ.
+The tail enters as one round block, which is what whitening made of it. n₀ rows cost an n₀ × n₀ Cholesky
+factor, once for all tokens; most acceptances at full width are proven by this λ.
 
 Weights: Cohen & Peng 2015, §2.
 papers.bib: cohen2015lewis
@@ -43,7 +44,7 @@ class LeastSquares:
         ranks_Q = self._dist.ranks(tokens_Q)
         inside = np.flatnonzero(ranks_Q < len(self._X_NK))
         right_NQ = self._X_NK @ x_KQ
-        # The same λ up to its length, without the difference of near equals: for a row of X₀ it is X₀ᵀ(D + X₀X₀ᵀ)⁻¹e.
+        # For a row of X₀ the same λ, up to its length, is X₀ᵀ(D + X₀X₀ᵀ)⁻¹e: no difference of near equals.
         right_NQ[:, inside] = 0
         right_NQ[ranks_Q[inside], inside] = -1
         x_KQ[:, inside] = 0

@@ -1,12 +1,13 @@
 """The metric of the search: Lewis weights of the rows p̂ⱼxⱼ, in closed form.
 
-    ω(p) = max(p², p/κ),  Σⱼ min(1, κp̂ⱼ) = m        M = Σ_soft ωⱼ xⱼxⱼᵀ        P = M⁻¹ on {λ : xⱼ·λ = 0 for hard j}
+    ω(p) = max(p², p/κ),   Σⱼ min(1, κp̂ⱼ) = m
+    M = Σ_soft ωⱼ xⱼxⱼᵀ,   P = M⁻¹ on {λ : xⱼ·λ = 0 for hard j}
 
-ℓ₁ Lewis weights reweight rows so that least squares sees what absolute values see. For whitened embeddings their
-fixed point is nearly that of random directions, where it has the closed form above: tokens above 1/κ have leverage
-one, the others share what is left. In this metric the iterations of douglas_rachford.py hardly depend on the
-distribution. Tokens far above (hard: κp̂ > 20) end with s = xⱼ·λ = 0 in every good solution; they are held there
-exactly, which also keeps M well conditioned in float32.
+ℓ₁ Lewis weights reweight rows so that least squares sees what absolute values see. For whitened embeddings
+their fixed point is nearly that of random directions, where it has the closed form above: tokens above 1/κ
+have leverage one, the others share what is left. In this metric the iterations of douglas_rachford.py
+hardly depend on the distribution. Tokens far above (hard: κp̂ > 20) end with s = xⱼ·λ = 0 in every good
+solution; they are held there exactly, which also keeps M well conditioned in float32.
 
 Cohen & Peng 2015, §2 (Lewis weights and their fixed point).
 papers.bib: cohen2015lewis
@@ -34,7 +35,7 @@ BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The soft rows of a search: their multipliers stay within a box. Hard tokens, the first of the head, have none."""
+    """The soft rows of a search, whose multipliers stay within a box; hard tokens are not of them."""
 
     tokens_S: Indices
     X_SK: Array32
@@ -79,7 +80,7 @@ def head_and_sample(white: Whitened, dist: Distribution, n: int, size: int) -> S
 
 
 def everything(white: Whitened, dist: Distribution) -> Selection:
-    """Every row, in the vocabulary's own order so that X is not copied; hard and faint ones carry no weight."""
+    """Every row, in the vocabulary's own order so that X is not copied; hard and faint ones weigh nothing."""
     hard, mass_V = _hard(white, dist), dist.p * dist.kappa
     mass_V[mass_V <= FAINT] = 0
     mass_V[dist.order_N[:hard]] = 0
@@ -104,8 +105,9 @@ def _selection(
 
 def _hard(white: Whitened, dist: Distribution) -> int:
     """How many tokens are hard: never so many that nothing is left to search."""
-    most = white.X_VK.shape[1] - 1
-    return int(np.count_nonzero(dist.head_N[:most] * dist.kappa > HARD))
+    mass_N = dist.head_N * dist.kappa
+    most = min(white.X_VK.shape[1], int(np.count_nonzero(mass_N > FAINT))) - 1
+    return int(np.count_nonzero(mass_N[:most] > HARD))
 
 
 class Metric:
@@ -127,7 +129,7 @@ class Metric:
             self._gram_KK += part._gram_KK
         self._lower_KK = _cholesky(self._gram_KK)
         self.solve_HK: Array32 = np.zeros((0, rows.X_SK.shape[1]), dtype=np.float32)
-        """Y, with X_hard·Yᵀ = I: row h is the λ of least M-norm with s = 1 at hard token h and 0 at the others …"""
+        """Y, with X_hard·Yᵀ = I: row h is the λ of least M-norm with s = 1 at hard token h, 0 at others …"""
         self.norm_H: Array32 = np.zeros(0, dtype=np.float32)
         """… and this is its M-norm, squared."""
         if rows.hard:
@@ -162,6 +164,7 @@ def _cholesky(gram_KK: Array32) -> Array32:
     for ridge in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
         tried_KK = gram_KK.copy(order="F")
         tried_KK[corner] += np.float32(ridge) * mean + np.float32(1e-30)
+        lower_KK: Array32
         lower_KK, failed = lapack.spotrf(tried_KK, lower=1, overwrite_a=1)
         if not failed:
             break
@@ -173,5 +176,5 @@ def _inverse(inner_HH: Array) -> Array:
     lower_HH, failed = lapack.dpotrf(inner_HH, lower=1)
     if failed:
         return np.asarray(np.linalg.pinv(inner_HH, rcond=1e-9, hermitian=True))
-    half_HH = np.tril(lapack.dpotri(lower_HH, lower=1)[0])
+    half_HH: Array = np.tril(lapack.dpotri(lower_HH, lower=1)[0])
     return half_HH + np.tril(half_HH, -1).T

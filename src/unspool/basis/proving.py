@@ -50,7 +50,7 @@ class Proving:
         return [case for case in self.cases if case.verdict is None and which(case)]
 
     def accept(self, cases: Sequence[Case], lam_KQ: Array, how: str, metric: Metric | None = None) -> None:
-        """Try each case's λ; the metric is the one that it was found with, if its hard rows should be exact."""
+        """Try each case's λ; the metric it was found with says which rows it should have put to s = 0."""
         if not cases:
             return
         upper = self.bench.evaluator.upper(lam_KQ, tokens_of(cases), self.slope, metric)

@@ -1,10 +1,11 @@
-"""The same question as a plain linear program, for a general solver: slow, and independent of everything else here.
+"""The same question as a plain linear program for a general solver: slow, and independent of all else here.
 
     θ = max θ :  Σ_{j≠i} uⱼ·(p̂ⱼ/p̂ᵢ)·w̃ⱼ = θ·w̃ᵢ,   −1 ≤ uⱼ ≤ c            accept  ⇔  θ < 1
 
-With y = p̂·u this is F_i(c)/p̂ᵢ, the dual of acceptance's f; u ≥ −1 is p ≥ 0, u ≤ c is p ≤ e^δ·p̂. It is always feasible
-(u = 0), so that the solver never has to tell an infeasible problem from a badly scaled one: it optimises one number
-of size 1, which is compared with 1. Columns of W̃ are scaled to unit size first; u and θ are of order 1 as they are.
+With y = p̂·u this is F_i(c)/p̂ᵢ, the dual of acceptance's f; u ≥ −1 is p ≥ 0, u ≤ c is p ≤ e^δ·p̂. It is
+always feasible (u = 0), so that the solver never has to tell an infeasible problem from a badly scaled one:
+it optimises one number of size 1, which is compared with 1. Columns of W̃ are scaled to unit size first; u
+and θ are of order 1 as they are.
 
 Finlayson et al. 2024, eq. 3; solved by HiGHS.
 papers.bib: finlayson2024closing

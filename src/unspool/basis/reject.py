@@ -2,11 +2,11 @@
 
     Σ_{j≠i} yⱼ w̃ⱼ = p̂ᵢ w̃ᵢ,   −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ     ⇒   p = p̂ + y (and pᵢ = 0) has W̃ᵀp = W̃ᵀp̂ and 0 ≤ p ≤ (1+c)p̂
 
-The search finds y in float32. Its residual e = t·w̃ᵢ − Σ yⱼw̃ⱼ is computed in float64 on W itself and repaired within
-the head, dyⱼ = ωⱼ·xⱼ·P·Bᵀe, again and again; the token's own share of a repair is taken into t. Each repair must leave
-less than half of the residual, down to what float64 can see: so e lies in the span of the rows, and all repairs that
-could follow add up to less than twice the next one. By so much, and a margin of 10⁻⁶, the box is made smaller before
-y is said to lie in it.
+The search finds y in float32. Its residual e = t·w̃ᵢ − Σ yⱼw̃ⱼ is computed in float64 on W itself and
+repaired within the head, dyⱼ = ωⱼ·xⱼ·P·Bᵀe, again and again; the token's own share of a repair is taken
+into t. Each repair must leave less than half of the residual, down to what float64 can see: so e lies in
+the span of the rows, and all repairs that could follow add up to less than twice the next one. By so much,
+and a margin of 10⁻⁶, the box is made smaller before y is said to lie in it.
 
 The linear program: Finlayson et al. 2024, eq. 3.
 papers.bib: finlayson2024closing
@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from unspool.basis.arrays import Array, Indices
+from unspool.basis.arrays import Array, Indices, float64
 from unspool.basis.certificate import Rejection
 from unspool.basis.distribution import Distribution
 from unspool.basis.lewis import Metric
@@ -51,14 +51,15 @@ class Balance:
     def _inverse_NK(self) -> Array:
         """The pseudo-inverse of (√Ω·X)ᵀ in float64: for the few whose metric float32 cannot hold."""
         X_NK = self.white.rows(self.tokens_N) @ self.white.basis_MK
-        return np.linalg.pinv((self._root_N1 * X_NK).T, rcond=1e-13)
+        return float64(np.linalg.pinv((self._root_N1 * X_NK).T, rcond=1e-13))
 
     def prove(
         self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, slope: float, tail_V: Array | None = None
     ) -> tuple[list[Rejection | None], Array]:
-        """Certificates from approximate multipliers of the rows, None where there is none; lower bounds of F_i(c).
+        """Certificates from approximate multipliers of the rows, None where there is none; bounds of F_i(c).
 
-        `tail_V` are multipliers of other tokens, within their box, that stay as they are. All are scaled by κ.
+        `tail_V` are multipliers of other tokens, within their box, that stay as they are. All are scaled by
+        κ.
         """
         dist = self.dist
         goal_Q = dist.p[tokens_Q] * dist.kappa
@@ -84,7 +85,7 @@ class Balance:
     def _balanced(
         self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail_V: Array | None
     ) -> tuple[Array, Array, Array]:
-        """Multipliers of the head with Σ yⱼw̃ⱼ ≈ t·w̃ᵢ, t, and the repair that is still missing, relative to p̂."""
+        """Multipliers of the head with Σ yⱼw̃ⱼ ≈ t·w̃ᵢ, t, and the repair still missing, relative to p̂."""
         white = self.white
         y_NQ = y_NQ.copy()
         own_Q = self.dist.ranks(tokens_Q)
@@ -121,4 +122,5 @@ class Balance:
         size_Q = np.maximum(np.abs(error_KQ).max(axis=0), 1e-300)
         unit_KQ, rows = (error_KQ / size_Q).astype(np.float32), self.metric.rows
         soft_SQ = rows.omega_S[:, None] * (rows.X_SK @ self.metric.solve(unit_KQ))
-        return np.concatenate([self.metric.solve_HK @ unit_KQ, soft_SQ]).astype(np.float64) * size_Q
+        move_NQ: Array = float64(np.concatenate([self.metric.solve_HK @ unit_KQ, soft_SQ])) * size_Q
+        return move_NQ

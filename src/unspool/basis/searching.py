@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-
 from numpy.typing import NDArray
 
 from unspool.basis.arrays import Array, Indices
@@ -13,7 +12,7 @@ from unspool.basis.douglas_rachford import AIM, DouglasRachford, Snapshot
 from unspool.basis.proving import Case, Proving, tokens_of
 from unspool.basis.reject import Balance
 
-# With so many tokens and more, proofs are tried at every second iteration, and so on: in batches, not one by one.
+# With so many tokens, proofs are tried at every second iteration only, and so on: in batches.
 BATCH = 16
 # f(λ) over the search's rows must be below this share of p̂ᵢ before it is worth evaluating over W itself.
 NEARLY = 0.997
@@ -22,7 +21,7 @@ Reject = Callable[[list[Case], Indices, str], None]
 
 
 class Searching:
-    """One search for several cases: those that are proven, or about which these rows have said enough, leave it."""
+    """One search for several cases: those proven, or about which these rows have said enough, leave it."""
 
     def __init__(
         self, proving: Proving, search: DouglasRachford, cases: list[Case], reject: Reject | None
@@ -112,7 +111,7 @@ def over_head(proving: Proving, n: int, cases: list[Case]) -> Searching:
 
 
 def over_sample(proving: Proving, n: int, cases: list[Case]) -> Searching:
-    """A search over the n most probable rows and a sample of the others; it can only accept, if it is a sample."""
+    """A search over the n most probable rows and a sample of the others; a sample can only accept."""
     bench = proving.bench
     metric = bench.sampled(n)
     search = DouglasRachford(bench.white, bench.dist, metric, tokens_of(cases), proving.slope)
@@ -130,7 +129,9 @@ def over_all(proving: Proving, cases: list[Case], known: Mapping[int, Snapshot])
 
     def reject(cases: list[Case], columns: Indices, how: str) -> None:
         for case, q in zip(cases, columns, strict=True):
-            proving.reject_whole(case, search.a_SQ[:, q].astype(np.float64), AIM * float(search.goal_Q[q]), how)
+            proving.reject_whole(
+                case, search.a_SQ[:, q].astype(np.float64), AIM * float(search.goal_Q[q]), how
+            )
 
     return Searching(proving, search, cases, reject)
 

@@ -60,7 +60,7 @@ class BasisStep:
         return [self._verdicts[i, tau] for i in wanted]
 
     def mask(self, tau: float, *, top: int | None = None, floor: float | None = None) -> NDArray[np.bool_]:
-        """Which tokens are accepted: of all, of the `top` most probable, or of those of probability `floor` or more."""
+        """Which tokens are accepted: of all, of the `top` most probable, of those with `floor` or more."""
         tokens = self._among(top, floor)
         out_V = np.zeros(self.distribution.vocabulary, dtype=bool)
         out_V[tokens] = [verdict.accepted for verdict in self.verdicts(map(int, tokens), tau=tau)]

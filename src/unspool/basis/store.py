@@ -1,7 +1,8 @@
 """Keep a whitened W on disk: one safetensors file, named by what it was made from.
 
-The name is a hash of W's rows, its type and the rank, so that a file can only be found by the W that it belongs to. It is
-written beside its place and moved there, so that a reader never sees half of it; a file that cannot be read is made anew.
+The name is a hash of W's rows, its type and the rank, so that a file can only be found by the W that it
+belongs to. It is written beside its place and moved there, so that a reader never sees half of it; a file
+that cannot be read is made anew.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -60,7 +62,7 @@ def _load(path: Path, W: Any) -> Whitened | None:
 
 
 def _save(path: Path, white: Whitened, W: Any) -> None:
-    kept = {
+    kept: dict[str, NDArray[Any]] = {
         "X": white.X_VK,
         "basis": np.ascontiguousarray(white.basis_MK),
         "column": white.column_M,

@@ -2,10 +2,10 @@
 
     W̃ = [W·V_r, 1]      (1/V) W̃ᵀW̃ = S·QΛQᵀ·S,  S = diag√      B = S⁻¹QΛ^(−½)      X = W̃·B,   (1/V) XᵀX = I
 
-Rank: V_r are the r leading right-singular directions of W, uncentred and unscaled. Fewer equalities leave more
-distributions feasible: whatever is accepted at rank r is accepted at every higher rank. Directions in which the
-columns of W̃ are dependent (duplicate or constant columns, fewer rows than columns) have eigenvalues of zero;
-they are dropped, which for exact dependence drops nothing.
+Rank: V_r are the r leading right-singular directions of W, uncentred and unscaled. Fewer equalities leave
+more distributions feasible: whatever is accepted at rank r is accepted at every higher rank. Directions in
+which the columns of W̃ are dependent (duplicate or constant columns, fewer rows than columns) have
+eigenvalues of zero; they are dropped, which for exact dependence drops nothing.
 
 Finlayson et al. 2024, §4 and appendix (rank reduction by a truncated singular value decomposition).
 papers.bib: finlayson2024closing
@@ -57,7 +57,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """W̃ in two coordinate systems: exact rows in float64 for proofs, whitened rows in float32 for the search."""
+    """W̃ in two coordinate systems: exact rows in float64 for proofs, whitened ones in float32 to search."""
 
     weight: Rows
     """W at full rank, W·V_r in float64 below it; W̃ without its column of ones."""
@@ -74,7 +74,7 @@ class Whitened:
     @cached_property
     def m(self) -> int:
         """Columns of W̃: rank + 1."""
-        return self.basis_MK.shape[0]
+        return int(self.basis_MK.shape[0])
 
     def rows(self, index: Indices) -> Array:
         """Rows of W̃ in float64, exactly as given."""
@@ -84,7 +84,8 @@ class Whitened:
     def project(self, slopes_MQ: Array, tokens_N: Indices | None = None) -> Array:
         """s = W̃·λ in float64, for these tokens or for all."""
         parts = [block @ slopes_MQ[:-1] for _, block in self.weight.blocks(tokens_N)]
-        return np.concatenate(parts) + slopes_MQ[-1]
+        s_NQ: Array = np.concatenate(parts) + slopes_MQ[-1]
+        return s_NQ
 
     def combine(self, y_NQ: Array, tokens_N: Indices | None = None) -> Array:
         """Σⱼ yⱼw̃ⱼ in float64, over these tokens or over all: (m, Q)."""
@@ -147,11 +148,12 @@ def _gram(weight: Rows) -> tuple[Array, float]:
 
 
 def _inverse_root(gram_MM: Array, column_M: Array) -> Array:
-    """B with BᵀGB = I on the directions that are there; columns are scaled first, so that units do not matter."""
+    """B with BᵀGB = I on the directions that are there; columns are scaled first: units do not matter."""
     scale_M = np.where(column_M > 0, 1 / np.sqrt(np.where(column_M > 0, column_M, 1.0)), 0.0)
     values_M, vectors_MM = np.linalg.eigh(gram_MM * scale_M[:, None] * scale_M)
     kept_M = values_M > DEPENDENT * values_M[-1]
-    return scale_M[:, None] * vectors_MM[:, kept_M] / np.sqrt(values_M[kept_M])
+    basis_MK: Array = scale_M[:, None] * vectors_MM[:, kept_M] / np.sqrt(values_M[kept_M])
+    return basis_MK
 
 
 def _finite(gram: Array) -> None:
