@@ -14,7 +14,7 @@ def closed(W, p, tokens, tau, iterations):
     proving = Proving(Workbench(whiten(W), p), np.array(tokens), tau)
     searching = over_all(proving, proving.cases, {})
     left = list(searching.run(iterations))
-    close(searching, len(p))
+    close(searching, len(p), hold=False)
     return proving, left, searching
 
 

@@ -1,63 +1,79 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unspool.basis.distribution import Distribution, probabilities
-from unspool.basis.kappa import kappa
 
 
-def test_four_tokens_in_order_and_in_sums():
-    dist = Distribution(np.array([0.1, 0.4, 0.0, 0.3, 0.2]), 2, head=3)
-    assert dist.order_N.tolist() == [1, 3, 4]
-    np.testing.assert_allclose(dist.mass_N, [1.0, 0.6, 0.3, 0.1])
-    np.testing.assert_allclose(dist.squares_N, [0.3, 0.14, 0.05, 0.01])
-    assert dist.support == 4
-    assert dist.rank(3) == 1
-    assert dist.rank(0) == 5
-    assert dist.ranks(np.array([4, 1])).tolist() == [2, 0]
-    assert dist.kappa == pytest.approx(2 / 1.0)
-    dist.extend(5)
-    assert dist.order_N.tolist() == [1, 3, 4, 0]
-    assert dist.rank(0) == 3
+def test_a_distribution_is_normalised_in_float64():
+    p = probabilities(torch.tensor([0.5, 0.3, 0.2000049]), 3)
+    assert p.dtype == np.float64
+    assert p.sum() == pytest.approx(1, abs=1e-15)
 
 
-@given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 40))
-def test_sums_and_scale_are_those_of_the_whole(seed, m, head):
-    p = np.random.default_rng(seed).dirichlet(np.full(40, 0.5)) + 1e-9
-    p /= p.sum()
-    dist, order = Distribution(p, m, head), np.argsort(-p)
+@pytest.mark.parametrize(
+    ("p", "match"),
+    [
+        ([0.5, 0.5], "W has 3 rows"),
+        ([[0.2, 0.3, 0.5]], "W has 3 rows"),
+        ([0.5, float("nan"), 0.5], "NaN"),
+        ([1.5, -0.5, 0.0], "not negative"),
+        ([-0.7, -1.2, -1.6], "log-probabilities"),
+        ([0.5, 0.3, 0.1], "sums to 0.9"),
+        ([float("inf"), 0.0, 0.0], "sums to inf"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(p, match):
+    with pytest.raises(ValueError, match=match):
+        probabilities(np.array(p), 3)
+
+
+def test_float32_sums_are_tolerated_and_input_is_untouched():
+    p = np.full(50_000, 1 / 50_000, dtype=np.float32) * np.float32(1.00003)
+    before = p.copy()
+    assert probabilities(p, 50_000).sum() == pytest.approx(1, abs=1e-12)
+    assert (p == before).all()
+
+
+@given(st.integers(1, 400), st.integers(1, 300), st.integers(0, 2**32))
+def test_the_head_and_the_sums_are_those_of_a_sort(vocabulary, head, seed):
+    p = np.random.default_rng(seed).dirichlet(np.full(vocabulary, 0.3))
+    dist = Distribution(p, m=1, head=head)
+    order = np.argsort(-p)
     n = len(dist.order_N)
-    assert dist.order_N.tolist() == order[:n].tolist()
-    np.testing.assert_allclose(dist.mass_N, [p[order[r:]].sum() for r in range(n + 1)], atol=1e-12)
-    assert dist.kappa == pytest.approx(kappa(p, m))
+    assert n == min(head, vocabulary, np.count_nonzero(p))
+    assert p[dist.order_N].tolist() == p[order[:n]].tolist()
+    for r in (0, n // 2, n):
+        assert dist.mass_N[r] == pytest.approx(p[order[r:]].sum(), abs=1e-15)
+        assert dist.squares_N[r] == pytest.approx((p[order[r:]] ** 2).sum(), abs=1e-15)
+    assert [dist.rank(i) for i in dist.order_N] == list(range(n))
+    assert all(dist.rank(i) >= vocabulary for i in order[n:])
 
 
-def test_a_sample_weighs_what_it_stands_for_and_is_the_same_every_time():
-    p = np.random.default_rng(0).dirichlet(np.ones(200))
-    dist = Distribution(p, 4)
-    tokens, weight = dist.sample_beyond(50, 30)
+def test_extending_keeps_the_ranks():
+    p = np.random.default_rng(0).dirichlet(np.full(100, 0.3))
+    dist = Distribution(p, m=3, head=10)
+    before = dist.order_N.copy()
+    dist.extend(50)
+    assert len(dist.order_N) == 50
+    assert dist.order_N[:10].tolist() == before.tolist()
+
+
+def test_the_sample_stands_for_the_tail():
+    p = np.random.default_rng(0).dirichlet(np.full(5000, 0.3))
+    dist = Distribution(p, m=3, head=100)
+    tokens, weight = dist.sample_beyond(50, 400)
     assert weight.sum() == pytest.approx(dist.mass_N[50])
-    assert not set(tokens) & set(dist.order_N[:50])
-    assert tokens.tolist() == Distribution(p, 4).sample_beyond(50, 30)[0].tolist()
-    assert len(dist.sample_beyond(200, 30)[0]) == 0
+    assert all(dist.rank(i) >= 50 for i in tokens)
+    value = np.cos(np.arange(5000))
+    tail = p.copy()
+    tail[dist.order_N[:50]] = 0
+    assert weight @ value[tokens] == pytest.approx(tail @ value, abs=0.1)
+    assert [len(x) for x in dist.sample_beyond(5000, 10)] == [0, 0]
 
 
-def test_a_little_rounding_is_normalised_and_more_is_refused():
-    assert probabilities([0.5, 0.5005], 2).sum() == pytest.approx(1, abs=1e-15)
-    with pytest.raises(ValueError, match=r"sums to 1\.1"):
-        probabilities([0.5, 0.6], 2)
-    with pytest.raises(ValueError, match="log-probabilities"):
-        probabilities([-1.0, 2.0], 2)
-    with pytest.raises(ValueError, match="NaN"):
-        probabilities([np.nan, 1.0], 2)
-    with pytest.raises(ValueError, match="sums to inf"):
-        probabilities([np.inf, 1.0], 2)
-    with pytest.raises(ValueError, match="W has 3 rows"):
-        probabilities([0.5, 0.5], 3)
-
-
-def test_the_callers_numbers_stay_as_they_are():
-    p = np.array([0.5, 0.5005])
-    probabilities(p, 2)
-    assert p.tolist() == [0.5, 0.5005]
+def test_kappa_is_finite_even_with_fewer_tokens_than_constraints():
+    assert Distribution(np.array([0.9, 0.1, 0.0]), m=5).kappa == pytest.approx(10)
+    assert Distribution(np.array([1.0, 0.0]), m=5).kappa == pytest.approx(1)

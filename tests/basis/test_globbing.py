@@ -17,10 +17,16 @@ def test_rounds_reach_the_optimum_of_a_general_solver(free, tau):
     s = white.X_VK @ lam
     y = np.where(s > 0, slope * p, -p)
     y[token] = 0
-    rounds = list(globbed(white, p, token, slope, lam, np.zeros(120), s, 1e-3 * p[token], 120))
+    rounds = list(
+        globbed(
+            white, np.empty(0, dtype=np.intp), p, token, slope, lam, np.zeros(120), s, 1e-3 * p[token], 120
+        )
+    )
     best = p[token] * reference(W, p, token, tau).theta
     assert max(t for _, _, t in rounds) == pytest.approx(best, rel=1e-2)
-    for lam_K, y_V, _ in globbed(white, p, token, slope, lam, y, s, p[token], free):
+    for lam_K, y_V, _ in globbed(
+        white, np.empty(0, dtype=np.intp), p, token, slope, lam, y, s, p[token], free
+    ):
         assert lam_K @ x == pytest.approx(1, rel=1e-4)
         assert (y_V >= -p - 1e-12).all()
         assert (y_V <= slope * p + 1e-12).all()
@@ -31,7 +37,9 @@ def test_two_neighbours_by_hand():
     white, p = whiten(np.array([[0.0], [1.0], [-1.0]])), np.array([0.2, 0.4, 0.4])
     x = white.X_VK[0].astype(np.float64)
     lam = x / (x @ x)
-    lam_K, y_V, t = next(globbed(white, p, 0, 0.25, lam, np.zeros(3), white.X_VK @ lam, 0.1, 3))
+    lam_K, y_V, t = next(
+        globbed(white, np.empty(0, dtype=np.intp), p, 0, 0.25, lam, np.zeros(3), white.X_VK @ lam, 0.1, 3)
+    )
     assert t == pytest.approx(0.2, rel=1e-3)
     np.testing.assert_allclose(y_V, [0, 0.1, 0.1], atol=1e-3)
     assert lam_K @ x == pytest.approx(1, rel=1e-5)

@@ -1,5 +1,3 @@
-from math import inf
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,40 +6,60 @@ from hypothesis import strategies as st
 from unspool.basis.kappa import KappaRule, kappa
 
 
-def test_hand_computed_scales():
-    # min(1, κ/2) + min(1, κ/4) + 2·min(1, κ/8) = 2: the first saturates, κ·(1/2) = 1.
-    assert kappa([0.5, 0.25, 0.125, 0.125], 2) == pytest.approx(2)
-    assert kappa([0.25, 0.25, 0.25, 0.25], 3) == pytest.approx(3)
-    assert kappa([0.7, 0.2, 0.1], 2) == pytest.approx(1 / 0.3)
-    assert kappa([0.5, 0.5, 0.0], 3) == inf
+def test_kappa_by_hand():
+    # m = 2: token 0 saturates, κ·(0.3 + 0.2) = 1
+    assert kappa([0.5, 0.3, 0.2], 2) == pytest.approx(2)
+    # nothing saturates: κ·1 = 1
+    assert kappa([0.5, 0.3, 0.2], 1) == pytest.approx(1)
+    # all three must: κ is at least 1/min p
+    assert kappa([0.5, 0.3, 0.2], 3) == pytest.approx(5)
+    assert kappa([0.5, 0.3, 0.2], 4) == np.inf
+    assert kappa([1.0, 0.0, 0.0], 2) == np.inf
 
 
-@given(st.integers(0, 1000), st.integers(1, 12), st.floats(0.1, 3))
-def test_kappa_solves_its_equation(seed, m, spread):
-    p = np.random.default_rng(seed).dirichlet(np.full(12, spread)) + 1e-6
-    p /= p.sum()
-    assert np.minimum(1, kappa(p, m) * p).sum() == pytest.approx(m)
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=60), st.integers(1, 60))
+def test_it_solves_its_equation(values, m):
+    p = np.array(values) / sum(values)
+    k = kappa(p, m)
+    assert np.minimum(1, k * p).sum() == pytest.approx(min(m, len(p)))
 
 
-def test_a_rule_is_linear_in_logarithms_and_beyond_its_knots():
-    rule = KappaRule(2, (0.25, 1.0), (0.1, 0.4))  # g = 0.4·c
-    assert rule.threshold(0.2) == pytest.approx(0.1)
-    assert rule.threshold(1 / 3) == pytest.approx(0.2)
-    assert rule.threshold(0.75) == pytest.approx(1.2)
-    assert KappaRule(2, (0.25,), (0.1,)).threshold(0.9) == 0.1
+def test_the_order_of_tokens_does_not_matter():
+    p = np.random.default_rng(0).dirichlet(np.full(200, 0.1))
+    assert kappa(p, 20) == pytest.approx(kappa(p[::-1], 20))
 
 
-def test_a_rule_accepts_from_its_threshold_on():
-    rule, p = KappaRule(2, (1.0,), (0.5,)), np.array([0.5, 0.25, 0.2, 0.05, 0.0])  # κ = 2: from 0.25 on
-    assert rule.mask(p, 0.5).tolist() == [True, True, False, False, False]
-    assert [rule.accepts(p, i, 0.5) for i in range(5)] == rule.mask(p, 0.5).tolist()
-    assert rule.mask(np.stack([p, p[::-1]]), 0.5)[1].tolist() == [False, False, False, True, True]
-
-
-def test_rules_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="one each"):
-        KappaRule(2, (1.0, 2.0), (0.5,))
-    with pytest.raises(ValueError, match="must rise"):
-        KappaRule(2, (2.0, 1.0), (0.5, 0.6))
+def test_m_is_checked():
     with pytest.raises(ValueError, match="at least 1"):
         kappa([1.0], 0)
+
+
+def test_the_rule_keeps_what_is_above_its_threshold():
+    rule = KappaRule(2, (1.0,), (0.5,))
+    p = np.array([0.5, 0.3, 0.2])  # κ = 2: the rule is p ≥ 0.25
+    assert rule.mask(p, 0.5).tolist() == [True, True, False]
+    assert rule.mask(np.stack([p, p[::-1]]), 0.5).tolist() == [[True, True, False], [False, True, True]]
+    assert rule.accepts(p, 1, 0.5)
+    assert not rule.accepts(p, 2, 0.5)
+
+
+def test_no_token_of_probability_zero_is_kept():
+    assert KappaRule(3, (1.0,), (0.5,)).mask([0.5, 0.5, 0.0], 0.5).tolist() == [True, True, False]
+
+
+def test_g_is_a_power_between_its_knots_and_beyond():
+    rule = KappaRule(10, (0.1, 1.0), (2.0, 20.0))
+    assert rule.threshold(0.5) == pytest.approx(20)  # c = 1
+    assert rule.threshold(1 / 11) == pytest.approx(2)  # c = 0.1
+    middle = 10**-0.5
+    assert rule.threshold(middle / (1 + middle)) == pytest.approx(2 * 10**0.5)
+    assert rule.threshold(10 / 11) == pytest.approx(200)  # c = 10
+
+
+@pytest.mark.parametrize(
+    ("slopes", "thresholds", "match"),
+    [((), (), "one each"), ((1.0,), (1.0, 2.0), "one each"), ((2.0, 1.0), (1.0, 2.0), "rise")],
+)
+def test_knots_are_checked(slopes, thresholds, match):
+    with pytest.raises(ValueError, match=match):
+        KappaRule(10, slopes, thresholds)

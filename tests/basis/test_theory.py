@@ -1,4 +1,4 @@
-from math import exp, inf, log
+from math import log
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unspool.basis.theory import (
+    checked_tau,
     delta_from_tau,
     optimality_residual,
     overestimation,
@@ -16,50 +17,69 @@ from unspool.basis.theory import (
 )
 
 
-def test_a_hand_computed_bound():
-    assert tau_from_delta(log(2)) == pytest.approx(0.5)
-    assert slope_from_tau(0.2) == pytest.approx(0.25)
-    true, model = [0.5, 0.5, 0.0], [0.4, 0.4, 0.2]
-    assert underestimation(true, model) == pytest.approx(log(1.25))
-    assert overestimation(true, model) == pytest.approx(0.2)
-    assert underestimation([1.0, 0.0], [0.0, 1.0]) == inf
+def test_the_papers_numbers():
+    assert tau_from_delta(log(1.9)) == pytest.approx(0.4737, abs=1e-4)
+    assert slope_from_tau(1 - 1 / 1.9) == pytest.approx(0.9)
 
 
-@given(st.floats(1e-6, 1 - 1e-6))
-def test_tau_and_delta_are_two_names_of_one_bound(tau):
-    assert tau_from_delta(delta_from_tau(tau)) == pytest.approx(tau)
-    assert slope_from_tau(tau) == pytest.approx(exp(delta_from_tau(tau)) - 1)
+@given(st.floats(1e-9, 30))
+def test_tau_and_delta_are_inverse(delta):
+    assert delta_from_tau(tau_from_delta(delta)) == pytest.approx(delta, rel=1e-3)
 
 
-@given(st.integers(0, 1000))
-def test_theorem_1_holds_of_any_two_distributions(seed):
-    true, model = np.random.default_rng(seed).dirichlet(np.ones(6), size=2)
-    assert overestimation(true, model) <= tau_from_delta(underestimation(true, model)) + 1e-12
+@pytest.mark.parametrize("tau", [0, 1, -0.1, 1.5, float("nan")])
+def test_a_tau_outside_is_refused(tau):
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        checked_tau(tau)
 
 
-def test_theorem_2_holds_at_the_optimum_of_cross_entropy():
-    dice = np.random.default_rng(0)
-    W, true, h = dice.normal(size=(5, 2)), dice.dirichlet(np.ones(5)), np.zeros(2)
-
-    def model(h):
-        e = np.exp(W @ h)
-        return e / e.sum()
-
-    for _ in range(5000):
-        h += 0.1 * W.T @ (true - model(h))
-    np.testing.assert_allclose(optimality_residual(W, true, model(h)), 0, atol=1e-9)
-    assert np.abs(optimality_residual(W, true, model(h + 0.1))).max() > 1e-3
+@pytest.mark.parametrize("delta", [0, -1, float("inf"), float("nan")])
+def test_a_delta_outside_is_refused(delta):
+    with pytest.raises(ValueError, match="positive and finite"):
+        tau_from_delta(delta)
 
 
-def test_what_is_no_bound_is_refused():
-    for tau in (0, 1, -0.5, float("nan")):
-        with pytest.raises(ValueError, match="tau is"):
-            slope_from_tau(tau)
-    with pytest.raises(ValueError, match="delta is"):
-        tau_from_delta(-1)
-    with pytest.raises(ValueError, match="neither"):
+def test_one_of_tau_and_delta_is_needed():
+    assert the_tau(0.25, None) == 0.25
+    assert the_tau(None, log(2)) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="neither was given"):
         the_tau(None, None)
-    with pytest.raises(ValueError, match="must be the same"):
+    with pytest.raises(ValueError, match="both was given"):
+        the_tau(0.1, 0.1)
+
+
+def test_the_largest_underestimation_by_hand():
+    true, model = [0.5, 0.5, 0.0], [0.25, 0.65, 0.1]
+    assert underestimation(true, model) == pytest.approx(log(2))
+    assert overestimation(true, model) == pytest.approx(0.15)
+    assert underestimation([1.0, 0.0], [0.0, 1.0]) == float("inf")
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(1e-3, 1)), min_size=2, max_size=20).filter(
+        lambda a: sum(x for x, _ in a) > 0.1
+    )
+)
+def test_theorem_1(pairs):
+    """Whatever p* and p̂ are, p̂ − p* ≤ 1 − e^(−δ) with their own δ."""
+    true, model = (np.array(column) / sum(column) for column in zip(*pairs, strict=True))
+    assert overestimation(true, model) <= -np.expm1(-underestimation(true, model)) + 1e-12
+
+
+def test_theorem_2():
+    """Gradient descent on the cross-entropy ends where Wᵀp* = Wᵀp̂."""
+    dice = np.random.default_rng(0)
+    W, true, h = dice.standard_normal((9, 3)), dice.dirichlet(np.ones(9)), np.zeros(3)
+    for _ in range(5000):
+        p = np.exp(W @ h - (W @ h).max())
+        p /= p.sum()
+        h += 0.1 * W.T @ (true - p)
+    assert np.abs(optimality_residual(W, true, p)).max() < 1e-9
+    assert np.abs(true - p).max() > 1e-3
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match="they must be the same"):
         underestimation([1.0], [0.5, 0.5])
     with pytest.raises(ValueError, match="one per token"):
-        optimality_residual(np.ones((2, 1)), [0.5, 0.5], [1.0])
+        optimality_residual(np.ones((3, 2)), [0.5, 0.5], [0.5, 0.5])

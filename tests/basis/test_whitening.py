@@ -5,64 +5,92 @@ import torch
 from unspool.basis.whitening import Rows, whiten
 
 
-def test_two_tokens_are_whitened_by_hand():
-    # W̃ = [[1, 1], [−1, 1]] is orthogonal with columns of mean square 1 already: X is W̃ up to a rotation.
-    white = whiten(np.array([[1.0], [-1.0]]))
-    np.testing.assert_allclose(white.X_VK @ white.X_VK.T, 2 * np.eye(2), atol=1e-6)
-    np.testing.assert_allclose(white.column_M, [1, 1])
-    assert white.m == 2
-    assert white.row_norm == pytest.approx(2**0.5)
+def test_whitened_rows_are_round_and_keep_every_s(model, white):
+    X = white.X_VK.astype(np.float64)
+    assert np.abs(X.T @ X / len(X) - np.eye(X.shape[1])).max() < 1e-5
+    lam = np.random.default_rng(0).standard_normal(X.shape[1])
+    assert white.project((white.basis_MK @ lam)[:, None])[:, 0] == pytest.approx(X @ lam, abs=1e-4)
+    assert white.norm_V == pytest.approx(np.linalg.norm(X, axis=1))
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-def test_the_vocabulary_is_round_and_slopes_mean_the_same(scale):
-    dice = np.random.default_rng(0)
-    W = scale * dice.normal(size=(2500, 6)) * [1, 1, 1, 1, 10, 1] + 3
-    white, lam = whiten(W), dice.normal(size=(7, 2))
-    np.testing.assert_allclose(white.X_VK.T @ white.X_VK / 2500, np.eye(7), atol=1e-4)
-    np.testing.assert_allclose(white.norm_V, np.linalg.norm(white.X_VK, axis=1), rtol=1e-5)
-    np.testing.assert_allclose(white.project(white.basis_MK @ lam), white.X_VK @ lam, atol=1e-3)
+def test_blocks_give_what_the_whole_matrix_gives(model, white):
+    wide = np.column_stack([model.W.astype(np.float64), np.ones(len(model.W))])
+    tokens = np.array([5, 0, 5999])
+    assert (white.rows(tokens) == wide[tokens]).all()
+    y = np.random.default_rng(0).standard_normal((len(wide), 2))
+    assert white.combine(y) == pytest.approx(wide.T @ y)
+    assert white.combine(y[:3], tokens) == pytest.approx(wide[tokens].T @ y[:3])
+    assert white.row_norm == pytest.approx(np.linalg.norm(wide, axis=1).max())
 
 
-def test_rows_projections_and_combinations_are_those_of_w_with_a_column_of_ones():
-    dice = np.random.default_rng(1)
-    W, slopes, y = dice.normal(size=(30, 3)), dice.normal(size=(4, 2)), dice.normal(size=(30, 2))
-    white, whole, some = whiten(W), np.column_stack([W, np.ones(30)]), np.array([4, 0, 7])
-    np.testing.assert_array_equal(white.rows(some), whole[some])
-    np.testing.assert_allclose(white.project(slopes), whole @ slopes)
-    np.testing.assert_allclose(white.project(slopes, some), whole[some] @ slopes)
-    np.testing.assert_allclose(white.combine(y), whole.T @ y)
-    np.testing.assert_allclose(white.combine(y[:3], some), whole[some].T @ y[:3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_torch_matrices_of_every_type_are_read_exactly(dtype):
+    W = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    white = whiten(W)
+    assert white.weight.W is not None
+    assert (white.weight[np.arange(50)] == W.double().numpy()).all()
+    assert np.abs(white.X_VK - whiten(W.double().numpy()).X_VK).max() < 1e-5
 
 
-def test_dependent_columns_are_dropped():
-    column = np.arange(5.0)[:, None]
-    W = np.hstack([column, 2 * column, np.full((5, 1), 7.0), np.zeros((5, 1))])
-    assert whiten(W).X_VK.shape == (5, 2)
+def test_a_memory_map_is_not_loaded_whole(tmp_path):
+    np.save(tmp_path / "W.npy", np.random.default_rng(0).standard_normal((3000, 3)).astype(np.float16))
+    W = np.load(tmp_path / "W.npy", mmap_mode="r")
+    white = whiten(W)
+    assert np.shares_memory(white.weight.W, W)
 
 
-def test_a_lower_rank_keeps_the_leading_directions():
-    W = np.diag([5.0, 3.0, 1.0])
-    np.testing.assert_allclose(np.abs(whiten(W, 2).weight.W), [[5, 0], [0, 3], [0, 0]], atol=1e-12)
-    assert whiten(W, 0).X_VK.shape == (3, 1)
-    assert whiten(W).weight.W is W
+def test_the_rank_takes_the_leading_singular_directions():
+    W = np.random.default_rng(0).standard_normal((200, 6)) * [9, 5, 3, 1, 0.5, 0.1] + 2
+    _, _, directions = np.linalg.svd(W, full_matrices=False)
+    kept = whiten(W, 2).weight.W
+    expected = W @ directions[:2].T
+    assert np.abs(np.abs(kept) - np.abs(expected)).max() < 1e-9
+    assert whiten(W, 0).X_VK.shape == (200, 1)
+    assert whiten(W, 6).weight.W is W
 
 
-def test_rows_come_in_float64_from_any_type():
-    rows = Rows(torch.tensor([[0.5], [1.5]], dtype=torch.bfloat16))
-    assert rows[:].dtype == np.float64
-    assert np.concatenate([block for _, block in rows.blocks(np.array([1, 0, 1]))])[:, 0].tolist() == [
-        1.5,
-        0.5,
-        1.5,
-    ]
+@pytest.mark.parametrize(
+    ("W", "columns"),
+    [
+        (np.zeros((9, 2)), 1),  # nothing but the ones
+        (np.ones((9, 3)), 1),  # constant columns say what the ones say
+        (np.arange(9.0)[:, None] @ [[1, 2, -1]], 2),  # one direction and the ones
+        (np.eye(3), 3),  # three rows: no more than three directions
+        (1e-9 * np.random.default_rng(0).standard_normal((40, 2)), 3),  # units do not matter
+        (np.random.default_rng(0).standard_normal((40, 2)) * [1e-6, 1e6], 3),
+    ],
+)
+def test_dependent_directions_are_dropped_and_units_do_not_matter(W, columns):
+    white = whiten(W)
+    assert white.X_VK.shape[1] == columns
+    X = white.X_VK.astype(np.float64)
+    assert np.abs(X.T @ X / len(X) - np.eye(columns)).max() < 1e-5
 
 
-def test_what_is_no_matrix_is_refused():
-    with pytest.raises(ValueError, match="expected"):
-        whiten(np.zeros(3))
+def test_directions_of_mere_rounding_are_no_directions():
+    W = np.random.default_rng(0).standard_normal((6, 20))
+    assert whiten(W, 18).X_VK.shape[1] == whiten(W).X_VK.shape[1] == 6
+
+
+@pytest.mark.parametrize("rank", [-1, 3])
+def test_a_rank_that_is_none_is_refused(rank):
     with pytest.raises(ValueError, match="between 0 and 2"):
-        whiten(np.ones((3, 2)), -1)
-    for rank in (1, None):
-        with pytest.raises(ValueError, match="NaN"):
-            whiten(np.array([[1.0, np.nan], [1.0, 2.0]]), rank)
+        whiten(np.ones((5, 2)), rank)
+
+
+@pytest.mark.parametrize("W", [np.ones(3), np.ones((0, 2)), np.ones((2, 3, 4))])
+def test_what_is_no_matrix_is_refused(W):
+    with pytest.raises(ValueError, match="one row per token"):
+        whiten(W)
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_a_matrix_with_nan_is_refused(rank):
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        whiten(np.array([[1.0, 2.0], [np.nan, 3.0]]), rank)
+
+
+def test_rows_come_in_blocks():
+    rows = Rows(np.arange(5000.0)[:, None])
+    assert np.concatenate([block for _, block in rows.blocks()])[:, 0].tolist() == list(range(5000))
+    assert max(len(block) for _, block in rows.blocks()) <= 1024

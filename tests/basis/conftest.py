@@ -1,0 +1,121 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from unspool.basis.distribution import Distribution, probabilities
+from unspool.basis.whitening import whiten
+from unspool.basis.workbench import Workbench
+
+TAUS = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+
+
+@dataclass
+class Problem:
+    W: np.ndarray
+    p: np.ndarray
+    rank: int | None
+    token: int
+    tau: float
+
+
+def softmax(z):
+    p = np.exp(z - z.max())
+    return p / p.sum()
+
+
+def random_W(dice, vocabulary, width):
+    """Gaussian rows, or rows of every kind that makes a linear program degenerate."""
+    W = dice.standard_normal((vocabulary, width)) * 10.0 ** dice.uniform(-2, 1)
+    match int(dice.integers(6)):
+        case 1:  # duplicate rows
+            W[dice.integers(vocabulary, size=vocabulary // 3)] = W[dice.integers(vocabulary)]
+        case 2:  # a constant column, which says what the ones say
+            W[:, dice.integers(width)] = dice.choice([0.0, 1.0, 3.0])
+        case 3:  # dependent columns
+            W[:, -1] = 2 * W[:, 0]
+        case 4:  # a lattice: many ties
+            W = np.round(W)
+        case 5:  # zero rows
+            W[dice.integers(vocabulary, size=vocabulary // 4)] = 0
+    return W.astype(dice.choice([np.float32, np.float64]))
+
+
+def random_p(dice, W):
+    """Flat, uniform, near one-hot, sparse, or what a model with these W would say."""
+    vocabulary, width = W.shape
+    match int(dice.integers(5)):
+        case 0:
+            return softmax(0.1 * dice.standard_normal(vocabulary))
+        case 1:
+            return softmax(np.zeros(vocabulary))
+        case 2:
+            z = dice.standard_normal(vocabulary)
+            z[dice.integers(vocabulary)] += dice.uniform(5, 15)
+            return softmax(z)
+        case 3:
+            return dice.dirichlet(np.full(vocabulary, 0.2)) * (1 - 1e-9) + 1e-9 / vocabulary
+        case _:
+            return softmax(np.clip(W @ dice.standard_normal(width) * dice.uniform(0.1, 2), -15, 15))
+
+
+@pytest.fixture
+def random_problem():
+    """random_problem(dice): a small problem with a token that is not too improbable for a general solver."""
+
+    def make(dice):
+        vocabulary, width = int(dice.integers(2, 301)), int(dice.integers(1, 21))
+        W = random_W(dice, vocabulary, width)
+        p = random_p(dice, W)
+        rank = None if dice.random() < 0.6 else int(dice.integers(0, width + 1))
+        token = int(dice.choice(np.flatnonzero(p > 1e-5)))
+        return Problem(W, p, rank, token, float(dice.choice(TAUS)))
+
+    return make
+
+
+@pytest.fixture
+def example():
+    """The paper's: p̂ = (.331, .498, .171); with δ = log 1.9 token 0 is rejected, the others are accepted."""
+    W = np.array([[0.55], [0.71], [0.29]])
+    return Problem(W, softmax(2.55 * W[:, 0]), None, 0, 1 - 1 / 1.9)
+
+
+@dataclass
+class Model:
+    """A made-up output layer of the size that the whole ladder has work with."""
+
+    W: np.ndarray
+
+    def p(self, seed, spread=3.0):
+        dice = np.random.default_rng(seed)
+        direction = dice.standard_normal(self.W.shape[1]) / np.sqrt(self.W.shape[1])
+        return softmax(spread * self.W @ direction)
+
+
+@pytest.fixture(scope="session")
+def model():
+    """6,000 tokens, width 24; a few common tokens have long rows, as in real models."""
+    dice = np.random.default_rng(0)
+    W = dice.standard_normal((6000, 24)) * (1 + 2 * dice.random((6000, 1)) ** 8)
+    return Model((W + 0.5).astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def white(model):
+    return whiten(model.W)
+
+
+@pytest.fixture
+def bench(model, white):
+    """A workbench for one of the model's distributions."""
+
+    def make(seed=0, spread=3.0):
+        return Workbench(white, probabilities(model.p(seed, spread), len(model.W)))
+
+    return make
+
+
+@pytest.fixture
+def dist(model, white):
+    return Distribution(probabilities(model.p(0), len(model.W)), white.X_VK.shape[1])
