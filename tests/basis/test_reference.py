@@ -1,40 +1,48 @@
+import sys
+
 import numpy as np
 import pytest
 
 from unspool.basis.reference import Reference, reference
 
 
-def test_theta_by_hand(example):
-    # token 0: u₁·p̂₁/p̂₀ = 26/42·θ and u₂·p̂₂/p̂₀ = 16/42·θ, at most c = .9: the second binds
-    theta = 0.9 * example.p[2] / example.p[0] * 42 / 16
-    assert reference(example.W, example.p, 0, example.tau).theta == pytest.approx(theta)
-    assert not reference(example.W, example.p, 0, example.tau)
-    assert reference(example.W, example.p, 1, example.tau)
-    assert reference(example.W, example.p, 2, example.tau)
+def test_hand_computed_optima():
+    # Token 0 lies between its neighbours: each can take c times its mass, t = 2·0.4·c.
+    W, p = np.array([[0.0], [1.0], [-1.0]]), np.array([0.2, 0.4, 0.4])
+    assert reference(W, p, 0, 0.2).theta == pytest.approx(0.25 * 0.8 / 0.2)
+    # A corner: y₀ + y₂ = t, −y₂ = t, so y₀ = 2t and y₂ = −t: t ≤ 0.4 and 2t ≤ c·0.2.
+    assert reference(W, p, 1, 0.2).theta == pytest.approx(0.25 * 0.1 / 0.4)
+    assert reference(W, p, 1, 0.2)
+    assert not reference(W, p, 0, 0.5)
 
 
 def test_without_a_basis_it_is_the_threshold():
-    p = np.array([0.5, 0.3, 0.2])
-    for i in range(3):
-        for tau in (0.1, 0.25, 0.4, 0.6):
-            assert reference(np.empty((3, 0)), p, i, tau).accepted == (p[i] > tau)
+    p = np.random.default_rng(0).dirichlet(np.ones(9))
+    for tau in (0.05, 0.1, 0.3):
+        assert [bool(reference(np.zeros((9, 0)), p, i, tau)) for i in range(9)] == (p > tau).tolist()
 
 
-def test_nonnegativity_is_a_constraint():
-    # Token 1 at 0 is between 0 and 2 at ±1: dropping it needs both neighbours to gain; token 3 may fall below zero
-    # only without p ≥ 0.
-    W = np.array([[-1.0], [0.0], [1.0], [0.0]])
-    p = np.array([0.02, 0.6, 0.02, 0.36])
-    assert reference(W, p, 1, 0.3).theta == pytest.approx(0.3 / 0.7 * 0.4 / 0.6)
+def test_theta_grows_with_tau():
+    dice = np.random.default_rng(1)
+    W, p = dice.normal(size=(30, 4)), dice.dirichlet(np.ones(30))
+    thetas = [reference(W, p, 3, tau).theta for tau in (0.01, 0.1, 0.3, 0.6)]
+    assert thetas == sorted(thetas)
+    assert thetas[0] < thetas[-1]
 
 
 def test_near_is_within_the_solvers_tolerance():
     assert Reference(1 + 1e-7).near
-    assert not Reference(1.0001).near
-    assert bool(Reference(0.5))
-    assert not Reference(1.5)
+    assert Reference(1 - 1e-7).near
+    assert not Reference(1.001).near
+    assert not Reference(0.999).near
+    assert Reference(0.999).accepted
+    assert not Reference(1.0).accepted
 
 
-def test_a_solver_that_fails_is_an_error_not_a_verdict():
-    with pytest.raises(ArithmeticError, match="did not solve"):
-        reference(np.array([[np.inf], [0.0], [1.0]]), [0.5, 0.3, 0.2], 0, 0.3)
+def test_a_solver_that_fails_is_an_error(monkeypatch):
+    class Failed:
+        status, message = 4, "numbers ran out"
+
+    monkeypatch.setattr(sys.modules["unspool.basis.reference"], "linprog", lambda *_, **__: Failed)
+    with pytest.raises(ArithmeticError, match="numbers ran out"):
+        reference(np.eye(2), [0.5, 0.5], 0, 0.1)
