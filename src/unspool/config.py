@@ -1,0 +1,124 @@
+"""Settings as frozen dataclasses: built from plain mappings (TOML, JSON) and turned back into them.
+
+    build(TrainConfig, {"updates": 100}, "train")               one class: its fields are the known keys
+    choose({"bpe": BPE, "words": Words}, {"kind": "bpe"}, "text")   one of several, by its "kind"
+
+A key that is unknown fails with the nearest known one, a value of the wrong type with the type expected:
+before anything is read, made or trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_origin
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
+    """The dataclass `cls` from `settings`; `where` names the place in errors, as in `train.updates`."""
+    hints = typing.get_type_hints(cls)
+    known = {it.name: hints[it.name] for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
+    for key in settings:
+        if key not in known:
+            raise ValueError(unknown(key, list(known), f"key of [{where}]" if where else "key"))
+    for it in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if _required(it) and it.name not in settings:
+            raise ValueError(f"[{where}] lacks {it.name!r}, which {cls.__name__} needs: give it a value")
+    values = {key: converted(value, known[key], f"{where}.{key}") for key, value in settings.items()}
+    return cls(**values)
+
+
+def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: str) -> T:
+    """One of several dataclasses, by the key "kind"."""
+    rest = dict(settings)
+    kind = rest.pop("kind", None)
+    if kind is None:
+        raise ValueError(f'[{where}] lacks "kind": choose from {", ".join(sorted(choices))}')
+    if kind not in choices:
+        raise ValueError(unknown(str(kind), list(choices), f"kind of [{where}]"))
+    return build(choices[kind], rest, where)
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """The mapping that `build` makes the same dataclass from; None is left out, for TOML has no None."""
+    said = {}
+    for it in dataclasses.fields(settings):
+        value = getattr(settings, it.name)
+        if it.init and value is not None:
+            said[it.name] = _plain(value)
+    return said
+
+
+def kind_of(choices: Mapping[str, type[Any]], settings: Any) -> dict[str, Any]:
+    """`plain`, with the "kind" that `choose` finds it by."""
+    name = next(name for name, cls in choices.items() if cls is type(settings))
+    return {"kind": name, **plain(settings)}
+
+
+def unknown(name: str, choices: Sequence[str], what: str) -> str:
+    """The error for a name nobody knows: the nearest one, or all of them."""
+    near = difflib.get_close_matches(name, choices, n=1)
+    advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(choices))}"
+    return f"{name!r} is not a known {what}: {advice}"
+
+
+def converted(value: Any, hint: Any, where: str) -> Any:
+    """The value as the type that a field asks for; only changes that lose nothing are made."""
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _any_of(value, get_args(hint), where)
+    if origin is typing.Literal:
+        if value not in get_args(hint):
+            raise ValueError(unknown(str(value), [str(it) for it in get_args(hint)], f"value of {where}"))
+        return value
+    if origin in (tuple, list) and isinstance(value, (list, tuple)):
+        inner = get_args(hint)[0] if get_args(hint) else Any
+        return tuple(converted(it, inner, where) for it in value)
+    if origin in (dict, Mapping) or hint in (dict, Mapping):
+        hint = dict
+    if hint is Any or (
+        isinstance(hint, type) and isinstance(value, hint) and not _bool_as_number(value, hint)
+    ):
+        return value
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
+        return build(hint, value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    name = getattr(hint, "__name__", str(hint))
+    raise ValueError(f"{where} is {value!r}, but must be of type {name}")
+
+
+def _any_of(value: Any, hints: Sequence[Any], where: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    errors = []
+    for hint in hints:
+        if hint is not type(None):
+            try:
+                return converted(value, hint, where)
+            except ValueError as error:
+                errors.append(error)
+    raise errors[0]
+
+
+def _bool_as_number(value: Any, hint: type) -> bool:
+    return isinstance(value, bool) and hint is not bool and hint is not object
+
+
+def _required(it: dataclasses.Field[Any]) -> bool:
+    return it.init and it.default is dataclasses.MISSING and it.default_factory is dataclasses.MISSING
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(it) for it in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(it) for key, it in value.items()}
+    return value

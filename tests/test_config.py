@@ -1,0 +1,81 @@
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.config import build, choose, kind_of, plain
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.5
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    size: int
+    deep: bool = False
+    inner: Inner = field(default_factory=Inner)
+    steps: tuple[int, ...] = ()
+    how: Literal["mean", "last"] = "mean"
+
+
+@dataclass(frozen=True)
+class Other:
+    size: int = 1
+
+
+def test_a_mapping_becomes_the_dataclass_by_hand():
+    made = build(Outer, {"size": 3, "inner": {"rate": 1}, "steps": [1, 2]}, "model")
+    assert made == Outer(3, inner=Inner(1.0), steps=(1, 2))
+    assert type(made.inner.rate) is float
+
+
+@given(
+    st.builds(
+        Outer,
+        st.integers(),
+        st.booleans(),
+        st.builds(Inner, st.floats(allow_nan=False), st.none() | st.text()),
+        st.lists(st.integers()).map(tuple),
+        st.sampled_from(["mean", "last"]),
+    )
+)
+def test_what_is_plain_builds_the_same_again(made):
+    assert build(Outer, plain(made), "model") == made
+    assert choose({"a": Other, "b": Outer}, kind_of({"a": Other, "b": Outer}, made), "model") == made
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 1, "depe": True}, r"'depe' is not a known key of \[model\]: did you mean 'deep'\?"),
+        ({"size": 1, "zzz": True}, "choose from deep, how, inner, size, steps"),
+        ({}, r"\[model\] lacks 'size'"),
+        ({"size": "3"}, "model.size is '3', but must be of type int"),
+        ({"size": 1.0}, "model.size is 1.0, but must be of type int"),
+        ({"size": True}, "model.size is True, but must be of type int"),
+        ({"size": 1, "inner": {"rate": "x"}}, "model.inner.rate is 'x', but must be of type float"),
+        (
+            {"size": 1, "inner": {"rat": 1.0}},
+            r"'rat' is not a known key of \[model.inner\]: did you mean 'rate'",
+        ),
+        ({"size": 1, "steps": [1, "a"]}, "model.steps is 'a'"),
+        ({"size": 1, "how": "maen"}, "did you mean 'mean'"),
+    ],
+)
+def test_what_does_not_fit_is_said(settings, message):
+    with pytest.raises(ValueError, match=message):
+        build(Outer, settings, "model")
+
+
+def test_the_kind_must_be_known():
+    choices = {"outer": Outer, "other": Other}
+    with pytest.raises(ValueError, match='lacks "kind": choose from other, outer'):
+        choose(choices, {"size": 1}, "model")
+    with pytest.raises(ValueError, match=r"'outr' is not a known kind of \[model\]: did you mean 'outer'"):
+        choose(choices, {"kind": "outr"}, "model")
+    assert choose(choices, {"kind": "other"}, "model") == Other()
