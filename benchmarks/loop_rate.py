@@ -4,6 +4,7 @@
 
 The prompts are the first tokens of real texts: a file with one text a line, or JSONL with a "text" field. A text
 loops if its last tokens are exactly periodic (`us.find_loop`: a phrase of two tokens or more, three times).
+Each decoder's row is saved as soon as it is there; a row that --json already holds is not measured again.
 """
 
 from __future__ import annotations
@@ -72,10 +73,13 @@ def main() -> int:
         (spec, model, us.parse(spec)) for spec in args.decoders
     ]
     runs.append(("EarlyExit(model): Greedy()", us.EarlyExit(model), us.Greedy()))
-    found = {}
+    found = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("decoding", total=len(runs) * len(prompts))
         for name, chosen, search in runs:
+            if name in found:
+                progress.advance(bar, len(prompts))
+                continue
             start, texts = time.perf_counter(), []
             for first in range(0, len(prompts), args.batch):
                 batch = prompts[first : first + args.batch]
@@ -91,6 +95,9 @@ def main() -> int:
                 "mean_length": sum(map(len, texts)) / len(texts),
                 "seconds": time.perf_counter() - start,
             }
+            if args.json:
+                args.json.parent.mkdir(parents=True, exist_ok=True)
+                args.json.write_text(json.dumps(found, indent=1))
     table = Table(title=f"{args.model}, {len(prompts)} prompts × {args.new_tokens} tokens")
     for column in ("decoder", "loops", "seq-rep-4", "distinct-2", "length", "seconds"):
         table.add_column(column, no_wrap=True)
@@ -104,9 +111,6 @@ def main() -> int:
             f"{row['seconds']:.0f}",
         )
     Console(width=110).print(table)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(found, indent=1))
     return 0
 
 
