@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+from unspool.protocols import Batch
 
 SHAPE = {
     "vocab_size": 11,
@@ -160,3 +161,23 @@ def test_a_model_that_has_decoded_can_be_trained(model):
     model.step(state, torch.tensor([4]))
     model(rows(2, 6)).sum().backward()
     assert model.embed.weight.grad.abs().sum() > 0
+
+
+def test_padding_on_the_right_never_changes_what_the_head_reads(model):
+    tokens, lengths = rows(3, 8), torch.tensor([8, 3, 5])
+    padded = tokens.masked_fill(torch.arange(8) >= lengths[:, None], 0)
+    batch = Batch(padded, lengths, padded, torch.ones(3, 8))
+    with torch.no_grad():
+        hidden_NTD = model.hidden_for(batch)
+        for row, n in enumerate(lengths.tolist()):
+            alone = model.hidden(tokens[row : row + 1, :n])
+            torch.testing.assert_close(hidden_NTD[row, :n], alone[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"kv_heads": 3}, "4 heads cannot share 3"), ({"head_width": 3}, "even head width, not 3")],
+)
+def test_sizes_that_do_not_go_together_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(**{**SHAPE, **changes}).build()

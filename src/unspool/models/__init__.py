@@ -1,1 +1,9 @@
-"""Assembled models. Each one is a StepModel, so that every decoder runs on it."""
+"""Assembled models. Those that say one token after another are StepModels: every decoder runs on them."""
+
+from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+
+MODELS: dict[str, type] = {
+    "transformer_lm": TransformerConfig,
+}
+
+__all__ = ["MODELS", "TransformerConfig", "TransformerLM"]

@@ -28,7 +28,7 @@ from unspool.nn.transformer import Block
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.protocols import Text
+    from unspool.protocols import Batch, Text
 
 ROOM = 128
 """Columns kept free for new tokens when a prompt is read."""
@@ -85,12 +85,32 @@ class TransformerConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
+    def check(self) -> None:
+        """Refuse sizes that no weights could make a model of."""
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"{self.heads} heads cannot share {self.kv_heads} key–value heads: give a divisor"
+            )
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.head_width}")
+        scaling = self.rotary_scaling
+        if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor {scaling.high_freq_factor:g} must be above "
+                f"low_freq_factor {scaling.low_freq_factor:g}"
+            )
+
+    def build(self, text: Text | None = None) -> TransformerLM:
+        """A model of this shape, with random weights."""
+        return TransformerLM(self, text)
+
 
 class TransformerLM(nn.Module):
     """Reads tokens left to right and says how probable each next one is."""
 
     def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
         super().__init__()
+        config.check()
         c = self.config = config
         self.text = text
         self.embed = nn.Embedding(c.vocab_size, c.width)
@@ -149,6 +169,10 @@ class TransformerLM(nn.Module):
             last_NTD = x_NTD
         normed: Tensor = self.norm(last_NTD)
         return normed
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, T, D): rows are padded on the right, where no earlier token looks."""
+        return self.hidden(batch.inputs_NT)
 
     def depths(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Iterator[Tensor]:
         """(N, T) → (N, T, D) again and again: before the first block, then after each of them."""

@@ -95,26 +95,26 @@ def edit(folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(modle="x"), r"modle is unknown; did you mean model\?"),
-        (lambda d: d["config"].update(layer=3), r"config\.layer is unknown; did you mean config\.layers\?"),
+        (lambda d: d.update(confg=1), r"'confg' is not a known key: did you mean 'config'\?"),
+        (lambda d: d["config"].update(layer=3), r"'layer' .* key of \[config\]: did you mean 'layers'\?"),
         (lambda d: d.update(version=2), "format 'unspool' 2 cannot be read; expected 'unspool' 1"),
-        (lambda d: d.update(model="rnn"), "model 'rnn' is unknown; known are transformer_lm"),
+        (lambda d: d["config"].update(kind="transformer_ml"), r"did you mean 'transformer_lm'\?"),
         (lambda d: d.update(config=3), "config must be a table, found 3"),
-        (lambda d: d["config"].pop("width"), r"config\.width is missing"),
-        (lambda d: d["config"].update(width="wide"), r"config\.width is 'wide'; expected a whole number"),
-        (lambda d: d["config"].update(width=True), r"config\.width is True; expected a whole number"),
-        (lambda d: d["config"].update(width=1.5), r"config\.width is 1\.5; expected a whole number"),
-        (lambda d: d["config"].update(tied=1), r"config\.tied is 1; expected true or false"),
-        (lambda d: d["config"].update(norm_eps="x"), r"config\.norm_eps is 'x'; expected a number"),
-        (lambda d: d["config"].update(norm=1), r"config\.norm is 1; expected a string"),
+        (lambda d: d["config"].pop("width"), r"\[config\] lacks 'width'"),
+        (lambda d: d["config"].update(width="wide"), r"config\.width is 'wide', but must be of type int"),
+        (lambda d: d["config"].update(width=True), r"config\.width is True, but must be of type int"),
+        (lambda d: d["config"].update(width=1.5), r"config\.width is 1\.5, but must be of type int"),
+        (lambda d: d["config"].update(tied=1), r"config\.tied is 1, but must be of type bool"),
+        (lambda d: d["config"].update(norm_eps="x"), r"config\.norm_eps is 'x', but must be of type float"),
+        (lambda d: d["config"].update(norm=1), r"config\.norm is 1, but must be of type str"),
         (lambda d: d["config"].update(norm="batch"), r"norm='batch' is unknown"),
         (
             lambda d: d["config"].update(rotary_scaling=1),
-            r"config\.rotary_scaling is 1; expected a table or null",
+            r"config\.rotary_scaling is 1, but must be of type RotaryScaling",
         ),
         (
             lambda d: d["config"].update(rotary_scaling={"facto": 1}),
-            r"rotary_scaling\.facto is unknown; .*factor\?",
+            r"'facto' .* \[config\.rotary_scaling\]: did you mean 'factor'\?",
         ),
     ],
 )
@@ -123,6 +123,13 @@ def test_a_wrong_configuration_is_refused(saved, change, message):
     with pytest.raises(ValueError, match=message) as caught:
         load_folder(saved)
     assert str(saved / "config.json") in str(caught.value)
+
+
+def test_a_folder_from_before_there_were_other_kinds_is_read(saved):
+    edit(saved, lambda d: d.update(model=d["config"].pop("kind")))
+    assert load_folder(saved).config == CONFIG
+    edit(saved, lambda d: d.pop("model"))
+    assert load_folder(saved).config == CONFIG
 
 
 def test_fields_with_a_default_may_be_absent(saved):

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unspool.models.load.dialect import Dialect, Piece, Target, plan
-from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 if TYPE_CHECKING:
+    from unspool.models.transformer_lm import TransformerConfig
     from unspool.protocols import Text
+
+
+M = TypeVar("M", bound=nn.Module, covariant=True)
+
+
+class Shape(Protocol[M]):
+    """The configuration of a kind of model."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens the model knows."""
+        ...
+
+    def build(self, text: Text | None = None) -> M:
+        """A model of this shape."""
+        ...
 
 
 class Source(Protocol):
@@ -41,7 +58,8 @@ def assemble(
     source: Source, config: TransformerConfig, dialect: Dialect, *, threads: int = 1
 ) -> dict[str, Tensor]:
     """Our state dict in float32. Nothing is allocated before every name and shape has been found right."""
-    check_possible(config, source.label)
+    with _named(source.label):
+        config.check()
     checked = _checked(source, plan(config, dialect), dialect.ignored)
     state = {target.name: torch.empty(target.shape) for target in checked}
     jobs: list[tuple[Piece, Tensor]] = []
@@ -57,35 +75,27 @@ def assemble(
     return state
 
 
-def build(
-    config: TransformerConfig, state: Mapping[str, Tensor], text: Text | None, label: str
-) -> TransformerLM:
+def build(config: Shape[M], state: Mapping[str, Tensor], text: Text | None, label: str) -> M:
     """A model around tensors that exist already: none is copied, none is drawn at random first."""
     if text is not None and text.vocab_size > config.vocab_size:
         raise ValueError(
             f"{label}: the tokenizer knows {text.vocab_size} tokens, the model only {config.vocab_size}; "
             "it belongs to another model: put the right tokenizer files beside the weights"
         )
-    check_possible(config, label)
-    with torch.device("meta"), _Uninitialised():
-        model = TransformerLM(config, text)
+    with _named(label), torch.device("meta"), _Uninitialised():
+        model = config.build(text)
     _compare(model, state, label)
     model.load_state_dict(state, assign=True)
     return model.eval()
 
 
-def check_possible(config: TransformerConfig, label: str) -> None:
-    """Refuse sizes that no weights could make a model of."""
-    scaling = config.rotary_scaling
-    if config.heads % config.kv_heads:
-        raise ValueError(f"{label}: {config.heads} heads cannot share {config.kv_heads} key–value heads")
-    if config.positions == "rotary" and config.head_width % 2:
-        raise ValueError(f"{label}: rotary positions need an even head width, not {config.head_width}")
-    if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
-        raise ValueError(
-            f"{label}: high_freq_factor {scaling.high_freq_factor:g} must be above "
-            f"low_freq_factor {scaling.low_freq_factor:g}"
-        )
+@contextmanager
+def _named(label: str) -> Iterator[None]:
+    """What is wrong with a shape, with the file that asked for it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from error
 
 
 class _Uninitialised(TorchFunctionMode):
@@ -137,7 +147,7 @@ def _fill(source: Source, piece: Piece, out: Tensor) -> None:
         source.fill(piece, out)
 
 
-def _compare(model: TransformerLM, state: Mapping[str, Tensor], label: str) -> None:
+def _compare(model: nn.Module, state: Mapping[str, Tensor], label: str) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in state.items()}
     if missing := sorted(expected.keys() - found.keys()):

@@ -82,7 +82,8 @@ def _kept(entry: Path) -> TransformerLM | None:
         return None
     try:
         _verify(entry)
-        return read_files(entry)
+        model: TransformerLM = read_files(entry)
+        return model
     except (OSError, ValueError) as error:
         _log.info("%s is damaged and will be converted anew: %s", entry, error)
         shutil.rmtree(entry, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unspool.models.load.assembly import build
 from unspool.models.load.cache import through_cache
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerLM
 
 
-def load(name: str | PathLike[str], *, device: str | torch.device = "cpu") -> TransformerLM:
+def load(name: str | PathLike[str], *, device: str | torch.device = "cpu") -> Any:
     """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a model package or a Hub id.
 
     What is on disk goes first, then the names of model packages, then the Hub. The model is ready to generate
@@ -33,7 +33,7 @@ def load(name: str | PathLike[str], *, device: str | torch.device = "cpu") -> Tr
     return _find(fspath(name)).to(device)
 
 
-def _find(name: str) -> TransformerLM:
+def _find(name: str) -> Any:
     path = Path(name).expanduser()
     if is_run_folder(path):
         return load_folder(path)

@@ -1,0 +1,35 @@
+"""The shape of any model as plain data, and back: what recipes and run folders hold.
+
+    {"kind": "transformer_lm", "vocab_size": 8000, "width": 256, …}
+
+Where a shape has a part of which there are several kinds, that part has its own "kind".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unspool.config import choose, kind_of
+from unspool.models import MODELS
+
+PARTS: dict[str, Mapping[str, type]] = {}
+"""Field → its kinds."""
+
+
+def described(config: Any) -> dict[str, Any]:
+    """The mapping that `configured` makes the same shape from."""
+    said = kind_of(MODELS, config)
+    for name, kinds in PARTS.items():
+        if name in said:
+            said[name] = kind_of(kinds, getattr(config, name))
+    return said
+
+
+def configured(settings: Mapping[str, Any], where: str) -> Any:
+    """The shape that a mapping describes; `where` names the place in errors."""
+    rest = dict(settings)
+    for name, kinds in PARTS.items():
+        if isinstance(rest.get(name), Mapping):
+            rest[name] = choose(kinds, rest[name], f"{where}.{name}")
+    return choose(MODELS, rest, where)

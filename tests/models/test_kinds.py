@@ -1,0 +1,24 @@
+import json
+
+import pytest
+
+from unspool.models import MODELS, TransformerConfig
+from unspool.models.kinds import configured, described
+from unspool.nn.positions import RotaryScaling
+
+LM = TransformerConfig(9, 8, 1, 2, 2, 4, 8, 16, rotary_scaling=RotaryScaling(8.0, 1.0, 4.0, 16))
+
+
+def test_a_shape_survives_json():
+    said = described(LM)
+    assert said["kind"] == "transformer_lm"
+    assert configured(json.loads(json.dumps(said)), "model") == LM
+
+
+def test_an_unknown_kind_is_named_with_its_neighbour():
+    with pytest.raises(ValueError, match=r"'transformer_llm' .* \[model\]: did you mean 'transformer_lm'\?"):
+        configured({"kind": "transformer_llm"}, "model")
+
+
+def test_every_kind_can_be_built():
+    assert all(hasattr(config, "build") for config in MODELS.values())
