@@ -2,52 +2,69 @@ import numpy as np
 import pytest
 
 from unspool.basis.accept import Evaluator
-from unspool.basis.distribution import Distribution
-from unspool.basis.whitening import whiten
+from unspool.basis.least_squares import LeastSquares
+from unspool.basis.lewis import Metric, head
 
 
-def f(W, p, slopes, i, c):
-    """The definition: Σ over the others of p·max(cs, −s), s = 1 at the token."""
-    s = W @ slopes[:-1] + slopes[-1]
-    s = np.delete(s / s[i], i)
-    return np.delete(p, i) @ np.maximum(c * s, -s)
+def exact_f(model, dist, slopes, token, c):
+    s = np.column_stack([model.W.astype(np.longdouble), np.ones(len(model.W))]) @ slopes.astype(np.longdouble)
+    s /= s[token]
+    f = dist.p.astype(np.longdouble) * np.maximum(c * s, -s)
+    return float(f.sum() - f[token])
 
 
-def test_the_constant_slope_is_the_threshold():
-    W, p = np.array([[0.55], [0.71], [0.29]]), np.array([0.3, 0.5, 0.2])
-    white = whiten(W)
-    constant = np.linalg.solve(white.basis_MK, [0.0, 1.0])
-    upper = Evaluator(white, Distribution(p, 2)).upper(
-        np.column_stack([constant, constant]), np.array([1, 0]), 0.9
-    )
-    np.testing.assert_allclose(upper.value_Q, [0.45, 0.63], rtol=1e-8)
-    assert upper.proved_Q.tolist() == [True, False]
+@pytest.mark.parametrize("c", [0.01, 0.3, 9.0])
+def test_the_bound_is_a_bound_and_tight_where_all_was_evaluated(model, white, dist, c):
+    evaluator, ls = Evaluator(white, dist), LeastSquares(white, dist)
+    tokens = dist.order_N[[0, 3, 20, 100, 900, 4000]]
+    upper = evaluator.upper(ls.slopes(tokens), tokens, c)
+    assert upper.proved_Q.any() or c == 9.0
+    for q, token in enumerate(tokens):
+        f = exact_f(model, dist, upper.slopes_MQ[:, q], token, c)
+        assert upper.value_Q[q] >= f
+        assert upper.proved_Q[q] == (upper.value_Q[q] < dist.p[token])
+        if upper.rows_Q[q] == dist.vocabulary:
+            assert upper.value_Q[q] == pytest.approx(f, rel=1e-8)
+        if f >= dist.p[token]:
+            assert not upper.proved_Q[q]
 
 
-@pytest.mark.parametrize("v", [40, 6000])
-def test_bounds_are_never_below_the_value_and_proofs_are_proofs(v):
-    dice = np.random.default_rng(0)
-    W, p = dice.normal(size=(v, 3)), dice.dirichlet(np.full(v, 0.05)) + 1e-12
-    p /= p.sum()
-    white, dist = whiten(W), Distribution(p, 4)
-    tokens = dist.order_N[np.array([0, 1, 2, 5, 9, 30])]
-    constant = np.linalg.lstsq(white.basis_MK, np.array([0.0, 0, 0, 1]), rcond=None)[0]
-    lam = constant[:, None] + 0.1 * dice.normal(size=(4, 6))
-    proved = set()
-    for c in (0.01, 0.1, 1.0):
-        upper = Evaluator(white, dist).upper(lam, tokens, c)
-        for q, i in enumerate(tokens):
-            value = f(W, p, upper.slopes_MQ[:, q], i, c)
-            assert upper.value_Q[q] >= value
-            assert upper.proved_Q[q] == (value < p[i])
-            assert white.rows(np.array([i]))[0] @ upper.slopes_MQ[:, q] == pytest.approx(1)
-            proved.add(bool(upper.proved_Q[q]))
-    assert proved == {True, False}
+def test_the_certificate_is_normalised(white, dist):
+    tokens = dist.order_N[:5]
+    lam = LeastSquares(white, dist).slopes(tokens) * [1, 1e3, 1e-3, 7, 1e6]
+    slopes = Evaluator(white, dist).upper(lam, tokens, 0.1).slopes_MQ
+    assert np.einsum("qm,mq->q", white.rows(tokens), slopes) == pytest.approx(np.ones(5))
 
 
-def test_a_slope_that_is_zero_at_its_token_proves_nothing():
-    white = whiten(np.array([[1.0], [0.0], [-1.0]]))
-    lam = np.zeros((2, 1))
-    upper = Evaluator(white, Distribution(np.array([0.1, 0.8, 0.1]), 2)).upper(lam, np.array([1]), 0.5)
-    assert not upper.proved_Q[0]
-    assert upper.value_Q[0] == np.inf
+def test_a_metric_puts_its_hard_rows_to_zero(white, dist):
+    metric = Metric(white, dist, head(white, dist, 400))
+    tokens = np.array([dist.order_N[1], dist.order_N[50]])
+    lam = LeastSquares(white, dist).slopes(tokens)
+    slopes = Evaluator(white, dist).upper(lam, tokens, 0.1, metric).slopes_MQ
+    s = white.project(slopes, dist.order_N[: metric.hard])
+    expected = np.zeros_like(s)
+    expected[1, 0] = 1
+    assert np.abs(s - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("broken", [0.0, np.nan, np.inf])
+def test_a_useless_direction_proves_nothing(white, dist, broken):
+    token = dist.order_N[:1]
+    lam = np.full((white.X_VK.shape[1], 1), broken)
+    assert not Evaluator(white, dist).upper(lam, token, 0.1).proved_Q[0]
+
+
+@pytest.mark.parametrize("length", [1e-280, 1e280])
+def test_the_length_of_a_direction_does_not_matter(white, dist, length):
+    tokens = dist.order_N[[0, 3, 40]]
+    lam = LeastSquares(white, dist).slopes(tokens)
+    as_it_is, scaled = (Evaluator(white, dist).upper(x, tokens, 0.05) for x in (lam, length * lam))
+    assert scaled.proved_Q.tolist() == as_it_is.proved_Q.tolist()
+    assert scaled.slopes_MQ == pytest.approx(as_it_is.slopes_MQ)
+
+
+def test_little_is_evaluated_where_little_is_needed(white, dist):
+    token = dist.order_N[:1]
+    upper = Evaluator(white, dist).upper(LeastSquares(white, dist).slopes(token), token, 0.01)
+    assert upper.proved_Q[0]
+    assert upper.rows_Q[0] < dist.vocabulary

@@ -3,35 +3,48 @@ import pytest
 
 from unspool.basis import BasisTest
 from unspool.basis.critical import critical_tau, tau_of
-from unspool.basis.reference import reference
 
 
-def test_two_neighbours_by_hand():
-    # F = 0.9·c reaches p̂ = 0.1 at c = 1/9: τ = 0.1, the threshold itself.
-    step = BasisTest(np.array([[0.0], [1.0], [-1.0]])).step(np.array([0.1, 0.45, 0.45]))
-    low, high = critical_tau(step, 0)
-    assert low == pytest.approx(0.1, rel=2e-3)
-    assert high == pytest.approx(0.1, rel=2e-3)
-    # An end: y₀ = 2t, so F = 0.05·c, or 0.45 at most: c = 9.
-    low, high = critical_tau(step, 1)
-    assert low <= 0.9 * (1 + 1e-6)
-    assert high >= 0.9 * (1 - 1e-6)
+def test_the_papers_example(example):
+    # token 0 is rejected from c = p̂₀·(16/42)/p̂₂ on: what its neighbour at .29 has to gain
+    test = BasisTest(example.W)
+    low, high = test.critical_tau(example.p, 0)
+    c = example.p[0] * 16 / 42 / example.p[2]
+    assert low <= c / (1 + c) <= high * (1 + 1e-9)
+    assert high <= low * 1.001
+    # token 1 outweighs all: the one at .29 cannot lose p̂₁·(16/26), so it is accepted whatever the error
+    assert test.critical_tau(example.p, 1)[1] == 1
+    # for token 2 that at .55 has to gain p̂₂·(42/16)
+    c = example.p[2] * 42 / 16 / example.p[0]
+    assert test.critical_tau(example.p, 2) == pytest.approx((c / (1 + c), c / (1 + c)), rel=1e-3)
 
 
-def test_the_verdict_flips_within_the_bracket():
-    dice = np.random.default_rng(0)
-    W, p = dice.normal(size=(60, 5)), dice.dirichlet(np.full(60, 2.0))
-    test = BasisTest(W)
-    for i in (0, 20, 40):
-        low, high = test.critical_tau(p, i, rtol=1e-2)
-        assert p[i] * (1 - 1e-9) <= low <= high <= low * 1.0101
-        assert reference(W, p, i, low * 0.999).accepted
-        assert not reference(W, p, i, min(high * 1.001, 0.999)).accepted
+@pytest.mark.parametrize("rank", [12, 20, 40])
+def test_both_ends_are_proven(model, rank):
+    test, p = BasisTest(model.W), model.p(2)
+    step = test.step(p)
+    i = int(step.distribution.order_N[rank])
+    low, high = critical_tau(step, i, 1e-2)
+    assert p[i] <= low < high <= low * 1.01
+    assert step.accepts(i, tau=low * 0.999).accepted
+    rejected = step.accepts(i, tau=min(high * 1.001, 0.9999))
+    assert rejected.decided
+    assert not rejected
 
 
-def test_what_is_no_width_is_refused():
-    step = BasisTest(np.eye(3, 1)).step(np.full(3, 1 / 3))
-    with pytest.raises(ValueError, match="rtol is 0"):
-        critical_tau(step, 0, 0)
+def test_at_rank_zero_it_is_the_probability(model):
+    test, p = BasisTest(model.W, 0), model.p(0)
+    i = int(np.argmax(p))
+    low, high = test.critical_tau(p, i)
+    assert low == pytest.approx(p[i])
+    assert high == pytest.approx(p[i], rel=1e-3)
+
+
+def test_rtol_is_checked(model):
+    with pytest.raises(ValueError, match="rtol"):
+        critical_tau(BasisTest(model.W).step(model.p(0)), 0, 0.0)
+
+
+def test_tau_of_a_slope():
     assert tau_of(1.0) == 0.5
-    assert tau_of(np.inf) == 1.0
+    assert tau_of(float("inf")) == 1.0

@@ -1,45 +1,55 @@
 import numpy as np
 import pytest
 
+from unspool.basis.distribution import probabilities
 from unspool.basis.globbing import globbed
-from unspool.basis.reference import reference
+from unspool.basis.linear_program import reference
 from unspool.basis.whitening import whiten
+from unspool.basis.workbench import Workbench
 
 
-@pytest.mark.parametrize("free", [40, 120])
-@pytest.mark.parametrize("tau", [0.1, 0.5])
-def test_rounds_reach_the_optimum_of_a_general_solver(free, tau):
-    dice = np.random.default_rng(0)
-    W, p, token, slope = dice.normal(size=(120, 4)), dice.dirichlet(np.full(120, 2.0)), 7, tau / (1 - tau)
-    white = whiten(W)
-    x = white.X_VK[token].astype(np.float64)
-    lam = x / (x @ x)
-    s = white.X_VK @ lam
-    y = np.where(s > 0, slope * p, -p)
-    y[token] = 0
-    rounds = list(
-        globbed(
-            white, np.empty(0, dtype=np.intp), p, token, slope, lam, np.zeros(120), s, 1e-3 * p[token], 120
-        )
-    )
-    best = p[token] * reference(W, p, token, tau).theta
-    assert max(t for _, _, t in rounds) == pytest.approx(best, rel=1e-2)
-    for lam_K, y_V, _ in globbed(
-        white, np.empty(0, dtype=np.intp), p, token, slope, lam, y, s, p[token], free
-    ):
-        assert lam_K @ x == pytest.approx(1, rel=1e-4)
-        assert (y_V >= -p - 1e-12).all()
-        assert (y_V <= slope * p + 1e-12).all()
+def rounds(bench, token, slope, free, hold=True):
+    """From nothing: λ = 0 and every multiplier free or at a guess's end."""
+    dist, width = bench.dist, bench.white.X_VK.shape[1]
+    mass = dist.p * dist.kappa
+    hard = dist.order_N[: bench.whole.hard if hold else 0]
+    start = (np.zeros(width), np.zeros(len(mass)), -mass)  # the heaviest rows are left free
+    goal = dist.p[token] * dist.kappa
+    return goal, list(globbed(bench.white, hard, mass, token, slope, *start, goal, free))
 
 
-def test_two_neighbours_by_hand():
-    # Each neighbour takes c times its mass: t = 2·0.4·0.25.
-    white, p = whiten(np.array([[0.0], [1.0], [-1.0]])), np.array([0.2, 0.4, 0.4])
-    x = white.X_VK[0].astype(np.float64)
-    lam = x / (x @ x)
-    lam_K, y_V, t = next(
-        globbed(white, np.empty(0, dtype=np.intp), p, 0, 0.25, lam, np.zeros(3), white.X_VK @ lam, 0.1, 3)
-    )
-    assert t == pytest.approx(0.2, rel=1e-3)
-    np.testing.assert_allclose(y_V, [0, 0.1, 0.1], atol=1e-3)
-    assert lam_K @ x == pytest.approx(1, rel=1e-5)
+@pytest.mark.parametrize("hold", [True, False])
+def test_with_all_rows_free_the_optimum_is_found_at_once(example, hold):
+    bench = Workbench(whiten(example.W), probabilities(example.p, 3))
+    for token in range(3):
+        goal, found = rounds(bench, token, 0.9, 2, hold)
+        _, _, t = found[0]
+        theta = reference(example.W, example.p, token, example.tau).theta
+        assert t / goal == pytest.approx(theta, rel=1e-3, abs=1e-3) or t > goal
+
+
+def test_both_sides_are_what_they_say(bench):
+    work = bench(3)
+    token, slope = int(work.dist.order_N[40]), 0.2
+    white, mass = work.white, work.dist.p * work.dist.kappa
+    _, found = rounds(work, token, slope, 3000)
+    assert found
+    for lam, y, t in found:
+        assert (y >= -mass).all()
+        assert (y <= slope * mass * (1 + 1e-12)).all()
+        s = white.project((white.basis_MK @ lam)[:, None])[:, 0]
+        assert s[token] == pytest.approx(1)
+        s[token] = 0
+        upper = mass @ np.maximum(slope * s, -s)
+        assert t <= upper * (1 + 1e-6)
+
+
+def test_a_token_in_the_span_of_the_hard_ones_is_left_to_others(model):
+    W = model.W.copy()
+    p = model.p(0)
+    first = int(np.argmax(p))
+    other = (first + 1) % len(p)
+    W[other] = W[first]
+    bench = Workbench(whiten(W), probabilities(p, len(p)))
+    assert bench.whole.hard > 0
+    assert rounds(bench, other, 0.2, 2000)[1] == []

@@ -1,74 +1,87 @@
 import numpy as np
 import pytest
 
-from unspool.basis.distribution import Distribution
-from unspool.basis.lewis import Metric, everything, head, head_and_sample
+from unspool.basis.distribution import Distribution, probabilities
+from unspool.basis.lewis import HARD, Metric, everything, head, head_and_sample
 from unspool.basis.whitening import whiten
 
 
-def room(v=400, d=5, sharp=1.0, seed=0):
-    dice = np.random.default_rng(seed)
-    white = whiten(dice.normal(size=(v, d)))
-    p = np.exp(sharp * dice.normal(size=v))
-    return white, Distribution(p / p.sum(), white.X_VK.shape[1])
+def leverages(rows):
+    """Of XᵀΩX with p²/ω as ℓ₁ Lewis weights want it: ω = p²/leverage is their fixed point."""
+    X = rows.X_SK.astype(np.float64)
+    scaled = X * np.sqrt(rows.omega_S)[:, None]
+    return np.einsum("sk,kl,sl->s", scaled, np.linalg.inv(scaled.T @ scaled), scaled)
 
 
-def test_weights_of_four_tokens():
-    white = whiten(np.array([[1.0], [-1.0], [2.0], [0.0]]))
-    dist = Distribution(np.array([0.5, 0.25, 0.15, 0.1]), 2)  # κ = 2: κp̂ = 1, 0.5, 0.3, 0.2
+def test_weights_by_hand():
+    # κ = 2 (m = 2): κp = (1, .6, .4), and ω·κ² = max(κp, 1)·κp
+    white = whiten(np.array([[0.55], [0.71], [0.29]]))
+    dist = Distribution(np.array([0.5, 0.3, 0.2]), 2)
     rows = head(white, dist, 3)
-    assert rows.tokens_S.tolist() == [0, 1, 2]
-    np.testing.assert_allclose(rows.mass_S, [1, 0.5, 0.3], rtol=1e-6)
-    np.testing.assert_allclose(rows.omega_S, [1, 0.5, 0.3], rtol=1e-6)
-    assert rows.real
-    assert not rows.complete
-    assert head(white, dist, 4).complete
-
-
-def test_leverages_sum_to_the_equalities_and_none_exceeds_one():
-    _, dist = room()
-    mass = dist.p * dist.kappa
-    assert np.minimum(mass, 1).sum() == pytest.approx(6)
-
-
-def test_a_sample_stands_for_the_rest():
-    white, dist = room()
-    rows = head_and_sample(white, dist, 50, 100)
-    assert rows.head == 50
-    assert rows.complete
-    assert not rows.real
-    assert rows.mass_S.sum() == pytest.approx(dist.kappa, rel=1e-5)
-
-
-def test_hard_tokens_are_held_at_zero():
-    white = room()[0]
-    p = np.append([0.5, 0.45], np.full(398, 0.05 / 398))  # κ = 4/0.05: κp̂ = 40 and 36
-    dist = Distribution(p, 6)
-    rows = everything(white, dist)
-    assert rows.hard == 2
-    assert not rows.mass_S[dist.order_N[: rows.hard]].any()
-    metric = Metric(white, dist, rows)
-    lam = metric.solve(np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32))
-    np.testing.assert_allclose(metric.hard_HK @ lam, 0, atol=1e-3 * np.abs(lam).max())
-    np.testing.assert_allclose(metric.hard_HK @ metric.solve_HK.T, np.eye(rows.hard), atol=1e-3)
-
-
-def test_without_hard_tokens_solve_inverts_the_gram_matrix():
-    white, dist = room(sharp=0.1)
-    rows = head(white, dist, 400)
+    assert dist.kappa == pytest.approx(2)
+    assert rows.mass_S.tolist() == pytest.approx([1, 0.6, 0.4])
+    assert rows.omega_S.tolist() == pytest.approx([1, 0.6, 0.4])
     assert rows.hard == 0
-    e = np.random.default_rng(2).normal(size=(6, 2)).astype(np.float32)
-    gram = (rows.X_SK.T * rows.omega_S).astype(np.float64) @ rows.X_SK
-    np.testing.assert_allclose(
-        Metric(white, dist, rows).solve(e), np.linalg.solve(gram, e), rtol=1e-3, atol=1e-5
-    )
+    assert rows.complete
 
 
-def test_a_smaller_metric_lends_its_part():
-    white, dist = room()
-    small = Metric(white, dist, head(white, dist, 60))
-    e = np.ones((6, 1), dtype=np.float32)
-    rows = head(white, dist, 200)
-    np.testing.assert_allclose(
-        Metric(white, dist, rows, small).solve(e), Metric(white, dist, rows).solve(e), rtol=1e-3, atol=1e-6
+def test_the_closed_form_is_near_the_fixed_point_for_random_rows():
+    """Lewis weights of p̂ⱼxⱼ satisfy leverage = κ·p̂ where that is below 1, and 1 above."""
+    dice = np.random.default_rng(0)
+    white = whiten(dice.standard_normal((4000, 30)))
+    p = dice.dirichlet(np.full(4000, 0.2))
+    dist = Distribution(probabilities(p, 4000), 31)
+    rows = everything(white, dist)
+    light = (rows.mass_S > 1e-3) & (rows.mass_S < 1)
+    ratio = leverages(rows)[light] / rows.mass_S[light]
+    assert np.median(ratio) == pytest.approx(1, abs=0.3)
+    assert np.percentile(np.abs(np.log(ratio)), 90) < 1
+
+
+def test_hard_tokens_are_the_first_and_held_at_zero(white, dist):
+    metric = Metric(white, dist, head(white, dist, 600))
+    assert metric.hard == int(np.count_nonzero(dist.head_N * dist.kappa > HARD)) > 0
+    e = np.random.default_rng(0).standard_normal((white.X_VK.shape[1], 3)).astype(np.float32)
+    lam = metric.solve(e)
+    assert np.abs(metric.hard_HK @ lam).max() < 1e-3 * np.abs(lam).max()
+    assert np.abs(metric.hard_HK @ metric.solve_HK.T - np.eye(metric.hard)).max() < 1e-3
+
+
+def test_solve_is_the_constrained_inverse(white, dist):
+    metric = Metric(white, dist, head(white, dist, 600))
+    rows, X = metric.rows, metric.rows.X_SK.astype(np.float64)
+    M = (X * rows.omega_S[:, None]).T @ X
+    e = np.random.default_rng(0).standard_normal(len(M))
+    lam = metric.solve(e.astype(np.float32)[:, None])[:, 0].astype(np.float64)
+    hard = metric.hard_HK.astype(np.float64)
+    full = np.block([[M, hard.T], [hard, np.zeros((len(hard), len(hard)))]])
+    expected = np.linalg.solve(full, np.append(e, np.zeros(len(hard))))[: len(M)]
+    assert lam == pytest.approx(expected, rel=0.02, abs=1e-3 * np.abs(expected).max())
+
+
+def test_a_metric_may_grow_from_a_smaller_one(white, dist):
+    small = Metric(white, dist, head(white, dist, 300))
+    grown = Metric(white, dist, head(white, dist, 900), small)
+    fresh = Metric(white, dist, head(white, dist, 900))
+    e = np.ones((white.X_VK.shape[1], 1), dtype=np.float32)
+    assert grown.solve(e) == pytest.approx(fresh.solve(e), rel=1e-2)
+
+
+def test_what_each_selection_can_prove(white, dist):
+    assert (head(white, dist, 300).complete, head(white, dist, 300).real) == (False, True)
+    sampled = head_and_sample(white, dist, 300, 500)
+    assert (sampled.complete, sampled.real) == (True, False)
+    assert sampled.mass_S.sum() + (dist.head_N[: sampled.hard] * dist.kappa).sum() == pytest.approx(
+        dist.kappa, rel=1e-4
     )
+    whole = everything(white, dist)
+    assert whole.X_SK is white.X_VK
+    assert (whole.mass_S[dist.order_N[: whole.hard]] == 0).all()
+
+
+def test_dependent_hard_rows_do_no_harm():
+    W = np.repeat(np.random.default_rng(0).standard_normal((40, 5)), 2, axis=0)
+    p = probabilities(np.array([0.45, 0.45, *np.full(78, 0.1 / 78)]), 80)
+    white = whiten(W)
+    metric = Metric(white, Distribution(p, 6), head(white, Distribution(p, 6), 80))
+    assert np.isfinite(metric.solve(np.ones((6, 1), dtype=np.float32))).all()

@@ -2,45 +2,67 @@ import numpy as np
 import pytest
 
 from unspool.basis.certificate import Acceptance, Rejection
-from unspool.basis.check import check
+from unspool.basis.least_squares import LeastSquares
 from unspool.basis.proving import Proving, tokens_of
-from unspool.basis.whitening import whiten
-from unspool.basis.workbench import Workbench
-
-W = np.array([[0.0], [1.0], [-1.0]])
-P = np.array([0.1, 0.45, 0.45])
 
 
-@pytest.fixture
-def proving():
-    return Proving(Workbench(whiten(W), P), np.array([0, 1]), 0.4)
+def test_cases_know_their_goal_and_a_guess(bench):
+    work = bench(0)
+    tokens = work.dist.order_N[[0, 3, 2000]]
+    proving = Proving(work, tokens, 0.1)
+    assert tokens_of(proving.open()).tolist() == tokens.tolist()
+    assert [case.goal for case in proving.cases] == work.dist.p[tokens].tolist()
+    guesses = [case.guess for case in proving.cases]
+    assert guesses[0] > 1 > guesses[2]
 
 
-def test_a_constant_slope_is_written_down_where_it_proves(proving):
-    constant = np.linalg.solve(proving.bench.white.basis_MK, [0.0, 1.0])
-    proving.accept(proving.cases, np.column_stack([constant, constant]), "by hand")
-    middle, end = proving.cases
-    assert middle.verdict is None
-    assert middle.high == pytest.approx(0.9 * 2 / 3, rel=1e-6)
-    assert end.verdict.accepted
-    assert end.verdict.how == "by hand"
-    assert check(end.verdict.certificate, W, P, 0.4)
-    assert isinstance(end.verdict.certificate, Acceptance)
-    assert tokens_of(proving.open()).tolist() == [0]
-    assert proving.open(lambda case: case.goal > 0.4) == []
+def test_what_is_proven_is_closed_with_its_certificate(bench):
+    work = bench(0)
+    proving = Proving(work, work.dist.order_N[[0, 900]], 0.01)
+    lam = LeastSquares(work.white, work.dist).slopes(tokens_of(proving.cases))
+    proving.accept(proving.open(), lam, "least squares")
+    first, last = proving.cases
+    assert first.verdict.accepted
+    assert isinstance(first.verdict.certificate, Acceptance)
+    assert first.high < first.goal
+    assert proving.open() == [last]
+    assert proving.open(lambda case: case.token == first.token) == []
 
 
-def test_multipliers_of_the_whole_vocabulary_are_written_down_where_they_prove(proving):
-    kappa, (middle, end) = proving.bench.dist.kappa, proving.cases
-    proving.reject_whole(middle, kappa * np.array([0.0, 0.051, 0.051]), kappa * 0.102, "by hand")
-    assert isinstance(middle.verdict.certificate, Rejection)
-    assert check(middle.verdict.certificate, W, P, 0.4)
-    proving.reject_whole(end, kappa * np.array([0.9, 0.0, -0.45]), kappa * 0.45, "by hand")
-    assert end.verdict is None
-    assert end.low < P[1]
+def test_multipliers_of_the_whole_vocabulary_reject(bench):
+    """A token may be balanced by multipliers anywhere: those outside the head stay as they are."""
+    work = bench(0)
+    token = int(work.dist.order_N[1500])
+    proving = Proving(work, np.array([token]), 0.5)
+    y = np.zeros(len(work.dist.p))
+    y[work.dist.order_N[1600:1650]] = 0.2 * work.dist.p[work.dist.order_N[1600:1650]] * work.dist.kappa
+    goal = work.dist.p[token] * work.dist.kappa
+    (case,) = proving.cases
+    proving.reject_whole(case, y, 1.5 * goal, "interior point")
+    assert isinstance(case.verdict.certificate, Rejection)
+    assert not case.verdict
+    assert case.low > case.goal
+    assert case.verdict.seconds > 0
 
 
-def test_what_is_left_open_has_no_proof(proving):
-    proving.settle(proving.cases[0], False, "undecided", None)
-    assert not proving.cases[0].verdict.decided
-    assert tokens_of(proving.open()).tolist() == [1]
+def test_no_cases_are_no_work(bench):
+    proving = Proving(bench(0), np.empty(0, dtype=np.intp), 0.5)
+    proving.accept([], np.empty((0, 0)), "nothing")
+    proving.reject([], None, np.empty((0, 0)), np.empty(0), "nothing")
+    assert proving.cases == []
+
+
+def test_settling_keeps_the_bracket(bench):
+    work = bench(0)
+    proving = Proving(work, work.dist.order_N[:1], 0.5)
+    case = proving.cases[0]
+    case.low, case.high, case.iterations, case.rows = 0.1, 0.2, 7, 99
+    proving.settle(case, False, "undecided", None)
+    assert (case.verdict.low, case.verdict.high, case.verdict.iterations, case.verdict.rows) == (
+        0.1,
+        0.2,
+        7,
+        99,
+    )
+    assert not case.verdict.decided
+    assert case.verdict.tau == pytest.approx(0.5)

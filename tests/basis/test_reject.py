@@ -1,53 +1,75 @@
 import numpy as np
+import pytest
 
-from unspool.basis.check import check
+from unspool.basis.checking import check
+from unspool.basis.douglas_rachford import AIM, DouglasRachford
+from unspool.basis.lewis import Metric, head
 from unspool.basis.reject import Balance
-from unspool.basis.whitening import whiten
-from unspool.basis.workbench import Workbench
-
-W = np.array([[0.0], [1.0], [-1.0], [2.0], [-3.0]])
-P = np.array([0.1, 0.3, 0.3, 0.2, 0.1])
 
 
-def balance(p=P, W=W):
-    bench = Workbench(whiten(W), p)
-    made = bench.balance(len(p))
-    assert isinstance(made, Balance)
-    return made
+def balanced(white, dist, n, tokens, slope, iterations=15):
+    metric = Metric(white, dist, head(white, dist, n))
+    search = DouglasRachford(white, dist, metric, tokens, slope)
+    for _ in range(iterations):
+        search.iterate()
+    return metric, search
 
 
-def prove(made, y_V, token, slope):
-    """From multipliers in the vocabulary's order, not scaled."""
-    kappa = made.dist.kappa
-    return made.prove(
-        kappa * y_V[made.tokens_N][:, None], kappa * made.dist.p[[token]] * 1.001, np.array([token]), slope
+def test_what_float32_found_is_made_exact(model, white, dist):
+    tokens, slope, tau = dist.order_N[[60, 200, 900]], 0.5, 1 / 3
+    metric, search = balanced(white, dist, 800, tokens, slope)
+    assert (search.stretch() <= 1).all()
+    found, low = Balance(white, dist, metric).prove(
+        search.multipliers(np.arange(3)), AIM * search.goal_Q, tokens, slope
     )
+    assert (low > dist.p[tokens]).all()
+    wide = np.column_stack([model.W.astype(np.float64), np.ones(len(model.W))])
+    for proof, token in zip(found, tokens, strict=True):
+        miss = wide[proof.rows_N].T @ proof.shift_N - dist.p[token] * wide[token]
+        assert np.abs(miss).max() < 1e-9 * dist.p[token] * np.abs(wide).max()
+        assert check(proof, model.W, dist.p, tau)
+        q = proof.distribution(dist.p)
+        assert q.min() >= 0
+        assert (q <= (1 + slope) * dist.p).all()
 
 
-def test_multipliers_by_hand_are_made_exact():
-    # Token 0 lies between 1 and 2: half to each; c = 0.1/0.6 is the least for these two.
-    (proof,), low = prove(balance(), np.array([0.0, 0.0499, 0.0502, 0.0, 0.0]), 0, 0.5)
-    assert check(proof, W, P, 0.5 / 1.5)
-    assert low[0] > P[0]
-    moved = proof.distribution(P)
-    np.testing.assert_allclose([moved.sum(), W[:, 0] @ moved], [1, W[:, 0] @ P], atol=1e-9)
-    assert moved[0] == 0
+def test_multipliers_outside_the_box_prove_nothing(white, dist):
+    tokens = dist.order_N[[60]]
+    metric, search = balanced(white, dist, 800, tokens, 0.5)
+    found, low = Balance(white, dist, metric).prove(
+        10 * search.multipliers(np.arange(1)), 10 * AIM * search.goal_Q, tokens, 0.01
+    )
+    assert found == [None]
+    assert low[0] < dist.p[tokens[0]]
 
 
-def test_a_box_that_is_too_small_proves_nothing():
-    (proof,), low = prove(balance(), np.array([0.0, 0.05, 0.05, 0.0, 0.0]), 0, 0.05)
-    assert proof is None
-    assert low[0] < P[0]
+def test_what_cannot_be_balanced_is_not_said_to_be(model, white, dist):
+    """Two rows cannot balance a third one: nothing is proven, however small the repairs look."""
+    metric = Metric(white, dist, head(white, dist, 3))
+    token = dist.order_N[10:11]
+    n = metric.hard + len(metric.rows.tokens_S)
+    found, low = Balance(white, dist, metric).prove(np.zeros((n, 1)), np.ones(1), token, 0.5)
+    assert found == [None]
+    assert low[0] == 0
 
 
-def test_lower_bounds_are_below_the_optimum():
-    dice = np.random.default_rng(0)
-    W, p = dice.normal(size=(60, 4)), dice.dirichlet(np.ones(60))
-    made, found = balance(p, W), 0
-    for token in range(0, 60, 5):
-        y = 0.3 * p * dice.uniform(-1, 1, size=60)
-        (proof,), _ = prove(made, y, token, 2.0)
-        if proof is not None:
-            found += 1
-            assert check(proof, W, p, 2 / 3)
-    assert found > 0
+def test_a_fixed_tail_is_part_of_the_proof(model, white, dist):
+    tokens, slope = dist.order_N[[60]], 0.5
+    metric, search = balanced(white, dist, 800, tokens, slope)
+    tail = np.zeros(len(dist.p))
+    beyond = dist.order_N[1000:1200]
+    tail[beyond] = 0.01 * slope * dist.p[beyond] * dist.kappa
+    found, _ = Balance(white, dist, metric).prove(
+        search.multipliers(np.arange(1)), AIM * search.goal_Q, tokens, slope, tail
+    )
+    assert set(beyond) <= set(found[0].rows_N)
+    assert check(found[0], model.W, dist.p, 1 / 3)
+
+
+@pytest.mark.parametrize("t", [0.0, -1.0])
+def test_nothing_is_proven_without_a_positive_t(white, dist, t):
+    metric, search = balanced(white, dist, 800, dist.order_N[[60]], 0.5)
+    found, _ = Balance(white, dist, metric).prove(
+        0 * search.multipliers(np.arange(1)), np.array([t]), dist.order_N[[60]], 0.5
+    )
+    assert found == [None]

@@ -1,45 +1,66 @@
 import numpy as np
 import pytest
 
-from unspool.basis import Acceptance, BasisTest
-from unspool.basis.kappa import kappa
-
-W = np.array([[0.0], [1.0], [-1.0]])
-P = np.array([0.1, 0.45, 0.45])
+from unspool.basis import BasisTest
 
 
-def test_verdicts_come_in_the_order_asked_and_are_kept():
-    step = BasisTest(W).step(P)
-    verdicts = step.verdicts([2, 0, 2], tau=0.2)
-    assert [v.token for v in verdicts] == [2, 0, 2]
-    assert [v.accepted for v in verdicts] == [True, False, True]
-    assert step.accepts(0, tau=0.2) is verdicts[1]
-    assert step.accepts(0, tau=0.01).tau == 0.01
-    assert step.kappa == pytest.approx(kappa(P, 2))
+@pytest.fixture
+def step(model):
+    return BasisTest(model.W).step(model.p(0))
 
 
-def test_a_mask_can_be_narrowed():
-    step = BasisTest(W).step(P)
-    assert step.mask(0.2).tolist() == [False, True, True]
-    assert step.mask(0.01).tolist() == [True, True, True]
-    assert step.mask(0.01, top=2).tolist() == [False, True, True]
-    assert step.mask(0.01, floor=0.2).tolist() == [False, True, True]
-    with pytest.raises(ValueError, match="top is 0"):
+def test_a_token_is_tested_once(step):
+    i = int(step.distribution.order_N[5])
+    assert step.accepts(i, tau=0.1) is step.accepts(i, tau=0.1)
+    assert step.accepts(i, tau=0.1) is not step.accepts(i, tau=0.2)
+    assert step.accepts(i, delta=-np.log1p(-0.1)).accepted == step.accepts(i, tau=0.1).accepted
+
+
+def test_several_tokens_at_once_are_several_tokens(step, model):
+    tokens = [int(i) for i in step.distribution.order_N[:200:7]]
+    together = step.verdicts([*tokens, tokens[0]], tau=0.1)
+    fresh = BasisTest(model.W).step(model.p(0))
+    assert [bool(v) for v in together[:-1]] == [bool(fresh.accepts(i, tau=0.1)) for i in tokens]
+    assert together[-1] is together[0]
+
+
+def test_the_mask_is_the_verdicts(step):
+    tested = step.distribution.order_N[:50]
+    mask = step.mask(0.1, top=50)
+    assert mask.shape == step.distribution.p.shape
+    assert mask[tested].tolist() == [bool(v) for v in step.verdicts(map(int, tested), tau=0.1)]
+    assert mask.sum() == mask[tested].sum() > 0
+
+
+def test_a_floor_leaves_improbable_tokens_out(step):
+    floor = float(step.distribution.head_N[9])
+    assert step.mask(0.1, floor=floor).tolist() == step.mask(0.1, top=10).tolist()
+    assert step.mask(0.1, top=5, floor=floor).sum() <= 5
+
+
+@pytest.mark.parametrize("i", [-1, 6000])
+def test_a_token_outside_the_vocabulary_is_refused(step, i):
+    with pytest.raises(IndexError, match="0 … 5999"):
+        step.accepts(i, tau=0.1)
+
+
+def test_a_token_of_probability_zero_is_refused():
+    step = BasisTest(np.random.default_rng(0).standard_normal((4, 2))).step([0.5, 0.5, 0.0, 0.0])
+    with pytest.raises(ValueError, match="probability zero"):
+        step.accepts(2, tau=0.1)
+    assert not step.mask(0.1)[2:].any()
+
+
+def test_top_is_checked(step):
+    with pytest.raises(ValueError, match="at least one token"):
         step.mask(0.1, top=0)
 
 
-def test_tokens_of_no_probability_are_not_asked_about():
-    step = BasisTest(W).step(np.array([0.5, 0.5, 0.0]))
-    assert not step.mask(0.1)[2]
-    with pytest.raises(ValueError, match="probability zero"):
-        step.accepts(2, tau=0.1)
-    with pytest.raises(IndexError, match="0 … 2"):
-        step.accepts(3, tau=0.1)
-
-
-def test_a_slope_says_up_to_where_it_proves():
-    # s = 1: p̂ᵢ/(1 − p̂ᵢ).
-    step = BasisTest(W).step(P)
-    assert step.accepted_up_to(Acceptance(1, np.array([0.0, 2.0]))) == pytest.approx(0.45 / 0.55)
-    # s = w: p̂₁ − 0.45·1 = 0.
-    assert step.accepted_up_to(Acceptance(1, np.array([1.0, 0.0]))) == np.inf
+def test_one_certificate_serves_many_slopes(step, model):
+    i = int(step.distribution.order_N[3])
+    verdict = step.accepts(i, tau=0.01)
+    c = step.accepted_up_to(verdict.certificate)
+    assert c > 0.01 / 0.99
+    test = BasisTest(model.W)
+    assert test.check(verdict.certificate, model.p(0), 0.999 * c / (1 + 0.999 * c))
+    assert not test.check(verdict.certificate, model.p(0), 1.001 * c / (1 + 1.001 * c))

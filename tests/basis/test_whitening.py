@@ -58,6 +58,8 @@ def test_the_rank_takes_the_leading_singular_directions():
         (np.eye(3), 3),  # three rows: no more than three directions
         (1e-9 * np.random.default_rng(0).standard_normal((40, 2)), 3),  # units do not matter
         (np.random.default_rng(0).standard_normal((40, 2)) * [1e-6, 1e6], 3),
+        (np.random.default_rng(0).standard_normal((40, 2)) * [1, 1e-7] + [0, 3], 3),  # an almost constant one
+        (np.random.default_rng(0).standard_normal((40, 2)) * [1, 1e-12] + [0, 3], 2),  # rounding
     ],
 )
 def test_dependent_directions_are_dropped_and_units_do_not_matter(W, columns):

@@ -9,10 +9,10 @@ bool(verdict), verdict.how, verdict.certificate
 
 from unspool.basis.calibrate import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.check import check
+from unspool.basis.checking import check
 from unspool.basis.exact import BasisTest
-from unspool.basis.kappa import KappaRule, kappa
-from unspool.basis.reference import Reference, reference
+from unspool.basis.kappa_rule import KappaRule, kappa
+from unspool.basis.linear_program import Reference, reference
 from unspool.basis.step import BasisStep
 from unspool.basis.theory import (
     delta_from_tau,

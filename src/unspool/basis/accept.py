@@ -118,13 +118,11 @@ class Evaluator:
     def _normalised(self, lam_KQ: Array, tokens_Q: Indices, metric: Metric | None) -> tuple[Array, Array]:
         """λ with w̃ᵢ·λ = 1, and s = 0 on the metric's hard rows, in both coordinates."""
         white, own_QM = self.white, self.white.rows(tokens_Q)
-        slopes_MQ = white.basis_MK @ lam_KQ
         if metric is not None and metric.hard:
             hard_H = self.dist.order_N[: metric.hard]
             target_HQ = (np.arange(metric.hard)[:, None] == self.dist.ranks(tokens_Q)).astype(np.float64)
-        with np.errstate(
-            all="ignore"
-        ):  # a λ that is orthogonal to its token becomes infinite, and is not used
+        with np.errstate(all="ignore"):  # a λ orthogonal to its token becomes infinite, and is not used
+            slopes_MQ = white.basis_MK @ lam_KQ
             scale_Q = 1 / np.einsum("qm,mq->q", own_QM, slopes_MQ)
             lam_KQ, slopes_MQ = lam_KQ * scale_Q, slopes_MQ * scale_Q
             if metric is not None and metric.hard:

@@ -2,7 +2,7 @@
 
     g(c) = the threshold on κ·p̂ᵢ with the fewest disagreements at that c = τ/(1 − τ)
 
-The rule is in kappa.py; the exact test is Finlayson et al. 2024, §4.
+The rule is in kappa_rule.py; the exact test is Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unspool.basis.arrays import Array, float64
-from unspool.basis.kappa import KappaRule
+from unspool.basis.kappa_rule import KappaRule
 from unspool.basis.theory import slope_from_tau
 
 if TYPE_CHECKING:

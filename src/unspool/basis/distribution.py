@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unspool.basis.arrays import Array, Indices, as_numpy
-from unspool.basis.kappa import kappa_of_sorted
+from unspool.basis.kappa_rule import kappa_of_sorted
 
 HEAD = 4096
 # A softmax in float32 over 50,000 tokens sums to 1 within 3e-5.

@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from unspool.basis.arrays import as_numpy
 from unspool.basis.calibrate import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.check import check
+from unspool.basis.checking import check
 from unspool.basis.critical import critical_tau
 from unspool.basis.distribution import probabilities
-from unspool.basis.reference import Reference, reference
+from unspool.basis.linear_program import Reference, reference
 from unspool.basis.step import BasisStep
 from unspool.basis.store import whitened
 

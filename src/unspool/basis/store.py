@@ -38,9 +38,8 @@ def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) ->
 def fingerprint(W: Any, rank: int | None) -> str:
     """A hash of W's numbers and of the rank."""
     rows = Rows(W)
-    digest = blake2b(
-        f"{FORMAT} {rows.shape} {rows.shape[1:] if rank is None else rank}".encode(), digest_size=20
-    )
+    rank = rows.shape[1] if rank is None else rank
+    digest = blake2b(f"{FORMAT} {rows.shape} {rank}".encode(), digest_size=20)
     for _, block in rows.blocks():
         digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()

@@ -5,7 +5,9 @@
 Rank: V_r are the r leading right-singular directions of W, uncentred and unscaled. Fewer equalities leave
 more distributions feasible: whatever is accepted at rank r is accepted at every higher rank. Directions in
 which the columns of W̃ are dependent (duplicate or constant columns, fewer rows than columns) have
-eigenvalues of zero; they are dropped, which for exact dependence drops nothing.
+eigenvalues of zero; they are dropped, which for exact dependence drops nothing. Squaring W̃ loses half of
+float64's digits, so where columns are nearly dependent (a column that is almost constant, beside the ones)
+the product W̃·B is squared and whitened again.
 
 Finlayson et al. 2024, §4 and appendix (rank reduction by a truncated singular value decomposition).
 papers.bib: finlayson2024closing
@@ -27,8 +29,12 @@ import numpy as np
 from unspool.basis.arrays import Array, Array32, Indices
 
 BLOCK = 1024
-# Relative to the largest eigenvalue; what float64 sums over a vocabulary cannot tell from zero.
-DEPENDENT = 1e-12
+# A direction of W̃ this much shorter than the longest is rounding: sums over a vocabulary cannot settle it.
+DEPENDENT = 1e-10
+# Eigenvalues of (1/V)W̃ᵀW̃, relative to the largest: below the first a second whitening is due, and the
+# first one takes none for less than the second.
+NEARLY = 1e-8
+LEAST = 1e-14
 # A singular direction this much shorter than the longest is rounding.
 ROUNDING = 1e-13
 
@@ -109,7 +115,7 @@ def whiten(W: Any, rank: int | None = None) -> Whitened:
     weight = given if rank == width else _leading(given, rank)
     gram_MM, longest = _gram(weight)
     column_M = gram_MM.diagonal().copy()
-    basis_MK = _inverse_root(gram_MM, column_M)
+    basis_MK = _whitening(weight, gram_MM, column_M)
     X_VK = np.empty((vocabulary, basis_MK.shape[1]), dtype=np.float32)
     norm_V = np.empty(vocabulary)
     for part, block in weight.blocks():
@@ -147,12 +153,21 @@ def _gram(weight: Rows) -> tuple[Array, float]:
     return gram_MM / vocabulary, float(np.sqrt(longest + 1))
 
 
-def _inverse_root(gram_MM: Array, column_M: Array) -> Array:
+def _whitening(weight: Rows, gram_MM: Array, column_M: Array) -> Array:
     """B with BᵀGB = I on the directions that are there; columns are scaled first: units do not matter."""
     scale_M = np.where(column_M > 0, 1 / np.sqrt(np.where(column_M > 0, column_M, 1.0)), 0.0)
     values_M, vectors_MM = np.linalg.eigh(gram_MM * scale_M[:, None] * scale_M)
-    kept_M = values_M > DEPENDENT * values_M[-1]
-    basis_MK: Array = scale_M[:, None] * vectors_MM[:, kept_M] / np.sqrt(values_M[kept_M])
+    least = LEAST * values_M[-1]
+    basis_MM: Array = scale_M[:, None] * vectors_MM / np.sqrt(np.maximum(values_M, least))
+    if values_M[0] > NEARLY * values_M[-1]:
+        return basis_MM
+    again_MM = np.zeros_like(gram_MM)
+    for _, block in weight.blocks():
+        once_NM = block @ basis_MM[:-1] + basis_MM[-1]
+        again_MM += once_NM.T @ once_NM
+    values_M, vectors_MM = np.linalg.eigh(again_MM / weight.shape[0])
+    kept_M = values_M > DEPENDENT**2 / LEAST
+    basis_MK: Array = basis_MM @ (vectors_MM[:, kept_M] / np.sqrt(values_M[kept_M]))
     return basis_MK
 
 

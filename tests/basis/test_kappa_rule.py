@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.basis.kappa import KappaRule, kappa
+from unspool.basis.kappa_rule import KappaRule, kappa
 
 
 def test_kappa_by_hand():

@@ -54,6 +54,10 @@ class Reference:
 def reference(W: Any, p: ArrayLike, i: int, tau: float, *, methods: Sequence[str] = METHODS) -> Reference:
     """Solve the linear program over the rows W (V, r) of a test: `BasisTest.weight`."""
     W_VR, p_V, c = float64(W), float64(p), slope_from_tau(tau)
+    if not np.isfinite(W_VR).all():
+        raise ValueError("W contains NaN or infinite entries; no test is possible on it.")
+    if not p_V[i] > 0:
+        raise ValueError(f"Token {i} has probability zero: there is nothing to test, it cannot be sampled.")
     W_VM = np.column_stack([W_VR, np.ones(len(W_VR))])
     W_VM = W_VM / np.maximum(np.abs(W_VM).max(axis=0), 1e-300)
     others = np.flatnonzero((p_V > 0) & (np.arange(len(p_V)) != i))
@@ -68,4 +72,8 @@ def reference(W: Any, p: ArrayLike, i: int, tau: float, *, methods: Sequence[str
         )
         if found.status == 0:
             return Reference(float(-found.fun))
-    raise ArithmeticError(f"HiGHS did not solve the linear program: {found.message}")
+    raise ArithmeticError(
+        f"HiGHS did not solve the linear program: {found.message} Its coefficients p̂ⱼ/p̂ᵢ reach "
+        f"{p_V.max() / p_V[i]:.0e}, and from 10¹⁵ on it takes none. Ask about a more probable token, or "
+        f"verify the verdict of BasisTest.accepts by its certificate, with BasisTest.check."
+    )
