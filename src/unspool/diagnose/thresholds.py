@@ -1,0 +1,84 @@
+"""Parameter matching: for every sampler the setting that rejects a given share of the tokens people wrote.
+
+    share(θ) = 1/N Σ_t [ the sampler at θ cuts y_t after y_{<t} ]
+
+Settings of different samplers do not compare: top-p 0.9 and ε 0.001 cut differently much. At equal shares of
+rejected human tokens they do. The model reads the text once; each rule's share falls or rises with its
+setting, so that the settings follow exactly from the strictest one that each token survives.
+
+Hewitt, Manning & Liang 2022, §5; Finlayson et al. 2024, §6.
+papers.bib: hewitt2022truncation, finlayson2024closing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from unspool.basis import BasisTest
+from unspool.diagnose.basis_critical import BasisCriticals
+from unspool.diagnose.critical import Places, criteria
+from unspool.diagnose.matching import First, Match
+from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
+from unspool.protocols import Projecting, StepModel
+
+PLACES = 64
+"""Distributions that are looked at together: in float64 a large vocabulary takes its megabytes."""
+
+
+def thresholds(
+    model: StepModel,
+    texts: Sequence[str | Sequence[int]],
+    shares: Sequence[float] = (0.01,),
+    *,
+    rank: int | None = 20,
+    basis_tokens: int = 1000,
+    context: int | None = None,
+    batch: int = 8,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Match]:
+    """Match every sampler to every share, on texts (strings or token ids).
+
+    The closed forms look at every token but the first of each text. The exact basis-aware tests, at `rank`
+    directions, take longer: they look at `basis_tokens` of them, evenly spread (0: at none), and at a model
+    that has an output matrix. `progress` is called with the tokens done and all tokens.
+    """
+    if not shares:
+        raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens.")
+    if basis_tokens < 0:
+        raise ValueError(f"basis_tokens is {basis_tokens}, but must be 0 (none) or more.")
+    parts = windows(encode(model, texts), fitting(model, context))
+    total = sum(len(part.tokens) - part.first for part in parts)
+    matrix = model.output_matrix.detach() if isinstance(model, Projecting) else None
+    rules = criteria(None if matrix is None else matrix.shape[1])
+    firsts = [(First(criterion, shares, total), critical) for criterion, critical in rules.items()]
+    chosen = min(basis_tokens, total)
+    basis = None
+    if matrix is not None and chosen:
+        basis = BasisCriticals(BasisTest(matrix, rank), rank, shares, chosen)
+    done = 0
+    for seen in read(model, parts, batch=batch):
+        for begin in range(0, len(seen.token_M), PLACES):
+            at = Places(
+                seen.logp_MV[begin : begin + PLACES].cpu(), seen.token_M[begin : begin + PLACES].cpu()
+            )
+            for first, critical in firsts:
+                first.extend(critical(at).tolist())
+            if basis is not None:
+                basis.extend(_spread(at, done, total, chosen))
+            done += len(at.token_N)
+            if progress is not None:
+                progress(done, total)
+    found = [first.match(share) for first, _ in firsts for share in shares]
+    if basis is not None:
+        by_share = [basis.matches(share) for share in shares]
+        found += [match for same_rule in zip(*by_share, strict=True) for match in same_rule]
+    return found
+
+
+def _spread(at: Places, done: int, total: int, chosen: int) -> Places:
+    """Those of the places, numbered from `done`, that are among the `chosen` evenly spread ones of all."""
+    number_N = torch.arange(done, done + len(at.token_N))
+    rows_M = ((number_N + 1) * chosen // total > number_N * chosen // total).nonzero()[:, 0]
+    return Places(at.logp_NV[rows_M], at.token_N[rows_M])

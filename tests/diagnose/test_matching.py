@@ -1,0 +1,79 @@
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.diagnose.critical import Criterion
+from unspool.diagnose.matching import First
+
+EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", rising=True, loosest=0.0)
+TOP_P = Criterion("top-p", "Sample(TopP({}))", rising=False, loosest=1.0)
+TOP_K = Criterion("top-k", "Sample(TopK({}))", rising=False, loosest=inf, whole=True)
+KAPPA = Criterion("kappa", "Sample(Kappa({}, 3))", rising=True, loosest=0.0)
+
+
+def match(criterion, criticals, share):
+    first = First(criterion, [share], len(criticals))
+    first.extend(criticals)
+    return first.match(share)
+
+
+def test_by_hand():
+    # ε rejects what is less probable: one of five lies below the midpoint of 0.1 and 0.3
+    found = match(EPSILON, [0.5, 0.1, 0.3, 0.7, 0.9], 0.2)
+    assert found.setting == pytest.approx(0.2)
+    assert found.rejected == 0.2
+    assert found.decoder == "Sample(Epsilon(0.2))"
+    # top-p rejects what has more before it
+    assert match(TOP_P, [0.0, 0.2, 0.4, 0.8, 0.9], 0.4).setting == pytest.approx(0.6)
+    assert match(TOP_K, [1, 1, 2, 7, 30], 0.2).decoder == "Sample(TopK(7))"
+
+
+def test_equal_tokens_are_rejected_together_or_not_at_all():
+    found = match(EPSILON, [0.1, 0.2, 0.2, 0.2, 0.5], 0.6)
+    assert (found.rejected, found.setting) == (0.2, pytest.approx(0.15))
+
+
+def test_a_share_of_less_than_one_token_rejects_nothing():
+    assert match(EPSILON, [0.1, 0.2], 0.3).rejected == 0
+    assert 0 < match(EPSILON, [0.1, 0.2], 0.3).setting < 0.1
+    assert 0.9 < match(TOP_P, [0.1, 0.9], 0.0).setting < 1
+    assert match(TOP_K, [3, 9], 0.0).setting == 9
+
+
+def test_tokens_that_survive_everything_are_never_rejected():
+    found = match(KAPPA, [0.5, inf, inf, inf], 0.75)
+    assert found.rejected == 0.25
+    assert 0.5 < found.setting < inf
+    assert match(KAPPA, [inf, inf], 0.5).setting < inf
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_share_is_a_share(share):
+    with pytest.raises(ValueError, match="share is"):
+        First(EPSILON, [share], 10)
+
+
+@given(
+    st.lists(st.integers(0, 1000).map(lambda x: x / 1000), min_size=1, max_size=60),
+    st.floats(0, 0.99),
+    st.sampled_from([EPSILON, TOP_P]),
+)
+def test_at_most_the_share_is_rejected_and_counted_right(criticals, share, criterion):
+    found = match(criterion, criticals, share)
+    gone = [c < found.setting if criterion.rising else c >= found.setting for c in criticals]
+    if not (criterion is TOP_P and found.setting == 1):  # p = 1 keeps everything
+        assert sum(gone) / len(criticals) == pytest.approx(found.rejected)
+    assert found.rejected <= share + 1e-9
+    if len(set(criticals)) == len(criticals):
+        assert found.rejected * len(criticals) == pytest.approx(int(share * len(criticals) + 1e-9))
+
+
+@given(st.lists(st.floats(0, 1), min_size=20, max_size=60))
+def test_what_is_not_needed_changes_nothing(criticals):
+    whole, part = (First(EPSILON, [0.1], len(criticals)) for _ in range(2))
+    whole.extend(criticals)
+    for critical in criticals:
+        part.push(critical if part.needs(critical) else 1.0)
+    assert part.match(0.1) == whole.match(0.1)
