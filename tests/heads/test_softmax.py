@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.heads.softmax import Softmax, TiedSoftmax
+from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax
 
 
 def test_by_hand():
@@ -35,3 +35,27 @@ def test_always_normalised(rows):
     with torch.no_grad():
         logp = Softmax(6, 50)(100 * torch.randn(rows, 6))
     torch.testing.assert_close(logp.exp().sum(-1), torch.ones(rows))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_loss_is_that_of_the_log_probabilities(tied, bias):
+    embed = nn.Embedding(7, 4)
+    head = SoftmaxHead(tied, bias).build(4, 7, embed)
+    assert (head.weight is embed.weight) == tied
+    if bias:
+        nn.init.normal_(head.bias)
+    hidden, targets, weights = torch.randn(5, 4), torch.tensor([0, 1, 6, 3, 3]), torch.rand(5)
+    logp_MV = head(hidden)
+    loss, nll = head.loss(hidden, targets, weights, smoothing=0.1)
+    torch.testing.assert_close(nll, -(weights * logp_MV[range(5), targets]).sum())
+    torch.testing.assert_close(loss, 0.9 * nll - 0.1 * (weights * logp_MV.mean(-1)).sum())
+    loss.backward()
+    assert head.weight.grad.abs().sum() > 0
+    assert not bias or head.bias.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("embed", [None, nn.Embedding(7, 3)])
+def test_a_tied_head_needs_a_fitting_embedding(embed):
+    with pytest.raises(ValueError, match=r"\(7, 4\).*set tied to false"):
+        SoftmaxHead(tied=True).build(4, 7, embed)

@@ -8,9 +8,12 @@ papers.bib: press2017using). It is what basis-aware sampling needs to know of a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
+from unspool.heads.chunked import linear_loss
 from unspool.nn.layout import Layout
 
 
@@ -28,13 +31,20 @@ class Softmax(nn.Module):
         """(…, D) → (…, V)."""
         return torch.log_softmax(self.layout.linear(hidden, self.weight, self.bias).float(), dim=-1)
 
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
+
 
 class TiedSoftmax(nn.Module):
-    """The same, with the rows of an embedding as its vectors. It owns no weights."""
+    """The same, with the rows of an embedding as its vectors. It owns no weights but a bias."""
 
-    def __init__(self, embed: nn.Embedding) -> None:
+    def __init__(self, embed: nn.Embedding, bias: bool = False) -> None:
         super().__init__()
         self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
+        self.bias = nn.Parameter(torch.zeros(embed.num_embeddings)) if bias else None
         self.layout = Layout()
 
     @property
@@ -44,4 +54,32 @@ class TiedSoftmax(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return torch.log_softmax(self.layout.linear(hidden, self.weight).float(), dim=-1)
+        return torch.log_softmax(self.layout.linear(hidden, self.weight, self.bias).float(), dim=-1)
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
+
+
+@dataclass(frozen=True)
+class SoftmaxHead:
+    """The plain softmax."""
+
+    tied: bool = False
+    """The output matrix is the input embedding."""
+    bias: bool = False
+    """One number for each word, added to its score."""
+
+    def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Softmax | TiedSoftmax:
+        """The head that reads hidden vectors of this width."""
+        if not self.tied:
+            return Softmax(width, vocab_size, self.bias)
+        if embed is None or embed.weight.shape != (vocab_size, width):
+            shape = None if embed is None else tuple(embed.weight.shape)
+            raise ValueError(
+                f"a tied head needs an embedding of shape {(vocab_size, width)}, but the model's is {shape}: "
+                "set tied to false"
+            )
+        return TiedSoftmax(embed, self.bias)
