@@ -5,11 +5,16 @@ from unspool.text.codec import Codec
 from unspool.text.gguf import codec_from_gguf
 from unspool.text.huggingface import codec_from_folder
 from unspool.text.reader import Reader
-from unspool.text.vocabulary import characters, train_bpe, words
+from unspool.text.vocabulary import BPE, TEXTS, Characters, TextConfig, Words, characters, train_bpe, words
 
 __all__ = [
+    "BPE",
+    "TEXTS",
+    "Characters",
     "Codec",
     "Reader",
+    "TextConfig",
+    "Words",
     "characters",
     "codec_from_folder",
     "codec_from_gguf",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -69,10 +70,66 @@ def words(
 
 def characters(lines: Iterable[str], *, add_bos: bool = False) -> Codec:
     """Every character that occurs, in the order of their code points; the others are <unk>."""
-    tokenizer = _one_token_each(sorted(set().union(*_texts(lines))))
+    seen: set[str] = set()
+    for line in _texts(lines):
+        seen.update(line)
+    tokenizer = _one_token_each(sorted(seen))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return _codec(tokenizer, add_bos)
+
+
+@dataclass(frozen=True)
+class BPE:
+    """Byte-level BPE, learnt from the training text."""
+
+    vocab_size: int = 8000
+    """The most tokens there may be."""
+    min_count: int = 2
+    """A pair of neighbours seen less often is not joined."""
+
+    def train(self, lines: Iterable[str]) -> Codec:
+        """The vocabulary of these lines."""
+        return train_bpe(lines, self.vocab_size, min_count=self.min_count)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words between white space."""
+
+    vocab_size: int | None = None
+    """The most tokens there may be; the rarest words are left out."""
+    min_count: int = 1
+    """A word seen less often is <unk>."""
+
+    def train(self, lines: Iterable[str]) -> Codec:
+        """The vocabulary of these lines."""
+        return _with_a_choice(words(lines, vocab_size=self.vocab_size, min_count=self.min_count), "word")
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Every character is a token."""
+
+    def train(self, lines: Iterable[str]) -> Codec:
+        """The vocabulary of these lines."""
+        return _with_a_choice(characters(lines), "character")
+
+
+TextConfig = BPE | Words | Characters
+
+TEXTS: dict[str, type[TextConfig]] = {"bpe": BPE, "characters": Characters, "words": Words}
+
+
+def _with_a_choice(codec: Codec, what: str) -> Codec:
+    """The vocabulary, if a model can learn which of its tokens comes next."""
+    if codec.vocab_size < len(SPECIALS) + 2:
+        only = codec.tokenizer.id_to_token(len(SPECIALS))
+        raise ValueError(
+            f"the vocabulary has one {what}, {only!r}: there is nothing to predict; give more text"
+            + (", or a larger vocab_size or smaller min_count" if what == "word" else "")
+        )
+    return codec
 
 
 def _texts(lines: Iterable[str]) -> Iterator[str]:

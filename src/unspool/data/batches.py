@@ -1,0 +1,97 @@
+"""How examples are put into batches: rows of like length, or blocks of one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unspool.data.bucket import BucketFeed, whole
+from unspool.data.examples import Chosen, Examples, Sequences
+from unspool.data.pack import PackFeed, whole_stream
+from unspool.data.ragged import Ragged
+from unspool.protocols import Batch, Feed
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Bucketed:
+    """Whole rows of like length, as many as a budget of tokens allows."""
+
+    tokens: int = 4096
+    """The most positions in a batch, padding included, on its longer side."""
+    max_length: int | None = None
+    """The most positions of a row; None: the budget."""
+    long: Literal["fail", "cut", "drop"] = "fail"
+    """What happens to longer rows."""
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ValueError(f"tokens is {self.tokens}; it must be 1 or more")
+        if self.max_length is not None and not 2 <= self.max_length <= self.tokens:
+            raise ValueError(f"max_length is {self.max_length}; it must be from 2 to {self.tokens} (tokens)")
+
+    def feed(self, examples: Examples, bos: int, seed: int, say: Say) -> Feed:
+        """Batches to learn from."""
+        del bos
+        return BucketFeed(self._fitting(examples, "training", say), self.tokens, seed)
+
+    def whole(self, examples: Examples, bos: int, say: Say) -> list[Batch]:
+        """Batches to validate on: every example once."""
+        del bos
+        return whole(self._fitting(examples, "validation", say), self.tokens)
+
+    def _fitting(self, examples: Examples, which: str, say: Say) -> Examples:
+        limit = self.tokens if self.max_length is None else self.max_length
+        long_N = examples.sizes_NK.max(axis=1) > limit
+        if not long_N.any():
+            return examples
+        found = f"{int(long_N.sum())} of {len(examples)} {which} examples are longer than {limit} tokens"
+        if self.long == "cut":
+            say(f"{found}: cut")
+            return examples.cut(limit)
+        if self.long == "drop" and not long_N.all():
+            say(f"{found}: left out")
+            return Chosen(examples, np.flatnonzero(~long_N))
+        raise ValueError(
+            f"{found}, the first of them is number {int(long_N.argmax()) + 1}: set long to "
+            '"cut" or "drop", or raise max_length (and tokens)'
+        )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Blocks of equal length from one stream of all texts: nothing is padded. For language models."""
+
+    rows: int = 16
+    """Blocks in a batch."""
+    length: int = 128
+    """Tokens in a block."""
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.length < 1:
+            raise ValueError(f"rows is {self.rows} and length is {self.length}; both must be 1 or more")
+
+    def feed(self, examples: Examples, bos: int, seed: int, say: Say) -> Feed:
+        """Batches to learn from."""
+        del say
+        return PackFeed(_texts(examples).values, self.rows, self.length, seed, bos)
+
+    def whole(self, examples: Examples, bos: int, say: Say) -> list[Batch]:
+        """Batches to validate on: every token once."""
+        del say
+        return whole_stream(_texts(examples).values, self.rows, self.length, bos)
+
+
+def _texts(examples: Examples) -> Ragged:
+    if not isinstance(examples, Sequences) or examples.source is not None:
+        raise ValueError('packed batches are for plain texts; for pairs and labels choose kind = "bucketed"')
+    return examples.target
+
+
+Batches = Bucketed | Packed
+
+BATCHES: dict[str, type[Batches]] = {"bucketed": Bucketed, "packed": Packed}

@@ -1,0 +1,32 @@
+"""Random orders that are the same on every machine, of every day: pure functions of some whole numbers.
+
+Only the raw stream of numpy's Philox is used: its bits are promised to stay as they are, while what the
+methods of numpy's Generator make of them may change with its version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+def bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
+    """`count` random numbers of 64 bits, for this seed."""
+    if any(number < 0 for number in seed):
+        raise ValueError(f"the seed is {min(seed)}; it must be 0 or more")
+    raw: Any = np.random.Philox(np.random.SeedSequence(seed)).random_raw(count)
+    return np.asarray(raw, dtype=np.uint64)
+
+
+def shuffled(count: int, *seed: int) -> Ints:
+    """0 … count − 1 in a random order."""
+    return np.argsort(bits(count, *seed), kind="stable")
+
+
+def below(limit: int, *seed: int) -> int:
+    """One random number of 0 … limit − 1."""
+    return int(bits(1, *seed)[0] % np.uint64(limit))

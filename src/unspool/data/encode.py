@@ -1,0 +1,119 @@
+"""Rows → columns of token ids, once and in one pass: to memory, or to a folder that later runs find again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from unspool.data.forms import Form, Row, ends
+from unspool.data.ragged import Ragged
+from unspool.data.store import Writer, appearing, read_column
+from unspool.text import Codec
+
+_FACTS = "facts.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """All rows as columns of token ids."""
+
+    train: tuple[Ragged, ...]
+    """The rows to learn from."""
+    valid: tuple[Ragged, ...]
+    """The rows to validate on."""
+    empty: int = 0
+    """Rows left out because a column was empty."""
+
+
+class Filled:
+    """The rows that have something in every column, and the number of the others."""
+
+    def __init__(self, rows: Iterable[Row], form: Form) -> None:
+        self._rows, self._joined = rows, form.joined
+        self.empty = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            if self._joined or all(column.strip() for column in row):
+                yield row
+            else:
+                self.empty += 1
+
+
+def encoded(
+    train: Iterable[Row],
+    valid: Iterable[Row] | None,
+    held: npt.NDArray[np.bool_],
+    form: Form,
+    text: Codec,
+    folder: Path | None = None,
+) -> Encoded:
+    """Encode every row; those that are `held` out go to the validation."""
+    if folder is None:
+        return _write(train, valid, held, form, text, None)
+    with appearing(folder) as fresh:
+        found = _write(train, valid, held, form, text, fresh)
+        (fresh / _FACTS).write_text(json.dumps({"empty": found.empty}), encoding="utf-8")
+    return read_encoded(folder, form, text)
+
+
+def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
+    """What `encoded` wrote to a folder."""
+    empty = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"]
+    below = max(text.vocab_size, len(form.labels))
+    train, valid = (
+        tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
+        for part in ("train", "valid")
+    )
+    return Encoded(train, valid, empty)
+
+
+def _write(
+    train: Iterable[Row],
+    valid: Iterable[Row] | None,
+    held: npt.NDArray[np.bool_],
+    form: Form,
+    text: Codec,
+    folder: Path | None,
+) -> Encoded:
+    below = max(text.vocab_size, len(form.labels))
+    writers = [
+        [Writer(below, folder, f"{part}{column}") for column in range(form.columns)]
+        for part in ("train", "valid")
+    ]
+    filled = Filled(train, form)
+    parts = [_Part(columns, form, text) for columns in writers]
+    for number, row in enumerate(filled):
+        parts[int(held[number])].add(row)
+    others = Filled(() if valid is None else valid, form)
+    for row in others:
+        parts[1].add(row)
+    return Encoded(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
+
+
+class _Part:
+    """Writes rows to columns; joined rows become one long row."""
+
+    def __init__(self, columns: list[Writer], form: Form, text: Codec) -> None:
+        self._columns, self._form, self._text = columns, form, text
+        self._begun = False
+
+    def add(self, row: Row) -> None:
+        if self._form.joined and not self._begun:
+            self._columns[0].put([ends(self._text)[0]])
+        self._begun = True
+        for column, ids in zip(self._columns, self._form.encode(row, self._text), strict=True):
+            column.put(ids)
+            if not self._form.joined:
+                column.end()
+
+    def finish(self) -> tuple[Ragged, ...]:
+        if self._form.joined and self._begun:
+            self._columns[0].put([ends(self._text)[1]])
+            self._columns[0].end()
+        return tuple(column.finish() for column in self._columns)

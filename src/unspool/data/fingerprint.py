@@ -1,0 +1,41 @@
+"""Names for what was made from something: equal names mean equal content, whatever the files are called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from unspool.config import plain
+from unspool.text import Codec
+
+_FORMAT = 1
+"""Raised whenever the same rows would be stored in another way."""
+
+
+def of_settings(kind: type[Any], settings: dict[str, Any]) -> str:
+    """Of settings that JSON can say."""
+    return _digest([_FORMAT, kind.__name__, settings])
+
+
+def of_data(data: Any, seed: int) -> str:
+    """Of the rows that `data` gives, and of which of them are held out: files count by what they hold."""
+    settings = plain(data)
+    for name, path in data.files().items():
+        with open(path, "rb") as file:  # noqa: PTH123 — hashlib wants the file itself
+            settings[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _digest([of_settings(type(data), settings), seed if data.holds_out else None])
+
+
+def of_text(text: Codec) -> str:
+    """Of the ids that `text` gives to every string."""
+    return _digest([text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids)])
+
+
+def together(*names: str) -> str:
+    """One name for several things together."""
+    return _digest(list(names))
+
+
+def _digest(said: Any) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,113 @@
+"""What the columns of a row are: a text; a source and its target.
+
+A form says which columns a vocabulary is learnt from, how a row becomes token ids, and what examples are made
+of the ids of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from unspool.data.examples import Examples, Sequences
+from unspool.data.ragged import Ragged
+from unspool.text import Codec
+
+Row = tuple[str, ...]
+
+
+class Form(Protocol):
+    """What the columns of a row are."""
+
+    @property
+    def columns(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What a classifier or tagger chooses from; none for a text that is generated."""
+        ...
+
+    @property
+    def joined(self) -> bool:
+        """Whether all rows together are one text."""
+        ...
+
+    def texts(self, row: Row) -> Sequence[str]:
+        """What a vocabulary is learnt from."""
+        ...
+
+    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+        """Each column as numbers."""
+        ...
+
+    def examples(self, columns: Sequence[Ragged]) -> Examples:
+        """What is learnt from."""
+        ...
+
+
+@dataclass(frozen=True)
+class Texts:
+    """One column: a text, for a language model."""
+
+    joined: bool = False
+    columns: int = 1
+    labels: tuple[str, ...] = ()
+
+    def texts(self, row: Row) -> Sequence[str]:
+        """The text."""
+        return row
+
+    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+        """BOS y₁ … yₘ EOS; the bare tokens where rows are joined."""
+        if self.joined:
+            return [bare(row[0], text)]
+        return [framed(row[0], text)]
+
+    def examples(self, columns: Sequence[Ragged]) -> Examples:
+        """Rows of a language model."""
+        return Sequences(columns[0])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two columns: a source and its target, for an encoder–decoder. One vocabulary is learnt from both."""
+
+    joined: bool = False
+    columns: int = 2
+    labels: tuple[str, ...] = ()
+
+    def texts(self, row: Row) -> Sequence[str]:
+        """Both sides."""
+        return row
+
+    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+        """BOS … EOS for both sides."""
+        return [framed(side, text) for side in row]
+
+    def examples(self, columns: Sequence[Ragged]) -> Examples:
+        """Rows of an encoder–decoder."""
+        source, target = columns
+        return Sequences(target, source)
+
+
+def bare(line: str, text: Codec) -> list[int]:
+    """The tokens of a text, without a BOS that the codec may write."""
+    ids = text.encode(line)
+    return ids[1:] if text.add_bos and ids[:1] == [text.bos_id] else ids
+
+
+def framed(line: str, text: Codec) -> list[int]:
+    """BOS … EOS."""
+    bos, eos = ends(text)
+    return [bos, *bare(line, text), eos]
+
+
+def ends(text: Codec) -> tuple[int, int]:
+    """BOS and EOS; EOS stands in for a BOS that is not there, as in GPT-2."""
+    if not text.eos_ids:
+        raise ValueError("the text has no token that ends a text (eos_ids): a model could not learn to stop")
+    eos = min(text.eos_ids)
+    return (eos if text.bos_id is None else text.bos_id), eos

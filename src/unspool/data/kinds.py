@@ -1,0 +1,50 @@
+"""The kinds of data that a recipe may name: `kind` in its [data] section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from unspool.data.forms import Form, Row
+from unspool.data.lines import Lines
+from unspool.data.meter import Advance
+from unspool.data.parallel import Parallel
+
+
+class Data(Protocol):
+    """Where rows come from: a frozen dataclass; split.HeldOut gives `holds_out` and `held`."""
+
+    def files(self) -> Mapping[str, str]:
+        """The files that are read, by the name of the field that holds their path."""
+        ...
+
+    def train_rows(self, advance: Advance) -> Iterator[Row]:
+        """The rows to learn from; they must be the same whenever they are asked for."""
+        ...
+
+    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+        """The rows to validate on; None where they have to be held out."""
+        ...
+
+    def form(self, rows: Iterable[Row]) -> Form:
+        """What the columns of these rows are."""
+        ...
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether any row is held out."""
+        ...
+
+    def held(self, count: int, seed: int, at_end: bool = False) -> npt.NDArray[np.bool_]:
+        """For each of `count` rows to learn from, whether it is held out for validation."""
+        ...
+
+
+# To add a kind: write its dataclass in a file of its own, and its line here.
+DATA: dict[str, type[Any]] = {
+    "lines": Lines,
+    "parallel": Parallel,
+}

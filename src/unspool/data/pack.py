@@ -1,0 +1,105 @@
+"""Blocks of equal length from one long stream: texts end to end, nothing padded.
+
+    stream   BOS y₁ … yₘ EOS BOS y₁ … EOS …
+    block    inputs  stream[o + bL …], targets  one further on;  L = length, o drawn anew in every epoch
+
+A text may begin in the middle of a block and end in another one. That BOS follows EOS is nothing to learn: as
+a target it has weight 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from unspool.data.dice import Ints, below, shuffled
+from unspool.protocols import Batch
+
+_OFFSET, _BLOCKS = 0, 1
+"""What a random number is for: two of one epoch must differ."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackFeed:
+    """Batches without end, each a pure function of its number."""
+
+    stream: npt.NDArray[Any]
+    """All tokens, end to end; it may be a mapped file."""
+    rows: int
+    """Blocks in a batch; the last batch of an epoch may have fewer."""
+    length: int
+    """Tokens in a block."""
+    seed: int = 0
+    bos: int | None = None
+    """The token that is no target."""
+    _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
+    """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
+
+    def __post_init__(self) -> None:
+        _check(len(self.stream), self.rows, self.length)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in one epoch: as many as fit whatever the offset."""
+        return max(1, len(self.stream) // self.length - 1)
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches in one pass over the stream."""
+        return -(-self.blocks // self.rows)
+
+    def batch(self, number: int) -> Batch:
+        """The batch with this number, counted from 0 over all epochs."""
+        if number < 0:
+            raise ValueError(f"batch {number}: batches are counted from 0")
+        epoch, at = divmod(number, self.per_epoch)
+        starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
+        return _batch(self.stream, starts_N, self.length, self.bos)
+
+    def _epoch(self, epoch: int) -> Ints:
+        """Where each block begins, shuffled."""
+        known = self._known.get(epoch)
+        if known is None:
+            spare = len(self.stream) - 1 - self.blocks * self.length
+            offset = below(spare + 1, self.seed, epoch, _OFFSET)
+            known = offset + shuffled(self.blocks, self.seed, epoch, _BLOCKS) * self.length
+            self._known.clear()
+            self._known[epoch] = known
+        return known
+
+
+def whole_stream(stream: npt.NDArray[Any], rows: int, length: int, bos: int | None = None) -> list[Batch]:
+    """Every token of the stream once as a target (but the first, which nothing comes before), in order."""
+    _check(len(stream), rows, 1)
+    starts = np.arange(0, len(stream) - 1, length)
+    return [_batch(stream, starts[at : at + rows], length, bos) for at in range(0, len(starts), rows)]
+
+
+def _batch(stream: npt.NDArray[Any], starts_N: Ints, length: int, bos: int | None) -> Batch:
+    lengths_N = np.minimum(length, len(stream) - 1 - starts_N)
+    times_T = np.arange(int(lengths_N.max()))
+    real_NT = times_T < lengths_N[:, None]
+    places_NT = np.where(real_NT, starts_N[:, None] + times_T, 0)
+    inputs_NT = np.where(real_NT, stream[places_NT], 0).astype(np.int64)
+    targets_NT = np.where(real_NT, stream[places_NT + 1], 0).astype(np.int64)
+    counted_NT = real_NT if bos is None else real_NT & (targets_NT != bos)
+    return Batch(
+        torch.from_numpy(inputs_NT),
+        torch.from_numpy(lengths_N),
+        torch.from_numpy(targets_NT),
+        torch.from_numpy(counted_NT.astype(np.float32)),
+    )
+
+
+def _check(tokens: int, rows: int, length: int) -> None:
+    if rows < 1 or length < 1:
+        raise ValueError(f"rows is {rows} and length is {length}; both must be 1 or more")
+    if tokens < length + 1:
+        raise ValueError(
+            f"the text has {tokens} tokens, fewer than one block of {length} and its next token: "
+            "give more text or a smaller length"
+        )

@@ -1,0 +1,66 @@
+"""Two text files whose lines belong together, for translation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from unspool.data.forms import Form, Pairs, Row
+from unspool.data.meter import Advance
+from unspool.data.read import MAX_LINE_BYTES, read_lines
+from unspool.data.split import HeldOut
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel(HeldOut):
+    """Line i of one file is the source of line i of the other."""
+
+    source: str
+    """The file of sources to learn from."""
+    target: str
+    """The file of their targets."""
+    valid_source: str | None = None
+    """The file of sources to validate on."""
+    valid_target: str | None = None
+    """The file of their targets."""
+    max_line_bytes: int = MAX_LINE_BYTES
+    """A longer line is an error."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.valid_source is None) != (self.valid_target is None):
+            raise ValueError("only one of valid_source and valid_target is given: give both, or neither")
+
+    def files(self) -> Mapping[str, str]:
+        """The files that are read, by the name of their setting."""
+        names = ("source", "target", "valid_source", "valid_target")
+        return {name: path for name in names if (path := getattr(self, name)) is not None}
+
+    def train_rows(self, advance: Advance) -> Iterator[Row]:
+        """The rows to learn from."""
+        return self._rows(self.source, self.target, advance)
+
+    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+        """The rows of the files to validate on."""
+        if self.valid_source is None or self.valid_target is None:
+            return None
+        return self._rows(self.valid_source, self.valid_target, advance)
+
+    def form(self, rows: Iterable[Row]) -> Form:
+        """What a row is."""
+        del rows
+        return Pairs()
+
+    def _rows(self, source: str, target: str, advance: Advance) -> Iterator[Row]:
+        sides = [read_lines(path, self.max_line_bytes, advance) for path in (source, target)]
+        counts = [0, 0]
+        for row in zip_longest(*sides):
+            counts = [count + (side is not None) for count, side in zip(counts, row, strict=True)]
+            if None not in row:
+                yield row
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"{source} has {counts[0]} lines, but {target} has {counts[1]}: line i of one must be the "
+                "source of line i of the other"
+            )

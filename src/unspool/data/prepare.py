@@ -1,0 +1,155 @@
+"""From settings to everything a training run reads: the one function that a trainer calls.
+
+    files → rows → vocabulary → token ids → examples → batches
+
+With a cache folder, the vocabulary and the token ids are kept there under names made of what they come from:
+a second run finds them again, and files larger than memory are only mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unspool.config import plain
+from unspool.data import fingerprint
+from unspool.data.batches import Batches
+from unspool.data.encode import Encoded, Filled, encoded, read_encoded
+from unspool.data.forms import Form, Row, ends
+from unspool.data.kinds import Data
+from unspool.data.meter import metered, silent
+from unspool.data.read import size
+from unspool.data.store import appearing
+from unspool.protocols import Batch, Feed
+from unspool.text import Codec, TextConfig
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training run reads."""
+
+    text: Codec
+    train: Feed
+    valid: list[Batch]
+    """Every validation example once; empty where there are none."""
+    labels: tuple[str, ...] = ()
+    """What a classifier or tagger chooses from: target i is labels[i]."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Counts: examples, tokens, what was left out."""
+    notes: tuple[str, ...] = ()
+    """What a user should be told."""
+
+
+def prepare(
+    data: Data,
+    text: TextConfig | Codec,
+    batches: Batches,
+    seed: int = 0,
+    cache: str | Path | None = None,
+    progress: bool = False,
+) -> Prepared:
+    """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
+
+    Whatever is wrong with the data is an error here, before anything is trained.
+    """
+    work = _Work(data, seed, None if cache is None else Path(cache), progress)
+    codec = text if isinstance(text, Codec) else work.vocabulary(text)
+    found = work.encoded(codec)
+    notes: list[str] = []
+    if found.empty:
+        notes.append(f"{found.empty} rows with an empty column were left out")
+    train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
+    bos, _ = ends(codec)
+    feed = batches.feed(train, bos, seed, notes.append)
+    checks = batches.whole(valid, bos, notes.append) if len(valid) else []
+    facts = {
+        "vocab_size": codec.vocab_size,
+        "train_examples": len(train),
+        "train_tokens": int(train.sizes_NK.sum()),
+        "valid_examples": len(valid),
+        "valid_tokens": int(valid.sizes_NK.sum()),
+        "batches_per_epoch": feed.per_epoch,
+        "empty_rows": found.empty,
+    }
+    return Prepared(codec, feed, checks, work.form.labels, facts, tuple(notes))
+
+
+class _Work:
+    """One preparation: reads the data as seldom as can be."""
+
+    def __init__(self, data: Data, seed: int, cache: Path | None, progress: bool) -> None:
+        self.data, self.seed, self.cache, self.progress = data, seed, cache, progress
+        self.bytes = sum(map(size, data.files().values()))
+        self.form: Form = data.form(data.train_rows(silent))
+        self._key: str | None = None
+        self._held: npt.NDArray[np.bool_] | None = None
+
+    def vocabulary(self, text: TextConfig) -> Codec:
+        """Learnt from the rows to train on; found again in the cache."""
+        if self.cache is None:
+            return text.train(self._texts())
+        name = fingerprint.together(self.key, fingerprint.of_settings(type(text), plain(text)))
+        folder = self.cache / f"text-{name}"
+        if not folder.is_dir():
+            codec = text.train(self._texts())
+            with appearing(folder) as fresh:
+                codec.save(fresh)
+        return Codec.load(folder)
+
+    def encoded(self, text: Codec) -> Encoded:
+        """All rows as token ids; found again in the cache."""
+        folder = None
+        if self.cache is not None:
+            folder = self.cache / f"tokens-{fingerprint.together(self.key, fingerprint.of_text(text))}"
+            if folder.is_dir():
+                return read_encoded(folder, self.form, text)
+        held = self.held
+        with metered("encode", self.bytes, self.progress) as advance:
+            valid = self.data.valid_rows(advance)
+            return encoded(self.data.train_rows(advance), valid, held, self.form, text, folder)
+
+    @property
+    def key(self) -> str:
+        """Names the rows."""
+        if self._key is None:
+            self._check_files()
+            self._key = fingerprint.of_data(self.data, self.seed)
+        return self._key
+
+    @property
+    def held(self) -> npt.NDArray[np.bool_]:
+        """Which rows are held out. To count them, everything is read: whatever is wrong comes up here."""
+        if self._held is None:
+            with metered("read", self.bytes, self.progress) as advance:
+                valid = self.data.valid_rows(advance)
+                if valid is not None and self.data.holds_out:
+                    raise ValueError(
+                        "the data has rows of its own to validate on, and valid_share or valid_lines too: "
+                        "choose one of them"
+                    )
+                count = sum(1 for _ in Filled(self.data.train_rows(advance), self.form))
+                others = None if valid is None else sum(1 for _ in Filled(valid, self.form))
+            if count == 0 or others == 0:
+                raise ValueError(
+                    f"every row of the {'training' if count == 0 else 'validation'} data is empty"
+                )
+            self._held = self.data.held(count, self.seed, at_end=self.form.joined)
+        return self._held
+
+    def _texts(self) -> Iterator[str]:
+        held = self.held
+        with metered("vocabulary", self.bytes, self.progress) as advance:
+            rows: Iterator[Row] = iter(Filled(self.data.train_rows(advance), self.form))
+            for number, row in enumerate(rows):
+                if not held[number]:
+                    yield from self.form.texts(row)
+
+    def _check_files(self) -> None:
+        for name, path in self.data.files().items():
+            if not Path(path).is_file():
+                raise FileNotFoundError(f"{name} = {path!r}: there is no such file")

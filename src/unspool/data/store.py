@@ -1,0 +1,105 @@
+"""Token ids on the disk: written once, row by row, then only mapped into memory.
+
+    tokens   uint16 or uint32, all rows end to end
+    offsets  int64, where each row begins, and where the last one ends
+
+A folder of columns appears whole or not at all: it is written beside its place, flushed and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from unspool.data.ragged import Ragged
+
+_BUFFERED = 1 << 20
+_UNSIGNED = {2: "H", 4: "I"}
+"""The array module's codes, by the bytes of a number."""
+
+
+class Writer:
+    """A column that grows row by row: in memory, or in two files of a folder."""
+
+    def __init__(self, below: int, folder: Path | None = None, name: str = "") -> None:
+        self._values = array(_UNSIGNED[_bytes(below)])
+        self._offsets = array("q", [0])
+        self._end = 0
+        self._paths = None if folder is None else _paths(folder, name, below)
+
+    def put(self, values: Sequence[int]) -> None:
+        """Add to the row that is being written."""
+        self._values.extend(values)
+        self._end += len(values)
+        if self._paths is not None and len(self._values) >= _BUFFERED:
+            self._flush(self._paths)
+
+    def end(self) -> None:
+        """End the row."""
+        self._offsets.append(self._end)
+
+    def finish(self) -> Ragged:
+        """The column."""
+        if self._paths is not None:
+            self._flush(self._paths)
+            return _mapped(*self._paths)
+        dtype = np.uint16 if self._values.itemsize == 2 else np.uint32
+        return Ragged(np.frombuffer(self._values, dtype), np.frombuffer(self._offsets, np.int64))
+
+    def _flush(self, paths: tuple[Path, Path]) -> None:
+        for path, numbers in zip(paths, (self._values, self._offsets), strict=True):
+            with path.open("ab") as file:
+                numbers.tofile(file)
+            del numbers[:]
+
+
+def read_column(folder: Path, name: str, below: int) -> Ragged:
+    """What a Writer wrote, mapped: a page is read when it is needed."""
+    return _mapped(*_paths(folder, name, below))
+
+
+@contextmanager
+def appearing(folder: Path) -> Iterator[Path]:
+    """A new folder to write to: it becomes `folder` at the end of the block, or vanishes if the block fails.
+
+    Where another process was quicker, its folder stays: the same key means the same content.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
+    fresh.mkdir()
+    try:
+        yield fresh
+        for path in fresh.iterdir():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _bytes(below: int) -> int:
+    return 2 if below <= 1 << 16 else 4
+
+
+def _paths(folder: Path, name: str, below: int) -> tuple[Path, Path]:
+    return folder / f"{name}.uint{8 * _bytes(below)}", folder / f"{name}.offsets"
+
+
+def _mapped(values: Path, offsets: Path) -> Ragged:
+    dtype = np.uint16 if values.suffix == ".uint16" else np.uint32
+    empty = values.stat().st_size == 0  # nothing can be mapped of an empty file
+    return Ragged(
+        np.empty(0, dtype) if empty else np.memmap(values, dtype, mode="r"),
+        np.memmap(offsets, np.int64, mode="r"),
+    )
