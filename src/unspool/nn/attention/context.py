@@ -1,0 +1,65 @@
+"""What a decoder is told about its source: the same vector all the time, or another one for every token.
+
+    last        c = h_n: what the encoder says at the end             Cho et al. 2014, eq. 3
+    mean        c = 1/n Σ_i h_i
+    attention   c_t = Σ_i α_ti h_i,   α_t = softmax_i a(s_{t−1}, h_i)    Bahdanau et al. 2015, eq. 4–6
+
+papers.bib: cho2014learning, bahdanau2015neural. In both directions the end of ←h is its first vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unspool.nn.attention.additive import Additive
+from unspool.nn.attention.bilinear import Bilinear
+from unspool.nn.attention.dot import Dot
+
+SCORES: dict[str, type[Additive] | type[Bilinear] | type[Dot]] = {
+    "additive": Additive,
+    "bilinear": Bilinear,
+    "dot": Dot,
+}
+
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""How well keys fit queries: (N, W, D), (N, S, K) → (N, W, S)."""
+
+
+def last(memory_NSE: Tensor, lengths_N: Tensor, bidirectional: bool) -> Tensor:
+    """(N, E): →h at the end of every row, and ←h at its beginning."""
+    rows_N = torch.arange(len(memory_NSE), device=memory_NSE.device)
+    end_NE = memory_NSE[rows_N, lengths_N - 1]
+    if not bidirectional:
+        return end_NE
+    half = memory_NSE.shape[-1] // 2
+    return torch.cat((end_NE[:, :half], memory_NSE[:, 0, half:]), dim=-1)
+
+
+def mean(memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
+    """(N, E): the mean of what is no padding."""
+    real_NS = torch.arange(memory_NSE.shape[1], device=memory_NSE.device) < lengths_N[:, None]
+    return (memory_NSE * real_NS[..., None]).sum(dim=1) / lengths_N[:, None]
+
+
+def padding(lengths_N: Tensor, longest: int) -> Tensor | None:
+    """(N, S): 0 on what is real and −∞ on padding, to be added to scores; None where there is no padding."""
+    if bool((lengths_N == longest).all()):
+        return None
+    pad_NS = torch.arange(longest, device=lengths_N.device) >= lengths_N[:, None]
+    return torch.zeros(pad_NS.shape, device=lengths_N.device).masked_fill_(pad_NS, -math.inf)
+
+
+def attend(
+    score: Score, query_NWD: Tensor, keys_NSK: Tensor, memory_NSE: Tensor, padding_NS: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """c (N, W, E) and α (N, W, S) of W queries that look at the same source."""
+    score_NWS = score(query_NWD, keys_NSK)
+    if padding_NS is not None:
+        score_NWS = score_NWS + padding_NS.unsqueeze(1)
+    alpha_NWS = score_NWS.softmax(dim=-1)
+    return alpha_NWS @ memory_NSE, alpha_NWS
