@@ -1,0 +1,36 @@
+"""Maximum likelihood with teacher forcing: every target is predicted from the true ones before it.
+
+    L = − Σ_j [ (1 − s)·log p(y_j | y_{<j}, x) + s/V · Σ_v log p(v | y_{<j}, x) ]
+
+Label smoothing s: Szegedy et al. 2016, §7 (papers.bib: szegedy2016rethinking). The sum is over all targets
+that count; the trainer divides it by their number once the batches of an update have been added up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unspool.protocols import Batch, Clock, Loss, Trainable
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """−log p of the targets, smoothed towards the uniform distribution."""
+
+    smoothing: float = 0.0
+    """The share s of probability that is spread over the whole vocabulary."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.smoothing < 1.0:
+            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1")
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+        """The sum over the batch; stats has "nll", which no smoothing touches."""
+        hidden_MD = model.hidden_for(batch).flatten(0, 1)
+        targets_M, weights_M = batch.targets_NU.flatten(), batch.weights_NU.flatten()
+        real_M = weights_M != 0
+        if not bool(real_M.all()):  # padding would cost the head as much as any other target
+            rows = real_M.nonzero().squeeze(1)
+            hidden_MD, targets_M, weights_M = hidden_MD[rows], targets_M[rows], weights_M[rows]
+        total, nll = model.head.loss(hidden_MD, targets_M, weights_M, self.smoothing)
+        return Loss(total, batch.weight, {"nll": float(nll)})

@@ -1,0 +1,208 @@
+"""Checkpoints that are there whole or not at all, whenever the process is killed.
+
+    checkpoints/00000500/   model.safetensors, config.json, tokenizer…   a model that us.load reads
+                            memory.safetensors                           optimizer and hooks
+                            checkpoint.json                              progress; size and hash of every file
+    last.json               the name of the newest one
+
+    write under another name → flush every file → rename → replace last.json → remove old ones
+
+Nothing is pickled. A checkpoint whose files are not as checkpoint.json says is left aside for the one before.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
+    "checkpoints",
+    "last.json",
+    "checkpoint.json",
+    "memory.safetensors",
+    "model.safetensors",
+)
+_UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One on the disk, whose files are as they were written."""
+
+    path: Path
+    about: Mapping[str, Any]
+
+    @property
+    def update(self) -> int:
+        """How many updates it has seen."""
+        return int(self.path.name)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's tensors."""
+        return load_file(self.path / WEIGHTS)
+
+    def memory(self) -> dict[str, Tensor]:
+        """Those of optimizer and hooks."""
+        return load_file(self.path / MEMORY)
+
+
+def write_checkpoint(
+    run: Path,
+    update: int,
+    about: Mapping[str, Any],
+    memory: Mapping[str, Tensor],
+    write_model: Callable[[Path], None],
+) -> Path:
+    """Write a checkpoint; `write_model` puts the model's files into a folder."""
+    path = run / FOLDER / f"{update:08d}"
+    fresh = path.with_name(path.name + _UNFINISHED)
+    with _explained(run):
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        write_model(fresh)
+        save_file(dict(memory), fresh / MEMORY)
+        files = {
+            it.name: {"bytes": it.stat().st_size, "blake2b": _hash(it)} for it in sorted(fresh.iterdir())
+        }
+        _write_json(fresh / ABOUT, {**about, "update": update, "files": files})
+        for it in fresh.iterdir():
+            _flush(it)
+        _flush(fresh)
+        if path.exists():  # one that was found to be damaged, or is written again
+            shutil.rmtree(path)
+        fresh.rename(path)
+        _flush(path.parent)
+        replace_json(run / LAST, {"checkpoint": path.name})
+    return path
+
+
+def newest(run: Path) -> Checkpoint | None:
+    """The newest good checkpoint; those that are damaged are passed over, with a warning. None if there is none."""
+    damaged = []
+    for path in reversed(_all(run)):
+        fault = _fault(path)
+        if fault is None:
+            for other in damaged:
+                warnings.warn(f"{other}; going on from {path.name} instead", UserWarning, stacklevel=2)
+            return Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
+        damaged.append(fault)
+    if damaged:
+        raise ValueError(f"{damaged[0]}, and no older checkpoint is whole: start again with another --out")
+    return None
+
+
+def good(run: Path) -> list[Checkpoint]:
+    """All good checkpoints, the oldest first."""
+    return [
+        Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
+        for path in _all(run)
+        if _fault(path) is None
+    ]
+
+
+def prune(run: Path, keep: int, spare: set[int]) -> None:
+    """Remove all but the last `keep` regular checkpoints, the newest one and those of the updates in `spare`."""
+    paths = _all(run)
+    regular = [path for path in paths if _is_regular(path)]
+    stay = {*regular[-keep:], *paths[-1:], *(path for path in paths if int(path.name) in spare)}
+    for path in paths:
+        if path not in stay:
+            # Renamed first: a half-removed checkpoint must not look like one that is damaged.
+            gone = path.with_name(path.name + _UNFINISHED)
+            shutil.rmtree(gone, ignore_errors=True)
+            path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def sweep(run: Path) -> None:
+    """Remove what a killed process has left unfinished. Only for whoever holds the run's lock."""
+    for path in (run / FOLDER).glob(f"*{_UNFINISHED}"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def replace_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file that a reader finds old or new, never half."""
+    fresh = path.with_name(f".{path.name}{_UNFINISHED}")
+    _write_json(fresh, content)
+    _flush(fresh)
+    fresh.replace(path)
+    _flush(path.parent)
+
+
+def _all(run: Path) -> list[Path]:
+    folder = run / FOLDER
+    return sorted(it for it in folder.iterdir() if it.name.isdigit()) if folder.is_dir() else []
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return bool(json.loads((path / ABOUT).read_text(encoding="utf-8")).get("regular", True))
+    except (OSError, ValueError):
+        return False
+
+
+def _fault(path: Path) -> str | None:
+    """What is wrong with a checkpoint; None if every file is as it was written."""
+    try:
+        files = json.loads((path / ABOUT).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"checkpoint {path.name}: {ABOUT} is missing or damaged"
+    for name, said in files.items():
+        file = path / name
+        if not file.is_file():
+            return f"checkpoint {path.name}: {name} is missing"
+        if file.stat().st_size != said["bytes"]:
+            return f"checkpoint {path.name}: {name} has {file.stat().st_size} bytes, not {said['bytes']}"
+        if _hash(file) != said["blake2b"]:
+            return f"checkpoint {path.name}: {name} was changed after it was written"
+    return None
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _explained(run: Path) -> Iterator[None]:
+    """A full disk, said so; whatever was there before is still there."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = str(error)
+        full = any(word in reason for word in ("No space left", "quota", "os error 28"))
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        advice = "make room on the disk" if full else "look at the disk"
+        raise OSError(
+            f"{run}: the checkpoint could not be written ({reason}); the last complete one is still there: "
+            f"{advice} and --resume"
+        ) from error
+    finally:
+        for path in (run / FOLDER).glob(f"*{_UNFINISHED}"):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""The curves of a run: one line of JSON for each point, appended as the run goes.
+
+    {"update": 100, "epoch": 0.4, "loss": 5.1, "nll": 5.0, "norm": 0.8, "lr": 0.001, "targets": 204800, "seconds": 97.1}
+    {"update": 500, "valid": 4.7, …}
+
+A checkpoint remembers how long the file was: what a killed run wrote after it is cut off before a resumed run
+writes it again, so that every update is there once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+CURVES = "curves.jsonl"
+
+
+class Curves:
+    """The file. It is open only while a point is written: nothing of it can be lost with the process."""
+
+    def __init__(self, path: Path, length: int = 0) -> None:
+        self._path = path
+        with path.open("ab") as file:
+            # A lost end (a disk that forgot more than the checkpoint) must not be filled with zeros.
+            file.truncate(min(length, path.stat().st_size))
+
+    def add(self, point: dict[str, Any]) -> None:
+        """One more point."""
+        with self._path.open("ab", buffering=0) as file:
+            file.write(json.dumps(point).encode() + b"\n")
+
+    def flush(self) -> int:
+        """Onto the disk; the length of the file."""
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+
+
+def read_curves(run: Path) -> list[dict[str, Any]]:
+    """All points of a run folder; an unfinished last line is left out."""
+    path = run / CURVES
+    if not path.is_file():
+        return []
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    return [json.loads(line) for line in whole.splitlines() if line]

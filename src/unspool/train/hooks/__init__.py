@@ -1,0 +1,10 @@
+"""What looks at the model after each update, and may change it: one small file each.
+
+Settings are a frozen dataclass with `build(model) -> protocols.Hook`; a recipe lists them as [[hooks]].
+"""
+
+from typing import Any
+
+__all__ = ["HOOKS"]
+
+HOOKS: dict[str, type[Any]] = {}

@@ -1,0 +1,150 @@
+"""From a recipe to a trained model in a run folder.
+
+model = us.train("recipe.toml", out="runs/first")
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unspool.data import Prepared, prepare
+from unspool.models.load.folder import load_folder
+from unspool.models.load.tokenizer import text_of_run
+from unspool.train.distributed import Team, launched
+from unspool.train.distributed import team as joined
+from unspool.train.folder import RECIPE, RunFolder
+from unspool.train.interrupt import interruptible
+from unspool.train.lock import locked
+from unspool.train.loop import Stopped, training
+from unspool.train.precision import check_device
+from unspool.train.recipe import Recipe, changed, read_recipe, recipe_of
+from unspool.train.seeds import reseed
+from unspool.train.state import Run
+from unspool.train.toml import dumps
+from unspool.train.update import Update
+
+Watch = Callable[[Iterator[Update], Run], None]
+"""Takes the updates from the loop, one by one."""
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    changes: Sequence[str] = (),
+    watch: Watch | None = None,
+) -> Any:
+    """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
+
+    `out` is the run folder: curves, checkpoints and the model, for `us.load`; without it nothing is kept. An
+    interrupted run goes on with `resume`, bit for bit as if it had not been interrupted. `changes` are
+    settings that differ from the recipe, such as "train.updates=200".
+    """
+    read = _recipe(recipe, changes)
+    check_device(read.train)
+    with _folder(out) as path, torch.random.fork_rng(devices=[]), _threads(read.train.threads):
+        with joined(read.train.device, read.train.shard) as team:
+            with locked(path) if team.rank == 0 else nullcontext():
+                _claim(path, read, resume, team)
+                return _trained(read, path, team, watch)
+
+
+def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any:
+    prepared = _prepared(recipe, path, team)
+    run = start(recipe, prepared, team)
+    folder = RunFolder(path)
+    folder.resume(run)
+    with interruptible() as asked:
+        try:
+            updates = training(run, folder, asked)
+            if watch is None:
+                for _ in updates:
+                    pass
+            else:
+                watch(updates, run)
+        except Stopped as stopped:
+            stopped.signal = asked.signal
+            raise
+    folder.finish(run)
+    return load_folder(path).to(recipe.train.device)
+
+
+def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
+    """The run before its first update."""
+    reseed(recipe.seed, "weights")
+    model = recipe.shape(prepared.text.vocab_size, prepared.labels).build(prepared.text)
+    return Run(
+        model,
+        recipe.objective,
+        prepared.train,
+        recipe.train,
+        valid=prepared.valid,
+        schedule=recipe.schedule,
+        hooks=[it.build(model) for it in recipe.hooks],
+        seed=recipe.seed,
+        team=team,
+    )
+
+
+def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
+    match recipe:
+        case Recipe():
+            return recipe
+        case str() | os.PathLike():
+            return read_recipe(recipe, changes)
+    return recipe_of(changed(recipe, changes))
+
+
+def _prepared(recipe: Recipe, path: Path, team: Team) -> Prepared:
+    """The first process reads and encodes; the others find it done."""
+    cache = path / "data"
+    text: Any = text_of_run(path) or recipe.text
+    if team.rank == 0:
+        prepared = prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
+    team.wait()
+    return prepared if team.rank == 0 else prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
+
+
+def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
+    """Refuse to write over another run; leave the recipe there."""
+    if team.rank == 0:
+        if not resume and (path / RECIPE).exists():
+            raise FileExistsError(
+                f"{path} holds a run already: --resume goes on with it; or choose another --out"
+            )
+        fresh = path / f".{RECIPE}.unfinished"
+        fresh.write_text(dumps(recipe.settings), encoding="utf-8")
+        fresh.replace(path / RECIPE)
+    team.wait()
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    if out is not None:
+        path = Path(out)
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
+        return
+    if launched():
+        raise ValueError("several processes need a folder that all of them see: give --out")
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _threads(threads: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
