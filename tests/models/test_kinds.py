@@ -1,7 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
+from unspool.heads import SoftmaxHead
 from unspool.models import MODELS, TransformerConfig
 from unspool.models.kinds import configured, described
 from unspool.nn.positions import RotaryScaling
@@ -22,3 +24,12 @@ def test_an_unknown_kind_is_named_with_its_neighbour():
 
 def test_every_kind_can_be_built():
     assert all(hasattr(config, "build") for config in MODELS.values())
+
+
+def test_a_part_has_its_own_kind():
+    shape = replace(LM, head=SoftmaxHead(bias=True))
+    said = described(shape)
+    assert said["head"] == {"kind": "softmax", "tied": False, "bias": True}
+    assert configured(said, "model") == shape
+    with pytest.raises(ValueError, match=r"'softmx' .* \[model\.head\]: did you mean 'softmax'\?"):
+        configured({**said, "head": {"kind": "softmx"}}, "model")

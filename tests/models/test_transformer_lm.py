@@ -3,8 +3,9 @@ import itertools
 import pytest
 import torch
 
+from unspool.heads import SoftmaxHead
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Batch
+from unspool.protocols import Batch, Projecting
 
 SHAPE = {
     "vocab_size": 11,
@@ -181,3 +182,13 @@ def test_padding_on_the_right_never_changes_what_the_head_reads(model):
 def test_sizes_that_do_not_go_together_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         TransformerConfig(**{**SHAPE, **changes}).build()
+
+
+def test_a_head_of_ones_own(model):
+    config = TransformerConfig(**SHAPE, head=SoftmaxHead(tied=False, bias=True))
+    made = config.build()
+    assert made.head.bias.shape == (11,)
+    assert made.output_matrix is made.head.weight
+    assert isinstance(made, Projecting)
+    made.head = torch.nn.Identity()
+    assert not hasattr(made, "output_matrix")

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from unspool.config import choose, kind_of
+from unspool.heads import HEADS
 from unspool.models import MODELS
 
-PARTS: dict[str, Mapping[str, type]] = {}
+PARTS: dict[str, Mapping[str, type]] = {"head": HEADS}
 """Field → its kinds."""
 
 

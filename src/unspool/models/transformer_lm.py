@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import Softmax, TiedSoftmax
+from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.exits import Exits
 from unspool.models.state import TransformerState
 from unspool.nn.attention.key_values import KeyValues
@@ -60,30 +61,22 @@ class TransformerConfig:
     tied: bool = True
     """The output matrix is the input embedding."""
     dropout: float = 0.0
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("norm", NORMS),
-            ("norm_place", PLACES),
-            ("positions", {**ADDED, "rotary": Rotary}),
-            ("activation", ACTIVATIONS),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is unknown: choose from {', '.join(sorted(choices))}"
-                )
-        for name in (
-            "vocab_size",
-            "width",
-            "layers",
-            "heads",
-            "kv_heads",
-            "head_width",
-            "inner_width",
-            "context",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        one_of(
+            self,
+            norm=NORMS,
+            norm_place=PLACES,
+            positions=(*ADDED, "rotary"),
+            activation=ACTIVATIONS,
+        )
+        at_least_one(
+            self,
+            *("vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "inner_width", "context"),
+        )
+        shares(self, "dropout")
 
     def check(self) -> None:
         """Refuse sizes that no weights could make a model of."""
@@ -122,7 +115,8 @@ class TransformerLM(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         self.norm = nn.Identity() if c.norm_place == "post" else NORMS[c.norm](c.width, c.norm_eps)
-        self.head = TiedSoftmax(self.embed) if c.tied else Softmax(c.width, c.vocab_size)
+        head = c.head or SoftmaxHead(tied=c.tied)
+        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     def _block(self) -> Block:
         c = self.config
@@ -155,8 +149,12 @@ class TransformerLM(nn.Module):
 
     @property
     def output_matrix(self) -> Tensor:
-        """(V, D): log p = log_softmax of its products with the hidden vector."""
-        return self.head.weight
+        """(V, D): log p = log_softmax of its products with the hidden vector.
+
+        It is not there (AttributeError) where the head has no such matrix.
+        """
+        weight: Tensor = self.head.weight
+        return weight
 
     @property
     def device(self) -> torch.device:

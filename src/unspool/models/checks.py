@@ -1,0 +1,37 @@
+"""What every shape of a model is asked before it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def one_of(config: Any, **choices: Iterable[str]) -> None:
+    """Refuse a word that is not among the choices for its field."""
+    for name, known in choices.items():
+        value = getattr(config, name)
+        if value not in known:
+            raise ValueError(f"{name}={value!r} is unknown: choose from {', '.join(sorted(known))}")
+
+
+def at_least_one(config: Any, *names: str) -> None:
+    """Refuse sizes below 1; None stands for a size that follows from the others."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} must be at least 1")
+
+
+def shares(config: Any, *names: str) -> None:
+    """Refuse shares of a whole that are negative, or all of it."""
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value} must be at least 0 and below 1")
+
+
+def needs(given: Mapping[str, object], why: str) -> None:
+    """Refuse what was left out, where something else asks for it."""
+    for name, value in given.items():
+        if value is None:
+            raise ValueError(f"{why} needs {name}: give it a value")

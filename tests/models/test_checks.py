@@ -1,0 +1,25 @@
+from types import SimpleNamespace
+
+import pytest
+
+from unspool.models.checks import at_least_one, needs, one_of, shares
+
+
+def test_what_is_right_goes_through():
+    config = SimpleNamespace(cell="gru", width=3, head_width=None, dropout=0.0)
+    one_of(config, cell=("gru", "lstm"))
+    at_least_one(config, "width", "head_width")
+    shares(config, "dropout")
+    needs({"context": 3}, "it")
+
+
+def test_what_is_wrong_is_named():
+    with pytest.raises(ValueError, match=r"cell='gro' is unknown: choose from gru, lstm"):
+        one_of(SimpleNamespace(cell="gro"), cell=("lstm", "gru"))
+    with pytest.raises(ValueError, match="width=0 must be at least 1"):
+        at_least_one(SimpleNamespace(width=0), "width")
+    for dropout in (1.0, -0.1):
+        with pytest.raises(ValueError, match=r"dropout=.* must be at least 0 and below 1"):
+            shares(SimpleNamespace(dropout=dropout), "dropout")
+    with pytest.raises(ValueError, match="positions='learned' needs context: give it a value"):
+        needs({"context": None}, "positions='learned'")
