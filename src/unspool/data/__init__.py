@@ -3,26 +3,37 @@
 from unspool.data.batches import BATCHES, Batches, Bucketed, Packed
 from unspool.data.bucket import BucketFeed, whole
 from unspool.data.examples import Examples, Sequences
-from unspool.data.kinds import DATA, Data
+from unspool.data.jsonl import JSONL
+from unspool.data.kinds import DATA, Data, OwnText
+from unspool.data.labelled import LabelledLines
 from unspool.data.lines import Lines
 from unspool.data.pack import PackFeed, whole_stream
 from unspool.data.parallel import Parallel
 from unspool.data.prepare import Prepared, prepare
+from unspool.data.tagged import TaggedLines
+from unspool.data.tsv import TSV
+from unspool.data.turns import Dialogues
 
 __all__ = [
     "BATCHES",
     "DATA",
+    "JSONL",
+    "TSV",
     "Batches",
     "BucketFeed",
     "Bucketed",
     "Data",
+    "Dialogues",
     "Examples",
+    "LabelledLines",
     "Lines",
+    "OwnText",
     "PackFeed",
     "Packed",
     "Parallel",
     "Prepared",
     "Sequences",
+    "TaggedLines",
     "prepare",
     "whole",
     "whole_stream",

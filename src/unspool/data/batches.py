@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -27,6 +27,9 @@ class Bucketed:
     """The most positions of a row; None: the budget."""
     long: Literal["fail", "cut", "drop"] = "fail"
     """What happens to longer rows."""
+
+    takes_streams: ClassVar[bool] = False
+    """Whether one text may be as long as it likes."""
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -70,6 +73,8 @@ class Packed:
     """Blocks in a batch."""
     length: int = 128
     """Tokens in a block."""
+
+    takes_streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.length < 1:

@@ -64,7 +64,7 @@ class Sequences:
         lengths_N = self._lengths(self.target, rows_N)
         inputs_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N))
         targets_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1))
-        weights_NT = _real(lengths_N).float()
+        weights_NT = real(lengths_N).float()
         lengths = torch.from_numpy(lengths_N)
         if self.source is None:
             return Batch(inputs_NT, lengths, targets_NT, weights_NT)
@@ -110,6 +110,7 @@ class Chosen:
         return replace(self, all=self.all.cut(limit))
 
 
-def _real(lengths_N: Ints) -> torch.Tensor:
+def real(lengths_N: Ints) -> torch.Tensor:
+    """(N, T): True where a position is no padding."""
     lengths = torch.from_numpy(lengths_N)
     return torch.arange(int(lengths_N.max(initial=0))) < lengths[:, None]

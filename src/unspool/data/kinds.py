@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from unspool.data.forms import Form, Row
+from unspool.data.jsonl import JSONL
+from unspool.data.labelled import LabelledLines
 from unspool.data.lines import Lines
 from unspool.data.meter import Advance
 from unspool.data.parallel import Parallel
+from unspool.data.tagged import TaggedLines
+from unspool.data.tsv import TSV
+from unspool.data.turns import Dialogues
+from unspool.text import Codec
 
 
 class Data(Protocol):
@@ -38,13 +44,27 @@ class Data(Protocol):
         """Whether any row is held out."""
         ...
 
-    def held(self, count: int, seed: int, at_end: bool = False) -> npt.NDArray[np.bool_]:
+    def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
         """For each of `count` rows to learn from, whether it is held out for validation."""
+        ...
+
+
+@runtime_checkable
+class OwnText(Protocol):
+    """Data that brings its vocabulary along, so that a recipe needs no [text]."""
+
+    def codec(self) -> Codec:
+        """The vocabulary."""
         ...
 
 
 # To add a kind: write its dataclass in a file of its own, and its line here.
 DATA: dict[str, type[Any]] = {
+    "dialogues": Dialogues,
+    "jsonl": JSONL,
+    "labelled": LabelledLines,
     "lines": Lines,
     "parallel": Parallel,
+    "tagged": TaggedLines,
+    "tsv": TSV,
 }

@@ -15,7 +15,7 @@ def silent(_amount: int) -> None:
 
 @contextmanager
 def metered(what: str, total: int, show: bool) -> Iterator[Advance]:
-    """A bar on standard error that `total` fills; nothing at all where `show` is False."""
+    """A bar on standard error that `total` fills (0: nobody knows how much it is); none without `show`."""
     if not show:
         yield silent
         return
@@ -25,13 +25,13 @@ def metered(what: str, total: int, show: bool) -> Iterator[Advance]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(what, total=total or None)
         waiting = 0
 
         def advance(amount: int) -> None:
             nonlocal waiting
             waiting += amount
-            if waiting * 500 >= total:  # the bar is too slow to be told about every line
+            if waiting >= max(total / 500, 1000):  # the bar is too slow to be told about every line
                 bar.advance(task, waiting)
                 waiting = 0
 

@@ -21,7 +21,7 @@ from unspool.data import fingerprint
 from unspool.data.batches import Batches
 from unspool.data.encode import Encoded, Filled, encoded, read_encoded
 from unspool.data.forms import Form, Row, ends
-from unspool.data.kinds import Data
+from unspool.data.kinds import Data, OwnText
 from unspool.data.meter import metered, silent
 from unspool.data.read import size
 from unspool.data.store import appearing
@@ -47,7 +47,7 @@ class Prepared:
 
 def prepare(
     data: Data,
-    text: TextConfig | Codec,
+    text: TextConfig | Codec | None,
     batches: Batches,
     seed: int = 0,
     cache: str | Path | None = None,
@@ -55,10 +55,13 @@ def prepare(
 ) -> Prepared:
     """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
 
-    Whatever is wrong with the data is an error here, before anything is trained.
+    Where `text` is None, the data brings its own. Whatever is wrong with the data is an error here, before
+    anything is trained.
     """
     work = _Work(data, seed, None if cache is None else Path(cache), progress)
-    codec = text if isinstance(text, Codec) else work.vocabulary(text)
+    codec = work.vocabulary(text)
+    if work.form.joined and not batches.takes_streams:
+        raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
     found = work.encoded(codec)
     notes: list[str] = []
     if found.empty:
@@ -84,13 +87,20 @@ class _Work:
 
     def __init__(self, data: Data, seed: int, cache: Path | None, progress: bool) -> None:
         self.data, self.seed, self.cache, self.progress = data, seed, cache, progress
+        self._check_files()
         self.bytes = sum(map(size, data.files().values()))
         self.form: Form = data.form(data.train_rows(silent))
         self._key: str | None = None
         self._held: npt.NDArray[np.bool_] | None = None
 
-    def vocabulary(self, text: TextConfig) -> Codec:
-        """Learnt from the rows to train on; found again in the cache."""
+    def vocabulary(self, text: TextConfig | Codec | None) -> Codec:
+        """The one given, or the data's own, or one learnt from the rows to train on (kept in the cache)."""
+        if isinstance(text, Codec):
+            return text
+        if text is None:
+            if not isinstance(self.data, OwnText):
+                raise ValueError(f"{type(self.data).__name__} brings no vocabulary: say which text to learn")
+            return self.data.codec()
         if self.cache is None:
             return text.train(self._texts())
         name = fingerprint.together(self.key, fingerprint.of_settings(type(text), plain(text)))
@@ -117,7 +127,6 @@ class _Work:
     def key(self) -> str:
         """Names the rows."""
         if self._key is None:
-            self._check_files()
             self._key = fingerprint.of_data(self.data, self.seed)
         return self._key
 
@@ -138,7 +147,7 @@ class _Work:
                 raise ValueError(
                     f"every row of the {'training' if count == 0 else 'validation'} data is empty"
                 )
-            self._held = self.data.held(count, self.seed, at_end=self.form.joined)
+            self._held = self.data.held(count, self.seed)
         return self._held
 
     def _texts(self) -> Iterator[str]:

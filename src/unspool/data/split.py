@@ -32,8 +32,13 @@ class HeldOut:
         """Whether any row is held out."""
         return bool(self.valid_share or self.valid_lines)
 
-    def held(self, count: int, seed: int, at_end: bool = False) -> npt.NDArray[np.bool_]:
-        """For each of `count` rows, whether it is held out: at random, or the last ones."""
+    @property
+    def hangs_together(self) -> bool:
+        """Whether neighbouring rows do, so that the last ones are held out instead of random ones."""
+        return False
+
+    def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
+        """For each of `count` rows, whether it is held out."""
         mask = np.zeros(count, dtype=np.bool_)
         if not self.holds_out:
             return mask
@@ -43,5 +48,7 @@ class HeldOut:
                 f"{wanted} rows are to be held out for validation, but there are only {count}: nothing would "
                 "be left to train on"
             )
-        mask[np.arange(count - wanted, count) if at_end else shuffled(count, seed)[:wanted]] = True
+        mask[np.arange(count - wanted, count) if self.hangs_together else shuffled(count, seed)[:wanted]] = (
+            True
+        )
         return mask
