@@ -60,11 +60,10 @@ def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
 def test_asked_to_stop_it_keeps_what_it_did(tiny, write, tmp_path):
     folder, run = RunFolder(tmp_path, write), tiny()
     folder.resume(run)
-    seen = []
+    updates = training(run, folder, asked=lambda: run.progress.update >= 4)
+    assert [next(updates).saved for _ in range(5)][-1] == "00000005"
     with pytest.raises(Stopped, match="after update 5 of 12"):
-        for done in training(run, folder, asked=lambda: len(seen) >= 4):
-            seen.append(done)  # noqa: PERF402
-    assert seen[-1].saved == "00000005"
+        next(updates)
     run = tiny()
     RunFolder(tmp_path, write).resume(run)
     assert run.progress.update == 5

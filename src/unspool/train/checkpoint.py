@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,14 +88,14 @@ def write_checkpoint(
     return path
 
 
-def newest(run: Path) -> Checkpoint | None:
-    """The newest good checkpoint; those that are damaged are passed over, with a warning. None if there is none."""
-    damaged = []
+def newest(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest good checkpoint, or None; damaged ones are passed over, and said."""
+    damaged: list[str] = []
     for path in reversed(_all(run)):
         fault = _fault(path)
         if fault is None:
             for other in damaged:
-                warnings.warn(f"{other}; going on from {path.name} instead", UserWarning, stacklevel=2)
+                say(f"{other}; going on from checkpoint {path.name}")
             return Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
         damaged.append(fault)
     if damaged:
@@ -114,7 +113,7 @@ def good(run: Path) -> list[Checkpoint]:
 
 
 def prune(run: Path, keep: int, spare: set[int]) -> None:
-    """Remove all but the last `keep` regular checkpoints, the newest one and those of the updates in `spare`."""
+    """Remove all but the last `keep` regular checkpoints, the newest, and those of updates in `spare`."""
     paths = _all(run)
     regular = [path for path in paths if _is_regular(path)]
     stay = {*regular[-keep:], *paths[-1:], *(path for path in paths if int(path.name) in spare)}

@@ -1,6 +1,6 @@
 """The curves of a run: one line of JSON for each point, appended as the run goes.
 
-    {"update": 100, "epoch": 0.4, "loss": 5.1, "nll": 5.0, "norm": 0.8, "lr": 0.001, "targets": 204800, "seconds": 97.1}
+    {"update": 100, "epoch": 0.4, "loss": 5.1, "nll": 5.0, "norm": 0.8, "lr": 0.001, …}
     {"update": 500, "valid": 4.7, …}
 
 A checkpoint remembers how long the file was: what a killed run wrote after it is cut off before a resumed run

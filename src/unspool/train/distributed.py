@@ -160,7 +160,8 @@ class Sharded(Together):
             if isinstance(module, nn.ModuleList):
                 for layer in module:
                     fully_shard(layer, mesh=self._mesh)
-        return fully_shard(walk, mesh=self._mesh)
+        fully_shard(walk, mesh=self._mesh)
+        return walk
 
     @contextmanager
     def last(self, walk: nn.Module, last: bool) -> Iterator[None]:
@@ -194,7 +195,8 @@ def team(device: str, shard: bool) -> Iterator[Team]:
     if not launched():
         if shard:
             raise ValueError(
-                "train.shard needs several processes: start them with torchrun --nproc-per-node 2 -m unspool …"
+                "train.shard needs several processes: start them with "
+                "torchrun --nproc-per-node 2 -m unspool train …"
             )
         yield Alone()
         return

@@ -1,7 +1,7 @@
-"""A loss or gradient that is no finite number stops the run before it can touch the weights, and is explained.
+"""A loss or gradient that is not finite stops the run before it can touch the weights, and is explained.
 
-The batches are run once more, with the same dropout, and every layer is watched: the first one whose output is
-not finite is named; if all outputs are, the first one (from the loss backwards) whose gradient is not.
+The batches are run once more, with the same dropout, and every layer is watched: the first one whose output
+is not finite is named; if all outputs are, the first one (from the loss backwards) whose gradient is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unspool.train.state import Run
 
 
-class Diverged(ArithmeticError):
+class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
     """The loss or the gradient was not finite; the weights are those before the update."""
 
 
@@ -34,9 +34,9 @@ def explain(run: Run, numbers: Sequence[int], total: float, norm: float) -> Dive
         found or f"no layer is not finite by itself in {of}; the sum of the batches, or another process's, is"
     )
     return Diverged(
-        f"update {run.progress.update + 1}: the {what} is {value}, and the weights were not touched: {where}. "
-        "Try a lower train.lr, a longer schedule.warmup or a smaller train.clip, and --resume from the last "
-        "checkpoint"
+        f"update {run.progress.update + 1}: the {what} is {value}, and the weights were not touched: "
+        f"{where}. Try a lower train.lr, a longer schedule.warmup or a smaller train.clip, and "
+        "--resume from the last checkpoint"
     )
 
 

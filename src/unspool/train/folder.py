@@ -29,12 +29,15 @@ from unspool.train.checkpoint import (
     write_checkpoint,
 )
 from unspool.train.curves import CURVES, Curves
+from unspool.train.picture import draw_curves
 from unspool.train.state import Progress, Run
+from unspool.train.tensorboard import Events
+from unspool.train.watch import warn
 
 RECIPE = "recipe.toml"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Snapshot:
     """A model's shape and text, with weights that may have been gathered or averaged."""
 
@@ -62,23 +65,28 @@ class RunFolder:
     ) -> None:
         self.path, self._write = path, write
         self._curves: Curves | None = None
+        self._events: Events | None = None
 
-    def resume(self, run: Run) -> Checkpoint | None:
+    def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Go on from the newest good checkpoint; None where there is none, and the run begins."""
         if run.team.rank == 0:
             sweep(self.path)
         run.team.wait()
-        found = newest(self.path)
+        found = newest(self.path, say)
         if found is not None:
             run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
         if run.team.rank == 0:
             self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
+            if run.settings.tensorboard:
+                self._events = Events(self.path, run.progress.update)
         return found
 
     def point(self, run: Run, point: dict[str, float]) -> None:  # noqa: ARG002
         """One more point of the curves."""
         if self._curves is not None:
             self._curves.add(point)
+        if self._events is not None:
+            self._events.add(point)
 
     def checkpoint(self, run: Run, *, regular: bool) -> str | None:
         """Write one, point us.load to it, remove old ones."""
@@ -121,6 +129,13 @@ class RunFolder:
         if run.team.rank == 0:
             FINALS[run.settings.final](self, run)
         run.team.wait()
+
+    def close(self, run: Run) -> None:
+        """Whatever the end was: draw what there is."""
+        if run.team.rank == 0:
+            draw_curves(self.path)
+            if self._events is not None:
+                self._events.close()
 
     def best(self, run: Run) -> None:
         """The checkpoint with the best validation; the last one where there was none."""

@@ -42,5 +42,5 @@ def interruptible() -> Iterator[Asked]:
     try:
         yield asked
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for it, handler in before.items():
+            signal.signal(it, handler)

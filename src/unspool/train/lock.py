@@ -25,8 +25,8 @@ def locked(run: Path) -> Iterator[None]:
         except BlockingIOError as error:
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             raise BlockingIOError(
-                f"{run} is being trained by another process (number {holder}): wait for it, stop it, or choose "
-                "another --out"
+                f"{run} is being trained by another process (number {holder}): wait for it, "
+                "stop it, or choose another --out"
             ) from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())

@@ -31,7 +31,7 @@ class Keeper(Protocol):
         ...
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 — it is no error
     """The run was asked to stop; what it had done is kept."""
 
     signal: int | None = None

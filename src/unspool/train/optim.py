@@ -2,9 +2,9 @@
 
     m ← β₁m + (1−β₁)g,   v ← β₂v + (1−β₂)g²,   w ← w − η·( m̂/(√v̂ + ε) + λw )
 
-Loshchilov & Hutter 2019, algorithm 2 (papers.bib: loshchilov2019decoupled). Only matrices decay (λ): gains and
-biases have nothing to gain from being small. torch's fused kernel makes one pass over the weights and gives
-the same bits every time.
+Loshchilov & Hutter 2019, algorithm 2 (papers.bib: loshchilov2019decoupled). Only matrices decay (λ): gains
+and biases have nothing to gain from being small. torch's fused kernel makes one pass over the weights and
+gives the same bits every time.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def check_device(settings: TrainSettings) -> None:
 
 def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         return any(getattr(torch.cpu, name)() for name in CPU_FLAGS if hasattr(torch.cpu, name))
     return device.type == "xpu"

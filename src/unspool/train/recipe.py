@@ -57,8 +57,8 @@ class Recipe:
         table = dict(self.model)
         if table.setdefault("vocab_size", vocab_size) < vocab_size:
             raise ValueError(
-                f"model.vocab_size={table['vocab_size']} is too small for the {vocab_size} tokens of the text: "
-                "leave it out, and it is the text's"
+                f"model.vocab_size={table['vocab_size']} is too small for the {vocab_size} tokens of the "
+                "text: leave it out, and it is the text's"
             )
         if labels:
             table.setdefault("labels", list(labels))
@@ -101,13 +101,13 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
         settings.get("seed", 0),
     )
-    recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE) if "vocab_size" in recipe.model else _ANY_SIZE)
+    recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE))
     return recipe
 
 
 def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     """The settings with values replaced: "a.b=c", where c is read as TOML, or else as a word."""
-    result = _copied(settings)
+    result: dict[str, Any] = _copied(settings)
     for change in changes:
         name, equals, said = change.partition("=")
         keys = name.strip().split(".")

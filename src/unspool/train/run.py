@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,7 @@ from unspool.train.recipe import Recipe, changed, read_recipe, recipe_of
 from unspool.train.seeds import reseed
 from unspool.train.state import Run
 from unspool.train.toml import dumps
-from unspool.train.update import Update
-
-Watch = Callable[[Iterator[Update], Run], None]
-"""Takes the updates from the loop, one by one."""
+from unspool.train.watch import Quiet, Watch
 
 
 def train(
@@ -50,30 +47,37 @@ def train(
     """
     read = _recipe(recipe, changes)
     check_device(read.train)
-    with _folder(out) as path, torch.random.fork_rng(devices=[]), _threads(read.train.threads):
-        with joined(read.train.device, read.train.shard) as team:
-            with locked(path) if team.rank == 0 else nullcontext():
-                _claim(path, read, resume, team)
-                return _trained(read, path, team, watch)
+    with (
+        _folder(out) as path,
+        torch.random.fork_rng(devices=[]),
+        _threads(read.train.threads),
+        joined(read.train.device, read.train.shard) as team,
+        locked(path) if team.rank == 0 else nullcontext(),
+    ):
+        _claim(path, read, resume, team)
+        return _trained(read, path, team, watch)
 
 
 def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any:
+    watch = watch or Quiet()
     prepared = _prepared(recipe, path, team)
+    for note in prepared.notes:
+        watch.warn(note)
     run = start(recipe, prepared, team)
     folder = RunFolder(path)
-    folder.resume(run)
-    with interruptible() as asked:
-        try:
-            updates = training(run, folder, asked)
-            if watch is None:
-                for _ in updates:
-                    pass
-            else:
-                watch(updates, run)
-        except Stopped as stopped:
-            stopped.signal = asked.signal
-            raise
-    folder.finish(run)
+    found = folder.resume(run, watch.warn)
+    if found is not None:
+        watch.note(f"going on after update {found.update}")
+    try:
+        with interruptible() as asked:
+            try:
+                watch.follow(training(run, folder, asked), run)
+            except Stopped as stopped:
+                stopped.signal = asked.signal
+                raise
+        folder.finish(run)
+    finally:
+        folder.close(run)
     return load_folder(path).to(recipe.train.device)
 
 

@@ -5,8 +5,8 @@
     cosine          t/w, then f + (1 − f)·(1 + cos(π·(t − w)/(T − w)))/2      Loshchilov & Hutter 2017, eq. 5
 
 t = 1, 2, …, T counts updates (papers.bib: vaswani2017attention, loshchilov2017sgdr). Differs from the papers:
-inverse_sqrt leaves the peak to the setting `lr`, where Vaswani et al. derive it from width and warm-up; cosine
-falls once, with no restarts, to the share f of the peak.
+inverse_sqrt leaves the peak to the setting `lr`, where Vaswani et al. derive it from width and warm-up;
+cosine falls once, with no restarts, to the share f of the peak.
 """
 
 from __future__ import annotations

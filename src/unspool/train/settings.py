@@ -34,9 +34,11 @@ class TrainSettings:
     keep: int = 2
     """The last checkpoints that stay on the disk (and the best)."""
     final: Literal["average", "best", "last"] = "best"
-    """Which weights the finished run has: the best validated, the last, or the mean of `average` checkpoints."""
+    """The weights of the finished run: the best validated, the last, the mean of `average` checkpoints."""
     average: int = 5
     """How many of the last checkpoints final = "average" takes the mean of."""
+    tensorboard: bool = False
+    """Write the curves for TensorBoard, too."""
     precision: Literal["bfloat16", "float32"] = "float32"
     """The arithmetic of the products; weights and their updates are always float32."""
     device: str = "cpu"

@@ -1,0 +1,102 @@
+"""`unspool train`: a model from a recipe, interrupted and resumed as often as it takes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unspool.train.watch import Watch
+
+SUMMARY = "Train a model by a recipe."
+EXAMPLES = """examples:
+  unspool train recipe.toml --out runs/first
+  unspool train recipe.toml --out runs/second --set train.lr=0.002 --set model.layers=2
+  unspool train --resume runs/first
+
+several processes (each takes its share of train.accumulate batches):
+  torchrun --nproc-per-node 2 -m unspool train recipe.toml --out runs/first --set train.accumulate=2
+
+Ctrl-C writes a checkpoint first; a resumed run ends with the same bits as one that was never interrupted.
+"""
+
+DIVERGED = 1
+_HERE = "."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything `unspool train` takes."""
+    parser.add_argument("recipe", nargs="?", type=Path, help="a TOML file; with --resume RUN, the run's own")
+    parser.add_argument(
+        "--out", type=Path, metavar="RUN", help="the run folder: checkpoints, curves, the model"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the recipe: train.lr=0.002; may be given several times",
+    )
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const=_HERE,
+        metavar="RUN",
+        help="go on with an interrupted run: RUN, or the one in --out",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object for each point of the curves")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check what can be checked, then train."""
+    recipe, out, resume = where(args)
+
+    from unspool.train import Diverged, Stopped, train  # only now: --help must not wait for torch
+
+    try:
+        train(recipe, out, resume=resume, changes=args.set, watch=watch(args.json))
+    except Stopped as stopped:
+        print(f"unspool: {stopped}; unspool train --resume {out} goes on with it", file=sys.stderr)
+        return 128 + (stopped.signal or 2)
+    except Diverged as diverged:
+        print(f"unspool: {diverged}", file=sys.stderr)
+        return DIVERGED
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f'unspool: the model is in {out}: unspool generate "…" --model {out}', file=sys.stderr)
+    return 0
+
+
+def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:
+    """The recipe, the run folder, and whether to go on with what is there."""
+    resume = args.resume is not None
+    out = Path(args.resume) if resume and args.resume != _HERE else args.out
+    if resume and args.resume != _HERE and args.out is not None and args.out != out:
+        raise ValueError(f"--resume {out} and --out {args.out} are two run folders: give one of them")
+    if out is None:
+        raise ValueError("no run folder: give --out RUN (or --resume RUN)")
+    recipe = args.recipe
+    if recipe is None:
+        recipe = out / "recipe.toml"
+        if not resume:
+            raise ValueError("no recipe: unspool train recipe.toml --out RUN, or unspool train --resume RUN")
+        if not recipe.is_file():
+            raise FileNotFoundError(f"{out} holds no run: there is no {recipe.name} in it")
+    elif not recipe.is_file():
+        raise FileNotFoundError(f"{recipe}: there is no such recipe")
+    if not resume and (out / "recipe.toml").exists():
+        raise FileExistsError(f"{out} holds a run already: --resume goes on with it; or choose another --out")
+    return recipe, out, resume
+
+
+def watch(as_json: bool) -> Watch:
+    """A bar on a terminal, lines elsewhere; only the first process of a team speaks."""
+    from unspool.train.watch import Bar, Lines, Silent
+
+    if int(os.environ.get("RANK", "0")) > 0:
+        return Silent()
+    if as_json:
+        return Lines(as_json=True)
+    return Bar() if sys.stderr.isatty() else Lines(sys.stderr)
