@@ -1,0 +1,16 @@
+"""Languages whose truth is known, and tiny tasks with one right answer each."""
+
+from typing import Any
+
+from unspool.data.languages.agreement import Agreement
+from unspool.data.languages.known_language import KnownLanguage
+from unspool.data.languages.senses import Senses
+from unspool.data.languages.zipf_markov import ZipfMarkov
+
+LANGUAGES: dict[str, type[KnownLanguage[Any]]] = {
+    "agreement": Agreement,
+    "senses": Senses,
+    "zipf_markov": ZipfMarkov,
+}
+
+__all__ = ["LANGUAGES", "Agreement", "KnownLanguage", "Senses", "ZipfMarkov"]

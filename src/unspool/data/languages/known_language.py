@@ -1,0 +1,121 @@
+"""What every language with a known truth can do: speak, and say exactly how probable each next token is.
+
+    p(y₁ … yₙ) = Π p(yᵢ | y₁ … yᵢ₋₁) · p(EOS | y₁ … yₙ)
+
+The chain rule, with the ends of sentences: Bengio et al. 2003, section 1 (papers.bib: bengio2003neural).
+
+A sentence is its words alone, as `encode` gives them: without BOS and without EOS. A prefix may begin with
+BOS, which changes nothing. A language is told by three functions of a state that sums the prefix up: `start`,
+`after` and `chances`; its `sample` is written separately, as the process that the equations describe.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from random import Random
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.text.codec import Codec
+from unspool.text.vocabulary import BOS_ID, EOS_ID, SPECIALS
+from unspool.text.vocabulary import words as word_vocabulary
+
+S = TypeVar("S")
+Probabilities = NDArray[np.float64]
+
+
+class KnownLanguage(ABC, Generic[S]):
+    """A distribution over sentences whose next-token probabilities are exact for every prefix."""
+
+    bos: ClassVar[int] = BOS_ID
+    eos: ClassVar[int] = EOS_ID
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """The token of each id: the special ones first, as every vocabulary here, then words from A to Z."""
+
+    @abstractmethod
+    def start(self) -> S:
+        """What is known before the first word."""
+
+    @abstractmethod
+    def after(self, state: S, token: int) -> S:
+        """What is known after one more word, which must be possible."""
+
+    @abstractmethod
+    def chances(self, state: S) -> Probabilities:
+        """The probability of every next token, (V,); exactly 0 for one that cannot come."""
+
+    @abstractmethod
+    def sample(self, random: Random) -> tuple[int, ...]:
+        """One sentence, drawn with nothing random but `random`."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V: the special tokens and the words."""
+        return len(self.words)
+
+    def next(self, prefix: Sequence[int]) -> Probabilities:
+        """p(· | prefix), (V,); a prefix that the language cannot speak is a ValueError."""
+        return self.chances(self.state(prefix))
+
+    def state(self, prefix: Sequence[int]) -> S:
+        """What is known after the prefix."""
+        state, tokens = self.start(), self._without_bos(prefix)
+        for at, token in enumerate(tokens):
+            if not self.chance(state, token) > 0.0 or token == self.eos:
+                raise ValueError(
+                    f"the prefix is impossible from position {at} on: the language never says "
+                    f"{self._spelled(token)} there; give the words of a sentence, without its EOS"
+                )
+            state = self.after(state, token)
+        return state
+
+    def log_prob(self, sentence: Sequence[int]) -> float:
+        """log p of the words and of the EOS after them; −∞ for what the language cannot speak."""
+        state, total = self.start(), 0.0
+        for token in self._without_bos(sentence):
+            chance = 0.0 if token == self.eos else self.chance(state, token)
+            if chance == 0.0:
+                return -math.inf
+            total += math.log(chance)
+            state = self.after(state, token)
+        end = self.chance(state, self.eos)
+        return total + math.log(end) if end > 0.0 else -math.inf
+
+    def codec(self) -> Codec:
+        """The tokenizer whose ids are those of the language."""
+        return word_vocabulary([" ".join(self.words[len(SPECIALS) :])])
+
+    def spell(self, sentence: Sequence[int]) -> str:
+        """The sentence as a line of text."""
+        words = self.words
+        return " ".join(words[token] for token in sentence)
+
+    def chance(self, state: S, token: int) -> float:
+        """The probability of one next token; 0 for an id that does not exist."""
+        return float(self.chances(state)[token]) if 0 <= token < self.vocab_size else 0.0
+
+    def _without_bos(self, tokens: Sequence[int]) -> Sequence[int]:
+        return tokens[1:] if len(tokens) and tokens[0] == self.bos else tokens
+
+    def _spelled(self, token: int) -> str:
+        known = 0 <= token < self.vocab_size
+        return f"{token} ({self.words[token]})" if known else f"{token} (ids run to {self.vocab_size - 1})"
+
+
+def check_share(name: str, value: float) -> None:
+    """A probability that must leave room for others."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name} is {value}; it must be at least 0 and below 1")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """A number of things."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number, at least {least}")

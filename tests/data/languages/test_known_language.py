@@ -1,0 +1,140 @@
+"""What must hold for every language: each is tried in several tiny and default forms."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.data.languages import LANGUAGES, Agreement, Senses, ZipfMarkov
+from unspool.data.languages.known_language import check_count, check_share
+from unspool.text.vocabulary import SPECIALS
+
+DEFAULT = [make() for make in LANGUAGES.values()]
+TINY = [
+    ZipfMarkov(word_count=3, order=1, branching=2, stop=0.4),
+    ZipfMarkov(word_count=3, order=2, branching=4, stop=0.3, seed=5),
+    Agreement(nouns=1, verbs=2, fillers=1, filler=0.3, embed=0.2, depth=2),
+    Agreement(nouns=1, verbs=1, fillers=1, genders=2, filler=0.3, embed=0.3, depth=3),
+    Senses(word_count=4, topics=2, most_senses=2, near=2, far=1, drift=0.3, stop=0.4),
+    Senses(word_count=3, topics=1, most_senses=1, near=2, far=1, stop=0.5),
+]
+languages = st.sampled_from(DEFAULT + TINY)
+
+
+@given(languages, st.integers(0, 10**6), st.floats(0, 1))
+def test_probabilities_add_up_to_one_after_every_prefix(language, seed, share):
+    sentence = language.sample(Random(seed))
+    row = language.next(sentence[: round(share * len(sentence))])
+    assert row.shape == (language.vocab_size,)
+    assert row.min() >= 0
+    assert row.sum() == pytest.approx(1.0, abs=1e-12)
+    assert row[[0, 1, 3]].tolist() == [0, 0, 0]
+
+
+@given(languages, st.integers(0, 10**6))
+def test_a_sentence_has_the_product_of_its_next_tokens(language, seed):
+    sentence = (*language.sample(Random(seed)), language.eos)
+    each = [math.log(language.next(sentence[:at])[token]) for at, token in enumerate(sentence)]
+    assert language.log_prob(sentence[:-1]) == pytest.approx(sum(each), abs=1e-9)
+
+
+@pytest.mark.parametrize("language", TINY, ids=repr)
+def test_all_sentences_and_the_unfinished_rest_add_up_to_one(language, enumerate_sentences):
+    ended, rest = enumerate_sentences(language, 6)
+    assert math.fsum(ended.values()) + rest == pytest.approx(1.0, abs=1e-12)
+    assert 0.0 < rest < 0.5
+    for sentence, chance in list(ended.items())[:200]:
+        assert math.exp(language.log_prob(sentence)) == pytest.approx(chance, rel=1e-9)
+
+
+@pytest.mark.parametrize("language", DEFAULT + TINY, ids=repr)
+def test_what_is_sampled_is_what_is_said(language, misfit):
+    assert misfit(language, draws=4000, seed=1) > 1e-3
+
+
+def test_a_wrong_truth_is_noticed(misfit):
+    class Wrong(ZipfMarkov):
+        def chances(self, state):
+            row = super().chances(state)
+            row[4:] *= (1 - row[self.eos] - 0.03) / (1 - row[self.eos])
+            row[self.eos] += 0.03
+            return row
+
+    assert misfit(Wrong(word_count=3, order=1, branching=2, stop=0.4), draws=4000, seed=1) < 1e-6
+
+
+@pytest.mark.parametrize("language", DEFAULT + TINY, ids=repr)
+def test_the_tokenizer_has_the_ids_of_the_language(language):
+    codec = language.codec()
+    assert language.words[:4] == SPECIALS
+    assert (codec.vocab_size, codec.bos_id, codec.eos_ids) == (
+        language.vocab_size,
+        language.bos,
+        {language.eos},
+    )
+    sentence = language.sample(Random(3))
+    assert codec.encode(language.spell(sentence)) == list(sentence)
+    assert codec.decode(range(4, language.vocab_size)) == " ".join(language.words[4:])
+
+
+@pytest.mark.parametrize("language", DEFAULT, ids=repr)
+def test_the_same_seed_says_the_same(language):
+    again = type(language)()
+    assert again == language
+    assert [language.sample(Random(7)) for _ in range(3)] == [again.sample(Random(7)) for _ in range(3)]
+    assert language.sample(Random(7)) != language.sample(Random(8))
+
+
+def test_bos_may_come_first():
+    language = Agreement()
+    sentence = language.sample(Random(1))
+    assert np.array_equal(language.next([1, *sentence]), language.next(sentence))
+    assert language.log_prob([1, *sentence]) == language.log_prob(sentence)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "match"),
+    [
+        ((0,), r"position 0 .* never says 0 \(<pad>\)"),
+        ((4, 1), r"position 1 .* 1 \(<bos>\)"),
+        ((999,), r"999 \(ids run to 7\)"),
+        ((-1,), r"-1 \(ids run to 7\)"),
+    ],
+)
+def test_an_impossible_prefix_is_an_error_and_has_no_probability(prefix, match):
+    language = ZipfMarkov(word_count=4, order=1, branching=64)
+    with pytest.raises(ValueError, match=match):
+        language.next(prefix)
+    assert language.log_prob(prefix) == -math.inf
+
+
+def test_a_prefix_does_not_end():
+    language = Agreement()
+    sentence = language.sample(Random(1))
+    with pytest.raises(ValueError, match=r"2 \(<eos>\) there; .* without its EOS"):
+        language.next([*sentence, 2])
+    assert language.log_prob([*sentence, 2]) == -math.inf
+
+
+def test_a_sentence_that_cannot_end_there_has_no_probability():
+    language = Agreement()
+    assert language.log_prob(language.sample(Random(1))[:-1]) == -math.inf
+    assert language.log_prob(()) == -math.inf
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, math.nan])
+def test_a_share_leaves_room(value):
+    with pytest.raises(ValueError, match="drift is"):
+        check_share("drift", value)
+    check_share("drift", 0.0)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
+def test_a_count_counts(value):
+    with pytest.raises(ValueError, match=r"near is .* at least 1"):
+        check_count("near", value)
