@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from unspool.data.store import Writer, appearing, read_column
 from unspool.text import Codec
 
 _FACTS = "facts.json"
+_ROWS, _CHARACTERS = 1 << 12, 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,20 @@ class Filled:
                 yield row
             else:
                 self.empty += 1
+
+
+def handfuls(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows, some at a time: enough to keep all cores busy, few enough to forget about memory."""
+    some: list[Row] = []
+    characters = 0
+    for row in rows:
+        some.append(row)
+        characters += sum(map(len, row))
+        if len(some) >= _ROWS or characters >= _CHARACTERS:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 def encoded(
@@ -86,13 +101,17 @@ def _write(
         [Writer(below, folder, f"{part}{column}") for column in range(form.columns)]
         for part in ("train", "valid")
     ]
-    filled = Filled(train, form)
     parts = [_Part(columns, form, text) for columns in writers]
-    for number, row in enumerate(filled):
-        parts[int(held[number])].add(row)
+    filled = Filled(train, form)
+    number = 0
+    for rows in handfuls(filled):
+        for ids in form.encode(rows, text):
+            parts[int(held[number])].add(ids)
+            number += 1
     others = Filled(() if valid is None else valid, form)
-    for row in others:
-        parts[1].add(row)
+    for rows in handfuls(others):
+        for ids in form.encode(rows, text):
+            parts[1].add(ids)
     return Encoded(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
 
 
@@ -103,12 +122,12 @@ class _Part:
         self._columns, self._form, self._text = columns, form, text
         self._begun = False
 
-    def add(self, row: Row) -> None:
+    def add(self, ids: Sequence[list[int]]) -> None:
         if self._form.joined and not self._begun:
             self._columns[0].put([ends(self._text)[0]])
         self._begun = True
-        for column, ids in zip(self._columns, self._form.encode(row, self._text), strict=True):
-            column.put(ids)
+        for column, values in zip(self._columns, ids, strict=True):
+            column.put(values)
             if not self._form.joined:
                 column.end()
 

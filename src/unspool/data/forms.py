@@ -39,8 +39,8 @@ class Form(Protocol):
         """What a vocabulary is learnt from."""
         ...
 
-    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
-        """Each column as numbers."""
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
+        """Each column of each row as numbers."""
         ...
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
@@ -60,11 +60,10 @@ class Texts:
         """The text."""
         return row
 
-    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
         """BOS y₁ … yₘ EOS; the bare tokens where rows are joined."""
-        if self.joined:
-            return [bare(row[0], text)]
-        return [framed(row[0], text)]
+        lines = [line for (line,) in rows]
+        return [[ids] for ids in (bare(lines, text) if self.joined else framed(lines, text))]
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of a language model."""
@@ -83,9 +82,10 @@ class Pairs:
         """Both sides."""
         return row
 
-    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
         """BOS … EOS for both sides."""
-        return [framed(side, text) for side in row]
+        ids = framed([side for row in rows for side in row], text)
+        return list(zip(ids[::2], ids[1::2], strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of an encoder–decoder."""
@@ -93,16 +93,15 @@ class Pairs:
         return Sequences(target, source)
 
 
-def bare(line: str, text: Codec) -> list[int]:
-    """The tokens of a text, without a BOS that the codec may write."""
-    ids = text.encode(line)
-    return ids[1:] if text.add_bos and ids[:1] == [text.bos_id] else ids
+def bare(lines: Sequence[str], text: Codec) -> list[list[int]]:
+    """The tokens of each text, without a BOS that `text.encode` may write; on all cores."""
+    return [found.ids for found in text.tokenizer.encode_batch(lines, add_special_tokens=False)]
 
 
-def framed(line: str, text: Codec) -> list[int]:
-    """BOS … EOS."""
+def framed(lines: Sequence[str], text: Codec) -> list[list[int]]:
+    """BOS … EOS for each text."""
     bos, eos = ends(text)
-    return [bos, *bare(line, text), eos]
+    return [[bos, *ids, eos] for ids in bare(lines, text)]
 
 
 def ends(text: Codec) -> tuple[int, int]:

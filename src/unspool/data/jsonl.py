@@ -83,16 +83,28 @@ def _string(found: dict[str, Any], name: str, where: str) -> str:
     value = _field(found, name, where)
     if not isinstance(value, str):
         raise ValueError(f"{where}: the field {name!r} is {value!r:.60}, not a string")
+    return _whole(value, where)
+
+
+def _whole(value: str, where: str) -> str:
+    """The string, unless JSON's escapes have made half a character of something."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} has a lone surrogate (\\u{ord(value[error.start]):04x}), which is half a character: "
+            "write the other half, or remove it"
+        ) from None
     return value
 
 
 def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
     value = _field(found, name, where)
     turns = value if isinstance(value, list) else [value]
-    said = [turn.get("content") if isinstance(turn, dict) else turn for turn in turns]
+    said: list[Any] = [turn.get("content") if isinstance(turn, dict) else turn for turn in turns]
     if not isinstance(value, list) or not all(isinstance(turn, str) for turn in said):
         raise ValueError(
             f"{where}: the field {name!r} must be a list of strings, or of objects with a string "
             f'"content": {value!r:.60}'
         )
-    return said
+    return [_whole(turn, where) for turn in said]

@@ -71,9 +71,11 @@ class Classes:
         """The text alone."""
         return row[1:]
 
-    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
         """The label's number, and the tokens without BOS and EOS."""
-        return [numbers([row[0].strip()], self.labels), bare(row[1], text)]
+        inputs = bare([line for _, line in rows], text)
+        labels = [numbers([label.strip()], self.labels) for label, _ in rows]
+        return list(zip(labels, inputs, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of a classifier."""
@@ -93,15 +95,17 @@ class Tags:
         """The words alone."""
         return row[:1]
 
-    def encode(self, row: Row, text: Codec) -> Sequence[list[int]]:
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
         """One token and one tag for every word."""
-        inputs, tags = bare(row[0], text), row[1].split()
-        if len(inputs) != len(tags):
-            raise ValueError(
-                f"{row[0][:60]!r} has {len(inputs)} tokens but {len(tags)} tags: for tagging, a word must be "
-                'one token; choose the text kind = "words"'
-            )
-        return [inputs, numbers(tags, self.labels)]
+        inputs = bare([words for words, _ in rows], text)
+        targets = [numbers(tags.split(), self.labels) for _, tags in rows]
+        for (words, _), ids, tags in zip(rows, inputs, targets, strict=True):
+            if len(ids) != len(tags):
+                raise ValueError(
+                    f"{words[:60]!r} has {len(ids)} tokens but {len(tags)} tags: for tagging, a word must be "
+                    'one token; choose the text kind = "words"'
+                )
+        return list(zip(inputs, targets, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of a tagger."""

@@ -8,19 +8,25 @@ A folder of columns appears whole or not at all: it is written beside its place,
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import time
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from unspool.data.ragged import Ragged
 
 _BUFFERED = 1 << 20
+_UNFINISHED = ".unfinished-"
+_ABANDONED_AFTER = 24 * 3600.0
 _UNSIGNED = {2: "H", 4: "I"}
 """The array module's codes, by the bytes of a number."""
 
@@ -72,7 +78,8 @@ def appearing(folder: Path) -> Iterator[Path]:
     Where another process was quicker, its folder stays: the same key means the same content.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
+    _sweep(folder.parent)
+    fresh = folder.with_name(f".{folder.name}{_UNFINISHED}{secrets.token_hex(8)}")
     fresh.mkdir()
     try:
         yield fresh
@@ -84,8 +91,23 @@ def appearing(folder: Path) -> Iterator[Path]:
         except OSError:
             if not folder.is_dir():
                 raise
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk is full: {folder.name} cannot be written to {folder.parent}; free some room",
+        ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes have left, once it is too old to belong to a living one."""
+    for left in parent.glob(f".*{_UNFINISHED}*"):
+        with suppress(FileNotFoundError):  # another process was quicker
+            if time.time() - left.stat().st_mtime > _ABANDONED_AFTER:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _bytes(below: int) -> int:
@@ -98,8 +120,14 @@ def _paths(folder: Path, name: str, below: int) -> tuple[Path, Path]:
 
 def _mapped(values: Path, offsets: Path) -> Ragged:
     dtype = np.uint16 if values.suffix == ".uint16" else np.uint32
-    empty = values.stat().st_size == 0  # nothing can be mapped of an empty file
-    return Ragged(
-        np.empty(0, dtype) if empty else np.memmap(values, dtype, mode="r"),
-        np.memmap(offsets, np.int64, mode="r"),
-    )
+    column = Ragged(_map(values, dtype), _map(offsets, np.int64))
+    if not len(column.offsets) or column.offsets[-1] != len(column.values):
+        raise ValueError(f"{values.parent} is damaged: remove it, and it will be made again")
+    return column
+
+
+def _map(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    if path.stat().st_size == 0:  # nothing can be mapped of an empty file
+        return np.empty(0, dtype)
+    # A plain array of the same memory: memmap's own indexing is slow.
+    return np.asarray(np.memmap(path, dtype, mode="r"))
