@@ -1,0 +1,55 @@
+"""`unspool diagnose picture`: one next-token distribution, and what each sampler keeps of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from unspool.cli.parser import positive
+
+SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
+EXAMPLES = """examples:
+  unspool diagnose picture smollm2 "The best thing about summer is" -o ranks.svg
+  unspool diagnose picture smollm2 "Once upon a" --decoder "Sample(MinP(0.1))" --top 30 -o ranks.png
+
+A decoder is a Sample with truncations, or with BasisAware, which tests the tokens one by one.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything `unspool diagnose picture` takes."""
+    parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
+    parser.add_argument("prompt", metavar="PROMPT", help="what stands before the token to look at")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help=".svg, .png or .pdf")
+    parser.add_argument(
+        "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
+    )
+    parser.add_argument("--top", type=positive, default=60, metavar="N", help="tokens shown (default: 60)")
+    parser.add_argument(
+        "--decoder",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help='a decoder, such as "Sample(TopP(0.9))"; may be given several times (default: a selection)',
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, then draw."""
+    import unspool as us  # only now: the command line itself must not wait for torch
+    from unspool.diagnose.rank_picture import DEFAULT_RULES, draw_ranks, rank_picture
+
+    specs = args.decoder or list(DEFAULT_RULES)
+    rules = []
+    for spec in specs:
+        rule = us.parse(spec)
+        if not isinstance(rule, us.Sample):
+            raise ValueError(f"{spec}: only a Sample keeps and cuts tokens; write one, as Sample(TopP(0.9))")
+        rules.append(rule)
+    args.output.touch()  # a path that cannot be written must fail before the work, not after it
+    model = us.load(args.model, device=args.device)
+    picture = rank_picture(model, args.prompt, rules, specs, top=args.top)
+    draw_ranks(picture, args.output)
+    print(f"unspool: wrote {args.output}", file=sys.stderr)
+    return 0

@@ -1,0 +1,128 @@
+"""`unspool diagnose thresholds`: the settings at which all samplers reject equally many human tokens."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unspool.cli.diagnose.texts import read_texts
+from unspool.cli.output import json_line
+from unspool.cli.parser import natural, positive
+
+if TYPE_CHECKING:
+    from unspool.diagnose.matching import Match
+
+SUMMARY = "Set every sampler so that it rejects the same share of the tokens of a text."
+EXAMPLES = """examples:
+  unspool diagnose thresholds smollm2 --text book.txt
+  unspool diagnose thresholds smollm2 --text articles.jsonl --share 0.01 0.05 --json
+
+The text should be one that people wrote. At equal shares of rejected human tokens, samplers compare fairly.
+JSON lines hold one text each, as {"text": "…"}; any other file is one text.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything `unspool diagnose thresholds` takes."""
+    parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
+    parser.add_argument(
+        "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
+    )
+    parser.add_argument("--text", type=Path, required=True, metavar="PATH", help="the text, or JSON lines")
+    parser.add_argument("--limit", type=positive, metavar="N", help="read the first N texts of the file only")
+    parser.add_argument(
+        "--share",
+        type=_share,
+        nargs="+",
+        default=[0.01],
+        metavar="S",
+        help="shares of tokens to reject (default: 0.01, which is 1 %%)",
+    )
+    parser.add_argument(
+        "--rank",
+        type=_rank,
+        default=20,
+        metavar="N",
+        help='directions that the basis-aware test looks at, or "full" (default: %(default)s)',
+    )
+    parser.add_argument(
+        "--basis-tokens",
+        type=natural,
+        default=1000,
+        metavar="N",
+        help="tokens that the basis-aware test is made on; 0 leaves it out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--context", type=positive, metavar="N", help="tokens read at once (default: 1024, if the model can)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object for each sampler and share")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the text once, match every sampler."""
+    texts = read_texts(args.text, args.limit)
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    import unspool as us  # only now: the command line itself must not wait for torch
+    from unspool.diagnose.thresholds import thresholds
+
+    model = us.load(args.model, device=args.device)
+    if model.text is None:
+        raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("tokens", total=None)
+        try:
+            found = thresholds(
+                model,
+                texts,
+                args.share,
+                rank=args.rank,
+                basis_tokens=args.basis_tokens,
+                context=args.context,
+                progress=lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+        except ValueError as error:
+            raise ValueError(f"{args.text}: {error}") from error
+    if args.json:
+        for match in found:
+            print(json_line(asdict(match)))
+    else:
+        _print_table(found)
+    return 0
+
+
+def _print_table(found: Sequence[Match]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("rejects", "exactly", "of tokens"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("decoder", no_wrap=True)
+    for match in sorted(found, key=lambda match: match.share):
+        table.add_row(f"{match.share:.2%}", f"{match.rejected:.2%}", f"{match.tokens:,}", match.decoder)
+    console = Console()
+    if not console.is_terminal and console.width < 100:
+        console.width = 100
+    console.print(table)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to below 1, such as 0.01")
+    return share
+
+
+def _rank(text: str) -> int | None:
+    return None if text == "full" else natural(text)

@@ -1,0 +1,137 @@
+"""The picture of one next-token distribution: tokens by rank, and which of them each sampler keeps.
+
+    kept(rule) = { x : the rule keeps x after the prompt }
+
+Every threshold cuts the ranking at one place. Basis-aware sampling does not: it may reject a token and keep a
+less probable one, which the picture sets off.
+
+After Finlayson et al. 2024, figure 4. papers.bib: finlayson2024closing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log10
+from pathlib import Path
+from typing import Any
+
+from unspool.decode.picks import BasisAware
+from unspool.decode.search import Sample
+from unspool.decode.transforms.survivors import survivors
+from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, label
+from unspool.protocols import StepModel
+
+DEFAULT_RULES = (
+    "Sample(TopK(40))",
+    "Sample(TopP(0.7))",
+    "Sample(Eta(0.02))",
+    "Sample(BasisAware(EtaTau(0.3)))",
+)
+
+
+@dataclass(frozen=True)
+class RankPicture:
+    """The most probable tokens after a prompt, best first, and which of them each rule keeps."""
+
+    prompt: str
+    tokens: tuple[str, ...]
+    p: tuple[float, ...]
+    kept: dict[str, tuple[bool, ...]]
+
+    def exceptions(self, rule: str) -> list[int]:
+        """The ranks (from 0) of tokens that the rule keeps although it cuts a more probable one."""
+        kept = self.kept[rule]
+        first_cut = kept.index(False) if False in kept else len(kept)
+        return [rank for rank in range(first_cut, len(kept)) if kept[rank]]
+
+
+def rank_picture(
+    model: StepModel, prompt: str, rules: Sequence[Sample], names: Sequence[str], *, top: int = 60
+) -> RankPicture:
+    """Look at the `top` most probable tokens after a prompt.
+
+    A rule is a Sample with one truncation, or with BasisAware, which is asked about these tokens exactly.
+    """
+    if model.text is None:
+        raise ValueError("the model has no tokenizer, so it can neither read a prompt nor show tokens.")
+    ids = model.text.encode(prompt)
+    if not ids:
+        raise ValueError("the prompt is empty; give the words that come before the distribution to look at.")
+    if top < 1:
+        raise ValueError(f"top is {top}, but at least one token must be shown.")
+    step, _ = model.start([ids])
+    p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
+    order = token_K.tolist()
+    kept = {
+        name: tuple(_kept(rule, model, step.logp_NV, order)) for name, rule in zip(names, rules, strict=True)
+    }
+    return RankPicture(prompt, tuple(model.text.decode([t]) for t in order), tuple(p_K.tolist()), kept)
+
+
+def _kept(rule: Sample, model: StepModel, logp_NV: Any, order: Sequence[int]) -> list[bool]:
+    keeps_V = logp_NV[0] > -float("inf")
+    for transform in rule.transforms:
+        keeps_V &= survivors(transform, logp_NV)[0]
+    kept = [bool(keeps_V[token]) for token in order]
+    if not isinstance(rule.pick, BasisAware):
+        return kept
+    bound = rule.pick.bind(model, rule.transforms)
+    (tau,) = rule.pick.tau(logp_NV)  # type: ignore[operator]
+    p_V = logp_NV[0].double().exp()
+    asked = [token for token in order if p_V[token] < tau]
+    verdicts = bound.test.step(p_V.numpy()).verdicts(asked, tau=tau)
+    proven = {token for token, verdict in zip(asked, verdicts, strict=True) if verdict}
+    return [k and (token in proven or bool(p_V[token] >= tau)) for k, token in zip(kept, order, strict=True)]
+
+
+def draw_ranks(picture: RankPicture, path: str | Path) -> None:
+    """Save the picture (.svg, .png, .pdf)."""
+    ranks = range(len(picture.p))
+    width = max(4.0, 0.17 * len(picture.p) + 2.2)
+    with canvas(path, width, 3.4 + 0.22 * len(picture.kept)) as figure:
+        above, below = figure.subplots(2, sharex=True, height_ratios=(3.0, 0.28 * len(picture.kept)))
+        set_off = {rank for rule in picture.kept for rank in picture.exceptions(rule)}
+        colours = [ORANGE if rank in set_off else BLUE for rank in ranks]
+        floor = min(log10(max(p, 1e-300)) for p in picture.p) - 0.3
+        heights = [log10(max(p, 1e-300)) - floor for p in picture.p]
+        above.bar(ranks, heights, bottom=floor, color=colours, width=0.8)
+        above.set_ylabel("log₁₀ p")
+        shown = picture.prompt if len(picture.prompt) <= 90 else "…" + picture.prompt[-89:]
+        above.set_title(f"“{label_line(shown)}” …", loc="left", fontsize=10, parse_math=False)
+        if set_off:
+            above.text(
+                *(0.995, 0.95),
+                "orange: kept, although a more probable token is cut",
+                transform=above.transAxes,
+                ha="right",
+                va="top",
+                color=ORANGE,
+            )
+        _draw_rules(below, picture)
+        below.set_xticks(list(ranks))
+        below.set_xticklabels(
+            [label(token) for token in picture.tokens], rotation=90, fontsize=7, parse_math=False
+        )
+        for panel in (above, below):
+            panel.spines[["right", "top"]].set_visible(False)
+            panel.margins(x=0.01)
+        above.tick_params(bottom=False)
+
+
+def _draw_rules(panel: Any, picture: RankPicture) -> None:
+    for line, (name, kept) in enumerate(picture.kept.items()):
+        out = [rank for rank, keep in enumerate(kept) if not keep]
+        odd = picture.exceptions(name)
+        even = [rank for rank, keep in enumerate(kept) if keep and rank not in set(odd)]
+        panel.scatter(out, [line] * len(out), s=7, facecolors="none", edgecolors=SOFT, linewidths=0.6)
+        panel.scatter(even, [line] * len(even), s=22, color=BLUE)
+        panel.scatter(odd, [line] * len(odd), s=22, color=ORANGE)
+    panel.set_yticks(range(len(picture.kept)))
+    panel.set_yticklabels(list(picture.kept), fontsize=8, color=INK)
+    panel.set_ylim(len(picture.kept) - 0.5, -0.5)
+
+
+def label_line(text: str) -> str:
+    """A prompt on one line."""
+    return "".join("⏎" if character == "\n" else character for character in text)

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+
+import unspool as us
+from unspool.testing import bigram
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("abcabcaabbcc")
+    return path
+
+
+def test_the_table_holds_every_sampler(unspool, loaded, text):
+    status, out, err = unspool("diagnose", "thresholds", "tiny", "--text", text, "--share", "0.2")
+    assert (status, err) == (0, "")
+    assert loaded == [("tiny", "cpu")]
+    assert [
+        line.split()[-1].partition("(")[2].partition("(")[0] for line in out.splitlines() if "Sample" in line
+    ] == [*("TopK", "TopP", "Typical", "TopNSigma", "Epsilon", "MinP", "TopA", "Eta")]
+
+
+def test_json_by_hand(unspool, loaded, text):
+    argv = ("diagnose", "thresholds", "tiny", "--text", text, "--share", "0.2", "0.5", "--json")
+    records = [json.loads(line) for line in unspool(*argv)[1].splitlines()]
+    (found,) = (r for r in records if r["sampler"] == "epsilon" and r["share"] == 0.2)
+    # eleven steps: aa, bb and cc have 0.1, the other eight 0.7 and are the most probable
+    assert found["tokens"] == 11
+    assert found["rejected"] == 0  # three tokens tie at 0.1: more than two are never rejected
+    (found,) = (r for r in records if r["sampler"] == "epsilon" and r["share"] == 0.5)
+    assert found["rejected"] == pytest.approx(3 / 11)
+    assert found["setting"] == pytest.approx(0.55)  # between 0.1 and 1, which is never reached
+    assert us.parse(found["decoder"]) == us.Sample(us.Epsilon(0.55))
+
+
+def test_errors_name_the_file(unspool, loaded, tmp_path):
+    short = tmp_path / "short.txt"
+    short.write_text("a")
+    status, out, err = unspool("diagnose", "thresholds", "tiny", "--text", short)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"unspool: {short}: text 0 has 1 tokens")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    assert unspool("diagnose", "thresholds", "tiny", "--text", empty)[2] == (
+        f"unspool: {empty}: there is no text in this file\n"
+    )
+    assert "No such file" in unspool("diagnose", "thresholds", "tiny", "--text", tmp_path / "no.txt")[2]
+
+
+def test_a_model_without_a_tokenizer_is_refused(unspool, monkeypatch, text):
+    monkeypatch.setattr(us, "load", lambda name, device=None: bigram([[0.5, 0.5]] * 2))
+    status, _, err = unspool("diagnose", "thresholds", "tiny", "--text", text)
+    assert status == 2
+    assert "tiny has no tokenizer" in err
+
+
+@pytest.mark.parametrize("wrong", [["--share", "1"], ["--share", "x"], ["--rank", "-1"]])
+def test_bad_numbers_fail_before_the_model_is_loaded(unspool, loaded, text, wrong):
+    status, _, err = unspool("diagnose", "thresholds", "tiny", "--text", text, *wrong)
+    assert status == 2
+    assert "--help" in err
+    assert loaded == []

@@ -1,0 +1,54 @@
+import builtins
+
+import pytest
+
+from unspool.diagnose.drawing import canvas, label
+
+
+def test_the_same_picture_is_the_same_file(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        with canvas(tmp_path / name, 2, 2) as figure:
+            figure.subplots().plot([0, 1], [1, 0])
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.pdf", "A.SVG"])
+def test_every_suffix_that_is_offered_is_written(tmp_path, name):
+    with canvas(tmp_path / name, 1, 1) as figure:
+        figure.subplots()
+    assert (tmp_path / name).stat().st_size > 100
+
+
+def test_another_suffix_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf"), canvas(tmp_path / "a.txt", 1, 1):
+        pass
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def absent(name, *args, **options):
+        if name.partition(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(ImportError, match=r"unspool\[figures\]"), canvas(tmp_path / "a.svg", 1, 1):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        (" the", "␣the"),
+        ("\n\n", "⏎⏎"),
+        ("a\tb", "a⇥b"),
+        ("é", "é"),
+        ("“", "“"),
+        ("中", "□"),
+        ("\x1b", "□"),
+        ("", ""),
+    ],
+)
+def test_tokens_are_shown_as_they_can_be_drawn(token, shown):
+    assert label(token) == shown
