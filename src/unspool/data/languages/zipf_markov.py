@@ -5,8 +5,8 @@
 
 c is the last word (order 1) or the last two (order 2), with BOS before the first. t(c, k) is the Zipf
 quantile of a hash of (seed, c, k), so that a word's probability is Zipf's, averaged over all contexts. K(c)
-is hashed, too, and log-uniform from 1 to `branching` (its most, at the beginning of a sentence): many contexts
-leave one or two words, some leave many. No table is kept.
+is hashed, too, and log-uniform from 1 to `branching` (its most, where a sentence begins): many contexts leave
+one or two words, some leave many. No table is kept.
 
 Papers: Shannon 1948, section 3 (papers.bib: shannon1948mathematical), for words that depend on the last one
 or two; Zipf 1949 (papers.bib: zipf1949human); the hash is the finaliser of Java's SplitMix64, a generator of

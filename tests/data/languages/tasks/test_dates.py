@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from datetime import date
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.data.languages.tasks import Dates
+from unspool.data.languages.tasks.dates import FORMATS, ordinal, written
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "3 March 1987",
+        "March 3, 1987",
+        "the 3rd of March, 1987",
+        "March 3rd, 1987",
+        "3 Mar 1987",
+        "Tuesday, 3 March 1987",
+        "Tuesday, March 3, 1987",
+        "3.3.1987",
+    ],
+)
+def test_by_hand(source):
+    assert Dates().truth(source) == "1987-03-03"
+
+
+def test_may_is_short_and_long():
+    assert Dates().truth("12 May 2004") == "2004-05-12"
+
+
+@given(st.dates(date(1000, 1, 1), date(9998, 12, 31)), st.sampled_from(FORMATS))
+def test_every_way_of_writing_is_read(day, form):
+    assert Dates().truth(written(day, form)) == day.isoformat()
+
+
+@given(st.integers(0, 10**6), st.integers(1, len(FORMATS)))
+def test_every_pair_is_right(seed, formats):
+    task = Dates(first_year=1995, last_year=2004, formats=formats)
+    source, target = task.pair(Random(seed))
+    day = date.fromisoformat(target)
+    assert 1995 <= day.year <= 2004
+    assert source in {written(day, form) for form in FORMATS[:formats]}
+    assert task.truth(source) == target
+
+
+def test_all_formats_and_both_ends_are_drawn():
+    random, task = Random(1), Dates(first_year=2000, last_year=2000)
+    pairs = [task.pair(random) for _ in range(6000)]
+    assert {target for _, target in pairs} >= {"2000-01-01", "2000-02-29", "2000-12-31"}
+    assert any(source.startswith("the ") for source, _ in pairs)
+
+
+def test_ordinals():
+    said = [ordinal(number) for number in (1, 2, 3, 4, 10, 11, 12, 13, 20, 21, 22, 23, 30, 31)]
+    assert " ".join(said) == "1st 2nd 3rd 4th 10th 11th 12th 13th 20th 21st 22nd 23rd 30th 31st"
+
+
+@pytest.mark.parametrize(
+    ("source", "match"),
+    [
+        ("tomorrow", "no date that is known"),
+        ("3 March May 1987", "no date that is known"),
+        ("31 April 1987", "no day of the calendar"),
+        ("29.2.1987", "no day of the calendar"),
+        ("Monday, 3 March 1987", "not how 1987-03-03 is written"),
+        ("March 3th, 1987", "not how 1987-03-03 is written"),
+        ("03 March 1987", "not how"),
+    ],
+)
+def test_other_text_is_refused(source, match):
+    with pytest.raises(ValueError, match=match):
+        Dates().truth(source)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"first_year": 2000, "last_year": 1999}, "from 2000 to 1999"),
+        ({"first_year": 999}, "between 1000 and 9998"),
+        ({"formats": 0}, "formats is 0"),
+        ({"formats": 99}, "formats is 99"),
+    ],
+)
+def test_nonsense_is_refused(settings, match):
+    with pytest.raises(ValueError, match=match):
+        Dates(**settings)
