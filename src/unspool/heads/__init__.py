@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from unspool.heads.bilinear import BilinearHead
+from unspool.heads.mixture import MixtureHead
+from unspool.heads.sigsoftmax import SigsoftmaxHead
 from unspool.heads.softmax import SoftmaxHead
+from unspool.heads.tempered import TemperedHead
 
-HeadConfig = SoftmaxHead
+HeadConfig = BilinearHead | MixtureHead | SigsoftmaxHead | SoftmaxHead | TemperedHead
 """Any of the settings in HEADS."""
 
 HEADS: dict[str, type[HeadConfig]] = {
     "softmax": SoftmaxHead,
+    "tempered": TemperedHead,
+    "bilinear": BilinearHead,
+    "mixture": MixtureHead,
+    "sigsoftmax": SigsoftmaxHead,
 }
 
-__all__ = ["HEADS", "HeadConfig", "SoftmaxHead"]
+__all__ = [
+    "HEADS",
+    "BilinearHead",
+    "HeadConfig",
+    "MixtureHead",
+    "SigsoftmaxHead",
+    "SoftmaxHead",
+    "TemperedHead",
+]

@@ -17,6 +17,11 @@ from unspool.heads.chunked import linear_loss
 from unspool.nn.layout import Layout
 
 
+def normalised(scores: Tensor) -> Tensor:
+    """log_softmax in single precision at least: half precision rounds the sum away."""
+    return torch.log_softmax(scores if scores.dtype == torch.float64 else scores.float(), dim=-1)
+
+
 class Softmax(nn.Module):
     """Softmax over inner products with one vector for each word."""
 
@@ -29,7 +34,7 @@ class Softmax(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return torch.log_softmax(self.layout.linear(hidden, self.weight, self.bias).float(), dim=-1)
+        return normalised(self.layout.linear(hidden, self.weight, self.bias))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
@@ -54,7 +59,7 @@ class TiedSoftmax(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return torch.log_softmax(self.layout.linear(hidden, self.weight, self.bias).float(), dim=-1)
+        return normalised(self.layout.linear(hidden, self.weight, self.bias))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0

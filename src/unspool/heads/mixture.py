@@ -1,0 +1,77 @@
+"""Mixture of softmaxes: several softmaxes over the same words, each of a hidden vector of its own.
+
+    p(y = i | h) = Σ_k π_k · softmax_i(h_kᵀe_i),   π = softmax(Ph),   h_k = tanh(W_k h)
+
+Yang et al. 2018, §2.4 (papers.bib: yang2018breaking). The logarithm of a sum of softmaxes is no
+linear function of h, so that the matrix of log-probabilities may have any rank: the head has no output
+matrix, and basis-aware sampling refuses it.
+
+Symbols: P `prior_KD`, W_1 … W_K above each other `latent_KDD`, e `words.weight`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unspool.heads.rowwise import rowwise_loss
+from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax, normalised
+
+
+class Mixture(nn.Module):
+    """K softmaxes over one set of word vectors, weighted by the context."""
+
+    def __init__(self, words: Softmax | TiedSoftmax, width: int, experts: int) -> None:
+        super().__init__()
+        self.words = words
+        self.prior_KD = nn.Parameter(torch.empty(experts, width))
+        self.latent_KDD = nn.Parameter(torch.empty(experts, width, width))
+        for matrix in (self.prior_KD, self.latent_KDD):
+            nn.init.normal_(matrix, std=width**-0.5)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V)."""
+        return _logp(hidden, *self._matrices)
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        scores = len(self.prior_KD) * len(self.words.weight)
+        return rowwise_loss(_logp, hidden_MD, self._matrices, targets_M, weights_M, smoothing, scores)
+
+    @property
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        return self.prior_KD, self.latent_KDD, self.words.weight, self.words.bias
+
+
+def _logp(
+    hidden: Tensor, prior_KD: Tensor, latent_KDD: Tensor, weight_VD: Tensor, bias_V: Tensor | None
+) -> Tensor:
+    log_prior = normalised(F.linear(hidden, prior_KD))
+    latent = F.linear(hidden, latent_KDD.flatten(0, 1)).tanh().view(*hidden.shape[:-1], *latent_KDD.shape[:2])
+    logp = normalised(F.linear(latent, weight_VD, bias_V))
+    return torch.logsumexp(log_prior[..., None] + logp, dim=-2)
+
+
+@dataclass(frozen=True)
+class MixtureHead:
+    """A mixture of softmaxes."""
+
+    experts: int = 4
+    """How many softmaxes are mixed. Memory and time grow with it."""
+    tied: bool = False
+    """The words' vectors are the input embedding."""
+    bias: bool = False
+    """One number for each word, added to its score."""
+
+    def __post_init__(self) -> None:
+        if self.experts < 1:
+            raise ValueError(f"experts={self.experts} must be at least 1")
+
+    def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Mixture:
+        """The head that reads hidden vectors of this width."""
+        return Mixture(SoftmaxHead(self.tied, self.bias).build(width, vocab_size, embed), width, self.experts)

@@ -1,0 +1,117 @@
+"""What every head promises, whichever it is."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from unspool.config import choose, kind_of
+from unspool.heads import HEADS, chunked
+
+WIDTH, WORDS = 6, 9
+
+
+def build(kind, **said):
+    torch.manual_seed(7)
+    head = HEADS[kind](**said).build(WIDTH, WORDS, nn.Embedding(WORDS, WIDTH))
+    for parameter in head.parameters():
+        with torch.no_grad():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return head
+
+
+def problem(rows=7):
+    dice = torch.Generator().manual_seed(1)
+    hidden = torch.randn(rows, WIDTH, dtype=torch.float64, generator=dice).requires_grad_()
+    targets = torch.randint(WORDS, (rows,), generator=dice)
+    return hidden, targets, torch.rand(rows, dtype=torch.float64, generator=dice)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Three rows at a time."""
+    monkeypatch.setattr(chunked, "SCORES", 1)
+    monkeypatch.setattr(chunked, "FEWEST_ROWS", 3)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@settings(deadline=None, max_examples=15)
+@given(scale=st.floats(0, 200), seed=st.integers(0, 99))
+def test_normalised_whatever_is_read(kind, scale, seed):
+    head = build(kind)
+    hidden = scale * torch.randn(2, 3, WIDTH, generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        logp = head(hidden)
+    assert logp.shape == (2, 3, WORDS)
+    assert not logp.isnan().any()
+    torch.testing.assert_close(logp.exp().sum(-1), torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_single_vector_is_read_like_a_row_of_many(kind):
+    head, hidden = build(kind), torch.randn(5, WIDTH)
+    with torch.no_grad():
+        torch.testing.assert_close(head(hidden)[3], head(hidden[3]))
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_loss_is_that_of_the_log_probabilities_in_value_and_gradients(kind, smoothing):
+    head = build(kind).double()
+    hidden, targets, weights = problem()
+    logp_MV = head(hidden)
+    nll_M = -logp_MV[range(7), targets]
+    plain = weights @ ((1 - smoothing) * nll_M - smoothing * logp_MV.mean(-1))
+    loss, nll = head.loss(hidden, targets, weights, smoothing)
+    torch.testing.assert_close(loss, plain)
+    torch.testing.assert_close(nll, weights @ nll_M.detach())
+    inputs = [hidden, *(it for it in head.parameters() if it.requires_grad)]
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), torch.autograd.grad(plain, inputs))
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("kind", HEADS)
+def test_numerical_gradients(kind):
+    head = build(kind).double()
+    hidden, targets, weights = problem(rows=4)
+    names, values = zip(*((n, p) for n, p in head.named_parameters() if p.requires_grad), strict=True)
+
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = head
+
+        def forward(self, hidden):
+            return self.head.loss(hidden, targets, weights, 0.1)[0]
+
+    names = [f"head.{name}" for name in names]
+
+    def call(hidden, *values):
+        return torch.func.functional_call(Loss(), dict(zip(names, values, strict=True)), (hidden,))
+
+    assert torch.autograd.gradcheck(call, (hidden, *values))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_an_output_matrix_is_offered_only_where_the_head_is_a_softmax_of_it(kind):
+    head, hidden = build(kind), torch.randn(4, WIDTH)
+    if kind in ("mixture", "sigsoftmax", "kerbs"):
+        assert not hasattr(head, "weight")
+    else:
+        torch.testing.assert_close(head(hidden), (hidden @ head.weight.T).log_softmax(-1))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_settings_survive_being_written_down(kind):
+    assert choose(HEADS, kind_of(HEADS, HEADS[kind]()), "head") == HEADS[kind]()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HEADS if "tied" in HEADS[kind].__dataclass_fields__])
+def test_a_tied_head_reads_the_embedding_and_does_not_own_it(kind):
+    embed = nn.Embedding(WORDS, WIDTH)
+    head = HEADS[kind](tied=True).build(WIDTH, WORDS, embed)
+    assert all(it is not embed.weight for it in head.parameters())
+    head.loss(torch.randn(3, WIDTH), torch.tensor([1, 2, 3]), torch.ones(3))[0].backward()
+    assert embed.weight.grad.abs().sum() > 0
