@@ -1,0 +1,101 @@
+import builtins
+from itertools import pairwise
+from math import exp, log
+
+import pytest
+import torch
+
+from unspool.evaluate.mauve import features, mauve
+from unspool.protocols import Step
+from unspool.testing import bigram
+
+
+def clustered(counts):
+    """Features in tight clusters, so many of each."""
+    rows = [
+        torch.eye(4)[c] + 0.001 * torch.sin(torch.arange(4.0) + i)
+        for c, n in enumerate(counts)
+        for i in range(n)
+    ]
+    return torch.stack(rows)
+
+
+def area(p, q, scaling, points=25):
+    """The area under the divergence frontier of two histograms, by the trapezoid rule both ways."""
+
+    def kl(a, b):
+        return sum(x * log(x / y) for x, y in zip(a, b, strict=True) if x)
+
+    curve = []
+    for k in range(points):
+        mix = 1e-6 + k * (1 - 2e-6) / (points - 1)
+        r = [mix * x + (1 - mix) * y for x, y in zip(p, q, strict=True)]
+        curve.append((exp(-scaling * kl(q, r)), exp(-scaling * kl(p, r))))
+    curve = [(0.0, 1.0), *curve, (1.0, 0.0)]
+
+    def under(pairs):
+        pairs = sorted(pairs)
+        return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(pairs))
+
+    return (under(curve) + under([(y, x) for x, y in curve])) / 2
+
+
+def test_two_clusters_by_hand():
+    # People: half and half; the decoder: nine of ten in the first.
+    found = mauve(clustered([40, 40]), clustered([72, 8]), clusters=2, scaling=1.0)
+    assert found.value == pytest.approx(area([0.5, 0.5], [0.9, 0.1], 1.0), abs=1e-3)
+    assert found.clusters == 2
+
+
+def test_the_same_is_one_and_nothing_in_common_is_nearly_zero():
+    same = mauve(clustered([40, 40]), clustered([40, 40]), clusters=2)
+    nearly = mauve(clustered([400, 400]), clustered([401, 399]), clusters=2)
+    other = mauve(clustered([80, 0]), clustered([0, 80]), clusters=2)
+    assert (same.value, same.smoothed, same.frontier_integral) == (1, 1, 0)
+    assert 0.99 < nearly.value < 1
+    assert other.value < 0.01
+    assert other.value < other.smoothed < 1
+
+
+def test_a_cluster_for_every_ten_texts():
+    dice = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(n, 5, generator=dice) for n in (200, 100))
+    assert mauve(a, b).clusters == 10
+
+
+class Counting:
+    """A model whose hidden state is the sum and the number of the tokens it has read."""
+
+    def start(self, prompts):
+        hidden_ND = torch.tensor([[float(sum(row)), float(len(row))] for row in prompts])
+        return Step(torch.zeros(len(prompts), 2), hidden_ND), None
+
+
+def test_features_are_in_the_order_of_the_texts():
+    rows = [[1, 2, 3], [5], [7, 7], [1]]
+    for batch in (1, 3, 8):
+        assert features(Counting(), rows, batch=batch).tolist() == [[6, 3], [5, 1], [14, 2], [1, 1]]
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(ValueError, match="none may be empty"):
+        features(Counting(), [[1], []])
+    with pytest.raises(ValueError, match="hidden states"):
+        features(bigram([[0.5, 0.5]] * 2), [[0]])
+    with pytest.raises(ValueError, match="same width"):
+        mauve(torch.zeros(9, 2), torch.zeros(9, 3))
+    with pytest.raises(ValueError, match=r"clusters is 10, but must be 2 … 9"):
+        mauve(torch.zeros(9, 2), torch.zeros(19, 2), clusters=10)
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def absent(name, *args, **options):
+        if name == "mauve":
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(ImportError, match=r"unspool\[mauve\]"):
+        mauve(torch.zeros(9, 2), torch.zeros(9, 2))
