@@ -13,8 +13,9 @@ from typing import Any
 from unspool.config import choose, kind_of
 from unspool.heads import HEADS
 from unspool.models import MODELS
+from unspool.models.encoders import ENCODERS
 
-PARTS: dict[str, Mapping[str, type]] = {"head": HEADS}
+PARTS: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "head": HEADS}
 """Field → its kinds."""
 
 

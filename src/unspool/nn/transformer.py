@@ -1,4 +1,7 @@
-"""One Transformer block: attention, then the feed-forward network, each on a residual branch.
+"""Transformer blocks: attention, then the feed-forward network, each on a residual branch.
+
+    encoder, language model   x → x + self-attention → x + feed-forward
+    decoder                   x → x + self-attention → x + cross-attention → x + feed-forward
 
 Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention).
 """
@@ -7,11 +10,15 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import FeedForward
 from unspool.nn.norms import NORMS
 from unspool.nn.residual import PLACES
+
+CrossKeyValues = tuple[Tensor, Tensor, Tensor | None]
+"""Keys and values of the source, and its padding, as CrossAttention takes them."""
 
 
 class Block(nn.Module):
@@ -46,12 +53,25 @@ class Block(nn.Module):
         past: KeyValues | None = None,
     ) -> Tensor:
         """(N, T, D) → (N, T, D)."""
-        x_NTD = self.place(
+        return self.think(self.attend(x_NTD, rotary, mask, past))
+
+    def attend(
+        self,
+        x_NTD: Tensor,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        mask: Tensor | None = None,
+        past: KeyValues | None = None,
+    ) -> Tensor:
+        """x + self-attention."""
+        return self.place(
             x_NTD,
             self.attention_norm,
             lambda x: self._dropped(self.attention(x, rotary, mask, past)),
             self.attention_post_norm,
         )
+
+    def think(self, x_NTD: Tensor) -> Tensor:
+        """x + feed-forward."""
         return self.place(
             x_NTD,
             self.feed_forward_norm,
@@ -61,3 +81,54 @@ class Block(nn.Module):
 
     def _dropped(self, x: Tensor) -> Tensor:
         return self.dropout(x) if self.training else x
+
+
+class CrossBlock(Block):
+    """A decoder's block, which looks at a source between its own past and the feed-forward network."""
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        cross_attention: CrossAttention,
+        feed_forward: FeedForward,
+        *,
+        width: int,
+        norm: str,
+        norm_eps: float,
+        norm_place: str,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            attention,
+            feed_forward,
+            width=width,
+            norm=norm,
+            norm_eps=norm_eps,
+            norm_place=norm_place,
+            dropout=dropout,
+        )
+        self.cross_attention = cross_attention
+        self.cross_attention_norm = NORMS[norm](width, norm_eps)
+        twice = norm_place == "both"
+        self.cross_attention_post_norm = NORMS[norm](width, norm_eps) if twice else nn.Identity()
+
+    def look(self, x_NTD: Tensor, source: CrossKeyValues) -> Tensor:
+        """x + cross-attention."""
+        return self.place(
+            x_NTD,
+            self.cross_attention_norm,
+            lambda x: self._dropped(self.cross_attention(x, *source)),
+            self.cross_attention_post_norm,
+        )
+
+    def watched_look(self, x_NTD: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
+        """x + cross-attention, and where it looked, averaged over the heads: (N, T, S)."""
+        looked: list[Tensor] = []
+
+        def branch(x: Tensor) -> Tensor:
+            out, alpha_NTS = self.cross_attention.watched(x, *source)
+            looked.append(alpha_NTS)
+            return self._dropped(out)
+
+        x_NTD = self.place(x_NTD, self.cross_attention_norm, branch, self.cross_attention_post_norm)
+        return x_NTD, looked[0]

@@ -19,15 +19,23 @@ from unspool.nn.positions import rotate
 
 
 class SelfAttention(nn.Module):
-    """Every position looks at itself and the positions before it."""
+    """Every position looks at itself and the positions before it; where not `causal`, at all of them."""
 
     def __init__(
-        self, width: int, heads: int, kv_heads: int, head_width: int, *, qkv_bias: bool, out_bias: bool
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int,
+        head_width: int,
+        *,
+        qkv_bias: bool,
+        out_bias: bool,
+        causal: bool = True,
     ) -> None:
         super().__init__()
         if heads % kv_heads:
             raise ValueError(f"{heads} query heads cannot share {kv_heads} key–value heads: give a divisor")
-        self.heads, self.kv_heads, self.head_width = heads, kv_heads, head_width
+        self.heads, self.kv_heads, self.head_width, self.causal = heads, kv_heads, head_width, causal
         self.qkv = Linear(width, (heads + 2 * kv_heads) * head_width, qkv_bias)
         self.out = Linear(heads * head_width, width, out_bias)
 
@@ -38,7 +46,7 @@ class SelfAttention(nn.Module):
         mask: Tensor | None = None,
         past: KeyValues | None = None,
     ) -> Tensor:
-        """Attend causally; `mask` (N or 1, 1, T, S) is False where a query may not look."""
+        """`mask` (N or 1, 1, T or 1, S) is False, or −∞, where a query may not look."""
         N, T, _ = x_NTD.shape
         H, K, I = self.heads, self.kv_heads, self.head_width  # noqa: E741
         qkv = self.qkv(x_NTD).view(N, T, H + 2 * K, I)
@@ -59,7 +67,7 @@ class SelfAttention(nn.Module):
                 k_NKSI,
                 v_NKSI,
                 attn_mask=mask,
-                is_causal=mask is None,
+                is_causal=self.causal and mask is None,
                 enable_gqa=H != K,
             )
             out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)

@@ -1,0 +1,128 @@
+"""A recurrent language model.
+
+    h_t = RNN(embed(y_t), h_{t−1}),   log p(· | y_{≤t}) = head(h_t)
+
+Mikolov et al. 2010, §2 (papers.bib: mikolov2010recurrent), with a GRU or an LSTM in place of the plain
+network. What it remembers has one size, however long the text: there is no limit of context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.sources import padded
+from unspool.nn.rnn import CELLS
+from unspool.protocols import Step
+
+if TYPE_CHECKING:
+    from unspool.protocols import Batch, Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class RNNConfig:
+    """The shape of a recurrent language model."""
+
+    vocab_size: int
+    width: int
+    """Of the embedding, and of every layer."""
+    layers: int = 1
+    cell: str = "lstm"
+    tied: bool = True
+    """The output matrix is the input embedding."""
+    dropout: float = 0.0
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
+
+    def __post_init__(self) -> None:
+        one_of(self, cell=CELLS)
+        at_least_one(self, "vocab_size", "width", "layers")
+        shares(self, "dropout")
+
+    def build(self, text: Text | None = None) -> RNNLM:
+        """A model of this shape, with random weights."""
+        return RNNLM(self, text)
+
+
+@dataclass(frozen=True)
+class RNNState:
+    """What the network remembers of every row: (N, L, S)."""
+
+    state_NLS: Tensor
+
+    @torch.inference_mode()
+    def select(self, rows_M: Tensor) -> RNNState:
+        """Reorder, repeat or drop rows."""
+        return RNNState(self.state_NLS.index_select(0, rows_M))
+
+
+class RNNLM(nn.Module):
+    """Reads tokens left to right and says how probable each next one is."""
+
+    def __init__(self, config: RNNConfig, text: Text | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.text = text
+        self.embed = nn.Embedding(c.vocab_size, c.width)
+        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.dropout = nn.Dropout(c.dropout)
+        self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
+        head = c.head or SoftmaxHead(tied=c.tied)
+        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        return self.config.vocab_size
+
+    @property
+    def context(self) -> None:
+        """There is no limit."""
+        return
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D), where the head has one (else AttributeError)."""
+        weight: Tensor = self.head.weight
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+    def hidden(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, D): what the head reads at every position."""
+        out_NTD, _ = self.rnn.read(self.dropout(self.embed(tokens_NT)))
+        dropped: Tensor = self.dropout(out_NTD)
+        return dropped
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, T, D): rows are padded on the right, after everything that counts."""
+        return self.hidden(batch.inputs_NT)
+
+    def forward(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
+        logp: Tensor = self.head(self.hidden(tokens_NT))
+        return logp
+
+    @torch.inference_mode()
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
+        """Read the prompts in one pass."""
+        tokens_NT, lengths_N = padded(prompts, self.device)
+        _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
+        return self._said(self.rnn.top(state_NLS), state_NLS)
+
+    @torch.inference_mode()
+    def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
+        """Append one token to every row."""
+        return self._said(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
+
+    def _said(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:
+        return Step(self.head(hidden_ND), hidden_ND), RNNState(state_NLS)

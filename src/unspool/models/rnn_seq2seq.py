@@ -1,0 +1,215 @@
+"""A recurrent encoder–decoder, with one context for the whole source or another one for every token.
+
+    s_t = RNN([y_{t−1} ; c_t], s_{t−1}),   s_0 = tanh(W c̄),   log p(· | y_{<t}, x) = head(tanh(W [s_t ; c_t]))
+    c_t = h_n,   c_t = mean_i h_i,   or   c_t = Σ_i α_ti h_i with α_t = softmax_i a(s_{t−1}, h_i)
+
+Cho et al. 2014, §2.2 (papers.bib: cho2014learning); Sutskever et al. 2014, §2
+(papers.bib: sutskever2014sequence); Bahdanau et al. 2015, §3 (papers.bib: bahdanau2015neural); what the head
+reads is eq. 5 of Luong et al. 2015 (papers.bib: luong2015effective). c̄ is the mean where c_t is the mean, and
+h_n otherwise.
+Differs from Luong et al.: the query is s_{t−1}, as Bahdanau et al. have it, and c_t is fed to the network.
+As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.encoders.rnn import RNNEncoderConfig
+from unspool.models.sources import Ends, Sources, padded
+from unspool.nn.attention.context import SCORES, attend, last, mean, padding
+from unspool.nn.layout import Linear
+from unspool.nn.rnn import CELLS
+from unspool.protocols import Step
+
+if TYPE_CHECKING:
+    from unspool.protocols import Batch, Text
+
+FIXED = ("last", "mean")
+"""Contexts that are the same for every token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RNNSeq2SeqConfig:
+    """The shape of a recurrent encoder–decoder."""
+
+    vocab_size: int
+    width: int
+    """Of the embedding, of every layer of the decoder, and of each direction of the encoder."""
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    cell: str = "gru"
+    bidirectional: bool = True
+    """The encoder also reads right to left."""
+    context_kind: str = "additive"
+    """"last", "mean", or attention by its score: "additive", "bilinear", "dot"."""
+    tied: bool = True
+    """The output matrix is the input embedding."""
+    dropout: float = 0.0
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
+    bos: int | None = None
+    """The token that begins a text; None is the text's own."""
+    eos: int | None = None
+    """The token that ends a text; None is the text's own."""
+
+    def __post_init__(self) -> None:
+        one_of(self, cell=CELLS, context_kind=(*FIXED, *SCORES))
+        at_least_one(self, "vocab_size", "width", "encoder_layers", "decoder_layers")
+        shares(self, "dropout")
+        if self.context_kind == "dot" and self.bidirectional:
+            raise ValueError(
+                "context_kind='dot' needs an encoder as wide as the decoder, and one that reads in both "
+                "directions is twice as wide: choose 'bilinear', or bidirectional=False"
+            )
+
+    def build(self, text: Text | None = None) -> RNNSeq2Seq:
+        """A model of this shape, with random weights."""
+        return RNNSeq2Seq(self, text)
+
+
+@dataclass(frozen=True)
+class RNNSeq2SeqState:
+    """What the decoder remembers, and what it may look at."""
+
+    state_NLS: Tensor
+    sources: Sources
+    """What the encoder said (B, S, E), its keys (B, S, K), its padding (B, S), and a fixed context (B, E)."""
+
+    @torch.inference_mode()
+    def select(self, rows_M: Tensor) -> RNNSeq2SeqState:
+        """Reorder, repeat or drop rows."""
+        return RNNSeq2SeqState(self.state_NLS.index_select(0, rows_M), self.sources.select(rows_M))
+
+
+class RNNSeq2Seq(nn.Module):
+    """Reads a source, then says how probable each next token of its translation is."""
+
+    def __init__(self, config: RNNSeq2SeqConfig, text: Text | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.text = text
+        self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
+        self.embed = nn.Embedding(c.vocab_size, c.width)
+        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.encoder = RNNEncoderConfig(
+            width=c.width,
+            layers=c.encoder_layers,
+            cell=c.cell,
+            bidirectional=c.bidirectional,
+            dropout=c.dropout,
+        ).build(self.embed)
+        memory_width = self.encoder.out_width
+        self.score: Any = None if c.context_kind in FIXED else SCORES[c.context_kind](c.width, memory_width)
+        self.rnn = CELLS[c.cell](c.width + memory_width, c.width, c.decoder_layers, dropout=c.dropout)
+        self.begin = Linear(memory_width, c.decoder_layers * self.rnn.state_width, bias=True)
+        self.readout = Linear(c.width + memory_width, c.width, bias=True)
+        self.dropout = nn.Dropout(c.dropout)
+        head = c.head or SoftmaxHead(tied=c.tied)
+        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        return self.config.vocab_size
+
+    @property
+    def context(self) -> None:
+        """There is no limit."""
+        return
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D), where the head has one (else AttributeError)."""
+        weight: Tensor = self.head.weight
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+    def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, Sources]:
+        """s_0 (N, L, S), and all there is to look at, for sources that are padded on the right."""
+        memory_NSE = self.encoder(source_NS, lengths_N)
+        if self.config.context_kind == "mean":
+            summary_NE = mean(memory_NSE, lengths_N)
+        else:
+            summary_NE = last(memory_NSE, lengths_N, self.config.bidirectional)
+        begin_NLS = torch.tanh(self.begin(summary_NE)).view(len(source_NS), self.rnn.layers, -1)
+        if self.score is None:
+            return begin_NLS, Sources.of(summary_NE, None, None, summary_NE)
+        padding_NS = padding(lengths_N, source_NS.shape[1])
+        return begin_NLS, Sources.of(memory_NSE, self.score.keys(memory_NSE), padding_NS, None)
+
+    def hidden(self, tokens_NT: Tensor, begin_NLS: Tensor, sources: Sources) -> Tensor:
+        """(N, T) → (N, T, D): what the head reads at every position, with teacher forcing."""
+        y_NTD = self.dropout(self.embed(tokens_NT))
+        fixed_NE = sources.used[3]
+        if fixed_NE is None:
+            s_NTD, c_NTE = self._attentive(y_NTD, begin_NLS, sources)
+        else:
+            c_NTE = fixed_NE.unsqueeze(1).expand(-1, y_NTD.shape[1], -1)
+            s_NTD, _ = self.rnn.read(torch.cat((y_NTD, c_NTE), dim=-1), begin_NLS)
+        return self._read_out(s_NTD, c_NTE)
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, T, D): targets are padded on the right, after everything that counts."""
+        if batch.source_NS is None or batch.source_lengths_N is None:
+            raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
+        return self.hidden(batch.inputs_NT, *self.read(batch.source_NS, batch.source_lengths_N))
+
+    def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
+        """(N, T, V): log p of every next token after each prefix."""
+        logp: Tensor = self.head(self.hidden(tokens_NT, *self.read(source_NS, lengths_N)))
+        return logp
+
+    @torch.inference_mode()
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
+        """Read the sources; the Step is about the first token of each translation."""
+        source = padded([self.ends.source(prompt) for prompt in prompts], self.device)
+        begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
+        return self.step(RNNSeq2SeqState(*self.read(*source)), begin_N)
+
+    @torch.inference_mode()
+    def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
+        """Append one token to every row."""
+        c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
+        s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
+        hidden_ND = self._read_out(s_ND, c_NE)
+        step = Step(self.head(hidden_ND), hidden_ND, alpha_NS)
+        return step, RNNSeq2SeqState(state_NLS, state.sources)
+
+    def _context(self, state_NLS: Tensor, sources: Sources) -> tuple[Tensor, Tensor | None]:
+        """c_t (N, E), and α_t (N, S) where there is attention."""
+        memory_BSE, keys_BSK, padding_BS, fixed_BE = sources.used
+        if fixed_BE is not None:
+            return fixed_BE.repeat_interleave(len(state_NLS) // len(fixed_BE), dim=0), None
+        query_BWD = self.rnn.top(state_NLS).view(len(memory_BSE), -1, self.rnn.width)
+        c_BWE, alpha_BWS = attend(self.score, query_BWD, keys_BSK, memory_BSE, padding_BS)
+        return c_BWE.flatten(0, 1), alpha_BWS.flatten(0, 1)
+
+    def _attentive(self, y_NTD: Tensor, state_NLS: Tensor, sources: Sources) -> tuple[Tensor, Tensor]:
+        """s and c of every position: c_t needs s_{t−1}, so that one follows the other."""
+        weight_GI, bias_G = self.rnn.weights(0, "ih")
+        width = y_NTD.shape[-1]
+        # W [y ; c] = W_y y + W_c c: the first half does not wait for s_{t−1}.
+        gates_NTG = F.linear(y_NTD, weight_GI[:, :width], bias_G)
+        said, looked = [], []
+        for gates_NG in gates_NTG.unbind(1):
+            c_NE, _ = self._context(state_NLS, sources)
+            s_ND, state_NLS = self.rnn.step_from(gates_NG + F.linear(c_NE, weight_GI[:, width:]), state_NLS)
+            said.append(s_ND)
+            looked.append(c_NE)
+        return torch.stack(said, dim=1), torch.stack(looked, dim=1)
+
+    def _read_out(self, s: Tensor, c: Tensor) -> Tensor:
+        return torch.tanh(self.readout(self.dropout(torch.cat((s, c), dim=-1))))

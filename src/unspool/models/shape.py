@@ -1,0 +1,133 @@
+"""The options that Transformer encoders and decoders share, and the parts that they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from unspool.models.checks import at_least_one, needs, one_of, shares
+from unspool.nn.attention.cross_attention import CrossAttention
+from unspool.nn.attention.self_attention import SelfAttention
+from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
+from unspool.nn.norms import NORMS
+from unspool.nn.positions import ADDED, Rotary
+from unspool.nn.residual import PLACES
+from unspool.nn.transformer import Block, CrossBlock
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerShape:
+    """Sizes and choices of Transformer blocks."""
+
+    width: int
+    heads: int
+    inner_width: int
+    """Between the two matrices of the feed-forward network."""
+    kv_heads: int | None = None
+    """Heads of keys and values, each shared by a group of query heads; None is one for each of them."""
+    head_width: int | None = None
+    """None is width / heads."""
+    norm: str = "rms"
+    norm_eps: float = 1e-5
+    norm_place: str = "pre"
+    positions: str = "rotary"
+    """"rotary", "sinusoidal", "learned" (needs `context`), or "none": a bag of words."""
+    rotary_base: float = 10000.0
+    context: int | None = None
+    """The most tokens of one side, where positions are learnt."""
+    activation: str = "swiglu"
+    bias: bool = False
+    """A bias in every projection."""
+    qkv_bias: bool = False
+    """A bias in the query, key and value projections only."""
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        one_of(
+            self,
+            norm=NORMS,
+            norm_place=PLACES,
+            positions=(*ADDED, "rotary", "none"),
+            activation=ACTIVATIONS,
+        )
+        at_least_one(self, "width", "heads", "inner_width", "kv_heads", "head_width", "context")
+        shares(self, "dropout")
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(
+                f"width={self.width} cannot be shared by heads={self.heads}: give a divisor, or a head_width"
+            )
+        if self.heads % (self.kv_heads or self.heads):
+            raise ValueError(
+                f"heads={self.heads} cannot share kv_heads={self.kv_heads}: give a divisor of heads"
+            )
+        if self.positions == "rotary" and self.each_width % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.each_width}")
+        if self.positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
+        if self.positions == "learned":
+            needs({"context": self.context}, "positions='learned'")
+
+    @property
+    def each_width(self) -> int:
+        """Of one head."""
+        return self.head_width or self.width // self.heads
+
+    def rotary(self) -> Rotary | None:
+        """What turns queries and keys, where positions are rotary."""
+        return Rotary(self.each_width, self.rotary_base) if self.positions == "rotary" else None
+
+    def added(self) -> nn.Module | None:
+        """What is added to the embeddings, where positions are added."""
+        return ADDED[self.positions](self.width, self.context or 1) if self.positions in ADDED else None
+
+    def block(self, *, causal: bool) -> Block:
+        """Self-attention and the feed-forward network."""
+        return Block(
+            self._attention(causal),
+            self._feed_forward(),
+            width=self.width,
+            norm=self.norm,
+            norm_eps=self.norm_eps,
+            norm_place=self.norm_place,
+            dropout=self.dropout,
+        )
+
+    def cross_block(self) -> CrossBlock:
+        """Causal self-attention, cross-attention and the feed-forward network."""
+        cross = CrossAttention(
+            self.width,
+            self.heads,
+            self.kv_heads or self.heads,
+            self.each_width,
+            qkv_bias=self.bias or self.qkv_bias,
+            out_bias=self.bias,
+        )
+        return CrossBlock(
+            self._attention(True),
+            cross,
+            self._feed_forward(),
+            width=self.width,
+            norm=self.norm,
+            norm_eps=self.norm_eps,
+            norm_place=self.norm_place,
+            dropout=self.dropout,
+        )
+
+    def last_norm(self) -> nn.Module:
+        """Behind the last block; under post-norm it is normalised already."""
+        return nn.Identity() if self.norm_place == "post" else NORMS[self.norm](self.width, self.norm_eps)
+
+    def _attention(self, causal: bool) -> SelfAttention:
+        return SelfAttention(
+            self.width,
+            self.heads,
+            self.kv_heads or self.heads,
+            self.each_width,
+            qkv_bias=self.bias or self.qkv_bias,
+            out_bias=self.bias,
+            causal=causal,
+        )
+
+    def _feed_forward(self) -> FeedForward:
+        return FeedForward(self.width, self.inner_width, self.activation, self.bias)

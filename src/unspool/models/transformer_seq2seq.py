@@ -1,0 +1,190 @@
+"""A Transformer encoder–decoder.
+
+    p(y | x) = Π_t p(y_t | y_{<t}, x)
+    log p(· | y_{<t}, x) = head(norm(block_L(… block_1(√D · embed(y_{<t}) + p))))
+
+Every decoder block looks at its own past, then at all that the encoder says about x.
+Vaswani et al. 2017, §3 (papers.bib: vaswani2017attention). One vocabulary and one embedding serve both sides.
+As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.models.checks import at_least_one
+from unspool.models.encoders.transformer import TransformerEncoder
+from unspool.models.shape import TransformerShape
+from unspool.models.sources import Ends, Sources, padded
+from unspool.models.state import TransformerState
+from unspool.nn.attention.context import padding
+from unspool.nn.attention.key_values import KeyValues
+from unspool.protocols import Step
+
+if TYPE_CHECKING:
+    from unspool.protocols import Batch, Text
+
+ROOM = 32
+"""Columns kept free for new tokens at the start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSeq2SeqConfig(TransformerShape):
+    """The shape of a Transformer encoder–decoder."""
+
+    vocab_size: int
+    encoder_layers: int
+    decoder_layers: int
+    tied: bool = True
+    """The output matrix is the input embedding."""
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
+    bos: int | None = None
+    """The token that begins a text; None is the text's own."""
+    eos: int | None = None
+    """The token that ends a text; None is the text's own."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "vocab_size", "encoder_layers", "decoder_layers")
+
+    def build(self, text: Text | None = None) -> TransformerSeq2Seq:
+        """A model of this shape, with random weights."""
+        return TransformerSeq2Seq(self, text)
+
+
+@dataclass
+class TransformerSeq2SeqState:
+    """What the decoder remembers of its own rows, and what it may look at."""
+
+    past: TransformerState
+    sources: Sources
+    """Padding (B, 1, 1, S) last, before it the keys and the values of every layer."""
+
+    @torch.inference_mode()
+    def select(self, rows_M: Tensor) -> TransformerSeq2SeqState:
+        """Reorder, repeat or drop rows."""
+        return TransformerSeq2SeqState(self.past.select(rows_M), self.sources.select(rows_M))
+
+
+class TransformerSeq2Seq(nn.Module):
+    """Reads a source, then says how probable each next token of its translation is."""
+
+    def __init__(self, config: TransformerSeq2SeqConfig, text: Text | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.text = text
+        self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
+        self.embed = nn.Embedding(c.vocab_size, c.width)
+        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.scale = math.sqrt(c.width)
+        self.encoder = TransformerEncoder(c, c.encoder_layers, self.embed)
+        self.positions, self._rotary = c.added(), c.rotary()
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks: Any = nn.ModuleList(c.cross_block() for _ in range(c.decoder_layers))
+        self.norm = c.last_norm()
+        head = c.head or SoftmaxHead(tied=c.tied)
+        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        return self.config.vocab_size
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens of both sides together, where positions limit them; else None."""
+        return self.config.context
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D), where the head has one (else AttributeError)."""
+        weight: Tensor = self.head.weight
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+    def read(self, source_NS: Tensor, lengths_N: Tensor) -> Sources:
+        """Encode sources that are padded on the right."""
+        return self.look_at(self.encoder(source_NS, lengths_N), lengths_N)
+
+    def look_at(self, memory_NSD: Tensor, lengths_N: Tensor) -> Sources:
+        """Keys and values of every layer for what an encoder said."""
+        padding_NS = padding(lengths_N, memory_NSD.shape[1])
+        kv = [it for block in self.blocks for it in block.cross_attention.keys_values(memory_NSD)]
+        return Sources.of(*kv, None if padding_NS is None else padding_NS[:, None, None])
+
+    def hidden(
+        self, tokens_NT: Tensor, sources: Sources, past: TransformerState | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """(N, T) → (N, T, D), and for a single token where the last layer looked: (N, S)."""
+        T = tokens_NT.shape[1]
+        length, mask = (0, None) if past is None else (past.length, past.mask(T))
+        positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
+        x_NTD = self.embed(tokens_NT) * self.scale
+        if self.positions is not None:
+            x_NTD = x_NTD + self.positions(positions_1T)
+        rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
+        x_NTD = self.dropout(x_NTD) if self.training else x_NTD
+        *kv, padding_B11S = sources.used
+        looked = None
+        for layer, block in enumerate(self.blocks):
+            x_NTD = block.attend(x_NTD, rotary, mask, None if past is None else past.layers[layer])
+            source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
+            if T == 1 and past is not None and layer == len(self.blocks) - 1:
+                x_NTD, looked = block.watched_look(x_NTD, source)
+            else:
+                x_NTD = block.look(x_NTD, source)
+            x_NTD = block.think(x_NTD)
+        return self.norm(x_NTD), None if looked is None else looked[:, 0]
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, T, D) in one parallel pass: targets are padded on the right, where no earlier token looks."""
+        if batch.source_NS is None or batch.source_lengths_N is None:
+            raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
+        return self.hidden(batch.inputs_NT, self.read(batch.source_NS, batch.source_lengths_N))[0]
+
+    def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
+        """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
+        logp: Tensor = self.head(self.hidden(tokens_NT, self.read(source_NS, lengths_N))[0])
+        return logp
+
+    @torch.inference_mode()
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerSeq2SeqState]:
+        """Read the sources; the Step is about the first token of each translation."""
+        sources = self.read(*padded([self.ends.source(prompt) for prompt in prompts], self.device))
+        rows_N = torch.arange(len(prompts), device=self.device)
+        layers = [KeyValues(ROOM) for _ in self.blocks]
+        past = TransformerState(layers, torch.zeros_like(rows_N), False, rows_N, 0)
+        begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
+        return self.step(TransformerSeq2SeqState(past, sources), begin_N)
+
+    @torch.inference_mode()
+    def step(self, state: TransformerSeq2SeqState, tokens_N: Tensor) -> tuple[Step, TransformerSeq2SeqState]:
+        """Append one token to every row."""
+        hidden_N1D, looked_NS = self.hidden(tokens_N[:, None], state.sources, state.past)
+        hidden_ND = hidden_N1D[:, 0]
+        return Step(self.head(hidden_ND), hidden_ND, looked_NS), state
+
+    @torch.inference_mode()
+    def extend(
+        self, state: TransformerSeq2SeqState, tokens_NT: Tensor
+    ) -> tuple[Tensor, TransformerSeq2SeqState]:
+        """Append T tokens to every row; log p (N, T, V) after each of them."""
+        logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state.sources, state.past)[0])
+        return logp_NTV, state
+
+    def rewind(self, state: TransformerSeq2SeqState, tokens: int) -> TransformerSeq2SeqState:
+        """Forget the last `tokens` tokens of every row."""
+        state.past.truncate(state.past.length - tokens)
+        return state

@@ -1,0 +1,144 @@
+"""A neural trigram language model: the next word from the last two.
+
+    p(w_{t+2} = w | w_t, w_{t+1}) = softmax_w β h(e(w_t), e(w_{t+1}))ᵀ e(w)
+    h(e, e′) = W₂ tanh(W₁ [e ; e′] + b) + b′
+
+Bengio et al. 2003, §2 (papers.bib: bengio2003neural). With no randomness (β → ∞) it must say a pair of words
+twice within V² + 1 steps, and goes round in a circle from there.
+Differs from the paper: the output vectors are the input embedding, and there are no direct connections.
+A text of one token is continued as if that token stood there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.models.checks import at_least_one, shares
+from unspool.nn.layout import Linear
+from unspool.protocols import Step
+
+if TYPE_CHECKING:
+    from unspool.protocols import Batch, Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrigramConfig:
+    """The shape of a neural trigram model."""
+
+    vocab_size: int
+    width: int
+    inner_width: int
+    beta: float = 1.0
+    """Inverse temperature: what h is multiplied by."""
+    dropout: float = 0.0
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax with the embedding as its matrix."""
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "vocab_size", "width", "inner_width")
+        shares(self, "dropout")
+        if not self.beta > 0:
+            raise ValueError(f"beta={self.beta} must be above 0")
+
+    def build(self, text: Text | None = None) -> Trigram:
+        """A model of this shape, with random weights."""
+        return Trigram(self, text)
+
+
+@dataclass(frozen=True)
+class TrigramState:
+    """The last tokens of every row; only the last two are looked at, the others can be rewound to."""
+
+    tokens_NT: Tensor
+
+    def select(self, rows_M: Tensor) -> TrigramState:
+        """Reorder, repeat or drop rows."""
+        return TrigramState(self.tokens_NT.index_select(0, rows_M))
+
+
+class Trigram(nn.Module):
+    """Sees two words and says how probable each next one is."""
+
+    def __init__(self, config: TrigramConfig, text: Text | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.text = text
+        self.embed = nn.Embedding(c.vocab_size, c.width)
+        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.up = Linear(2 * c.width, c.inner_width, bias=True)
+        self.down = Linear(c.inner_width, c.width, bias=True)
+        self.dropout = nn.Dropout(c.dropout)
+        self.head: Any = (c.head or SoftmaxHead(tied=True)).build(c.width, c.vocab_size, self.embed)
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        return self.config.vocab_size
+
+    @property
+    def context(self) -> None:
+        """There is no limit: what is further away than two words is forgotten."""
+        return
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D), where the head has one (else AttributeError)."""
+        weight: Tensor = self.head.weight
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+    def hidden(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, D): β h at every position, where the first token counts twice."""
+        before_NT = torch.cat((tokens_NT[:, :1], tokens_NT[:, :-1]), dim=1)
+        return self._query(before_NT, tokens_NT)
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, T, D): rows are padded on the right, after everything that counts."""
+        return self.hidden(batch.inputs_NT)
+
+    def forward(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
+        logp: Tensor = self.head(self.hidden(tokens_NT))
+        return logp
+
+    @torch.inference_mode()
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrigramState]:
+        """Look at the last two tokens of each prompt."""
+        pairs = [[prompt[-2] if len(prompt) > 1 else prompt[-1], prompt[-1]] for prompt in prompts]
+        return self._said(TrigramState(torch.tensor(pairs, device=self.device)))
+
+    @torch.inference_mode()
+    def step(self, state: TrigramState, tokens_N: Tensor) -> tuple[Step, TrigramState]:
+        """Append one token to every row."""
+        return self._said(TrigramState(torch.cat((state.tokens_NT, tokens_N[:, None]), dim=1)))
+
+    @torch.inference_mode()
+    def extend(self, state: TrigramState, tokens_NT: Tensor) -> tuple[Tensor, TrigramState]:
+        """Append T tokens to every row; log p (N, T, V) after each of them."""
+        all_NT = torch.cat((state.tokens_NT, tokens_NT), dim=1)
+        new = tokens_NT.shape[1]
+        logp_NTV: Tensor = self.head(self._query(all_NT[:, -new - 1 : -1], all_NT[:, -new:]))
+        return logp_NTV, TrigramState(all_NT)
+
+    def rewind(self, state: TrigramState, tokens: int) -> TrigramState:
+        """Forget the last `tokens` tokens of every row."""
+        return TrigramState(state.tokens_NT[:, : state.tokens_NT.shape[1] - tokens])
+
+    def _query(self, before: Tensor, last: Tensor) -> Tensor:
+        pair = torch.cat((self.embed(before), self.embed(last)), dim=-1)
+        query: Tensor = self.down(self.dropout(torch.tanh(self.up(self.dropout(pair)))))
+        return query * self.config.beta
+
+    def _said(self, state: TrigramState) -> tuple[Step, TrigramState]:
+        hidden_ND = self._query(state.tokens_NT[:, -2], state.tokens_NT[:, -1])
+        return Step(self.head(hidden_ND), hidden_ND), state

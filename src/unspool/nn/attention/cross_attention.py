@@ -1,0 +1,71 @@
+"""Multi-head attention of a decoder to what an encoder says.
+
+    K, V = H_enc W^K, H_enc W^V,   α[k,t,s] = softmax_s( (x_t W^Q)[k]·K[k,s] / √I ),
+    out_t = W^O concat_k Σ_s α[k,t,s] V[k,s]
+
+Vaswani et al. 2017, §3.2.3 (papers.bib: vaswani2017attention). Keys know of positions only what the encoder
+says: the order of its vectors does not matter. Shapes: B sources, each looked at by W rows side by side (the
+hypotheses of a beam), T positions, S source tokens, H query heads, K key–value heads, G = H/K, I head width.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unspool.nn.layout import Linear
+
+
+class CrossAttention(nn.Module):
+    """Every position looks at the whole source."""
+
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, head_width: int, *, qkv_bias: bool, out_bias: bool
+    ) -> None:
+        super().__init__()
+        if heads % kv_heads:
+            raise ValueError(f"{heads} query heads cannot share {kv_heads} key–value heads: give a divisor")
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads, head_width
+        self.query = Linear(width, heads * head_width, qkv_bias)
+        self.kv = Linear(width, 2 * kv_heads * head_width, qkv_bias)
+        self.out = Linear(heads * head_width, width, out_bias)
+
+    def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, D) → K and V, (B, K, S, I) each: computed once for each source."""
+        B, S, _ = memory_BSD.shape
+        kv = self.kv(memory_BSD).view(B, S, 2, self.kv_heads, self.head_width)
+        k_BSKI, v_BSKI = kv.unbind(2)
+        return k_BSKI.transpose(1, 2), v_BSKI.transpose(1, 2)
+
+    def forward(self, x_NTD: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None) -> Tensor:
+        """(N, T, D) → (N, T, D); rows i·W … i·W + W − 1 look at source i, W = N/B.
+
+        `padding` (B, 1, 1, S) is −∞ on what is no part of a source.
+        """
+        q_BKQI = self._queries(x_NTD, len(k_BKSI))
+        return self._joined(F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding), x_NTD)
+
+    def watched(
+        self, x_NTD: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same, and α, averaged over the heads: (N, T, S)."""
+        q_BKQI = self._queries(x_NTD, len(k_BKSI))
+        score_BKQS = (q_BKQI * self.head_width**-0.5) @ k_BKSI.transpose(2, 3)
+        if padding is not None:
+            score_BKQS = score_BKQS + padding
+        alpha_BKQS = score_BKQS.softmax(dim=-1)
+        N, T, _ = x_NTD.shape
+        mean_NTS = alpha_BKQS.mean(dim=1).view(N, T, -1, k_BKSI.shape[2]).mean(dim=2)
+        return self._joined(alpha_BKQS @ v_BKSI, x_NTD), mean_NTS
+
+    def _queries(self, x_NTD: Tensor, B: int) -> Tensor:
+        """(B, K, Q, I): the W·T·G queries that look at the same keys stand side by side."""
+        K, I = self.kv_heads, self.head_width  # noqa: E741
+        return self.query(x_NTD).view(B, -1, K, self.heads // K, I).transpose(1, 2).reshape(B, K, -1, I)
+
+    def _joined(self, out_BKQI: Tensor, x_NTD: Tensor) -> Tensor:
+        N, T, _ = x_NTD.shape
+        B, K, _, I = out_BKQI.shape  # noqa: E741
+        grouped = out_BKQI.reshape(B, K, -1, self.heads // K, I).transpose(1, 2)
+        joined: Tensor = self.out(grouped.reshape(N, T, self.heads * I))
+        return joined
