@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.text import characters, train_bpe, words
+from unspool.config import choose
+from unspool.text import BPE, TEXTS, Characters, Codec, Words, characters, train_bpe, words
 from unspool.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MAKERS = {
@@ -89,7 +92,7 @@ def test_a_special_token_in_the_text_is_not_learnt_twice() -> None:
     assert codec.vocab_size == 5
 
 
-BPE = train_bpe(["the cat sat", "le café"] * 4, 290)
+LEARNT = train_bpe(["the cat sat", "le café"] * 4, 290)
 
 
 PLAIN = st.text(min_size=1).filter(lambda text: not any(token in text for token in SPECIALS))
@@ -97,7 +100,7 @@ PLAIN = st.text(min_size=1).filter(lambda text: not any(token in text for token 
 
 @given(PLAIN)
 def test_bpe_gives_every_text_back(text: str) -> None:
-    assert BPE.decode(BPE.encode(text)) == text
+    assert LEARNT.decode(LEARNT.encode(text)) == text
 
 
 @given(st.lists(PLAIN, min_size=1).filter(lambda lines: any(map(str.strip, lines))))
@@ -110,3 +113,31 @@ def test_characters_give_back_what_they_learnt(lines: list[str]) -> None:
 def test_words_give_back_what_they_learnt(line: list[str]) -> None:
     codec = words([" ".join(line)])
     assert codec.decode(codec.encode("\n".join(line))) == " ".join(line)
+
+
+def test_a_recipe_names_its_vocabulary() -> None:
+    lines = ["b a", "b c"]
+    for said, same in (
+        ({"kind": "bpe", "vocab_size": 262}, train_bpe(lines, 262)),
+        ({"kind": "words", "vocab_size": 6}, words(lines, vocab_size=6)),
+        ({"kind": "characters"}, characters(lines)),
+    ):
+        codec = choose(TEXTS, said, "text").train(iter(lines))
+        assert codec.tokenizer.get_vocab() == same.tokenizer.get_vocab()
+    assert BPE() == BPE(vocab_size=8000, min_count=2)
+
+
+def test_what_was_learnt_can_be_saved(tmp_path: Path) -> None:
+    for config in (BPE(300), Words(), Characters()):
+        codec = config.train(["the cat sat", "the dog"])
+        codec.save(tmp_path)
+        assert Codec.load(tmp_path).encode("the dog sat") == codec.encode("the dog sat")
+
+
+def test_a_vocabulary_of_one_word_is_nothing_to_predict() -> None:
+    with pytest.raises(ValueError, match="one word, 'a': there is nothing to predict"):
+        Words().train(["a a", "a"])
+    with pytest.raises(ValueError, match="one character, 'a'"):
+        Characters().train(["aa"])
+    with pytest.raises(ValueError, match="smaller min_count"):
+        Words(min_count=2).train(["a a b"])

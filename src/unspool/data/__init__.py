@@ -9,7 +9,7 @@ from unspool.data.labelled import LabelledLines
 from unspool.data.lines import Lines
 from unspool.data.pack import PackFeed, whole_stream
 from unspool.data.parallel import Parallel
-from unspool.data.prepare import Prepared, prepare
+from unspool.data.preparation import Prepared, prepare
 from unspool.data.tagged import TaggedLines
 from unspool.data.tsv import TSV
 from unspool.data.turns import Dialogues

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from unspool.config import choose
+from unspool.data.batches import BATCHES, Bucketed, Packed
+from unspool.data.bucket import BucketFeed
+from unspool.data.examples import Sequences
+from unspool.data.pack import PackFeed
+from unspool.data.ragged import ragged
+
+TEXTS = Sequences(ragged([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
+PAIRS = Sequences(TEXTS.target, TEXTS.target)
+
+
+def silence(note: str) -> None:
+    pytest.fail(f"nothing was to be said, but: {note}")
+
+
+def test_a_recipe_can_say_both() -> None:
+    assert choose(BATCHES, {"kind": "bucketed", "tokens": 64}, "batches") == Bucketed(64)
+    assert choose(BATCHES, {"kind": "packed", "rows": 2, "length": 8}, "batches") == Packed(2, 8)
+
+
+def test_rows_of_like_length() -> None:
+    feed = Bucketed(tokens=6).feed(TEXTS, 1, 0, silence)
+    assert isinstance(feed, BucketFeed)
+    assert feed.per_epoch == 2
+    assert sum(batch.weight for batch in Bucketed(tokens=6).whole(TEXTS, 1, silence)) == 3 + 2 + 6
+
+
+def test_long_rows_are_an_error_unless_something_is_to_be_done() -> None:
+    for batches in (
+        Bucketed(tokens=5),
+        Bucketed(tokens=8, max_length=5),
+        Bucketed(5, long="drop", max_length=2),
+    ):
+        with pytest.raises(
+            ValueError, match=r"1 of 3 training examples are longer than 5 tokens, the first .* number 3"
+        ):
+            Bucketed(5).feed(TEXTS, 1, 0, silence)
+        assert batches
+
+
+def test_long_rows_are_cut_and_said() -> None:
+    said: list[str] = []
+    cut = Bucketed(tokens=8, max_length=4, long="cut")
+    assert sum(batch.weight for batch in cut.whole(TEXTS, 1, said.append)) == 3 + 2 + 4
+    assert said == ["1 of 3 validation examples are longer than 4 tokens: cut"]
+
+
+def test_long_rows_are_dropped_and_said() -> None:
+    said: list[str] = []
+    drop = Bucketed(tokens=8, max_length=4, long="drop")
+    assert drop.feed(TEXTS, 1, 0, said.append).per_epoch == 1
+    assert said == ["1 of 3 training examples are longer than 4 tokens: left out"]
+
+
+def test_not_every_row_can_be_dropped() -> None:
+    only = Sequences(ragged([[1, 5, 6, 2]]))
+    with pytest.raises(ValueError, match="1 of 1 training examples"):
+        Bucketed(tokens=8, max_length=2, long="drop").feed(only, 1, 0, silence)
+
+
+def test_blocks_of_one_stream() -> None:
+    feed = Packed(rows=2, length=4).feed(TEXTS, 1, 0, silence)
+    assert isinstance(feed, PackFeed)
+    assert feed.batch(0).inputs_NT.shape == (2, 4)
+    # 14 tokens; the first has nothing before it, and two are BOS.
+    assert sum(batch.weight for batch in Packed(2, 4).whole(TEXTS, 1, silence)) == 14 - 1 - 2
+
+
+def test_pairs_cannot_be_packed() -> None:
+    with pytest.raises(ValueError, match=r"packed batches are for plain texts.*bucketed"):
+        Packed().feed(PAIRS, 1, 0, silence)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Bucketed(tokens=0), "tokens is 0"),
+        (lambda: Bucketed(tokens=10, max_length=11), r"max_length is 11; it must be from 2 to 10"),
+        (lambda: Bucketed(tokens=10, max_length=1), "max_length is 1"),
+        (lambda: Packed(rows=0), "rows is 0"),
+        (lambda: Packed(length=0), "length is 0"),
+    ],
+)
+def test_wrong_settings_are_said(make, said: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=said):
+        make()

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.data import encode
+from unspool.data.encode import Encoded, Filled, encoded, handfuls, read_encoded
+from unspool.data.forms import Pairs, Texts
+from unspool.data.ragged import Ragged
+from unspool.text import words
+
+CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
+ROWS = [("a",), ("b b",), (" ",), ("c",)]
+HELD = np.array([False, True, False])
+
+
+def listed(columns: tuple[Ragged, ...]) -> list[list[list[int]]]:
+    return [[column[row].tolist() for row in range(len(column))] for column in columns]
+
+
+def check(found: Encoded) -> None:
+    assert listed(found.train) == [[[1, 4, 2], [1, 6, 2]]]
+    assert listed(found.valid) == [[[1, 5, 5, 2]]]
+    assert found.empty == 1
+
+
+def test_held_out_rows_go_to_the_validation_by_hand() -> None:
+    check(encoded(ROWS, None, HELD, Texts(), CODEC))
+
+
+def test_a_folder_holds_the_same(tmp_path: Path) -> None:
+    check(encoded(ROWS, None, HELD, Texts(), CODEC, tmp_path / "x"))
+    check(read_encoded(tmp_path / "x", Texts(), CODEC))
+
+
+def test_validation_may_have_its_own_rows() -> None:
+    found = encoded([("a", "b")], [("c", ""), ("b", "c")], np.zeros(1, dtype=bool), Pairs(), CODEC)
+    assert listed(found.train) == [[[1, 4, 2]], [[1, 5, 2]]]
+    assert listed(found.valid) == [[[1, 5, 2]], [[1, 6, 2]]]
+    assert found.empty == 1
+
+
+@pytest.mark.parametrize("folder", [None, "x"])
+def test_joined_rows_are_one_text(tmp_path: Path, folder: str | None) -> None:
+    place = None if folder is None else tmp_path / folder
+    found = encoded(
+        [("a",), ("",), ("b",), ("c",)], None, np.arange(4) == 3, Texts(joined=True), CODEC, place
+    )
+    assert (listed(found.train), listed(found.valid)) == ([[[1, 4, 5, 2]]], [[[1, 6, 2]]])
+
+
+def test_nothing_held_out_is_nothing_to_validate_on() -> None:
+    for form in (Texts(), Texts(joined=True)):
+        assert listed(encoded([("a",)], None, np.zeros(1, dtype=bool), form, CODEC).valid) == [[]]
+
+
+def test_rows_with_an_empty_column_are_counted() -> None:
+    filled = Filled([("a", "b"), ("", "b"), ("a", "\t"), ("c", "c")], Pairs())
+    assert (list(filled), filled.empty) == ([("a", "b"), ("c", "c")], 2)
+
+
+@given(st.lists(st.tuples(st.text(max_size=8)), max_size=30))
+def test_handfuls_are_all_rows_in_order(rows: list[tuple[str, ...]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode, "_ROWS", 4)
+        patch.setattr(encode, "_CHARACTERS", 10)
+        found = list(handfuls(rows))
+    assert [row for some in found for row in some] == rows
+    for some in found:
+        assert 1 <= len(some) <= 4
+        assert sum(len(row[0]) for row in some[:-1]) < 10
+
+
+def test_a_failure_leaves_no_folder(tmp_path: Path) -> None:
+    def broken():  # type: ignore[no-untyped-def]
+        yield ("a",)
+        raise ValueError("line 2 is bad")
+
+    with pytest.raises(ValueError, match="line 2 is bad"):
+        encoded(broken(), None, np.zeros(9, dtype=bool), Texts(), CODEC, tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unspool.data import fingerprint
+from unspool.data.lines import Lines
+from unspool.text import BPE, Words, words
+
+Write = Callable[..., str]
+
+
+def test_files_count_by_what_they_hold(write: Write) -> None:
+    one, same, other = write("a", "x\n"), write("b", "x\n"), write("c", "y\n")
+    name = fingerprint.of_data(Lines(train=one), 0)
+    assert name == fingerprint.of_data(Lines(train=same), 0)
+    assert name != fingerprint.of_data(Lines(train=other), 0)
+    assert name != fingerprint.of_data(Lines(train=one, document="file"), 0)
+    assert name != fingerprint.of_data(Lines(train=one, valid=same), 0)
+
+
+def test_the_seed_counts_where_it_chooses_what_is_held_out(write: Write) -> None:
+    path = write("a", "x\ny\n")
+    assert fingerprint.of_data(Lines(train=path), 0) == fingerprint.of_data(Lines(train=path), 1)
+    held = Lines(train=path, valid_lines=1)
+    assert fingerprint.of_data(held, 0) != fingerprint.of_data(held, 1)
+
+
+def test_a_text_counts_by_the_ids_it_gives() -> None:
+    assert fingerprint.of_text(words(["a b"])) == fingerprint.of_text(words(["b a"]))
+    assert fingerprint.of_text(words(["a b"])) != fingerprint.of_text(words(["a c"]))
+
+
+def test_settings_count_with_their_kind() -> None:
+    names = {fingerprint.of_settings(*it) for it in ((BPE, {}), (Words, {}), (Words, {"min_count": 2}))}
+    assert len(names) == 3
+    assert fingerprint.together("a", "b") != fingerprint.together("b", "a")

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from unspool.data.forms import Pairs
+from unspool.data.meter import silent
+from unspool.data.parallel import Parallel
+
+Write = Callable[..., str]
+
+
+def test_lines_belong_together(write: Write) -> None:
+    one, two = write("a.de", "eins\n\ndrei\n"), write("a.en", "one\ntwo\nthree\n")
+    data = Parallel(source=one, target=two, valid_source=two, valid_target=one)
+    assert list(data.train_rows(silent)) == [("eins", "one"), ("", "two"), ("drei", "three")]
+    valid = data.valid_rows(silent)
+    assert valid is not None
+    assert next(valid) == ("one", "eins")
+    assert data.form(()) == Pairs()
+    assert data.files() == {"source": one, "target": two, "valid_source": two, "valid_target": one}
+
+
+@pytest.mark.parametrize(("one", "two"), [("a\nb\nc\n", "x\n"), ("a\n", "x\ny\nz\n")])
+def test_unequal_numbers_of_lines_are_said(write: Write, one: str, two: str) -> None:
+    data = Parallel(source=write("a.de", one), target=write("a.en", two))
+    counts = one.count("\n"), two.count("\n")
+    with pytest.raises(ValueError, match=rf"a\.de has {counts[0]} lines, but .*a\.en has {counts[1]}"):
+        list(data.train_rows(silent))
+
+
+def test_one_side_to_validate_on_is_not_enough() -> None:
+    with pytest.raises(ValueError, match="give both"):
+        Parallel(source="a", target="b", valid_source="c")
+    assert Parallel(source="a", target="b").valid_rows(silent) is None

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from unspool.config import choose
+from unspool.data import (
+    BATCHES,
+    DATA,
+    Bucketed,
+    LabelledLines,
+    Lines,
+    Packed,
+    Parallel,
+    TaggedLines,
+    prepare,
+    store,
+)
+from unspool.data.forms import Form, Row, Texts
+from unspool.data.meter import Advance
+from unspool.data.preparation import Prepared
+from unspool.data.split import HeldOut
+from unspool.text import BPE, TEXTS, Characters, Codec, Words, words
+
+Write = Callable[..., str]
+
+
+def sentences(count: int, seed: int = 0, most: int = 9) -> str:
+    random = Random(seed)
+    return "".join(
+        " ".join(random.choices("abcdefgh", k=random.randint(1, most))) + "\n" for _ in range(count)
+    )
+
+
+def spoken(prepared: Prepared, epoch: int = 0) -> list[str]:
+    """Every training text of one epoch, read back from its targets."""
+    feed, found = prepared.train, []
+    for at in range(feed.per_epoch):
+        batch = feed.batch(epoch * feed.per_epoch + at)
+        found += [prepared.text.decode(row.tolist()) for row in batch.targets_NU]
+    return sorted(found)
+
+
+def checked(prepared: Prepared) -> list[str]:
+    return sorted(prepared.text.decode(row.tolist()) for batch in prepared.valid for row in batch.targets_NU)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_training_and_validation_are_all_lines_and_share_none(
+    write: Write, tmp_path: Path, cache: bool
+) -> None:
+    content = sentences(100)
+    data = Lines(train=write("a.txt", content), valid_lines=20)
+    prepared = prepare(data, Words(), Bucketed(64), seed=5, cache=tmp_path / "cache" if cache else None)
+    assert len(checked(prepared)) == 20
+    for epoch in (0, 1):
+        assert sorted(spoken(prepared, epoch) + checked(prepared)) == sorted(content.splitlines())
+    assert prepared.facts["train_examples"] == 80
+    assert prepared.facts["valid_examples"] == 20
+    assert prepared.facts["vocab_size"] == prepared.text.vocab_size == 12
+    assert prepared.facts["batches_per_epoch"] == prepared.train.per_epoch
+    assert prepared.notes == ()
+
+
+def test_a_second_run_reads_what_the_first_one_wrote(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Parallel(source=write("a", sentences(50, 1)), target=write("b", sentences(50, 2)), valid_share=0.1)
+    first = prepare(data, BPE(270), Bucketed(64), seed=1, cache=tmp_path / "cache")
+    kept = sorted(path.name for path in (tmp_path / "cache").iterdir())
+    assert [name.split("-")[0] for name in kept] == ["text", "tokens"]
+
+    def never(*_: object) -> None:
+        pytest.fail("a cached run read the rows again")
+
+    monkeypatch.setattr(Parallel, "train_rows", lambda *_: iter(()))
+    monkeypatch.setattr("unspool.data.preparation.encoded", never)
+    second = prepare(data, BPE(270), Bucketed(64), seed=1, cache=tmp_path / "cache")
+    for number in range(first.train.per_epoch):
+        one, two = first.train.batch(number), second.train.batch(number)
+        assert torch.equal(one.targets_NU, two.targets_NU)
+        assert one.source_NS is not None
+        assert two.source_NS is not None
+        assert torch.equal(one.source_NS, two.source_NS)
+    assert checked(first) == checked(second)
+    assert first.facts == second.facts
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == kept
+
+
+def test_memory_and_cache_give_the_same_batches(write: Write, tmp_path: Path) -> None:
+    data = Lines(train=write("a.txt", sentences(60)), valid_lines=5)
+    for batches in (Bucketed(64), Packed(2, 8)):
+        one, two = (prepare(data, Words(), batches, 1, cache) for cache in (None, tmp_path / "c"))
+        assert one.train.per_epoch == two.train.per_epoch
+        for number in range(2 * one.train.per_epoch):
+            assert torch.equal(one.train.batch(number).targets_NU, two.train.batch(number).targets_NU)
+        assert one.facts == two.facts
+
+
+def test_changed_content_is_encoded_anew(write: Write, tmp_path: Path) -> None:
+    data = Lines(train=write("a.txt", "a b\n"))
+    assert spoken(prepare(data, Words(), Bucketed(64), cache=tmp_path / "c")) == ["a b"]
+    write("a.txt", "b a\n")
+    assert spoken(prepare(data, Words(), Bucketed(64), cache=tmp_path / "c")) == ["b a"]
+
+
+def test_the_vocabulary_is_learnt_from_training_lines_only(write: Write) -> None:
+    data = Lines(train=write("a.txt", "a b\nb a\n"), valid=write("v.txt", "a z\n"))
+    prepared = prepare(data, Words(), Bucketed(64))
+    assert prepared.text.token_id("z") is None
+    held = Lines(train=write("b.txt", "".join(f"w{at} x\n" for at in range(20))), valid_lines=5)
+    assert prepare(held, Words(), Bucketed(64)).text.vocab_size == 4 + 15 + 1
+
+
+def test_a_vocabulary_that_exists_is_used(write: Write) -> None:
+    codec = words(["z y x a b"])
+    prepared = prepare(Lines(train=write("a.txt", "a b\n")), codec, Bucketed(64))
+    assert prepared.text is codec
+    assert prepared.train.batch(0).targets_NU.tolist() == [[*codec.encode("a b"), 2]]
+
+
+def test_empty_rows_are_left_out_and_said(write: Write) -> None:
+    prepared = prepare(Lines(train=write("a.txt", "a\n\n  \nb\n")), Words(), Bucketed(64))
+    assert spoken(prepared) == ["a", "b"]
+    assert prepared.notes == ("2 rows with an empty column were left out",)
+    assert prepared.facts["empty_rows"] == 2
+
+
+def test_a_whole_file_is_packed_with_its_line_ends(write: Write) -> None:
+    content = "to be\n\nor not\n" * 10
+    data = Lines(train=write("a.txt", content), document="file", valid_lines=6)
+    prepared = prepare(data, Characters(), Packed(rows=3, length=8))
+    targets = [token for batch in prepared.valid for token in batch.targets_NU[batch.weights_NU > 0].tolist()]
+    assert prepared.text.decode(targets) == "to be\n\nor not\n" * 2
+    assert prepared.facts["train_examples"] == 1
+    with pytest.raises(ValueError, match="packed"):
+        prepare(data, Characters(), Bucketed(64))
+
+
+def test_labels_and_tags(write: Write) -> None:
+    rows = write("a.tsv", "good\ta b\nbad\tc d\n" * 5)
+    prepared = prepare(LabelledLines(train=rows), Words(), Bucketed(64))
+    assert prepared.labels == ("bad", "good")
+    assert prepared.train.batch(0).targets_NU.shape == (10, 1)
+    tagged = prepare(TaggedLines(train=write("b.tsv", "dogs bark\tN V\n" * 3)), Words(), Bucketed(64))
+    assert tagged.labels == ("N", "V")
+    assert tagged.train.batch(0).targets_NU.tolist() == [[0, 1]] * 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(HeldOut):
+    """Data that is made, not read, and brings its vocabulary."""
+
+    size: int
+
+    def files(self) -> Mapping[str, str]:
+        return {}
+
+    def train_rows(self, advance: Advance) -> Iterator[Row]:
+        for number in range(self.size):
+            advance(1)
+            yield ("one two three four".rsplit(" ", number % 3)[0],)
+
+    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+        return None
+
+    def form(self, rows: object) -> Form:
+        return Texts()
+
+    def codec(self) -> Codec:
+        return words(["one two three four"])
+
+
+def test_data_may_be_made_and_bring_its_vocabulary(tmp_path: Path) -> None:
+    prepared = prepare(Counting(size=6, valid_lines=1), None, Bucketed(64), cache=tmp_path, progress=True)
+    assert (prepared.text.vocab_size, prepared.facts["train_examples"]) == (8, 5)
+
+
+def test_without_a_vocabulary_it_says_so(write: Write) -> None:
+    with pytest.raises(ValueError, match="Lines brings no vocabulary"):
+        prepare(Lines(train=write("a.txt", "a b\n")), None, Bucketed(64))
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", r"a\.txt is empty"),
+        ("\n \n", "every row of the training data is empty"),
+        (b"a b\nc \xff\n", "line 2 is not valid UTF-8"),
+        ("a a\na\n", "the vocabulary has one word, 'a'"),
+        ("x " * 600_000 + "\n", "line 1 is longer than 1,000,000 bytes"),
+        ("a b\n" + "c " * 100 + "\n", "1 of 2 training examples are longer than 64 tokens"),
+    ],
+)
+def test_bad_data_is_said_before_anything_is_trained(
+    write: Write, tmp_path: Path, content: str | bytes, said: str, cache: bool
+) -> None:
+    data = Lines(train=write("a.txt", content))
+    with pytest.raises(ValueError, match=said):
+        prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache" if cache else None)
+
+
+def test_bad_validation_data_is_said(write: Write) -> None:
+    train = write("a.txt", "a b\n")
+    with pytest.raises(ValueError, match="every row of the validation data is empty"):
+        prepare(Lines(train=train, valid=write("v.txt", "\n")), Words(), Bucketed(64))
+    with pytest.raises(ValueError, match="choose one of them"):
+        prepare(Lines(train=train, valid=train, valid_lines=1), Words(), Bucketed(64))
+    with pytest.raises(FileNotFoundError, match=r"valid = '.*none\.txt': there is no such file"):
+        prepare(Lines(train=train, valid=train.replace("a.txt", "none.txt")), Words(), Bucketed(64))
+
+
+def test_a_recipe_is_enough(write: Write) -> None:
+    data = choose(DATA, {"kind": "tsv", "train": write("a.tsv", "a b\tx y\nc\tz\n")}, "data")
+    text = choose(TEXTS, {"kind": "words"}, "text")
+    batches = choose(BATCHES, {"kind": "bucketed", "tokens": 32}, "batches")
+    assert spoken(prepare(data, text, batches)) == ["x y", "z"]
+
+
+def test_a_large_file_is_never_in_memory(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_BUFFERED", 1 << 14)
+    monkeypatch.setattr("unspool.data.encode._ROWS", 64)
+    lines, length = 3000, 250
+    names = [f"word{at:04d}" for at in range(1000)]
+    line = " ".join(Random(0).choices(names, k=length)) + "\n"
+    path = write("a.txt", line * lines)
+    assert Path(path).stat().st_size > 6_000_000
+    codec = words([" ".join(names)])
+    data = Lines(train=path, valid_lines=10)
+    tracemalloc.start()
+    try:
+        for batches in (Bucketed(1024), Packed(4, 128)):
+            prepared = prepare(data, codec, batches, cache=tmp_path / "cache")
+            for number in range(0, prepared.train.per_epoch, 50):
+                prepared.train.batch(number)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert prepared.facts["train_tokens"] == (lines - 10) * (length + 1)
+    # The file has 7 MB and its tokens 1.5 MB; a few pieces and arrays of one number a line are all that is held.
+    assert peak < 1_000_000

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from unspool.data.read import read_lines, size
+
+Write = Callable[..., str]
+
+
+def test_lines_come_without_their_ends(write: Write) -> None:
+    path = write("a.txt", "\ufeffä\r\n\nb\rc \nlast")
+    assert list(read_lines(path)) == ["ä", "", "b\rc ", "last"]
+    assert size(path) == len("\ufeffä\r\n\nb\rc \nlast".encode())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", codec="utf-8")), min_size=1))
+def test_every_line_comes_back(write: Write, lines: list[str]) -> None:
+    path = write("a.txt", "".join(line + "\n" for line in lines))
+    assert list(read_lines(path)) == lines
+
+
+def test_what_was_read_is_told(write: Write) -> None:
+    told: list[int] = []
+    path = write("a.txt", "ab\ncde")
+    list(read_lines(path, advance=told.append))
+    assert told == [3, 3]
+
+
+def test_a_wrong_byte_is_named_by_line_and_place(write: Write) -> None:
+    path = write("a.txt", b"good\nb\xc3\xa4d \xff!\n")
+    with pytest.raises(ValueError, match=r"a\.txt, line 2 .*0xFF is byte 6 of the line, 11 of the file"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer(write: Write, end: str) -> None:
+    assert list(read_lines(write("a.txt", "x\n" + "y" * 50 + end), limit=50)) == ["x", "y" * 50]
+    with pytest.raises(ValueError, match=r"a\.txt, line 2 is longer than 50 bytes.*max_line_bytes"):
+        list(read_lines(write("a.txt", "x\n" + "y" * 51 + end), limit=50))
+
+
+def test_ten_million_bytes_without_an_end_are_no_line(write: Write) -> None:
+    with pytest.raises(ValueError, match="line 1 is longer than 1,000,000 bytes"):
+        list(read_lines(write("a.txt", b"x" * 10_000_000)))
+
+
+def test_no_file_a_folder_and_an_empty_file_are_said(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
+        list(read_lines(tmp_path / "none.txt"))
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        list(read_lines(tmp_path))
+    with pytest.raises(ValueError, match=r"a\.txt is empty"):
+        list(read_lines(write("a.txt", "")))
+    assert size(tmp_path / "none.txt") == 0

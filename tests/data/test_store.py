@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unspool.data import store
+from unspool.data.ragged import Ragged
+from unspool.data.store import Writer, appearing, read_column
+
+ROWS = [[1, 2, 3], [], [4], [5, 6]]
+
+
+def fill(writer: Writer, rows: list[list[int]]) -> Ragged:
+    for row in rows:
+        writer.put(row)
+        writer.end()
+    return writer.finish()
+
+
+def listed(column: Ragged) -> list[list[int]]:
+    return [column[row].tolist() for row in range(len(column))]
+
+
+@given(st.lists(st.lists(st.integers(0, 99_999))))
+def test_memory_gives_back_what_was_put(rows: list[list[int]]) -> None:
+    assert listed(fill(Writer(100_000), rows)) == rows
+
+
+@pytest.mark.parametrize("below", [65536, 65537])
+@pytest.mark.parametrize("rows", [ROWS, [], [[]]])
+def test_files_give_back_what_was_put(tmp_path: Path, below: int, rows: list[list[int]]) -> None:
+    assert listed(fill(Writer(below, tmp_path, "x"), rows)) == rows
+    column = read_column(tmp_path, "x", below)
+    assert listed(column) == rows
+    assert column.values.dtype == (np.uint16 if below == 65536 else np.uint32)
+
+
+def test_a_large_column_goes_to_the_disk_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_BUFFERED", 3)
+    writer = Writer(100, tmp_path, "x")
+    for row in ROWS * 50:
+        writer.put(row)
+        writer.end()
+        assert len(writer._values) < 3 + len(row)
+    assert listed(writer.finish()) == ROWS * 50
+
+
+def test_the_largest_number_fits() -> None:
+    assert listed(fill(Writer(65536), [[65535]])) == [[65535]]
+    with pytest.raises(OverflowError):
+        fill(Writer(65536), [[65536]])
+
+
+def test_a_row_may_come_in_parts() -> None:
+    writer = Writer(10)
+    for part in ([1], [2, 3]):
+        writer.put(part)
+    writer.end()
+    assert listed(writer.finish()) == [[1, 2, 3]]
+
+
+def test_a_damaged_column_is_said(tmp_path: Path) -> None:
+    fill(Writer(100, tmp_path, "x"), ROWS)
+    path = tmp_path / "x.uint16"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(ValueError, match="is damaged: remove it"):
+        read_column(tmp_path, "x", 100)
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    place = tmp_path / "cache" / "here"
+    with pytest.raises(IsADirectoryError), appearing(place) as fresh:
+        (fresh / "a").mkdir()  # what cannot be flushed like a file
+    assert list((tmp_path / "cache").iterdir()) == []
+    with appearing(place) as fresh:
+        (fresh / "a").write_text("whole")
+        assert not place.exists()
+    assert (place / "a").read_text() == "whole"
+    assert list((tmp_path / "cache").iterdir()) == [place]
+
+
+def test_the_quicker_process_stays(tmp_path: Path) -> None:
+    place = tmp_path / "here"
+    with appearing(place) as slow:
+        (slow / "a").write_text("slow")
+        with appearing(place) as quick:
+            (quick / "a").write_text("quick")
+    assert (place / "a").read_text() == "quick"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match="the disk is full: here cannot be written") as caught,
+        appearing(tmp_path / "here"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(PermissionError), appearing(tmp_path / "here"):
+        raise PermissionError("no")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    old, young = tmp_path / ".a.unfinished-1", tmp_path / ".b.unfinished-2"
+    for left in (old, young):
+        left.mkdir()
+    long_ago = time.time() - 2 * 24 * 3600
+    os.utime(old, (long_ago, long_ago))
+    with appearing(tmp_path / "here"):
+        pass
+    assert (old.exists(), young.exists()) == (False, True)

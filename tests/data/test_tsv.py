@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from unspool.data.forms import Pairs
+from unspool.data.meter import silent
+from unspool.data.tsv import TSV, columns
+
+Write = Callable[..., str]
+
+
+def test_two_columns_are_chosen(write: Write) -> None:
+    path = write("a.tsv", "Hi.\tHallo!\tCC-BY\n\nRun!\tLauf!\tCC-BY\n")
+    assert list(TSV(train=path).train_rows(silent)) == [("Hi.", "Hallo!"), ("", ""), ("Run!", "Lauf!")]
+    assert next(TSV(train=path, source=3, target=1).train_rows(silent)) == ("CC-BY", "Hi.")
+    assert TSV(train=path).form(()) == Pairs()
+
+
+def test_a_missing_column_is_said(write: Write) -> None:
+    path = write("a.tsv", "a\tb\njust this\n")
+    with pytest.raises(
+        ValueError, match=r"a\.tsv, line 2 has 1 tab-separated column, but column 2 is wanted: 'just"
+    ):
+        list(TSV(train=path).train_rows(silent))
+    with pytest.raises(ValueError, match="line 1 has 2 tab-separated columns, but column 7"):
+        list(columns(path, (1, 7), 100, silent))
+
+
+def test_columns_are_counted_from_1() -> None:
+    with pytest.raises(ValueError, match="source is 0"):
+        TSV(train="a", source=0)
