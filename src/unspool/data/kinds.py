@@ -11,8 +11,10 @@ import numpy.typing as npt
 from unspool.data.forms import Form, Row
 from unspool.data.jsonl import JSONL
 from unspool.data.labelled import LabelledLines
+from unspool.data.languages.source import Language, Task
 from unspool.data.lines import Lines
 from unspool.data.meter import Advance
+from unspool.data.packaged import Packaged
 from unspool.data.parallel import Parallel
 from unspool.data.tagged import TaggedLines
 from unspool.data.tsv import TSV
@@ -63,8 +65,11 @@ DATA: dict[str, type[Any]] = {
     "dialogues": Dialogues,
     "jsonl": JSONL,
     "labelled": LabelledLines,
+    "language": Language,
     "lines": Lines,
+    "package": Packaged,
     "parallel": Parallel,
     "tagged": TaggedLines,
+    "task": Task,
     "tsv": TSV,
 }
