@@ -1,10 +1,11 @@
 import pytest
 import torch
 
+from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import FeedForward
 from unspool.nn.residual import PLACES
-from unspool.nn.transformer import Block
+from unspool.nn.transformer import Block, CrossBlock
 
 
 def make(place, norm="layer", dropout=0.0):
@@ -50,3 +51,37 @@ def test_dropout_works_in_training_only():
     assert not torch.equal(block(x), block(x))
     block.eval()
     assert torch.equal(block(x), block(x))
+
+
+def make_cross(place):
+    torch.manual_seed(0)
+    return CrossBlock(
+        SelfAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
+        CrossAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
+        FeedForward(8, 16, "gelu", bias=True),
+        width=8,
+        norm="layer",
+        norm_eps=1e-5,
+        norm_place=place,
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_looking_at_a_source_with_or_without_being_watched(place):
+    block, x = make_cross(place), torch.randn(2, 3, 8)
+    source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
+    watched, alpha = block.watched_look(x, source)
+    torch.testing.assert_close(watched, block.look(x, source))
+    torch.testing.assert_close(alpha.sum(-1), torch.ones(2, 3))
+
+
+def test_a_pre_norm_look_by_its_equation():
+    block, x = make_cross("pre"), torch.randn(2, 3, 8)
+    source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
+    want = x + block.cross_attention(block.cross_attention_norm(x), *source)
+    torch.testing.assert_close(block.look(x, source), want)
+
+
+def test_a_block_is_its_two_halves():
+    block, x = make("both"), torch.randn(1, 3, 8)
+    assert torch.equal(block(x), block.think(block.attend(x)))

@@ -49,7 +49,7 @@ def inputs(
             raise ValueError(f"text {place} is empty: there is nothing to label")
         if not 0 <= min(row) <= max(row) < embed.num_embeddings:
             raise ValueError(
-                f"text {place} holds a token outside the vocabulary 0…{embed.num_embeddings - 1}"
+                f"text {place} holds a token outside the model's vocabulary 0…{embed.num_embeddings - 1}"
             )
     return padded(rows, embed.weight.device)
 

@@ -72,3 +72,15 @@ def test_masked_columns_change_nothing():
 def test_heads_that_cannot_share_are_refused():
     with pytest.raises(ValueError, match="divisor"):
         SelfAttention(12, 4, 3, 4, qkv_bias=False, out_bias=False)
+
+
+@pytest.mark.parametrize("T", [1, 5])
+def test_without_a_direction_the_last_position_is_seen_by_the_first(T):
+    layer = SelfAttention(12, 4, 2, 4, qkv_bias=True, out_bias=True, causal=False)
+    x = torch.randn(1, T, 12)
+    flipped = layer(x.flip(1)).flip(1)
+    torch.testing.assert_close(layer(x), flipped, atol=1e-5, rtol=1e-5)
+    padding = torch.zeros(1, 1, 1, T + 2)
+    padding[..., T:] = -math.inf
+    longer = layer(torch.cat((x, torch.randn(1, 2, 12)), dim=1), mask=padding)
+    torch.testing.assert_close(longer[:, :T], layer(x), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,60 @@
+import pytest
+from torch import nn
+
+from unspool.models.shape import TransformerShape
+
+SHAPE = {"width": 16, "heads": 4, "inner_width": 24}
+
+
+def test_what_follows_from_the_others():
+    shape = TransformerShape(**SHAPE)
+    assert shape.each_width == 4
+    block = shape.block(causal=False)
+    assert (block.attention.kv_heads, block.attention.causal) == (4, False)
+    assert TransformerShape(**SHAPE, head_width=6).each_width == 6
+
+
+def test_positions_are_turned_added_or_absent():
+    rotary, learned, none = (
+        TransformerShape(**SHAPE, positions=p, context=8) for p in ("rotary", "learned", "none")
+    )
+    assert rotary.rotary() is not None
+    assert rotary.added() is None
+    assert learned.rotary() is None
+    assert learned.added().weight.shape == (8, 16)
+    assert none.rotary() is None
+    assert none.added() is None
+
+
+def test_the_decoder_has_the_options_of_the_encoder():
+    block = TransformerShape(**SHAPE, kv_heads=2, bias=True, norm="layer", norm_place="both").cross_block()
+    assert block.attention.causal
+    assert block.cross_attention.kv_heads == 2
+    assert block.cross_attention.out.bias is not None
+    assert isinstance(block.cross_attention_post_norm, nn.LayerNorm)
+
+
+def test_post_norm_needs_no_last_norm():
+    assert isinstance(TransformerShape(**SHAPE, norm_place="post").last_norm(), nn.Identity)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "batch"}, "norm='batch' is unknown: choose from layer, rms"),
+        ({"norm_place": "x"}, "norm_place='x' is unknown"),
+        ({"positions": "x"}, "positions='x' is unknown: choose from learned, none, rotary, sinusoidal"),
+        ({"activation": "x"}, "activation='x' is unknown"),
+        ({"width": 0}, "width=0 must be at least 1"),
+        ({"kv_heads": 0}, "kv_heads=0 must be at least 1"),
+        ({"dropout": 1.0}, "dropout=1.0 must be"),
+        ({"heads": 3}, "width=16 cannot be shared by heads=3"),
+        ({"kv_heads": 3}, "heads=4 cannot share kv_heads=3"),
+        ({"head_width": 3}, "even head width, not 3"),
+        ({"width": 15, "head_width": 4, "positions": "sinusoidal"}, "even width, not 15"),
+        ({"positions": "learned"}, "positions='learned' needs context"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerShape(**{**SHAPE, **changes})

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
+from unspool.models.load.folder import load_folder, save_folder
+from unspool.models.tagger import TaggerConfig
+from unspool.protocols import Batch
+from unspool.text.vocabulary import words
+
+ENCODERS = {
+    "lstm": RNNEncoderConfig(width=16, cell="lstm"),
+    "transformer": TransformerEncoderConfig(width=16, heads=2, inner_width=32, layers=2),
+}
+LABELS = ("noun", "verb", "article")
+
+
+def make(encoder, text=None):
+    torch.manual_seed(0)
+    return TaggerConfig(vocab_size=12, labels=LABELS, encoder=ENCODERS[encoder]).build(text)
+
+
+def sentences(count, generator):
+    """Token 2 is an article; any other word is a noun right after it and a verb elsewhere."""
+    lengths_N = torch.randint(2, 8, (count,), generator=generator)
+    tokens_NT = torch.randint(3, 12, (count, 7), generator=generator)
+    tokens_NT[torch.rand(count, 7, generator=generator) < 0.3] = 2
+    before_NT = torch.cat((torch.zeros(count, 1, dtype=torch.long), tokens_NT[:, :-1]), dim=1)
+    labels_NT = torch.where(tokens_NT == 2, 2, torch.where(before_NT == 2, 0, 1))
+    real_NT = torch.arange(7) < lengths_N[:, None]
+    return Batch(tokens_NT * real_NT, lengths_N, labels_NT * real_NT, real_NT.float())
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_it_learns_what_a_word_is_from_the_word_before(encoder):
+    model, generator = make(encoder), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(120):
+        batch = sentences(32, generator)
+        hidden_MD = model.hidden_for(batch).flatten(0, 1)
+        loss, _ = model.head.loss(hidden_MD, batch.targets_NU.flatten(), batch.weights_NU.flatten())
+        optimizer.zero_grad()
+        (loss / batch.weight).backward()
+        optimizer.step()
+    held_out = sentences(100, generator)
+    rows = [row[:n].tolist() for row, n in zip(held_out.inputs_NT, held_out.lengths_N, strict=True)]
+    found = [each.label for tags in model.eval().tag(rows) for each in tags]
+    right = [LABELS[label] for label in held_out.targets_NU[held_out.weights_NU > 0].tolist()]
+    assert sum(a == b for a, b in zip(found, right, strict=True)) > 0.95 * len(right)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_batch_mates_and_padding_never_change_an_answer(encoder):
+    model = make(encoder).eval()
+    texts = [[3, 4, 5, 6, 7], [8], [9, 2]]
+    for text, tags in zip(texts, model.tag(texts), strict=True):
+        assert len(tags) == len(text)
+        assert [tag.p for tag in model.tag([text])[0]] == pytest.approx([tag.p for tag in tags], abs=1e-5)
+
+
+def test_a_text_is_tagged_word_by_word_after_saving(tmp_path):
+    model = make("lstm", words(["the cat saw the dog"])).eval()
+    save_folder(model, tmp_path / "run")
+    found = load_folder(tmp_path / "run")
+    assert found.config == model.config
+    (tags,) = found.tag(["the dog saw"])
+    assert [tag.label for tag in tags] == [tag.label for tag in model.tag(["the dog saw"])[0]]
+    assert len(tags) == 3

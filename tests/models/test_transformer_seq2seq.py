@@ -1,0 +1,130 @@
+import pytest
+import torch
+
+from unspool.decode.ranking import Coverage
+from unspool.decode.search import Beam
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
+from unspool.protocols import Job
+
+BOS, EOS = 1, 2
+SHAPE = {
+    "vocab_size": 9,
+    "width": 8,
+    "heads": 2,
+    "inner_width": 12,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "bos": BOS,
+    "eos": EOS,
+}
+
+
+def make(**changes):
+    torch.manual_seed(0)
+    return TransformerSeq2SeqConfig(**{**SHAPE, **changes}).build().eval()
+
+
+@torch.no_grad()
+def test_permuting_what_the_encoder_says_leaves_the_output_unchanged():
+    model, lengths = make(), torch.tensor([4])
+    memory = model.encoder(torch.tensor([[3, 4, 5, EOS]]), lengths)
+    tokens = torch.tensor([[BOS, 6, 7]])
+    one, _ = model.hidden(tokens, model.look_at(memory, lengths))
+    other, _ = model.hidden(tokens, model.look_at(memory[:, [2, 3, 0, 1]], lengths))
+    torch.testing.assert_close(one, other)
+
+
+@torch.no_grad()
+def test_with_no_positions_the_source_is_a_bag_of_words():
+    model, lengths, tokens = make(positions="none"), torch.tensor([4]), torch.tensor([[BOS, 6]])
+    one = model(torch.tensor([[3, 4, 5, EOS]]), lengths, tokens)
+    torch.testing.assert_close(one, model(torch.tensor([[5, EOS, 3, 4]]), lengths, tokens))
+    placed = make()
+    before, after = (placed(torch.tensor([row]), lengths, tokens) for row in ([3, 4, 5, EOS], [5, EOS, 3, 4]))
+    assert not torch.allclose(before, after, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_source_is_needed():
+    model, lengths, tokens = make(), torch.tensor([2]), torch.tensor([[BOS, 6]])
+    one, other = (model(torch.tensor([[word, EOS]]), lengths, tokens) for word in (3, 4))
+    assert not torch.allclose(one, other, atol=1e-3)
+
+
+@pytest.mark.parametrize("lengths", [[4, 4], [4, 2]])
+@torch.no_grad()
+def test_the_attention_of_a_step_is_the_last_layers_mean(lengths):
+    model = make(kv_heads=1)
+    prompts = [[3, 4, 5, 6][:n] for n in lengths]
+    step, state = model.start(prompts)
+    assert step.attention.shape == (2, 5)
+    looked = []
+    cross = model.blocks[-1].cross_attention
+    kept, cross.forward = (
+        cross.forward,
+        lambda x, *s: (looked.append(cross.watched(x, *s)[1]), kept(x, *s))[1],
+    )
+    source = torch.tensor([[*p, EOS, *[0] * (4 - len(p))] for p in prompts])
+    model(source, torch.tensor(lengths) + 1, torch.tensor([[BOS, 7], [BOS, 8]]))
+    torch.testing.assert_close(step.attention, looked[0][:, 0])
+    step, _ = model.step(state, torch.tensor([7, 8]))
+    torch.testing.assert_close(step.attention, looked[0][:, 1])
+
+
+def test_a_beam_may_ask_for_coverage():
+    job = Job(((3, 4, 5), (6,)), (5, 5), (0, 0), 2, frozenset({EOS}))
+    beam = Beam(3, coverage=Coverage(0.5))
+    together = [path for frontier in beam(make(), job) for path in frontier.ended]
+    for request in range(2):
+        alone = Job(job.prompts[request : request + 1], (5,), (0,), 2, job.eos)
+        want = [path for frontier in beam(make(), alone) for path in frontier.ended]
+        found = [path for path in together if path.request == request]
+        assert [path.tokens for path in found] == [path.tokens for path in want]
+        assert [path.total for path in found] == pytest.approx([path.total for path in want], abs=1e-5)
+
+
+def test_only_learnt_positions_limit_the_context():
+    assert make().context is None
+    model = make(positions="learned", context=6)
+    assert model.context == 6
+    with pytest.raises(ValueError, match="a source of 7 tokens is longer than the context of 6"):
+        model.start([[3] * 6])
+
+
+def test_names_of_the_weights():
+    names = {name for name, _ in make(decoder_layers=1).named_parameters()}
+    assert names == {
+        "embed.weight",
+        "encoder.blocks.0.attention.qkv.weight",
+        "encoder.blocks.0.attention.out.weight",
+        "encoder.blocks.0.attention_norm.weight",
+        "encoder.blocks.0.feed_forward.up.weight",
+        "encoder.blocks.0.feed_forward.down.weight",
+        "encoder.blocks.0.feed_forward_norm.weight",
+        "encoder.norm.weight",
+        "blocks.0.attention.qkv.weight",
+        "blocks.0.attention.out.weight",
+        "blocks.0.attention_norm.weight",
+        "blocks.0.cross_attention.query.weight",
+        "blocks.0.cross_attention.kv.weight",
+        "blocks.0.cross_attention.out.weight",
+        "blocks.0.cross_attention_norm.weight",
+        "blocks.0.feed_forward.up.weight",
+        "blocks.0.feed_forward.down.weight",
+        "blocks.0.feed_forward_norm.weight",
+        "norm.weight",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder_layers": 0}, "encoder_layers=0"),
+        ({"heads": 3}, "cannot be shared by heads=3"),
+        ({"eos": None}, "must know the token that ends a text"),
+        ({"bos": 9}, "token 9 is outside the vocabulary 0…8"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
