@@ -70,7 +70,7 @@ def _first(run: Run, number: int) -> str | None:
     ]
     bad = next((name for name, it in run.model.named_parameters() if not _finite(it)), None)
     try:
-        run.optimizer.zero_grad(set_to_none=True)
+        run.optimizer.zero_grad()
         reseed(run.seed, number)
         with run.team.last(run.walk, False):
             with arithmetic(run.settings):
@@ -95,7 +95,7 @@ def _first(run: Run, number: int) -> str | None:
     finally:
         for handle in handles:
             handle.remove()
-        run.optimizer.zero_grad(set_to_none=True)
+        run.optimizer.zero_grad()
 
 
 def _finite(found: Any) -> bool:

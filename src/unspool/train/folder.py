@@ -76,6 +76,8 @@ class RunFolder:
         if found is not None:
             run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
         if run.team.rank == 0:
+            if found is not None:
+                self.publish(found.path)  # a kill may have come in the middle of it
             self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
             if run.settings.tensorboard:
                 self._events = Events(self.path, run.progress.update)

@@ -2,7 +2,7 @@
 
     seed = 1
     [data]       kind = "lines",  train = "stories.txt",  valid_share = 0.02
-    [text]       kind = "bpe",  vocab_size = 8000
+    [text]       kind = "bpe",  vocab_size = 8000               not where the data bring their own
     [batches]    kind = "bucketed",  tokens = 2048
     [model]      kind = "transformer_lm",  width = 256, …       vocab_size is the text's
     [objective]  kind = "cross_entropy",  smoothing = 0.1
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool.config import build, choose, unknown
-from unspool.data import BATCHES, DATA, Bucketed
+from unspool.data import BATCHES, DATA, Bucketed, OwnText
 from unspool.models.kinds import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy
 from unspool.text import TEXTS
@@ -30,7 +30,7 @@ from unspool.train.schedule import SCHEDULES, InverseSqrt, Schedule
 from unspool.train.settings import TrainSettings
 
 SECTIONS = ("seed", "data", "text", "batches", "model", "objective", "schedule", "train", "hooks")
-_NEEDED = ("data", "text", "model", "train")
+_NEEDED = ("data", "model", "train")
 _ANY_SIZE = 1 << 20
 """Stands for a vocabulary that is not learnt yet, so that all else about a model is checked before."""
 
@@ -89,10 +89,13 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     for key in _NEEDED:
         if key not in settings:
             raise ValueError(f"the recipe lacks the section [{key}]")
+    data = choose(DATA, settings["data"], "data")
+    if "text" not in settings and not isinstance(data, OwnText):
+        raise ValueError("the recipe lacks the section [text]: its data bring no vocabulary of their own")
     recipe = Recipe(
         settings,
-        choose(DATA, settings["data"], "data"),
-        choose(TEXTS, settings["text"], "text"),
+        data,
+        choose(TEXTS, settings["text"], "text") if "text" in settings else None,
         settings["model"],
         build(TrainSettings, settings["train"], "train"),
         choose(BATCHES, {"kind": "bucketed", **settings.get("batches", {})}, "batches"),

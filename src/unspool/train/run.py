@@ -17,6 +17,7 @@ import torch
 from unspool.data import Prepared, prepare
 from unspool.models.load.folder import load_folder
 from unspool.models.load.tokenizer import text_of_run
+from unspool.train.checkpoint import good
 from unspool.train.distributed import Team, launched
 from unspool.train.distributed import team as joined
 from unspool.train.folder import RECIPE, RunFolder
@@ -110,7 +111,9 @@ def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[s
 def _prepared(recipe: Recipe, path: Path, team: Team) -> Prepared:
     """The first process reads and encodes; the others find it done."""
     cache = path / "data"
-    text: Any = text_of_run(path) or recipe.text
+    # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
+    found = next((text_of_run(it.path) for it in reversed(good(path))), None)
+    text: Any = found or recipe.text
     if team.rank == 0:
         prepared = prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
     team.wait()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unspool.protocols import Batch, Clock, Feed, Hook, Objective
 from unspool.train.distributed import Alone, Team
-from unspool.train.optim import adamw, moments
+from unspool.train.optim import AdamW
 from unspool.train.schedule import Constant, Schedule
 from unspool.train.settings import TrainSettings
 
@@ -83,7 +83,7 @@ class Run:
         self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
         self.valid, self.schedule, self.hooks = valid, schedule or Constant(), hooks
         self.walk = self.team.wrap(self.model)
-        self.optimizer = adamw(self.model, settings)
+        self.optimizer = AdamW(self.model.named_parameters(), settings)
         self.progress = Progress()
 
     @property
@@ -105,9 +105,7 @@ class Run:
 
     def memory(self) -> dict[str, Tensor]:
         """What optimizer and hooks remember, whole and in main memory. Every process must ask."""
-        kept = {
-            f"optimizer/{name}": self._kept(it) for name, it in moments(self.model, self.optimizer).items()
-        }
+        kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
         for at, hook in enumerate(self.hooks):
             kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
         return kept
@@ -117,13 +115,12 @@ class Run:
     ) -> None:
         """Go on from what `weights` and `memory` gave."""
         self.set_weights(weights)
-        for name, parameter in self.model.named_parameters():
-            begins = f"optimizer/{name}/"
-            found = {key.removeprefix(begins): it for key, it in memory.items() if key.startswith(begins)}
-            if found:
-                self.optimizer.state[parameter] = {
-                    key: self._restored(it, parameter) for key, it in found.items()
-                }
+        self.optimizer.remember(
+            {
+                name: self._part(memory[f"optimizer/{name}"], tensor)
+                for name, tensor in self.optimizer.moments().items()
+            }
+        )
         for at, hook in enumerate(self.hooks):
             begins = f"hooks/{at}/"
             hook.restore(
@@ -135,14 +132,10 @@ class Run:
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy these into the model's own tensors."""
         for name, tensor in self.model.state_dict().items():
-            tensor.copy_(self.team.part(weights[name].to(tensor.device), tensor))
+            tensor.copy_(self._part(weights[name], tensor))
 
     def _kept(self, tensor: Tensor) -> Tensor:
         return self.team.whole(tensor.detach()).cpu().contiguous()
 
-    def _restored(self, found: Tensor, parameter: Tensor) -> Tensor:
-        if found.ndim == 0 and parameter.ndim > 0:  # the optimizer's count of its steps
-            return found.to(parameter.device, copy=True)
-        return torch.empty_like(parameter, requires_grad=False).copy_(
-            self.team.part(found.to(parameter.device), parameter)
-        )
+    def _part(self, whole: Tensor, like: Tensor) -> Tensor:
+        return self.team.part(whole.to(like.device), like)

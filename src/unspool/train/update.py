@@ -17,7 +17,6 @@ from torch import Tensor
 
 from unspool.protocols import Batch, Clock
 from unspool.train.finite import explain
-from unspool.train.optim import set_lr
 from unspool.train.precision import arithmetic
 from unspool.train.seeds import reseed
 from unspool.train.state import Run
@@ -55,7 +54,7 @@ def numbers(run: Run) -> list[int]:
 def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     """Change the weights once; the batch is the last of this process."""
     clock, settings, team = run.clock, run.settings, run.team
-    run.optimizer.zero_grad(set_to_none=True)
+    run.optimizer.zero_grad()
     run.model.train()
     total = weight = nll = 0.0
     mine = numbers(run)
@@ -70,7 +69,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     total, weight, nll, stops = team.sums([total, weight, nll, float(stopping)])
     if not weight > 0:
         raise ValueError(f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0")
-    gradients = [it.grad for it in run.model.parameters() if it.grad is not None]
+    gradients = run.optimizer.gradients()
     # A shared gradient is the mean over the processes, not their sum.
     scale = team.size / weight
     norm = length(run, gradients) * scale
@@ -80,8 +79,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
         scale *= settings.clip / norm
     torch._foreach_mul_(gradients, scale)
     lr = settings.lr * run.schedule(clock.update + 1, settings.updates)
-    set_lr(run.optimizer, lr)
-    run.optimizer.step()
+    run.optimizer.step(clock.update + 1, lr)
     run.progress.update += 1
     run.progress.targets += weight
     return Update(run.clock, total / weight, nll / weight, weight, norm, lr, stops > 0), batch
