@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from unspool.data import (
     DATA,
     Bucketed,
     LabelledLines,
+    Language,
     Lines,
     Packed,
     Parallel,
     TaggedLines,
+    Task,
     prepare,
     store,
 )
@@ -180,6 +183,20 @@ class Counting(HeldOut):
 def test_data_may_be_made_and_bring_its_vocabulary(tmp_path: Path) -> None:
     prepared = prepare(Counting(size=6, valid_lines=1), None, Bucketed(64), cache=tmp_path, progress=True)
     assert (prepared.text.vocab_size, prepared.facts["train_examples"]) == (8, 5)
+
+
+def test_a_language_keeps_its_own_ids_and_a_task_learns_them() -> None:
+    made = Language(train=30, valid=5, language={"kind": "zipf_markov", "word_count": 20})
+    prepared = prepare(made, None, Bucketed(256))
+    assert prepared.text.vocab_size == made.known.vocab_size == 24
+    for row in prepared.train.batch(0).targets_NU.tolist():
+        assert made.known.log_prob([token for token in row if token > 2]) > -math.inf
+    assert prepared.facts["valid_examples"] == 5
+    pairs = prepare(Task(train=20, valid=3, task={"kind": "copy"}), Characters(), Bucketed(256)).train.batch(
+        0
+    )
+    assert pairs.source_NS is not None
+    assert torch.equal(pairs.source_NS, pairs.targets_NU)
 
 
 def test_without_a_vocabulary_it_says_so(write: Write) -> None:

@@ -6,8 +6,10 @@ from unspool.data.examples import Examples, Sequences
 from unspool.data.jsonl import JSONL
 from unspool.data.kinds import DATA, Data, OwnText
 from unspool.data.labelled import LabelledLines
+from unspool.data.languages.source import Language, Task
 from unspool.data.lines import Lines
 from unspool.data.pack import PackFeed, whole_stream
+from unspool.data.packaged import Packaged
 from unspool.data.parallel import Parallel
 from unspool.data.preparation import Prepared, prepare
 from unspool.data.tagged import TaggedLines
@@ -26,14 +28,17 @@ __all__ = [
     "Dialogues",
     "Examples",
     "LabelledLines",
+    "Language",
     "Lines",
     "OwnText",
     "PackFeed",
+    "Packaged",
     "Packed",
     "Parallel",
     "Prepared",
     "Sequences",
     "TaggedLines",
+    "Task",
     "prepare",
     "whole",
     "whole_stream",
