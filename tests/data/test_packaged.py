@@ -4,7 +4,7 @@ import gzip
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.config import build, plain
@@ -48,6 +48,7 @@ def test_notes_stay_where_no_brackets_are_named(shelf):
     assert rows(file="texts/verses.csv.gz", column=2)[4] == "{all note}"
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text("ab[]", max_size=12))
 def test_nothing_bracketed_is_left(text):
     tidy = Packaged(package="p", file="f", brackets="[]")._tidy()
@@ -66,10 +67,10 @@ def test_it_is_prepared_like_any_data(shelf, tmp_path):
 
 
 def test_all_bytes_are_counted(shelf):
-    for settings in ({"file": "texts/verses.csv.gz", "column": 2}, {"file": "texts/lines.txt"}):
+    for said in ({"file": "texts/verses.csv.gz", "column": 2}, {"file": "texts/lines.txt"}):
         read = []
-        list(Packaged(package="tiny_shelf", **settings).train_rows(read.append))
-        assert sum(read) == (shelf / settings["file"]).stat().st_size
+        list(Packaged(package="tiny_shelf", **said).train_rows(read.append))
+        assert sum(read) == (shelf / said["file"]).stat().st_size
 
 
 def test_a_package_that_is_not_there_says_how_to_get_it():

@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from unspool.data.forms import Form, Row, Texts
 from unspool.data.meter import Advance
@@ -66,7 +66,7 @@ class Packaged(HeldOut):
         """The texts."""
         tidy = self._tidy()
         with self.path().open("rb") as packed:
-            stream = gzip.GzipFile(fileobj=packed) if self.file.endswith(".gz") else packed
+            stream: BufferedIOBase = gzip.GzipFile(fileobj=packed) if self.file.endswith(".gz") else packed
             done = 0
             rows = self._lines(stream) if self.column is None else self._column(stream, self.column)
             for number, text in enumerate(rows):
@@ -117,7 +117,7 @@ class Packaged(HeldOut):
 
         return tidy
 
-    def _lines(self, stream: IO[bytes]) -> Iterator[str]:
+    def _lines(self, stream: BufferedIOBase) -> Iterator[str]:
         number = 0
         while raw := stream.readline(self.max_line_bytes + 2):
             number += 1
@@ -134,7 +134,7 @@ class Packaged(HeldOut):
                     f"{self.path()}, line {number} is not valid UTF-8 ({error.reason})"
                 ) from None
 
-    def _column(self, stream: IO[bytes], column: int) -> Iterator[str]:
+    def _column(self, stream: BufferedIOBase, column: int) -> Iterator[str]:
         """One text for every row; a row may go on over several lines."""
         # csv wants line ends, which _lines has taken off; any will do.
         reader = csv.reader((line + "\n" for line in self._lines(stream)), strict=True)

@@ -47,7 +47,7 @@ def misfit(language, draws, seed, least=5.0):
         if rest >= least:
             statistic += (total - sum(seen[token] for token in cells) - rest) ** 2 / rest
         freedom += len(cells) + (rest >= least) - 1
-    assert freedom > 20
+    assert freedom > 10
     return float(chi2.sf(statistic, freedom))
 
 

@@ -7,10 +7,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.data.languages import LANGUAGES, Agreement, Senses, ZipfMarkov
+from unspool.data.languages import LANGUAGES, PCFG, Agreement, Senses, ZipfMarkov
 from unspool.data.languages.known_language import check_count, check_share
 from unspool.text.vocabulary import SPECIALS
 
@@ -20,12 +20,15 @@ TINY = [
     ZipfMarkov(word_count=3, order=2, branching=4, stop=0.3, seed=5),
     Agreement(nouns=1, verbs=2, fillers=1, filler=0.3, embed=0.2, depth=2),
     Agreement(nouns=1, verbs=1, fillers=1, genders=2, filler=0.3, embed=0.3, depth=3),
+    PCFG(("S -> S S 0.3", "S -> a 0.5", "S -> b 0.2")),
+    PCFG(("S -> A S 0.3", "S -> a 0.7", "A -> a 0.5", "A -> S A 0.1", "A -> b 0.4")),
     Senses(word_count=4, topics=2, most_senses=2, near=2, far=1, drift=0.3, stop=0.4),
     Senses(word_count=3, topics=1, most_senses=1, near=2, far=1, stop=0.5),
 ]
 languages = st.sampled_from(DEFAULT + TINY)
 
 
+@settings(deadline=None, max_examples=50)
 @given(languages, st.integers(0, 10**6), st.floats(0, 1))
 def test_probabilities_add_up_to_one_after_every_prefix(language, seed, share):
     sentence = language.sample(Random(seed))
@@ -36,6 +39,7 @@ def test_probabilities_add_up_to_one_after_every_prefix(language, seed, share):
     assert row[[0, 1, 3]].tolist() == [0, 0, 0]
 
 
+@settings(deadline=None, max_examples=50)
 @given(languages, st.integers(0, 10**6))
 def test_a_sentence_has_the_product_of_its_next_tokens(language, seed):
     sentence = (*language.sample(Random(seed)), language.eos)

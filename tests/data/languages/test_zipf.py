@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.data.languages.zipf import cumulated, zipf
@@ -17,6 +17,7 @@ def test_by_hand():
     assert zipf(4, 0.0).tolist() == [0.25] * 4
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 300), st.floats(0, 3))
 def test_shares_fall_and_add_up_to_one(n, exponent):
     shares = zipf(n, exponent)

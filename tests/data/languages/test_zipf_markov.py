@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.data.languages import ZipfMarkov
@@ -18,6 +18,7 @@ def test_the_hash_is_splitmix():
     assert mix(2 * GOLDEN & MASK) == 0x6E789E6AA1B965F4
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, MASK), min_size=1))
 def test_numbers_and_arrays_hash_alike(numbers):
     assert mix(np.array(numbers, dtype=np.uint64)).tolist() == [mix(number) for number in numbers]

@@ -4,13 +4,15 @@ from typing import Any
 
 from unspool.data.languages.agreement import Agreement
 from unspool.data.languages.known_language import KnownLanguage
+from unspool.data.languages.pcfg import PCFG
 from unspool.data.languages.senses import Senses
 from unspool.data.languages.zipf_markov import ZipfMarkov
 
 LANGUAGES: dict[str, type[KnownLanguage[Any]]] = {
     "agreement": Agreement,
+    "pcfg": PCFG,
     "senses": Senses,
     "zipf_markov": ZipfMarkov,
 }
 
-__all__ = ["LANGUAGES", "Agreement", "KnownLanguage", "Senses", "ZipfMarkov"]
+__all__ = ["LANGUAGES", "PCFG", "Agreement", "KnownLanguage", "Senses", "ZipfMarkov"]

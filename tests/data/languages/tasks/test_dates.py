@@ -4,7 +4,7 @@ from datetime import date
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.data.languages.tasks import Dates
@@ -32,11 +32,13 @@ def test_may_is_short_and_long():
     assert Dates().truth("12 May 2004") == "2004-05-12"
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.dates(date(1000, 1, 1), date(9998, 12, 31)), st.sampled_from(FORMATS))
 def test_every_way_of_writing_is_read(day, form):
     assert Dates().truth(written(day, form)) == day.isoformat()
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, len(FORMATS)))
 def test_every_pair_is_right(seed, formats):
     task = Dates(first_year=1995, last_year=2004, formats=formats)

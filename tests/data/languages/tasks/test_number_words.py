@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.data.languages.tasks import NumberWords
@@ -31,11 +31,13 @@ def test_by_hand(number, words):
     assert NumberWords(to_words=True).truth(str(number)) == words
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 999_999))
 def test_words_come_back_as_the_number(number):
     assert counted(spelled(number)) == number
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 6))
 def test_every_pair_is_right(seed, to_words, digits):
     task = NumberWords(digits, to_words)
