@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.diagnose.thresholds import thresholds
+from unspool.diagnose.thresholds import rejected_shares, thresholds
 from unspool.evaluate.teacher_forcing import windows
 from unspool.testing import bigram, random_table
 
@@ -101,3 +101,23 @@ def test_what_cannot_be_matched_is_refused():
         thresholds(bigram(ROWS), [[0, 1]], basis_tokens=-1)
     with pytest.raises(ValueError, match="text 0 has 1 tokens"):
         thresholds(bigram(ROWS), [[0]])
+
+
+def test_shares_by_hand():
+    # 0→1 0.3, 1→1 0.6, 1→2 0.3, 2→0 0.25, 0→2 0.2, with ranks 2 1 2 3 3 and masses before 0.5 0 0.6 0.75 0.8
+    settings = {"epsilon": 0.28, "top-k": 2, "top-p": 0.7, "min-p": 0.0}
+    found = rejected_shares(bigram(ROWS), [[0, 1, 1, 2, 0, 2]], settings)
+    assert found == {"epsilon": 0.4, "top-k": 0.4, "top-p": 0.4, "min-p": 0.0}
+
+
+def test_shares_and_settings_are_each_other_s_inverse(small):
+    model, text = small
+    for match in thresholds(model, [text], [0.2], basis_tokens=0):
+        assert rejected_shares(model, [text], {match.sampler: match.setting}) == {
+            match.sampler: match.rejected
+        }
+
+
+def test_an_unknown_sampler_is_refused():
+    with pytest.raises(ValueError, match="nucleus is unknown here: choose from epsilon"):
+        rejected_shares(bigram(ROWS), [[0, 1]], {"nucleus": 0.9})

@@ -43,6 +43,13 @@ class Criterion:
     """The setting that cuts nothing."""
     whole: bool = False
 
+    def rejects(self, setting: float, critical_N: Tensor) -> Tensor:
+        """Of tokens with these critical settings, which are cut."""
+        if self.rising:
+            return critical_N < setting
+        # The loosest setting cuts nothing, whatever rounding says.
+        return critical_N > setting if self.whole or setting == self.loosest else critical_N >= setting
+
     def decoder(self, setting: float) -> str:
         """The decoder at a setting, as `unspool.parse` reads it."""
         if self.whole:

@@ -12,7 +12,7 @@ papers.bib: hewitt2022truncation, finlayson2024closing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -75,6 +75,35 @@ def thresholds(
         by_share = [basis.matches(share) for share in shares]
         found += [match for same_rule in zip(*by_share, strict=True) for match in same_rule]
     return found
+
+
+def rejected_shares(
+    model: StepModel,
+    texts: Sequence[str | Sequence[int]],
+    settings: Mapping[str, float],
+    *,
+    context: int | None = None,
+    batch: int = 8,
+) -> dict[str, float]:
+    """The other way round: the share of the tokens of texts that each sampler, at a setting, rejects.
+
+    `settings` names samplers as `thresholds` does, such as {"eta": 0.02}; basis-aware ones are not known.
+    """
+    matrix = model.output_matrix if isinstance(model, Projecting) else None
+    rules = {
+        each.name: (each, f) for each, f in criteria(None if matrix is None else matrix.shape[1]).items()
+    }
+    if unknown := sorted(settings.keys() - rules.keys()):
+        raise ValueError(f"{', '.join(unknown)} is unknown here: choose from {', '.join(sorted(rules))}.")
+    rejected, total = dict.fromkeys(settings, 0), 0
+    for seen in read(model, windows(encode(model, texts), fitting(model, context)), batch=batch):
+        for begin in range(0, len(seen.token_M), PLACES):
+            at = Places(seen.logp_MV[begin : begin + PLACES], seen.token_M[begin : begin + PLACES])
+            total += len(at.token_N)
+            for name, setting in settings.items():
+                criterion, critical = rules[name]
+                rejected[name] += int(criterion.rejects(setting, critical(at)).sum())
+    return {name: count / total for name, count in rejected.items()}
 
 
 def _spread(at: Places, done: int, total: int, chosen: int) -> Places:
