@@ -10,6 +10,7 @@ from unspool.data.pack import PackFeed
 from unspool.data.ragged import ragged
 
 TEXTS = Sequences(ragged([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
+ENDS = (1, 2)
 PAIRS = Sequences(TEXTS.target, TEXTS.target)
 
 
@@ -23,56 +24,51 @@ def test_a_recipe_can_say_both() -> None:
 
 
 def test_rows_of_like_length() -> None:
-    feed = Bucketed(tokens=6).feed(TEXTS, 1, 0, silence)
+    feed = Bucketed(tokens=6).feed(TEXTS, ENDS, 0, silence)
     assert isinstance(feed, BucketFeed)
     assert feed.per_epoch == 2
-    assert sum(batch.weight for batch in Bucketed(tokens=6).whole(TEXTS, 1, silence)) == 3 + 2 + 6
+    assert sum(batch.weight for batch in Bucketed(tokens=6).whole(TEXTS, ENDS, silence)) == 3 + 2 + 6
 
 
-def test_long_rows_are_an_error_unless_something_is_to_be_done() -> None:
-    for batches in (
-        Bucketed(tokens=5),
-        Bucketed(tokens=8, max_length=5),
-        Bucketed(5, long="drop", max_length=2),
-    ):
-        with pytest.raises(
-            ValueError, match=r"1 of 3 training examples are longer than 5 tokens, the first .* number 3"
-        ):
-            Bucketed(5).feed(TEXTS, 1, 0, silence)
-        assert batches
+@pytest.mark.parametrize("batches", [Bucketed(tokens=5), Bucketed(tokens=8, max_length=5)])
+def test_long_rows_are_an_error_unless_something_is_to_be_done(batches: Bucketed) -> None:
+    with pytest.raises(ValueError, match=r"1 of 3 training examples are longer than 5 tokens.* is number 3"):
+        batches.feed(TEXTS, ENDS, 0, silence)
+    with pytest.raises(ValueError, match="1 of 3 validation examples"):
+        batches.whole(TEXTS, ENDS, silence)
 
 
 def test_long_rows_are_cut_and_said() -> None:
     said: list[str] = []
     cut = Bucketed(tokens=8, max_length=4, long="cut")
-    assert sum(batch.weight for batch in cut.whole(TEXTS, 1, said.append)) == 3 + 2 + 4
+    assert sum(batch.weight for batch in cut.whole(TEXTS, ENDS, said.append)) == 3 + 2 + 4
     assert said == ["1 of 3 validation examples are longer than 4 tokens: cut"]
 
 
 def test_long_rows_are_dropped_and_said() -> None:
     said: list[str] = []
     drop = Bucketed(tokens=8, max_length=4, long="drop")
-    assert drop.feed(TEXTS, 1, 0, said.append).per_epoch == 1
+    assert drop.feed(TEXTS, ENDS, 0, said.append).per_epoch == 1
     assert said == ["1 of 3 training examples are longer than 4 tokens: left out"]
 
 
 def test_not_every_row_can_be_dropped() -> None:
     only = Sequences(ragged([[1, 5, 6, 2]]))
     with pytest.raises(ValueError, match="1 of 1 training examples"):
-        Bucketed(tokens=8, max_length=2, long="drop").feed(only, 1, 0, silence)
+        Bucketed(tokens=8, max_length=2, long="drop").feed(only, ENDS, 0, silence)
 
 
 def test_blocks_of_one_stream() -> None:
-    feed = Packed(rows=2, length=4).feed(TEXTS, 1, 0, silence)
+    feed = Packed(rows=2, length=4).feed(TEXTS, ENDS, 0, silence)
     assert isinstance(feed, PackFeed)
     assert feed.batch(0).inputs_NT.shape == (2, 4)
     # 14 tokens; the first has nothing before it, and two are BOS.
-    assert sum(batch.weight for batch in Packed(2, 4).whole(TEXTS, 1, silence)) == 14 - 1 - 2
+    assert sum(batch.weight for batch in Packed(2, 4).whole(TEXTS, ENDS, silence)) == 14 - 1 - 2
 
 
 def test_pairs_cannot_be_packed() -> None:
     with pytest.raises(ValueError, match=r"packed batches are for plain texts.*bucketed"):
-        Packed().feed(PAIRS, 1, 0, silence)
+        Packed().feed(PAIRS, ENDS, 0, silence)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,17 @@ STREAM = np.array([1, 5, 6, 2, 1, 7, 2, 1, 8, 9, 2], dtype=np.uint16)
 
 
 def test_a_block_predicts_what_comes_next_but_not_bos_by_hand() -> None:
-    (batch,) = whole_stream(STREAM, rows=4, length=4, bos=1)
+    (batch,) = whole_stream(STREAM, rows=4, length=4, ends=(1, 2))
     assert batch.inputs_NT.tolist() == [[1, 5, 6, 2], [1, 7, 2, 1], [8, 9, 0, 0]]
     assert batch.targets_NU.tolist() == [[5, 6, 2, 1], [7, 2, 1, 8], [9, 2, 0, 0]]
     assert batch.weights_NU.tolist() == [[1, 1, 1, 0], [1, 1, 0, 1], [1, 1, 0, 0]]
     assert batch.lengths_N.tolist() == [4, 4, 2]
+
+
+def test_one_token_for_both_ends_is_still_learnt_as_an_end() -> None:
+    (batch,) = whole_stream(np.array([2, 5, 2, 2, 7, 2], dtype=np.uint16), rows=1, length=5, ends=(2, 2))
+    assert batch.targets_NU.tolist() == [[5, 2, 2, 7, 2]]
+    assert batch.weights_NU.tolist() == [[1, 1, 0, 1, 1]]
 
 
 SIZES = st.tuples(st.integers(2, 200), st.integers(1, 5), st.integers(1, 20)).filter(lambda it: it[0] > it[2])

@@ -37,14 +37,14 @@ class Bucketed:
         if self.max_length is not None and not 2 <= self.max_length <= self.tokens:
             raise ValueError(f"max_length is {self.max_length}; it must be from 2 to {self.tokens} (tokens)")
 
-    def feed(self, examples: Examples, bos: int, seed: int, say: Say) -> Feed:
+    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
         """Batches to learn from."""
-        del bos
+        del ends
         return BucketFeed(self._fitting(examples, "training", say), self.tokens, seed)
 
-    def whole(self, examples: Examples, bos: int, say: Say) -> list[Batch]:
+    def whole(self, examples: Examples, ends: tuple[int, int], say: Say) -> list[Batch]:
         """Batches to validate on: every example once."""
-        del bos
+        del ends
         return whole(self._fitting(examples, "validation", say), self.tokens)
 
     def _fitting(self, examples: Examples, which: str, say: Say) -> Examples:
@@ -80,15 +80,15 @@ class Packed:
         if self.rows < 1 or self.length < 1:
             raise ValueError(f"rows is {self.rows} and length is {self.length}; both must be 1 or more")
 
-    def feed(self, examples: Examples, bos: int, seed: int, say: Say) -> Feed:
+    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
         """Batches to learn from."""
         del say
-        return PackFeed(_texts(examples).values, self.rows, self.length, seed, bos)
+        return PackFeed(_texts(examples).values, self.rows, self.length, seed, ends)
 
-    def whole(self, examples: Examples, bos: int, say: Say) -> list[Batch]:
+    def whole(self, examples: Examples, ends: tuple[int, int], say: Say) -> list[Batch]:
         """Batches to validate on: every token once."""
         del say
-        return whole_stream(_texts(examples).values, self.rows, self.length, bos)
+        return whole_stream(_texts(examples).values, self.rows, self.length, ends)
 
 
 def _texts(examples: Examples) -> Ragged:

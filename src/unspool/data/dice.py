@@ -6,6 +6,8 @@ methods of numpy's Generator make of them may change with its version.
 
 from __future__ import annotations
 
+import hashlib
+import operator
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,12 @@ Ints = npt.NDArray[np.int64]
 
 def bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
     """`count` random numbers of 64 bits, for this seed."""
+    seed = tuple(map(operator.index, seed))
     if any(number < 0 for number in seed):
         raise ValueError(f"the seed is {min(seed)}; it must be 0 or more")
-    raw: Any = np.random.Philox(np.random.SeedSequence(seed)).random_raw(count)
+    # Hashed, because numpy's own SeedSequence takes (1,) and (1, 0) for the same seed.
+    key = int.from_bytes(hashlib.sha256(repr(seed).encode()).digest()[:16], "big")
+    raw: Any = np.random.Philox(key=key).random_raw(count)
     return np.asarray(raw, dtype=np.uint64)
 
 

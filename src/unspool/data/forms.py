@@ -108,5 +108,6 @@ def ends(text: Codec) -> tuple[int, int]:
     """BOS and EOS; EOS stands in for a BOS that is not there, as in GPT-2."""
     if not text.eos_ids:
         raise ValueError("the text has no token that ends a text (eos_ids): a model could not learn to stop")
-    eos = min(text.eos_ids)
+    named = text.token_id(text.eos_token)
+    eos = named if named in text.eos_ids else min(text.eos_ids)
     return (eos if text.bos_id is None else text.bos_id), eos

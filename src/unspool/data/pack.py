@@ -34,8 +34,8 @@ class PackFeed:
     length: int
     """Tokens in a block."""
     seed: int = 0
-    bos: int | None = None
-    """The token that is no target."""
+    ends: tuple[int, int] | None = None
+    """BOS and EOS, where the stream has them."""
     _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
     """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
 
@@ -58,7 +58,7 @@ class PackFeed:
             raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
-        return _batch(self.stream, starts_N, self.length, self.bos)
+        return _batch(self.stream, starts_N, self.length, self.ends)
 
     def _epoch(self, epoch: int) -> Ints:
         """Where each block begins, shuffled."""
@@ -72,21 +72,26 @@ class PackFeed:
         return known
 
 
-def whole_stream(stream: npt.NDArray[Any], rows: int, length: int, bos: int | None = None) -> list[Batch]:
+def whole_stream(
+    stream: npt.NDArray[Any], rows: int, length: int, ends: tuple[int, int] | None = None
+) -> list[Batch]:
     """Every token of the stream once as a target (but the first, which nothing comes before), in order."""
     _check(len(stream), rows, 1)
     starts = np.arange(0, len(stream) - 1, length)
-    return [_batch(stream, starts[at : at + rows], length, bos) for at in range(0, len(starts), rows)]
+    return [_batch(stream, starts[at : at + rows], length, ends) for at in range(0, len(starts), rows)]
 
 
-def _batch(stream: npt.NDArray[Any], starts_N: Ints, length: int, bos: int | None) -> Batch:
+def _batch(stream: npt.NDArray[Any], starts_N: Ints, length: int, ends: tuple[int, int] | None) -> Batch:
     lengths_N = np.minimum(length, len(stream) - 1 - starts_N)
     times_T = np.arange(int(lengths_N.max()))
     real_NT = times_T < lengths_N[:, None]
     places_NT = np.where(real_NT, starts_N[:, None] + times_T, 0)
     inputs_NT = np.where(real_NT, stream[places_NT], 0).astype(np.int64)
     targets_NT = np.where(real_NT, stream[places_NT + 1], 0).astype(np.int64)
-    counted_NT = real_NT if bos is None else real_NT & (targets_NT != bos)
+    counted_NT = real_NT
+    if ends is not None:
+        bos, eos = ends
+        counted_NT = real_NT & ~((inputs_NT == eos) & (targets_NT == bos))
     return Batch(
         torch.from_numpy(inputs_NT),
         torch.from_numpy(lengths_N),

@@ -67,9 +67,8 @@ def prepare(
     if found.empty:
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
-    bos, _ = ends(codec)
-    feed = batches.feed(train, bos, seed, notes.append)
-    checks = batches.whole(valid, bos, notes.append) if len(valid) else []
+    feed = batches.feed(train, ends(codec), seed, notes.append)
+    checks = batches.whole(valid, ends(codec), notes.append) if len(valid) else []
     facts = {
         "vocab_size": codec.vocab_size,
         "train_examples": len(train),
