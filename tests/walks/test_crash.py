@@ -51,6 +51,7 @@ def write_text(folder):
 def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
     import unspool.data.bucket as bucket
+    import unspool.models.load.folder as folder
     import unspool.train.checkpoint as checkpoint
 
     seen = 0
@@ -77,7 +78,7 @@ def arm(step):
         moment()
 
     original_save = checkpoint.save_file
-    checkpoint.save_file = half
+    checkpoint.save_file = folder.save_file = half
     for owner, name in (
         (checkpoint, "_flush"),
         (checkpoint, "_hash"),

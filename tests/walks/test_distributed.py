@@ -1,0 +1,169 @@
+"""Several processes train as one does: the same losses, one of them killed, and resumed by any number.
+
+This file is also the script that does it: it loads torch once and forks the processes, with the environment
+that torchrun would give them. One test starts the real torchrun.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+UPDATES, KILLED_AT = 10, 6
+
+
+def recipe(folder, **train):
+    return {
+        "seed": 3,
+        "data": {"kind": "lines", "train": str(folder / "text.txt"), "valid_lines": 9},
+        "text": {"kind": "characters"},
+        "batches": {"kind": "bucketed", "tokens": 48},
+        "model": {
+            "kind": "transformer_lm",
+            **{"width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "head_width": 8, "inner_width": 24},
+            **{"context": 32, "dropout": 0.2},
+        },
+        "schedule": {"kind": "constant", "warmup": 4},
+        "train": {
+            **{"updates": UPDATES, "accumulate": 4, "lr": 0.01, "log_every": 1, "validate_every": 5},
+            **{"checkpoint_every": 2, "final": "last"},
+            **train,
+        },
+    }
+
+
+def write_text(folder):
+    rows = ["abcdefgh"[i % 5 : i % 5 + 2 + i % 4] * (1 + i % 3) for i in range(60)]
+    (folder / "text.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def fork(rank, size, port, folder, run, kill, train):
+    number = os.fork()
+    if number:
+        return number
+    try:
+        import unspool.train as room
+        import unspool.train.loop as loop
+
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        original = loop.update
+
+        def update(state, **options):
+            if kill and rank == size - 1 and state.progress.update == KILLED_AT:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(state, **options)
+
+        loop.update = update
+        room.train(recipe(folder, **train), run, resume=True)
+    except BaseException as error:
+        print(rank, type(error).__name__, str(error)[:500], file=sys.stderr, flush=True)
+        os._exit(3)
+    os._exit(0)
+
+
+def team(size, folder, run, kill=False, **train):
+    """Train in several processes; how each of them ended."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    numbers = [fork(rank, size, port, folder, folder / run, kill, train) for rank in range(size)]
+    statuses = [os.waitpid(number, 0)[1] for number in numbers]
+    return [-os.WTERMSIG(it) if os.WIFSIGNALED(it) else os.WEXITSTATUS(it) for it in statuses]
+
+
+def harness(folder):
+    write_text(folder)
+    ended = {
+        "one": team(1, folder, "one"),
+        "ddp": team(2, folder, "ddp"),
+        "ddp, killed": team(2, folder, "ddp_killed", kill=True),
+        "ddp, resumed": team(2, folder, "ddp_killed"),
+        "fsdp": team(2, folder, "fsdp", shard=True),
+        "fsdp, killed": team(2, folder, "fsdp_killed", kill=True, shard=True),
+        "fsdp, resumed by one": team(1, folder, "fsdp_killed"),
+    }
+    print(json.dumps(ended))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("distributed")
+    done = subprocess.run(
+        [sys.executable, __file__, folder],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def curves(run):
+    return [json.loads(line) for line in (run / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_all_end_as_they_should(trained):
+    _, ended, errors = trained
+    killed = [3, -signal.SIGKILL]
+    expected = {"one": [0], "ddp": [0, 0], "ddp, killed": killed, "ddp, resumed": [0, 0]}
+    expected |= {"fsdp": [0, 0], "fsdp, killed": killed, "fsdp, resumed by one": [0]}
+    assert ended == expected, errors
+
+
+@pytest.mark.parametrize("run", ["ddp", "ddp_killed", "fsdp", "fsdp_killed"])
+def test_losses_are_those_of_one_process(trained, run):
+    folder, _, _ = trained
+    one, many = curves(folder / "one"), curves(folder / run)
+    assert [it["update"] for it in many] == [it["update"] for it in one]
+    for a, b in zip(one, many, strict=True):
+        for name in ("loss", "nll", "norm", "valid"):
+            assert a.get(name) == pytest.approx(b.get(name), abs=1e-5)
+
+
+@pytest.mark.parametrize("run", ["ddp", "ddp_killed", "fsdp", "fsdp_killed"])
+def test_the_model_is_that_of_one_process(trained, run):
+    import torch
+
+    from unspool.models.load import load_folder
+
+    folder, _, _ = trained
+    one, many = load_folder(folder / "one").state_dict(), load_folder(folder / run).state_dict()
+    for name in one:
+        torch.testing.assert_close(one[name], many[name], atol=1e-5, rtol=1e-4)
+
+
+def test_torchrun_starts_the_command(tmp_path):
+    from unspool.train.toml import dumps
+
+    write_text(tmp_path)
+    (tmp_path / "recipe.toml").write_text(dumps(recipe(tmp_path, updates=2)), encoding="utf-8")
+    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--out", tmp_path / "run", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["update"] for line in done.stdout.splitlines()] == [1, 2]  # the first one speaks
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+if __name__ == "__main__":
+    import torch
+    import torch._dynamo
+    import torch.distributed.fsdp
+    import torch.distributed.tensor
+    import torch.nn.parallel
+
+    torch.set_num_threads(1)
+    sys.modules["matplotlib"] = None  # pictures take longer than these runs
+    import unspool.train  # noqa: F401 — before the forks, not in each of them
+
+    harness(Path(sys.argv[1]))
