@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.basis import BasisTest
-from unspool.basis.calibrate import best_threshold, calibrate_kappa
+from unspool.basis.calibrate import best_threshold, calibrate_kappa, fitted
 
 
 def test_the_best_threshold_by_hand():
@@ -27,6 +27,15 @@ def test_a_rule_is_fitted_and_measured_on_other_distributions(model):
     # half of them were for fitting: those are not what it was measured on
     alone = calibrate_kappa(test, p[:5], (0.03, 0.3), tokens=10, fit=0.99)
     assert alone.counts[1] < alone.counts[0]
+
+
+def test_a_tau_with_one_kind_of_verdict_gives_no_knot():
+    accepted = [(1.0, True), (2.0, True)]
+    rule = fitted(3, {0.1: accepted, 0.5: [(1.0, False), (4.0, True)], 0.9: []})
+    assert (rule.slopes, rule.thresholds) == ((1.0,), (pytest.approx(2),))
+    # where nothing else is known, g is what they bound it by
+    assert fitted(3, {0.1: accepted}).thresholds == (1.0,)
+    assert fitted(3, {0.1: [(1.0, False), (2.0, False)]}).thresholds == (2.0,)
 
 
 def test_one_distribution_is_not_enough(model):

@@ -2,6 +2,7 @@
 
     g(c) = the threshold on κ·p̂ᵢ with the fewest disagreements at that c = τ/(1 − τ)
 
+A τ at which everything was accepted, or nothing, gives no threshold: g is taken from the others there.
 The rule is in kappa_rule.py; the exact test is Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
 """
@@ -61,10 +62,7 @@ def calibrate_kappa(
             for i in _ask_about(step.distribution.p, tau, tokens, dice):
                 pair = (step.kappa * step.distribution.p[i], bool(step.accepts(i, tau=tau)))
                 seen[n < cut][tau].append(pair)
-    knots = {slope_from_tau(tau): best_threshold(seen[True][tau]) for tau in sorted(taus) if seen[True][tau]}
-    if not knots:
-        raise ValueError("No token with probability below any of the taus: nothing to fit on.")
-    rule = KappaRule(test.m, tuple(knots), tuple(knots.values()))
+    rule = fitted(test.m, seen[True])
     right = {
         side: {t: [(k >= rule.threshold(t)) == v for k, v in pairs] for t, pairs in by_tau.items() if pairs}
         for side, by_tau in seen.items()
@@ -77,6 +75,16 @@ def calibrate_kappa(
         held_out_by_tau={t: float(np.mean(each)) for t, each in right[False].items()},
         counts=(len(everything[True]), len(everything[False])),
     )
+
+
+def fitted(m: int, seen: dict[float, list[tuple[float, bool]]]) -> KappaRule:
+    """A knot for each τ with verdicts of both kinds: one kind alone only bounds g from one side."""
+    some = {tau: seen[tau] for tau in sorted(seen) if seen[tau]}
+    both = {tau: pairs for tau, pairs in some.items() if len({verdict for _, verdict in pairs}) == 2}
+    knots = {slope_from_tau(tau): best_threshold(pairs) for tau, pairs in (both or some).items()}
+    if not knots:
+        raise ValueError("No token with probability below any of the taus: nothing to fit on.")
+    return KappaRule(m, tuple(knots), tuple(knots.values()))
 
 
 def best_threshold(pairs: Sequence[tuple[float, bool]]) -> float:

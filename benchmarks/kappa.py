@@ -1,0 +1,148 @@
+"""The κ rule beside the exact basis-aware test: its thresholds, and how often it says the same.
+
+    python benchmarks/kappa.py --prompts texts.jsonl --ranks 100 576 --json out/kappa.json --figure out/kappa.png
+
+g(c) is fitted on the distributions after the first half of the texts, and judged on those after the other half
+(`BasisTest.calibrate_kappa`). Per distribution and τ a few tokens below τ are drawn from the model: those that a
+sampler would ask about. Without --prompts, or for a model without a tokenizer, the beginnings are the model's
+own text. Each rank is saved as soon as it is there; one that --json already holds is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+import unspool as us
+from unspool.basis import BasisTest
+
+TAUS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def read(path: Path, count: int) -> list[str]:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if len(lines) < count:
+        raise SystemExit(f"{path} has {len(lines)} texts, and {count} are asked for")
+    return [json.loads(line)["text"] if path.suffix == ".jsonl" else line for line in lines[:count]]
+
+
+def beginnings(model: Any, path: Path | None, count: int, longest: int) -> list[list[int]]:
+    """The first tokens of as many texts, of random lengths."""
+    dice = np.random.default_rng(0)
+    if path is not None and model.text is not None:
+        ids = [list(model.text.encode(text))[:longest] for text in read(path, count)]
+    else:
+        drawn = us.generate(model, [[1]] * count, us.Sample(), max_new_tokens=longest - 1, seed=0)
+        ids = [[1, *out.tokens] for out in drawn]
+    return [row[: int(dice.integers(min(4, len(row)), len(row) + 1))] for row in ids]
+
+
+def distributions(model: Any, rows: list[list[int]]) -> np.ndarray:
+    with torch.inference_mode():
+        parts = [model.start(rows[i : i + 10])[0].logp_NV.double().exp() for i in range(0, len(rows), 10)]
+    return torch.cat(parts).numpy()
+
+
+def measure(W: Any, rank: int, p_NV: np.ndarray, tokens: int) -> dict[str, Any]:
+    start, test = time.process_time(), BasisTest(W, rank)
+    found = test.calibrate_kappa(p_NV, TAUS, tokens=tokens)
+    return {
+        "m": found.rule.m,
+        "c": [tau / (1 - tau) for tau in TAUS],
+        "g": [found.rule.threshold(tau) for tau in TAUS],
+        "knots": dict(zip(found.rule.slopes, found.rule.thresholds, strict=True)),
+        "fitted": found.fitted,
+        "held_out": found.held_out,
+        "held_out_by_tau": {str(tau): share for tau, share in found.held_out_by_tau.items()},
+        "verdicts": list(found.counts),
+        "seconds": time.process_time() - start,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--prompts", type=Path, help="one text a line, or JSONL with a text field")
+    parser.add_argument("--ranks", type=int, nargs="+", help="default: the model's width")
+    parser.add_argument("--texts", type=int, default=120)
+    parser.add_argument("--longest", type=int, default=64, help="tokens of a beginning")
+    parser.add_argument("--tokens", type=int, default=6, help="drawn per distribution and tau")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    found: dict[str, Any] = {}
+    if args.json is not None and args.json.exists():
+        found = json.loads(args.json.read_text(encoding="utf-8"))
+    with threadpool_limits(1):
+        model = us.load(args.model)
+        W = model.output_matrix.detach()
+        p_NV = distributions(model, beginnings(model, args.prompts, args.texts, args.longest))
+        for rank in args.ranks or [W.shape[1]]:
+            if str(rank) not in found:
+                found[str(rank)] = measure(W, rank, p_NV, args.tokens)
+                if args.json is not None:
+                    args.json.parent.mkdir(parents=True, exist_ok=True)
+                    args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    show(found, console, f"{Path(args.model).name}, {W.shape[0]} × {W.shape[1]}")
+    if args.figure is not None:
+        draw(found, args.figure, f"{Path(args.model).name}")
+    return 0
+
+
+def show(found: dict[str, Any], console: Console, what: str) -> None:
+    table = Table(
+        title=f"the κ rule, {what}: agreement with the exact test, held out (fitted); by τ: agreement, g"
+    )
+    for column in ("rank", "verdicts", "agreement", *map(str, TAUS)):
+        table.add_column(column)
+    for rank, line in found.items():
+        by_tau = line["held_out_by_tau"]
+        table.add_row(
+            rank,
+            str(line["verdicts"][1]),
+            f"{100 * line['held_out']:.1f} % ({100 * line['fitted']:.1f} %)",
+            *(
+                f"{100 * by_tau[str(tau)]:.1f} %, {g:.3g}"
+                for tau, g in zip(map(str, TAUS), line["g"], strict=True)
+            ),
+        )
+    console.print(table)
+
+
+def draw(found: dict[str, Any], path: Path, what: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for rank, line in found.items():
+        name = f"rank {rank}: {100 * line['held_out']:.1f} %"
+        left.plot(line["c"], [100 * share for share in line["held_out_by_tau"].values()], "o-", label=name)
+        right.loglog(line["c"], line["g"], "o-", label=f"rank {rank}")
+    left.set(xscale="log", xlabel="c = τ/(1 − τ)", ylabel="agreement, %", title=f"{what}: held-out agreement")
+    right.set(xlabel="c = τ/(1 − τ)", ylabel="g(c)", title="accept if κ·p̂ ≥ g(c)")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
