@@ -10,11 +10,12 @@ from unspool.config import choose, kind_of
 from unspool.heads import HEADS, chunked
 
 WIDTH, WORDS = 6, 9
+SETTINGS = {kind: {} for kind in HEADS} | {"kerbs": {"senses": 1.7}, "tempered": {"learnt": True}}
 
 
-def build(kind, **said):
+def build(kind):
     torch.manual_seed(7)
-    head = HEADS[kind](**said).build(WIDTH, WORDS, nn.Embedding(WORDS, WIDTH))
+    head = HEADS[kind](**SETTINGS[kind]).build(WIDTH, WORDS, nn.Embedding(WORDS, WIDTH))
     for parameter in head.parameters():
         with torch.no_grad():
             parameter += 0.3 * torch.randn_like(parameter)
@@ -105,7 +106,8 @@ def test_an_output_matrix_is_offered_only_where_the_head_is_a_softmax_of_it(kind
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_settings_survive_being_written_down(kind):
-    assert choose(HEADS, kind_of(HEADS, HEADS[kind]()), "head") == HEADS[kind]()
+    config = HEADS[kind](**SETTINGS[kind])
+    assert choose(HEADS, kind_of(HEADS, config), "head") == config
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HEADS if "tied" in HEADS[kind].__dataclass_fields__])

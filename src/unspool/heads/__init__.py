@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from unspool.heads.bilinear import BilinearHead
+from unspool.heads.kerbs import KerbsHead
 from unspool.heads.mixture import MixtureHead
 from unspool.heads.sigsoftmax import SigsoftmaxHead
 from unspool.heads.softmax import SoftmaxHead
 from unspool.heads.tempered import TemperedHead
 
-HeadConfig = BilinearHead | MixtureHead | SigsoftmaxHead | SoftmaxHead | TemperedHead
+HeadConfig = BilinearHead | KerbsHead | MixtureHead | SigsoftmaxHead | SoftmaxHead | TemperedHead
 """Any of the settings in HEADS."""
 
 HEADS: dict[str, type[HeadConfig]] = {
@@ -17,12 +18,14 @@ HEADS: dict[str, type[HeadConfig]] = {
     "bilinear": BilinearHead,
     "mixture": MixtureHead,
     "sigsoftmax": SigsoftmaxHead,
+    "kerbs": KerbsHead,
 }
 
 __all__ = [
     "HEADS",
     "BilinearHead",
     "HeadConfig",
+    "KerbsHead",
     "MixtureHead",
     "SigsoftmaxHead",
     "SoftmaxHead",

@@ -1,0 +1,113 @@
+"""KerBS: every word has one or more senses, each with a vector and a width of its own.
+
+    P(s = ⟨i, j⟩ | h) = softmax over all senses of all words of K_θ(h, w_ij)
+    P(y = i | h) = Σ_j P(s = ⟨i, j⟩ | h)
+
+Miao et al. 2019, §3 (papers.bib: miao2019kernelized). The kernel is in `kernel.py`, the sum over senses
+in `senses.py`, the loss in `kerbs_loss.py`; which word has how many senses is settled during training by the
+hook `kerbs_reallocate`, which reads the sums kept here. There is no output matrix, and basis-aware
+sampling refuses the head.
+
+Symbols: w `senses_SD`, θ `theta_S`, ⟨i, ·⟩ `words_S`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads.kerbs_loss import kerbs_loss
+from unspool.heads.kernel import bounded, kernel, scale
+from unspool.heads.senses import SenseTable
+from unspool.heads.softmax import normalised
+from unspool.nn.layout import Layout
+
+
+class Kerbs(nn.Module):
+    """Softmax over senses, summed by word."""
+
+    words_S: Tensor
+    seen: Tensor
+    seen_logp_V: Tensor
+    seen_usage_S: Tensor
+
+    def __init__(self, width: int, words_S: Tensor) -> None:
+        super().__init__()
+        self.vocab_size = int(words_S.max()) + 1
+        self.senses_SD = nn.Parameter(torch.empty(len(words_S), width))
+        nn.init.normal_(self.senses_SD, std=width**-0.5)
+        self.theta_S = nn.Parameter(torch.zeros(len(words_S)))
+        self.register_buffer("words_S", words_S)
+        for name, shape in (("seen", ()), ("seen_logp_V", self.vocab_size), ("seen_usage_S", len(words_S))):
+            self.register_buffer(name, torch.zeros(shape), persistent=False)
+        self.layout = Layout()
+        self._table = (words_S, -1, SenseTable.of(words_S, self.vocab_size))
+
+    @property
+    def table(self) -> SenseTable:
+        """Which senses belong to which word; made anew when `words_S` has changed."""
+        words_S = self.words_S
+        version = 0 if words_S.is_inference() else words_S._version
+        if self._table[0] is not words_S or self._table[1] != version:
+            self._table = (words_S, version, SenseTable.of(words_S.clone(), self.vocab_size))
+        return self._table[2]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V)."""
+        if torch.is_grad_enabled():
+            scores = kernel(hidden, self.senses_SD, self.theta_S)
+        else:
+            scores = self._scores(hidden)
+        return normalised(self.table.by_word(scores))
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """The same kernel, from a product whose weights lie as decoding wants them."""
+        tiny = torch.finfo(hidden.dtype).tiny
+        lengths, lengths_S = hidden.norm(dim=-1, keepdim=True), self.senses_SD.norm(dim=-1).clamp_min(tiny)
+        theta_S = bounded(self.theta_S)
+        unit = hidden / lengths.clamp_min(tiny)
+        scores = self.layout.linear(unit, self.senses_SD).mul_(-theta_S / lengths_S).expm1_()
+        return scores.mul_(-scale(theta_S)[0] / theta_S * lengths_S).mul_(lengths)
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        loss, nll, seen = kerbs_loss(
+            hidden_MD, self.senses_SD, self.theta_S, self.table, targets_M, weights_M, smoothing
+        )
+        if torch.is_grad_enabled() and self.training:
+            self._note(*seen)
+        return loss, nll
+
+    @torch.no_grad()
+    def _note(self, targets_M: Tensor, logp_M: Tensor, usage_MJ: Tensor) -> None:
+        self.seen += len(targets_M)
+        self.seen_logp_V.index_add_(0, targets_M, logp_M.to(self.seen_logp_V.dtype))
+        senses_MJ, real_MJ = self.table.senses_VJ[targets_M], self.table.real_VJ[targets_M]
+        self.seen_usage_S.index_add_(0, senses_MJ[real_MJ], usage_MJ[real_MJ].to(self.seen_usage_S.dtype))
+
+    @torch.no_grad()
+    def reassign(self, sense: int, word: int, vector_D: Tensor) -> None:
+        """Give a sense to another word, with a new vector and θ = 0."""
+        self.words_S[sense] = word
+        self.senses_SD[sense] = vector_D
+        self.theta_S[sense] = 0.0
+
+
+@dataclass(frozen=True)
+class KerbsHead:
+    """Kernelized Bayesian softmax."""
+
+    senses: float = 1.0
+    """Senses per word on average: every word has one, the others are spread evenly until they are moved."""
+
+    def __post_init__(self) -> None:
+        if not self.senses >= 1.0:
+            raise ValueError(f"senses={self.senses} must be at least 1: every word needs a sense")
+
+    def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Kerbs:  # noqa: ARG002
+        """The head that reads hidden vectors of this width. It is never tied."""
+        return Kerbs(width, torch.arange(round(self.senses * vocab_size)) % vocab_size)

@@ -1,0 +1,183 @@
+"""KerBS's loss and its gradients, some rows at a time, without recomputation.
+
+    z_s = K_θs(h, w_s),   −log P(y = i) = logsumexp_s z_s − logsumexp_{s ∈ i} z_s
+    ∂/∂z_s = P(s) − [s ∈ i]·P(s | i)
+
+Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Only the target's own senses are summed by word,
+unless labels are smoothed. With x, E, F and κ of `kernel.py`, G = ∂L/∂z and, for every sense,
+
+    P = Σ_rows |h|·G·E,   B = Σ_rows G·(E + 1)·h,   X = Σ_rows |h|·G·F = −θ·B·w/|w| − P
+    ∂L/∂w = −(κ/θ)·P·w/|w| + κ·(B − w·(w·B)/|w|²),   ∂L/∂θ = −|w|·(κ′/θ·P + κ/θ²·X)
+
+The matrix product that gives B is the one that every softmax needs for its weights. The identity for X loses
+digits where θ is small: there F's series is summed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.heads.chunked import chunks, counted
+from unspool.heads.kernel import BEND, LARGEST, bounded, scale
+from unspool.heads.senses import SenseTable
+
+BUFFERS = 4
+"""Numbers that are held for every score of a row."""
+FLAT = 0.1
+"""Below this |θ|, F is summed by its series: six terms leave an error of 1e-9."""
+
+
+def kerbs_loss(
+    hidden_MD: Tensor,
+    senses_SD: Tensor,
+    theta_S: Tensor,
+    table: SenseTable,
+    targets_M: Tensor,
+    weights_M: Tensor,
+    smoothing: float = 0.0,
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """`LossHead.loss`; and the targets that count, their log P(y), and P(s) of their senses (·, J)."""
+    hidden_MD, targets_M, weights_M = counted(hidden_MD, targets_M, weights_M, smoothing)
+    loss, logp_M, usage_MJ = _KerbsLoss.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, senses_SD, theta_S, table, targets_M, weights_M, smoothing, torch.is_grad_enabled()
+    )
+    return loss, -(weights_M.to(logp_M.dtype) @ logp_M), (targets_M, logp_M, usage_MJ)
+
+
+class _KerbsLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_MD: Tensor,
+        senses_SD: Tensor,
+        theta_S: Tensor,
+        table: SenseTable,
+        targets_M: Tensor,
+        weights_M: Tensor,
+        smoothing: float,
+        with_gradients: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        full = torch.promote_types(senses_SD.dtype, torch.float32)
+        wanted = with_gradients and any(ctx.needs_input_grad[:3])
+        given = hidden_MD.to(full), senses_SD.to(full), theta_S.to(full), table
+        with torch.autocast(hidden_MD.device.type, enabled=False):
+            sums = _Sums(*given, smoothing, wanted)
+            for rows in chunks(len(hidden_MD), BUFFERS * len(senses_SD)):
+                sums.add(rows, targets_M[rows], weights_M[rows].to(full))
+            if wanted:
+                grads = (sums.grad_hidden_MD, *sums.by_sense())
+                dtypes = (it.dtype for it in (hidden_MD, senses_SD, theta_S))
+                ctx.save_for_backward(*(it.to(dtype) for it, dtype in zip(grads, dtypes, strict=True)))
+        ctx.mark_non_differentiable(sums.logp_M, sums.usage_MJ)
+        return sums.loss, sums.logp_M, sums.usage_MJ
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+        return (*(it * outer[0] if want else None for it, want in wanted), None, None, None, None, None)
+
+
+class _Sums:
+    """Loss and gradients so far, and the room in which a chunk's scores are computed."""
+
+    def __init__(
+        self,
+        hidden_MD: Tensor,
+        senses_SD: Tensor,
+        theta_S: Tensor,
+        table: SenseTable,
+        smoothing: float,
+        wanted: bool,
+    ) -> None:
+        tiny = torch.finfo(hidden_MD.dtype).tiny
+        self.hidden_MD, self.senses_SD, self.table = hidden_MD, senses_SD, table
+        self.smoothing, self.wanted = smoothing, wanted
+        self.lengths_M1 = hidden_MD.norm(dim=-1, keepdim=True)
+        self.unit_MD = hidden_MD / self.lengths_M1.clamp_min(tiny)
+        self.lengths_S = senses_SD.norm(dim=-1).clamp_min(tiny)
+        self.inside_S, self.theta_S = theta_S.abs() <= LARGEST, bounded(theta_S)
+        self.kappa_S, self.slope_S = scale(self.theta_S)
+        self.gain_S = -self.kappa_S / self.theta_S * self.lengths_S
+        self.flat_K = (self.theta_S.abs() < FLAT).nonzero()[:, 0]
+        size = next(chunks(len(hidden_MD), BUFFERS * len(senses_SD)), slice(0, 0)).stop
+        self.room = hidden_MD.new_empty(BUFFERS, size, len(senses_SD))
+        self.loss = hidden_MD.new_zeros(())
+        self.logp_M = hidden_MD.new_empty(len(hidden_MD))
+        self.usage_MJ = hidden_MD.new_empty(len(hidden_MD), table.senses_VJ.shape[1])
+        if wanted:
+            self.pull_SD = self.kappa_S[:, None] * senses_SD
+            self.grad_hidden_MD = torch.empty_like(hidden_MD)
+            self.b_SD, self.p_S = torch.zeros_like(senses_SD), torch.zeros_like(theta_S)
+            self.x_K = hidden_MD.new_zeros(len(self.flat_K))
+
+    def add(self, rows: slice, targets_R: Tensor, weights_R: Tensor) -> None:
+        """Loss and, where they are wanted, gradients of some rows."""
+        x_RS, e_RS, z_RS, spare_RS = self.room[:, : rows.stop - rows.start]
+        torch.mm(self.unit_MD[rows], self.senses_SD.t(), out=x_RS).mul_(-self.theta_S / self.lengths_S)
+        torch.expm1(x_RS, out=e_RS)
+        torch.mul(e_RS, self.gain_S, out=z_RS).mul_(self.lengths_M1[rows])
+
+        senses_RJ = self.table.senses_VJ[targets_R]
+        own_RJ = z_RS.gather(1, senses_RJ).masked_fill_(~self.table.real_VJ[targets_R], -torch.inf)
+        target_R = own_RJ.logsumexp(-1)
+        mean_R = self._word_shares(z_RS, spare_RS) if self.smoothing else target_R
+        top_R1 = z_RS.amax(-1, keepdim=True)
+        sum_R1 = z_RS.sub_(top_R1).exp_().sum(-1, keepdim=True)
+        total_R = (top_R1 + sum_R1.log())[:, 0]
+        self.logp_M[rows] = target_R - total_R
+        self.usage_MJ[rows] = (own_RJ - total_R[:, None]).exp()
+        s = self.smoothing
+        self.loss += weights_R @ (total_R - (1.0 - s) * target_R - s * mean_R)
+        if self.wanted:
+            # z_RS becomes ∂L/∂z up to weight / sum, which is left to the thin sides of the products.
+            if s:
+                z_RS.sub_(spare_RS.mul_(sum_R1 * (s / len(self.table.senses_VJ))))
+            shares_RJ = (own_RJ - target_R[:, None]).exp()
+            z_RS.scatter_add_(1, senses_RJ, (s - 1.0) * shares_RJ * sum_R1)
+            self._differentiate(rows, weights_R[:, None] / sum_R1, x_RS, e_RS, z_RS, spare_RS)
+
+    def _word_shares(self, z_RS: Tensor, out_RS: Tensor) -> Tensor:
+        """P(s | word of s) of every sense; returns the mean of all words' logsumexp."""
+        words_RV = self.table.by_word(z_RS)
+        torch.sub(z_RS, words_RV.index_select(1, self.table.words_S), out=out_RS).exp_()
+        return words_RV.mean(-1)
+
+    def _differentiate(
+        self, rows: slice, factor_R1: Tensor, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor, spare_RS: Tensor
+    ) -> None:
+        ge_RS = torch.mul(g_RS, e_RS, out=spare_RS)
+        by_length_R1 = (ge_RS @ self.gain_S)[:, None]
+        reach_R = (factor_R1 * self.lengths_M1[rows])[:, 0]
+        self.p_S += reach_R @ ge_RS
+        if len(self.flat_K):
+            self.x_K += reach_R @ self._bent(x_RS, e_RS, g_RS)
+        q_RS = ge_RS.add_(g_RS)
+        unit_RD = self.unit_MD[rows]
+        turn_RD = q_RS @ self.pull_SD
+        along_R1 = by_length_R1 - (unit_RD * turn_RD).sum(-1, keepdim=True)
+        torch.mul(turn_RD.addcmul_(unit_RD, along_R1), factor_R1, out=self.grad_hidden_MD[rows])
+        self.b_SD.addmm_(q_RS.t(), self.hidden_MD[rows] * factor_R1)
+
+    def _bent(self, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor) -> Tensor:
+        """G·F of the senses whose θ is small. Writes over E."""
+        if len(self.flat_K) < x_RS.shape[1]:
+            x_RS, g_RS = x_RS.index_select(1, self.flat_K), g_RS.index_select(1, self.flat_K)
+            e_RS = torch.empty_like(x_RS)
+        f_RS = torch.mul(x_RS, BEND[5], out=e_RS).add_(BEND[4])
+        for coefficient in BEND[3::-1]:
+            f_RS.mul_(x_RS).add_(coefficient)
+        return f_RS.mul_(x_RS).mul_(x_RS).mul_(g_RS)
+
+    def by_sense(self) -> tuple[Tensor, Tensor]:
+        """Gradients of the senses' vectors and of θ, from the sums P, B and X."""
+        unit_SD = self.senses_SD / self.lengths_S[:, None]
+        along_S = (unit_SD * self.b_SD).sum(-1)
+        radial_S = -(self.kappa_S / self.theta_S) * self.p_S - self.kappa_S * along_S
+        senses_SD = unit_SD.mul_(radial_S[:, None]).add_(self.kappa_S[:, None] * self.b_SD)
+        x_S = -self.theta_S * along_S - self.p_S
+        x_S[self.flat_K] = self.x_K
+        by_theta_S = self.slope_S / self.theta_S * self.p_S + self.kappa_S / self.theta_S**2 * x_S
+        return senses_SD, -self.lengths_S * by_theta_S * self.inside_S

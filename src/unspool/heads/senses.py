@@ -1,0 +1,64 @@
+"""Which senses belong to which word, and sums over the senses of every word.
+
+    log P(y = i) = logsumexp_j log P(s = ⟨i, j⟩)
+
+Miao et al. 2019, §3 (papers.bib: miao2019kernelized): the Bayesian composition of a word's senses. Senses
+stand in any order. Words have different numbers of them, so that the sum goes by rank: all first senses
+at once, then the second senses of those words that have one, and so on.
+
+Shapes: V words, S senses, J the most senses that a word has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SenseTable:
+    """The senses of every word."""
+
+    words_S: Tensor
+    """The word of every sense."""
+    senses_VJ: Tensor
+    """The senses of every word; where a word has fewer than J, the last places repeat its first."""
+    real_VJ: Tensor
+    """Which of those places are senses."""
+    further: tuple[tuple[Tensor, Tensor], ...]
+    """For j = 1 … J − 1: the words that have a sense of that rank, and those senses."""
+    plain: bool
+    """Every word has one sense, in the order of the words."""
+
+    @classmethod
+    def of(cls, words_S: Tensor, vocab_size: int) -> SenseTable:
+        """The table, from the word of every sense."""
+        counts_V = torch.bincount(words_S, minlength=vocab_size)
+        if len(counts_V) > vocab_size or bool((counts_V == 0).any()):
+            raise ValueError(
+                f"each of {vocab_size} words must have a sense, and no other: {words_S.tolist()}"
+            )
+        most = int(counts_V.max())
+        order_S = torch.argsort(words_S, stable=True)
+        sorted_S = words_S[order_S]
+        starts_V = counts_V.cumsum(0) - counts_V
+        rank_S = torch.arange(len(words_S), device=words_S.device) - starts_V[sorted_S]
+        senses_VJ = order_S[starts_V][:, None].repeat(1, most)
+        senses_VJ[sorted_S, rank_S] = order_S
+        real_VJ = torch.arange(most, device=words_S.device) < counts_V[:, None]
+        having = [real_VJ[:, rank].nonzero()[:, 0] for rank in range(1, most)]
+        further = tuple((words, senses_VJ[words, rank]) for rank, words in enumerate(having, start=1))
+        plain = most == 1 and bool((order_S == torch.arange(vocab_size, device=words_S.device)).all())
+        return cls(words_S, senses_VJ, real_VJ, further, plain)
+
+    def by_word(self, scores: Tensor) -> Tensor:
+        """(…, S) → (…, V): logsumexp over the senses of every word."""
+        if self.plain:
+            return scores
+        sums = scores.index_select(-1, self.senses_VJ[:, 0])
+        for words, senses in self.further:
+            more = torch.logaddexp(sums.index_select(-1, words), scores.index_select(-1, senses))
+            sums = sums.index_copy(-1, words, more)
+        return sums

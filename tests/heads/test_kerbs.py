@@ -1,0 +1,85 @@
+import copy
+
+import pytest
+import torch
+
+from unspool.heads.kerbs import Kerbs, KerbsHead
+from unspool.heads.softmax import Softmax
+
+
+def test_by_hand():
+    """Two senses of word 0 and one of word 1, inner products log 1, log 2 and log 5."""
+    head = Kerbs(1, torch.tensor([0, 0, 1]))
+    head.senses_SD.data = torch.tensor([1.0, 2.0, 5.0]).log()[:, None]
+    assert head(torch.ones(1)).exp().tolist() == pytest.approx([3 / 8, 5 / 8])
+
+
+def test_one_sense_each_and_theta_zero_is_the_plain_softmax_in_value_and_gradient():
+    head, plain = KerbsHead().build(4, 7).double(), Softmax(4, 7).double()
+    plain.weight.data = head.senses_SD.data.clone()
+    hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    targets, weights = torch.tensor([0, 1, 6, 3, 3]), torch.rand(5, dtype=torch.float64)
+    torch.testing.assert_close(head(hidden), plain(hidden))
+    ours, theirs = (it.loss(hidden, targets, weights, 0.1)[0] for it in (head, plain))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, [hidden, head.senses_SD]),
+        torch.autograd.grad(theirs, [hidden, plain.weight]),
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_says_the_same_with_and_without_gradients(rows):
+    head, hidden = KerbsHead(senses=2.0).build(4, 7), torch.randn(rows, 4)
+    torch.nn.init.normal_(head.theta_S, std=3.0)
+    with torch.no_grad():
+        quick = head(hidden)
+    torch.testing.assert_close(quick, head(hidden).detach())
+
+
+def test_senses_are_spread_evenly_over_words():
+    words = KerbsHead(senses=1.5).build(4, 6).words_S
+    assert torch.bincount(words).tolist() == [2, 2, 2, 1, 1, 1]
+
+
+def test_what_training_has_seen_is_summed_by_word_and_by_sense():
+    head = Kerbs(3, torch.tensor([0, 1, 1]))
+    hidden, targets = torch.randn(4, 3), torch.tensor([1, 0, 1, 0])
+    weights = torch.tensor([1.0, 1.0, 2.0, 0.0])
+    with torch.no_grad():
+        head.loss(hidden, targets, weights)
+    head.eval().loss(hidden, targets, weights)
+    assert head.seen.item() == 0
+    head.train().loss(hidden, targets, weights)
+    logp = head(hidden).detach()
+    assert head.seen.item() == 3
+    torch.testing.assert_close(head.seen_logp_V, torch.stack([logp[1, 0], logp[0, 1] + logp[2, 1]]))
+    torch.testing.assert_close(head.seen_usage_S[0], logp[1, 0].exp())
+    torch.testing.assert_close(head.seen_usage_S[1:].sum(), logp[[0, 2], 1].exp().sum())
+
+
+def test_a_sense_can_change_its_word():
+    head, hidden = Kerbs(3, torch.tensor([0, 1, 1])), torch.randn(2, 3)
+    torch.nn.init.ones_(head.theta_S)
+    head.reassign(1, 0, torch.tensor([1.0, 2.0, 3.0]))
+    assert head.words_S.tolist() == [0, 0, 1]
+    assert head.theta_S.tolist() == [1.0, 0.0, 1.0]
+    scores = torch.stack([head(hidden).detach()])  # the table follows
+    fresh = Kerbs(3, torch.tensor([0, 0, 1]))
+    fresh.load_state_dict(head.state_dict())
+    torch.testing.assert_close(fresh(hidden).detach(), scores[0])
+
+
+def test_the_words_of_senses_are_saved_and_loaded():
+    head, other = Kerbs(3, torch.tensor([0, 1, 1])), Kerbs(3, torch.tensor([0, 1, 0]))
+    assert set(head.state_dict()) == {"senses_SD", "theta_S", "words_S"}
+    other(torch.randn(3))
+    other.load_state_dict(head.state_dict())
+    hidden = torch.randn(2, 3)
+    torch.testing.assert_close(other(hidden), head(hidden))
+    torch.testing.assert_close(copy.deepcopy(other)(hidden), head(hidden))
+
+
+def test_fewer_senses_than_words_are_refused():
+    with pytest.raises(ValueError, match="every word needs a sense"):
+        KerbsHead(senses=0.9)

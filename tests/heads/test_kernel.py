@@ -1,0 +1,112 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unspool.heads.kernel import LARGEST, bend, bounded, kernel, profile, scale
+
+THETAS = st.one_of(
+    st.floats(-20, 20, width=32),
+    st.floats(-2, 2, width=32),
+    st.builds(lambda sign, power: sign * 10.0**-power, st.sampled_from([-1, 1]), st.floats(0, 30)),
+    st.just(0.0),
+)
+COSINES = st.floats(-1, 1, width=32, allow_subnormal=False)
+
+
+def printed(cos, theta):
+    """The kernel as the paper prints it."""
+    a = -theta / (2 * (math.exp(-theta) + theta - 1))
+    return a * math.exp(-theta * cos) - a
+
+
+def evaluate(cos, theta, dtype):
+    """Value, ∂/∂cos and ∂/∂θ."""
+    cos, theta = (torch.tensor(it, dtype=dtype, requires_grad=True) for it in (cos, theta))
+    value = profile(cos, theta)
+    value.backward()
+    return value.item(), cos.grad.item(), theta.grad.item()
+
+
+@pytest.mark.parametrize(("theta", "expected"), [(1.0, 0.859), (-1.0, 1.196), (0.0, 1.0)])
+def test_by_hand(theta, expected):
+    assert evaluate(1.0, theta, torch.float32)[0] == pytest.approx(expected, abs=5e-4)
+
+
+@pytest.mark.parametrize("theta", [-20.0, -3.0, -1.0, -0.1, 0.1, 0.7, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("cos", [-1.0, -0.3, 0.0, 0.01, 0.9])
+def test_is_what_the_paper_prints_where_that_has_digits(cos, theta):
+    assert evaluate(cos, theta, torch.float64)[0] == pytest.approx(printed(cos, theta), rel=1e-10)
+
+
+@settings(deadline=None, max_examples=400)
+@given(cos=COSINES, theta=THETAS)
+def test_single_precision_keeps_five_digits_in_value_and_gradients(cos, theta):
+    theta = torch.tensor(theta, dtype=torch.float32).item()
+    low, high = (evaluate(cos, theta, dtype) for dtype in (torch.float32, torch.float64))
+    assert all(map(math.isfinite, low))
+    assert low[:2] == pytest.approx(high[:2], rel=1e-5, abs=1e-30)
+    # ∂K/∂θ is a difference: its digits are those of its two terms.
+    kappa, slope = (it.item() for it in scale(bounded(torch.tensor(theta, dtype=torch.float64))))
+    assert low[2] == pytest.approx(high[2], abs=1e-5 * (abs(high[0] * slope / kappa) + abs(high[2])) + 1e-30)
+
+
+@pytest.mark.parametrize("theta", [-20.0, -1.0, -1e-3, 0.0, 1e-5, 0.3, 1.0, 20.0])
+def test_every_theta_has_mean_one_half_between_right_angle_and_none(theta):
+    cos = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    assert profile(cos, torch.tensor(theta, dtype=torch.float64)).mean().item() == pytest.approx(
+        0.5, abs=1e-5
+    )
+
+
+def test_the_gradient_by_theta_changes_sign_at_two_thirds():
+    """∂K/∂θ at 0 is cos/3 − cos²/2."""
+    for cos in (-1.0, -0.5, 0.2, 2 / 3, 0.9):
+        assert evaluate(cos, 0.0, torch.float64)[2] == pytest.approx(cos / 3 - cos**2 / 2, abs=1e-7)
+
+
+def test_numerical_gradients():
+    cos = torch.tensor([-0.9, -0.2, 0.0, 0.4, 1.0], dtype=torch.float64, requires_grad=True)
+    theta = torch.tensor([[-7.0], [-0.5], [-1e-3], [2e-4], [0.9], [1.1], [6.0]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(profile, (cos, theta.requires_grad_()), eps=1e-7)
+
+
+def test_theta_zero_is_the_inner_product_in_value_and_gradients():
+    hidden = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    senses = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    ours, plain = kernel(hidden, senses, torch.zeros(5, dtype=torch.float64)), hidden @ senses.T
+    torch.testing.assert_close(ours, plain)
+    outer = torch.randn_like(plain)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, [hidden, senses], outer),
+        torch.autograd.grad(plain, [hidden, senses], outer),
+    )
+
+
+def test_a_vector_of_zeros_scores_zero_and_has_finite_gradients():
+    hidden, senses = torch.zeros(1, 3, requires_grad=True), torch.randn(2, 3, requires_grad=True)
+    scores = kernel(hidden, senses, torch.tensor([0.0, 3.0]))
+    assert not scores.any()
+    scores.sum().backward()
+    assert hidden.grad.isfinite().all()
+    assert senses.grad.isfinite().all()
+
+
+def test_beyond_the_largest_theta_nothing_changes_any_more():
+    value, by_cos, by_theta = evaluate(-1.0, 1e6, torch.float32)
+    assert value == evaluate(-1.0, LARGEST, torch.float32)[0]
+    assert math.isfinite(by_cos)
+    assert by_theta == 0.0
+
+
+def test_bend_agrees_on_both_sides_of_its_seam():
+    x = torch.tensor([-0.3001, -0.2999, 0.2999, 0.3001], dtype=torch.float64)
+    torch.testing.assert_close(bend(x, x.expm1()), x * x.exp() - x.expm1(), rtol=1e-9, atol=0)
+
+
+def test_scale_agrees_on_both_sides_of_its_seam():
+    for theta in (-1.0, 1.0):
+        below, above = (scale(torch.tensor(theta * f, dtype=torch.float64)) for f in (1 - 1e-9, 1 + 1e-9))
+        torch.testing.assert_close(below, above, rtol=1e-8, atol=0)

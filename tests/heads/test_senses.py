@@ -1,0 +1,37 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unspool.heads.senses import SenseTable
+
+
+def test_by_hand():
+    """Word 0 has senses 1 and 3, word 1 has 0, word 2 has 2."""
+    table = SenseTable.of(torch.tensor([1, 0, 2, 0]), 3)
+    assert table.senses_VJ.tolist() == [[1, 3], [0, 0], [2, 2]]
+    assert table.real_VJ.tolist() == [[True, True], [True, False], [True, False]]
+    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log()
+    assert table.by_word(scores).exp()[0].tolist() == pytest.approx([0.6, 0.1, 0.3])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 99), st.floats(0.1, 300))
+def test_sums_are_those_of_a_loop_over_words(extra, seed, spread):
+    dice = torch.Generator().manual_seed(seed)
+    words = torch.tensor([0, 1, 2, 3, 4, *extra])[torch.randperm(5 + len(extra), generator=dice)]
+    scores = spread * torch.randn(2, 3, len(words), generator=dice, dtype=torch.float64)
+    looped = torch.stack([scores[..., words == word].logsumexp(-1) for word in range(5)], -1)
+    torch.testing.assert_close(SenseTable.of(words, 5).by_word(scores), looped)
+
+
+def test_one_sense_each_is_left_alone_only_in_order():
+    scores = torch.tensor([5.0, 6.0, 7.0])
+    assert SenseTable.of(torch.tensor([0, 1, 2]), 3).by_word(scores) is scores
+    assert SenseTable.of(torch.tensor([2, 0, 1]), 3).by_word(scores).tolist() == [6.0, 7.0, 5.0]
+
+
+@pytest.mark.parametrize("words", [[0, 2], [0, 1, 2, 3]])
+def test_a_word_without_a_sense_or_an_unknown_word_is_refused(words):
+    with pytest.raises(ValueError, match="each of 3 words must have a sense"):
+        SenseTable.of(torch.tensor(words), 3)
