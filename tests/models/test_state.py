@@ -18,6 +18,10 @@ def test_positions_count_from_each_rows_own_beginning():
     assert make([0, 2], 4).positions(1).tolist() == [[4], [2]]
 
 
+def test_positions_are_told_once_where_all_rows_agree():
+    assert make([0, 0, 0], 2).positions(3).tolist() == [[2, 3, 4]]
+
+
 def test_no_mask_where_a_triangle_says_it_all():
     assert make([0, 0], 0).mask(5) is None
     assert make([0, 0], 5).mask(1) is None

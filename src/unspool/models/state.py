@@ -31,9 +31,9 @@ class TransformerState:
         return self.layers[0].length if self.layers else 0
 
     def positions(self, new: int) -> Tensor:
-        """(N, new): the place of each new token in its own row."""
+        """(N, new): the place of each new token in its own row; (1, new) where all rows agree."""
         columns = torch.arange(self.length, self.length + new, device=self.pad_N.device)
-        return (columns - self.pad_N[:, None]).clamp_(min=0)
+        return (columns - self.pad_N[:, None]).clamp_(min=0) if self.padded else columns[None]
 
     def mask(self, new: int) -> Tensor | None:
         """(N, 1, new, all): where new tokens may look; None where a causal triangle says it all."""

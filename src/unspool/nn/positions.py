@@ -94,4 +94,4 @@ class Rotary:
 
 def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign."""
-    return x_NTHI * cos + x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1) * sin
+    return torch.addcmul(x_NTHI * cos, x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1), sin)

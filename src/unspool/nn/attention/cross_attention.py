@@ -61,7 +61,8 @@ class CrossAttention(nn.Module):
     def _queries(self, x_NTD: Tensor, B: int) -> Tensor:
         """(B, K, Q, I): the W·T·G queries that look at the same keys stand side by side."""
         K, I = self.kv_heads, self.head_width  # noqa: E741
-        return self.query(x_NTD).view(B, -1, K, self.heads // K, I).transpose(1, 2).reshape(B, K, -1, I)
+        query: Tensor = self.query(x_NTD).view(B, -1, K, self.heads // K, I)
+        return query.transpose(1, 2).reshape(B, K, -1, I)
 
     def _joined(self, out_BKQI: Tensor, x_NTD: Tensor) -> Tensor:
         N, T, _ = x_NTD.shape
