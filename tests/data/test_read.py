@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,8 +47,14 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer(write: Write, end: str
 
 
 def test_ten_million_bytes_without_an_end_are_no_line(write: Write) -> None:
-    with pytest.raises(ValueError, match="line 1 is longer than 1,000,000 bytes"):
-        list(read_lines(write("a.txt", b"x" * 10_000_000)))
+    path = write("a.txt", b"x" * 10_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="line 1 is longer than 1,000,000 bytes"):
+            list(read_lines(path))
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_no_file_a_folder_and_an_empty_file_are_said(write: Write, tmp_path: Path) -> None:

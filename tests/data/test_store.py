@@ -82,6 +82,8 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with appearing(place) as fresh:
         (fresh / "a").write_text("whole")
         assert not place.exists()
+        number = fresh.stat().st_ino
+    assert place.stat().st_ino == number  # renamed, which is done at once; a copy could be seen half done
     assert (place / "a").read_text() == "whole"
     assert list((tmp_path / "cache").iterdir()) == [place]
 
