@@ -62,8 +62,9 @@ class RunFolder:
         self,
         path: Path,
         write: Callable[[Run, Mapping[str, Tensor], Path], None] = write_model,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path, self._write = path, write
+        self.path, self._write, self._facts = path, write, dict(facts or {})
         self._curves: Curves | None = None
         self._events: Events | None = None
 
@@ -74,6 +75,7 @@ class RunFolder:
         run.team.wait()
         found = newest(self.path, say)
         if found is not None:
+            self._same_data(found)
             run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
         if run.team.rank == 0:
             if found is not None:
@@ -82,6 +84,15 @@ class RunFolder:
             if run.settings.tensorboard:
                 self._events = Events(self.path, run.progress.update)
         return found
+
+    def _same_data(self, found: Checkpoint) -> None:
+        before = found.about["data"]
+        for name, now in self._facts.items():
+            if before.get(name, now) != now:
+                raise ValueError(
+                    f"{self.path}: the data has changed since checkpoint {found.path.name} ({name} was "
+                    f"{before[name]}, is {now}): bring the old data back, or begin a new run"
+                )
 
     def point(self, run: Run, point: dict[str, float]) -> None:  # noqa: ARG002
         """One more point of the curves."""
@@ -98,6 +109,7 @@ class RunFolder:
                 "regular": regular,
                 "curves": self._curves.flush() if self._curves else 0,
                 "progress": run.progress.plain(),
+                "data": self._facts,
                 "torch": torch.__version__,
             }
             path = write_checkpoint(

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from unspool.config import build, choose, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
+from unspool.models import MODELS
 from unspool.models.kinds import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy
 from unspool.text import TEXTS
@@ -33,6 +34,7 @@ SECTIONS = ("seed", "data", "text", "batches", "model", "objective", "schedule",
 _NEEDED = ("data", "model", "train")
 _ANY_SIZE = 1 << 20
 """Stands for a vocabulary that is not learnt yet, so that all else about a model is checked before."""
+_ANY_LABELS = ("one", "other")
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,13 @@ class Recipe:
                 f"model.vocab_size={table['vocab_size']} is too small for the {vocab_size} tokens of the "
                 "text: leave it out, and it is the text's"
             )
-        if labels:
+        if labels and _has_labels(table):
             table.setdefault("labels", list(labels))
+        elif labels:
+            raise ValueError(
+                f"the data has labels, but model.kind={table.get('kind')!r} has no use for them: choose "
+                '"classifier" or "tagger"'
+            )
         return configured(table, "model")
 
 
@@ -104,7 +111,8 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
         settings.get("seed", 0),
     )
-    recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE))
+    # Labels, like the vocabulary, are known once the data is read.
+    recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE), _ANY_LABELS if _has_labels(recipe.model) else ())
     return recipe
 
 
@@ -123,6 +131,11 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, An
                 raise ValueError(f"--set {change!r}: {key} is a value, not a table")
         table[keys[-1]] = _value(said.strip())
     return result
+
+
+def _has_labels(table: Mapping[str, Any]) -> bool:
+    kind = MODELS.get(table.get("kind", ""))
+    return kind is not None and "labels" in {it.name for it in fields(kind)}
 
 
 def _value(said: str) -> Any:

@@ -20,6 +20,7 @@ from unspool.models.load.tokenizer import text_of_run
 from unspool.train.checkpoint import good
 from unspool.train.distributed import Team, launched
 from unspool.train.distributed import team as joined
+from unspool.train.fit import check_fit
 from unspool.train.folder import RECIPE, RunFolder
 from unspool.train.interrupt import interruptible
 from unspool.train.lock import locked
@@ -65,7 +66,8 @@ def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any
     for note in prepared.notes:
         watch.warn(note)
     run = start(recipe, prepared, team)
-    folder = RunFolder(path)
+    check_fit(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+    folder = RunFolder(path, facts=prepared.facts)
     found = folder.resume(run, watch.warn)
     if found is not None:
         watch.note(f"going on after update {found.update}")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unspool.protocols import Batch, Clock
 from unspool.train.finite import explain
+from unspool.train.fit import check_length
 from unspool.train.precision import arithmetic
 from unspool.train.seeds import reseed
 from unspool.train.state import Run
@@ -60,6 +61,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     mine = numbers(run)
     for number in mine:
         batch = run.feed.batch(number).to(settings.device)
+        check_length(run.model, batch)
         reseed(run.seed, number)
         with team.last(run.walk, number == mine[-1]):
             with arithmetic(settings):

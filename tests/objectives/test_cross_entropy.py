@@ -1,0 +1,75 @@
+import math
+
+import pytest
+import torch
+
+from unspool.objectives import OBJECTIVES, CrossEntropy
+from unspool.protocols import Batch, Clock
+
+# Two rows over three tokens; p is what the head says, whatever the hidden vector.
+P = torch.tensor([0.5, 0.25, 0.25])
+
+
+class Head:
+    def __init__(self):
+        self.rows = None
+
+    def __call__(self, hidden):
+        return P.log().expand(*hidden.shape[:-1], 3)
+
+    def loss(self, hidden_MD, targets_M, weights_M, smoothing=0.0):
+        self.rows = len(hidden_MD)
+        logp_MV = self(hidden_MD)
+        nll_M = -logp_MV.gather(1, targets_M[:, None])[:, 0]
+        total_M = (1 - smoothing) * nll_M - smoothing * logp_MV.mean(-1)
+        return (weights_M * total_M).sum(), (weights_M * nll_M).sum()
+
+
+class Model:
+    def __init__(self):
+        self.head = Head()
+
+    def hidden_for(self, batch):
+        return torch.zeros(*batch.targets_NU.shape, 4)
+
+
+def batch(weights):
+    targets = torch.tensor([[0, 1], [2, 0]])
+    return Batch(targets, torch.tensor([2, 1]), targets, torch.tensor(weights))
+
+
+def test_by_hand():
+    loss = CrossEntropy()(Model(), batch([[1.0, 1.0], [1.0, 0.0]]), Clock(0, 1))
+    assert loss.total.item() == pytest.approx(math.log(2) + 2 * math.log(4))
+    assert loss.weight == 3.0
+    assert loss.stats == {"nll": pytest.approx(math.log(2) + 2 * math.log(4))}
+
+
+def test_smoothing_by_hand():
+    loss = CrossEntropy(0.1)(Model(), batch([[1.0, 0.0], [0.0, 0.0]]), Clock(0, 1))
+    mean = (math.log(2) + 2 * math.log(4)) / 3
+    assert loss.total.item() == pytest.approx(0.9 * math.log(2) + 0.1 * mean)
+    assert loss.stats["nll"] == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize(("weights", "rows"), [([[1.0, 1.0], [1.0, 0.0]], 3), ([[1.0, 0.5], [1.0, 2.0]], 4)])
+def test_the_head_never_sees_padding(weights, rows):
+    model = Model()
+    CrossEntropy()(model, batch(weights), Clock(0, 1))
+    assert model.head.rows == rows
+
+
+def test_weights_weigh():
+    loss = CrossEntropy()(Model(), batch([[0.5, 0.0], [0.0, 2.0]]), Clock(0, 1))
+    assert loss.total.item() == pytest.approx(2.5 * math.log(2))
+    assert loss.weight == 2.5
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0])
+def test_an_impossible_smoothing_is_refused(smoothing):
+    with pytest.raises(ValueError, match="smoothing"):
+        CrossEntropy(smoothing)
+
+
+def test_it_has_its_name():
+    assert OBJECTIVES["cross_entropy"] is CrossEntropy
