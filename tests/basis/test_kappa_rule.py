@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.basis.kappa_rule import KappaRule, kappa
+from unspool.basis.kappa_rule import KappaRule, kappa, typical_threshold
 
 
 def test_kappa_by_hand():
@@ -63,3 +63,24 @@ def test_g_is_a_power_between_its_knots_and_beyond():
 def test_knots_are_checked(slopes, thresholds, match):
     with pytest.raises(ValueError, match=match):
         KappaRule(10, slopes, thresholds)
+
+
+def test_the_formula_at_its_knots_and_between():
+    # 0.8·m^0.45 at c = 1; c^0.85 below, c^0.4 above
+    rule = KappaRule.typical(100)
+    assert rule.threshold(0.5) == pytest.approx(0.8 * 100**0.45)
+    for c, power in ((0.01, 0.85), (0.3, 0.85), (9.0, 0.4)):
+        assert rule.threshold(c / (1 + c)) == pytest.approx(0.8 * 100**0.45 * c**power)
+        assert typical_threshold(100, c) == pytest.approx(0.8 * 100**0.45 * c**power)
+
+
+def test_a_step_says_what_the_mask_says_and_proves_nothing():
+    p = np.random.default_rng(0).dirichlet(np.full(60, 0.3))
+    rule = KappaRule.typical(8)
+    step = rule.step(p)
+    verdicts = [step.accepts(i, tau=0.1) for i in range(60)]
+    assert [bool(verdict) for verdict in verdicts] == rule.mask(p, 0.1).tolist()
+    assert step.kappa == kappa(p, 8)
+    assert {verdict.how for verdict in verdicts} == {"kappa rule"}
+    assert not any(verdict.decided for verdict in verdicts)
+    assert {bool(verdict) for verdict in verdicts} == {True, False}

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -49,11 +51,36 @@ def test_a_broken_file_is_made_anew(tmp_path):
     assert (whitened(W, None, tmp_path).X_VK == whitened(W, None, None).X_VK).all()
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, monkeypatch, caplog):
     def fail(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr(store, "save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
-        whitened(np.eye(3), None, tmp_path)
+    caplog.set_level("INFO", logger="unspool.basis.store")
+    assert (whitened(np.eye(3), None, tmp_path).X_VK == whitened(np.eye(3), None, None).X_VK).all()
     assert list(tmp_path.iterdir()) == []
+    assert "disk full" in caplog.text
+    monkeypatch.setattr(store, "SPARE_BYTES", 1 << 60)
+    whitened(np.eye(3), None, tmp_path)
+    assert "no room" in caplog.text
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+    matrices = [np.random.default_rng(seed).standard_normal((50, 3)) for seed in range(4)]
+    for age, W in enumerate(matrices[:3]):
+        whitened(W, None, tmp_path)
+        path = tmp_path / f"basis-{fingerprint(W, None)}.safetensors"
+        os.utime(path, (1e9 + age, 1e9 + age))
+    size = path.stat().st_size
+    whitened(matrices[0], None, tmp_path)  # used: it is the newest now
+    monkeypatch.setattr(store, "MOST_BYTES", 3 * size)
+    whitened(matrices[3], None, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"basis-{fingerprint(matrices[k], None)}.safetensors" for k in (0, 2, 3)}
+
+
+def test_the_users_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
+    assert store.users_folder() == tmp_path / "basis"
+    monkeypatch.delenv("UNSPOOL_CACHE")
+    assert store.users_folder().parts[-2:] == ("unspool", "basis")

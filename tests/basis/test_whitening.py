@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,46 @@ def test_a_memory_map_is_not_loaded_whole(tmp_path):
     W = np.load(tmp_path / "W.npy", mmap_mode="r")
     white = whiten(W)
     assert np.shares_memory(white.weight.W, W)
+
+
+@pytest.mark.parametrize("kind", ["memory map", "bfloat16"])
+@pytest.mark.parametrize("rank", [None, 8])
+def test_w_is_never_converted_whole(tmp_path, kind, rank):
+    """numpy tells tracemalloc what it allocates; pages of the map and torch's tensors are not among it."""
+    if kind == "memory map":
+        W = np.lib.format.open_memmap(tmp_path / "W.npy", mode="w+", dtype=np.float32, shape=(30000, 64))
+        W[:] = np.random.default_rng(0).standard_normal((30000, 64))
+    else:
+        W = torch.randn(30000, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    tracemalloc.start()
+    white = whiten(W, rank)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    kept = white.X_VK.nbytes + white.norm_V.nbytes + (0 if rank is None else white.weight.W.nbytes)
+    # beside what is kept: a few blocks of 1,024 rows in float64, and squares of the width
+    assert peak < kept + 6 * 8 * (1024 * 65 + 65 * 65)
+    assert peak < kept + 8 * 30000 * 64 / 2
+
+
+class OnAnotherDevice:
+    """What a tensor on a GPU looks like from here: it has to be copied to the host."""
+
+    def __init__(self, W):
+        self.W, self.copies = W, 0
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        self.copies += 1
+        return self.W
+
+
+def test_a_matrix_on_another_device_is_copied_once():
+    W = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
+    far = OnAnotherDevice(W)
+    assert (whiten(far).X_VK == whiten(W).X_VK).all()
+    assert far.copies == 1
 
 
 def test_the_rank_takes_the_leading_singular_directions():

@@ -11,7 +11,7 @@ from unspool.basis.calibrate import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.checking import check
 from unspool.basis.exact import BasisTest
-from unspool.basis.kappa_rule import KappaRule, kappa
+from unspool.basis.kappa_rule import KappaRule, KappaStep, kappa
 from unspool.basis.linear_program import Reference, reference
 from unspool.basis.step import BasisStep
 from unspool.basis.theory import (
@@ -28,6 +28,7 @@ __all__ = [
     "BasisTest",
     "Calibration",
     "KappaRule",
+    "KappaStep",
     "Reference",
     "Rejection",
     "Verdict",

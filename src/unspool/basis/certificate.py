@@ -52,7 +52,8 @@ class Verdict:
     token: int
     tau: float
     how: str
-    """"threshold", "least squares", "douglas-rachford", "interior point"; "undecided" without a proof."""
+    """"threshold", "least squares", "douglas-rachford", "interior point"; without a proof "undecided", or
+    "kappa rule" where only that was asked."""
     certificate: Acceptance | Rejection | None
     low: float
     """F_i(c) is at least this …"""

@@ -11,6 +11,7 @@ import numpy as np
 
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.kappa_rule import typical_threshold
 from unspool.basis.lewis import Metric
 from unspool.basis.reject import Balance
 from unspool.basis.theory import slope_from_tau
@@ -42,7 +43,7 @@ class Proving:
         self.bench, self.tau, self.slope = bench, tau, slope_from_tau(tau)
         self._began = perf_counter()
         p_V, kappa, width = bench.dist.p, bench.dist.kappa, bench.white.X_VK.shape[1]
-        g = 0.8 * width**0.45 * (self.slope**0.85 if self.slope < 1 else self.slope**0.4)
+        g = typical_threshold(width, self.slope)
         self.cases = [Case(int(i), float(p_V[i]), float(p_V[i]) * kappa / g) for i in tokens]
 
     def open(self, which: Callable[[Case], bool] = lambda _: True) -> list[Case]:

@@ -2,25 +2,42 @@
 
 The name is a hash of W's rows, its type and the rank, so that a file can only be found by the W that it
 belongs to. It is written beside its place and moved there, so that a reader never sees half of it; a file
-that cannot be read is made anew.
+that cannot be read is made anew, and where none can be written (a full disk, a read-only folder) there is
+none, as the logger `unspool.basis.store` says at level INFO. The folder holds 4 GB at most: the files that
+were not used for longest go first.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import tempfile
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from unspool.basis.arrays import as_numpy
 from unspool.basis.whitening import Rows, Whitened, whiten
 
-FORMAT = 1
+FORMAT = 2
+MOST_BYTES = 4_000_000_000
+# Left free on the disk: a cache should not be what fills it.
+SPARE_BYTES = 1 << 29
+
+_log = logging.getLogger(__name__)
+
+
+def users_folder() -> Path:
+    """Where the user's programs keep such files; the environment variable UNSPOOL_CACHE names another one."""
+    chosen = os.environ.get("UNSPOOL_CACHE")
+    return (Path(chosen) if chosen else platformdirs.user_cache_path("unspool", appauthor=False)) / "basis"
 
 
 def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) -> Whitened:
@@ -31,7 +48,11 @@ def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) ->
     kept = _load(path, W)
     if kept is None:
         kept = whiten(W, rank)
-        _save(path, kept, W)
+        try:
+            _save(path, kept, W)
+            _tidy(path)
+        except OSError as error:
+            _log.info("%s could not be written, and will be made again next time: %s", path, error)
     return kept
 
 
@@ -39,15 +60,16 @@ def fingerprint(W: Any, rank: int | None) -> str:
     """A hash of W's numbers and of the rank."""
     rows = Rows(W)
     rank = rows.shape[1] if rank is None else rank
-    digest = blake2b(f"{FORMAT} {rows.shape} {rank}".encode(), digest_size=20)
-    for _, block in rows.blocks():
-        digest.update(np.ascontiguousarray(block).data)
+    digest = blake2b(f"{FORMAT} {rows.shape} {rank} {as_numpy(rows.W[:1]).dtype}".encode(), digest_size=20)
+    for start in range(0, rows.shape[0], 4096):
+        digest.update(np.ascontiguousarray(as_numpy(rows.W[start : start + 4096])).data)
     return digest.hexdigest()
 
 
 def _load(path: Path, W: Any) -> Whitened | None:
     try:
         kept = load_file(path)
+        os.utime(path)
         return Whitened(
             Rows(kept["weight"]) if "weight" in kept else Rows(W),
             kept["X"],
@@ -56,7 +78,7 @@ def _load(path: Path, W: Any) -> Whitened | None:
             float(kept["row_norm"][0]),
             kept["norm"],
         )
-    except (FileNotFoundError, SafetensorError, KeyError):
+    except (OSError, SafetensorError, KeyError):
         return None
 
 
@@ -71,6 +93,9 @@ def _save(path: Path, white: Whitened, W: Any) -> None:
     if white.weight.shape[1] < Rows(W).shape[1]:
         kept["weight"] = np.ascontiguousarray(white.weight.W)
     path.parent.mkdir(parents=True, exist_ok=True)
+    size = sum(array.nbytes for array in kept.values())
+    if size > MOST_BYTES or shutil.disk_usage(path.parent).free < size + SPARE_BYTES:
+        raise OSError(f"no room for {size / 1e9:.1f} GB in {path.parent}")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".basis-", suffix=".tmp")
     os.close(handle)
     try:
@@ -78,3 +103,14 @@ def _save(path: Path, white: Whitened, W: Any) -> None:
         Path(name).replace(path)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _tidy(newest: Path) -> None:
+    """Remove what was not used for longest, until the folder is small enough."""
+    files = sorted(newest.parent.glob("basis-*.safetensors"), key=lambda path: path.stat().st_mtime)
+    total = sum(path.stat().st_size for path in files)
+    for path in files:
+        if total <= MOST_BYTES or path == newest:
+            return
+        total -= path.stat().st_size
+        path.unlink(missing_ok=True)

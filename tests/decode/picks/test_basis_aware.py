@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from unspool.basis import BasisTest
+from unspool.basis import BasisTest, KappaRule, store
 from unspool.decode.generate import generate
+from unspool.decode.picks import basis_aware
 from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
@@ -153,6 +154,7 @@ def test_unbound_it_says_what_it_needs():
         ({"tau": 1.0}, "tau"),
         ({"rank": -1}, "rank"),
         ({"retries": 0}, "retries"),
+        ({"exact_up_to": -1}, "exact_up_to"),
         ({"on": "x"}, "on"),
     ],
 )
@@ -164,3 +166,49 @@ def test_bad_settings_are_named(options, message):
 def test_a_rank_beyond_the_width_is_refused_before_the_model_is_called():
     with pytest.raises(ValueError, match="rank"):
         generate(random_model(0), [0], Sample(BasisAware(0.1, rank=4)))
+
+
+def test_above_the_rank_that_is_affordable_the_kappa_rule_decides_and_says_so():
+    model, tau = random_model(3, vocabulary=40, width=6), 0.3
+    search = Sample(BasisAware(tau, rank=None, exact_up_to=5))
+    with pytest.warns(UserWarning, match="rank 6 takes seconds.*SmolLM2"):
+        outs = generate(model, [0], search, n=300, seed=0, max_new_tokens=1)
+    counted = Counter(name for out in outs for name in out.stats)
+    assert {name for name in counted if ": " in name} == {"accepted: kappa rule", "rejected: kappa rule"}
+    p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
+    kept = KappaRule.typical(7).mask(p, tau) | (p >= tau)
+    assert {out.tokens[0] for out in outs} <= set(kept.nonzero()[0].tolist())
+
+
+def test_a_rule_of_the_models_own_is_taken():
+    model = random_model(3, vocabulary=40, width=6)
+    nothing = KappaRule(7, (1.0,), (1e9,))
+    with pytest.warns(UserWarning, match="the one given"):
+        out = generate(
+            model, [0], Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=nothing)), max_new_tokens=1, seed=0
+        )
+    assert out.stats["fallbacks"] == 1
+
+
+def test_up_to_that_rank_it_is_tested_exactly():
+    search = Sample(BasisAware(0.3, rank=None, exact_up_to=3))
+    out = generate(random_model(0), [0], search, seed=1, max_new_tokens=30)
+    assert out.stats["tests"] > 0
+    assert not any("kappa" in name for name in out.stats)
+
+
+def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
+    monkeypatch.setattr(basis_aware, "KEPT", 1)
+    search = Sample(BasisAware(0.3, rank=2))
+    first = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)
+    assert len(list((tmp_path / "basis").iterdir())) == 1
+    monkeypatch.setattr(store, "whiten", lambda *_: pytest.fail("made again"))
+    second = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)  # another model of the same W
+    assert first.tokens == second.tokens
+
+
+def test_a_small_matrix_is_not_worth_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
+    generate(random_model(0), [0], Sample(BasisAware(0.3, rank=2)), seed=1, max_new_tokens=5)
+    assert list(tmp_path.iterdir()) == []

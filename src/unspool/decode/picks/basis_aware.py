@@ -9,12 +9,16 @@ the accepted set, exactly. The tests and their proofs are in `unspool.basis`.
 
 Differs from the paper: the verdict is exact and carries a proof; what cannot be decided counts as rejected;
 when `retries` tokens have been rejected in a row, the most probable token is taken, and that is counted.
+Above the rank `exact_up_to` the κ rule of `unspool.basis` is asked in place of the test, which would take
+seconds for a step: a warning says so, and so do the counts. What is made of W for the tests is kept in the
+user's cache folder (UNSPOOL_CACHE names another one), so that the next process need not make it again.
 """
 
 from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +31,16 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from unspool.basis import BasisStep, BasisTest
+from unspool.basis import BasisStep, BasisTest, KappaRule, KappaStep
+from unspool.basis.store import users_folder
 from unspool.decode.picks.multinomial import invert
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau, Threshold
 from unspool.decode.transforms.arguments import whole
 from unspool.decode.transforms.truncation import Truncation
 from unspool.protocols import Projecting, Step, StepModel, Transform
+
+KEPT = 4_000_000
+"""Numbers of W from which on its test is kept on disk: a smaller one is made sooner than it is read."""
 
 _TESTS: WeakKeyDictionary[Any, dict[tuple[int | None, int], BasisTest]] = WeakKeyDictionary()
 """The tests made for each model, so that a second text need not make them again."""
@@ -55,6 +63,12 @@ class BasisAware:
     on: Literal["model", "processed"] = "model"
     """Whose probabilities are tested: the model's own, or those that transforms made of them."""
     retries: int = 100
+    exact_up_to: int = 2048
+    """The highest rank to test at: a step costs 2 to 8 · rank³ multiplications, at 2048 about a second. Above
+    it the κ rule decides, which proves nothing, and a warning says so."""
+    rule: KappaRule | None = None
+    """The κ rule of this model (`BasisTest.calibrate_kappa` fits one); None takes a formula that was fitted
+    on another one, `KappaRule.typical`."""
 
     def __post_init__(self) -> None:
         if not callable(self.tau):
@@ -62,6 +76,7 @@ class BasisAware:
         if self.rank is not None:
             whole("BasisAware.rank", self.rank, at_least=0, advice="None looks at every direction.")
         whole("BasisAware.retries", self.retries, at_least=1, advice="100 is plenty.")
+        whole("BasisAware.exact_up_to", self.exact_up_to, at_least=0, advice="2048 is affordable on a CPU.")
         if self.on not in ("model", "processed"):
             raise ValueError(f'BasisAware.on is {self.on!r}, but must be "model" or "processed"')
 
@@ -95,11 +110,29 @@ class BasisAware:
                 'is drawn would not be what is tested. Leave it out, or say on="processed" to test what it '
                 "makes."
             )
+        W_VD = model.output_matrix.detach()
+        rank = W_VD.shape[1] if self.rank is None else self.rank
+        if self.exact_up_to < rank <= W_VD.shape[1]:
+            return Bound(self, self._kappa_rule(rank))
         tests = _TESTS.setdefault(model, {})
         key = (self.rank, model.output_matrix._version)
         if key not in tests:
-            tests[key] = BasisTest(model.output_matrix.detach(), self.rank)
+            cache = users_folder() if W_VD.numel() >= KEPT else None
+            tests[key] = BasisTest(W_VD, self.rank, cache=cache)
         return Bound(self, tests[key])
+
+    def _kappa_rule(self, rank: int) -> KappaRule:
+        """The rule that stands in for the test, with a warning."""
+        rule = self.rule or KappaRule.typical(rank + 1)
+        fitted = "the one given" if self.rule else "extrapolated from another model, SmolLM2"
+        warnings.warn(
+            f"An exact basis-aware test at rank {rank} takes seconds for a step, so the κ rule decides "
+            f"instead ({fitted}); it proves nothing. Choose a rank of {self.exact_up_to} or less for proofs, or say "
+            f"BasisAware(…, exact_up_to={rank}) to wait for them.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return rule
 
 
 @dataclass(frozen=True)
@@ -107,7 +140,7 @@ class Bound:
     """A BasisAware pick that knows its model's output matrix, and counts what it does."""
 
     pick: BasisAware
-    test: BasisTest
+    test: BasisTest | KappaRule
     counts: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:
@@ -124,7 +157,7 @@ class Bound:
     def _row(self, weight_V: Tensor, logp_V: Tensor, tau: float, die: Random) -> int:
         count = self.counts.setdefault(id(die), defaultdict(float))
         log_tau = math.log(tau)
-        step: BasisStep | None = None
+        step: BasisStep | KappaStep | None = None
         weight_V = weight_V.clone()
         for _ in range(self.pick.retries):
             u = torch.tensor([die.random()], dtype=torch.float64, device=weight_V.device)
