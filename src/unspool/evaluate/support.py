@@ -1,0 +1,114 @@
+"""Support precision and recall: does a truncation keep what is truly possible, and only that?
+
+    precision = |K ∩ S| / |K|          S = { x : p*(x) > 0 },  K = what is kept
+    recall    = |K ∩ S| / |S|
+    by mass:    Σ_{K∩S} p̂ / Σ_K p̂   (of what is drawn, how much is possible)
+                Σ_K p*              (of the truth, how much is left)
+
+Exact on a language whose true next-token distribution p* is known. A rule that keeps less is more precise and
+recalls less, so that rules compare at settings that keep the same mass of p̂.
+
+The question is Finlayson et al. 2024's, §3. papers.bib: finlayson2024closing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Support:
+    """The means over contexts."""
+
+    precision: float
+    recall: float
+    mass_precision: float
+    """Of the tokens drawn, the share that is possible."""
+    mass_recall: float
+    """Of the tokens that would truly occur, the share that can still be drawn."""
+    mass: float
+    """Of the model's probability, the share that is kept."""
+    size: float
+    """Tokens kept."""
+
+
+@dataclass(frozen=True)
+class Dial:
+    """A rule with one setting, from the one that keeps most to the one that keeps least."""
+
+    keeps: Callable[[float], Tensor]
+    """Setting → (C, V), true where a token is kept."""
+    loosest: float
+    strictest: float
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A rule at the setting that keeps a given mass."""
+
+    setting: float
+    support: Support
+
+
+def support(kept_CV: Tensor, p_CV: Tensor, true_CV: Tensor) -> Support:
+    """Measure what is kept, (C, V), against the model's p̂ and the true p*."""
+    if not kept_CV.shape == p_CV.shape == true_CV.shape or kept_CV.dim() != 2:
+        shapes = ", ".join(str(tuple(each.shape)) for each in (kept_CV, p_CV, true_CV))
+        raise ValueError(f"kept, p̂ and p* have shapes {shapes}, but must all be (contexts, vocabulary).")
+    if not bool(kept_CV.any(dim=-1).all()):
+        raise ValueError("a context keeps no token at all, and nothing can be drawn from it.")
+    p_CV, true_CV = p_CV.double(), true_CV.double()
+    possible_CV = true_CV > 0
+    both_C = (kept_CV & possible_CV).sum(dim=-1).double()
+    kept_mass_C = (p_CV * kept_CV).sum(dim=-1)
+    both_mass_C = (p_CV * (kept_CV & possible_CV)).sum(dim=-1)
+    size_C = kept_CV.sum(dim=-1).double()
+    means = (
+        both_C / size_C,
+        both_C / possible_CV.sum(dim=-1),
+        both_mass_C / kept_mass_C,
+        (true_CV * kept_CV).sum(dim=-1),
+        kept_mass_C / p_CV.sum(dim=-1),
+        size_C,
+    )
+    return Support(*(float(each.mean()) for each in means))
+
+
+def at_mass(dial: Dial, p_CV: Tensor, mass: float) -> tuple[float, Tensor]:
+    """The strictest setting that keeps at least `mass` of p̂ on average, and what it keeps."""
+    if not 0 < mass <= 1:
+        raise ValueError(f"mass is {mass}, but must be above 0 and at most 1.")
+    p_CV = p_CV.double()
+
+    def enough(kept_CV: Tensor) -> bool:
+        return float((p_CV * kept_CV).sum(dim=-1).mean()) >= mass * float(p_CV.sum(dim=-1).mean()) - 1e-12
+
+    good, bad = dial.loosest, dial.strictest
+    kept_CV = dial.keeps(good)
+    if not enough(kept_CV):
+        raise ValueError(
+            f"even at its loosest setting, {good:g}, the rule keeps less than {mass:g} of the mass."
+        )
+    if enough(strict_CV := dial.keeps(bad)):
+        return bad, strict_CV
+    for _ in range(HALVINGS):
+        middle = (good + bad) / 2
+        if enough(tried_CV := dial.keeps(middle)):
+            good, kept_CV = middle, tried_CV
+        else:
+            bad = middle
+    return good, kept_CV
+
+
+def compare(dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float) -> dict[str, Matched]:
+    """Every rule at the setting that keeps the same mass of p̂."""
+    found = {}
+    for name, dial in dials.items():
+        setting, kept_CV = at_mass(dial, p_CV, mass)
+        found[name] = Matched(setting, support(kept_CV, p_CV, true_CV))
+    return found
