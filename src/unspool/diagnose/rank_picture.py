@@ -79,10 +79,11 @@ def _kept(rule: Sample, model: StepModel, logp_NV: Any, order: Sequence[int]) ->
     bound = rule.pick.bind(model, rule.transforms)
     (tau,) = rule.pick.tau(logp_NV)  # type: ignore[operator]
     p_V = logp_NV[0].double().exp()
-    asked = [token for token in order if p_V[token] < tau]
-    verdicts = bound.test.step(p_V.numpy()).verdicts(asked, tau=tau)
-    proven = {token for token, verdict in zip(asked, verdicts, strict=True) if verdict}
-    return [k and (token in proven or bool(p_V[token] >= tau)) for k, token in zip(kept, order, strict=True)]
+    test = bound.test.step(p_V.numpy())
+    return [
+        k and (bool(p_V[token] >= tau) or bool(test.accepts(token, tau=tau)))
+        for k, token in zip(kept, order, strict=True)
+    ]
 
 
 def draw_ranks(picture: RankPicture, path: str | Path) -> None:
