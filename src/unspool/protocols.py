@@ -109,6 +109,14 @@ class Projecting(Protocol):
 
 
 @runtime_checkable
+class Answering(Protocol):
+    """A StepModel whose prompts may be sources: what it says is then a text of its own, not their sequel."""
+
+    @property
+    def answers(self) -> bool: ...
+
+
+@runtime_checkable
 class Layered(Protocol):
     """A StepModel that can tell what its early layers would have said."""
 

@@ -1,5 +1,6 @@
 import pytest
 
+from unspool.decode.combine import Ensemble
 from unspool.decode.generate import Output, generate, stream
 from unspool.decode.search import Greedy, Sample
 from unspool.testing import TableModel, bigram, random_table
@@ -163,3 +164,22 @@ def test_a_model_without_text_says_so():
     with pytest.raises(ValueError, match="stop strings need a tokenizer"):
         generate(model, [1], stop="x")
     assert generate(model, [1], max_new_tokens=2).text == ""
+
+
+class Answers(TableModel):
+    answers = True
+
+
+def test_what_answers_a_source_does_not_go_on_after_it():
+    seen = []
+
+    class Watched(Letters):
+        def watch(self, stop=(), after=None):
+            seen.append(after)
+            return super().watch(stop, after)
+
+    for kind in (TableModel, Answers):
+        model = kind(cycle, text=Watched())
+        generate(Ensemble([model, model]), [0, 1], max_new_tokens=1)
+        generate(model, [0, 1], max_new_tokens=1)
+    assert seen == [1, 1, None, None]

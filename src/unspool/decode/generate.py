@@ -13,7 +13,7 @@ from typing import Any
 from unspool.decode.loops import Loop, OnLoop, loop_judge
 from unspool.decode.search.greedy import Greedy
 from unspool.decode.search.tree import Node
-from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel
+from unspool.protocols import Answering, Finish, Frontier, Job, Path, Ranked, Search, StepModel
 
 Prompt = str | Sequence[int]
 
@@ -155,7 +155,12 @@ def make_job(
         raise ValueError(
             "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json"
         )
-    watches = [] if model.text is None else [model.text.watch(stops, after=tokens[-1]) for tokens in ids]
+    answers = isinstance(model, Answering) and model.answers
+    watches = (
+        []
+        if model.text is None
+        else [model.text.watch(stops, after=None if answers else tokens[-1]) for tokens in ids]
+    )
     eos = model.text.eos_ids if model.text is not None else frozenset[int]()
     return Job(tuple(ids), tuple(limits), seeds, n, eos, tuple(watches), loop_judge(on_loop), alternatives)
 

@@ -122,6 +122,11 @@ class RNNSeq2Seq(nn.Module):
         return self.config.vocab_size
 
     @property
+    def answers(self) -> bool:
+        """Its prompt is a source."""
+        return True
+
+    @property
     def context(self) -> None:
         """There is no limit."""
         return

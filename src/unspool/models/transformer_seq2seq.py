@@ -99,6 +99,11 @@ class TransformerSeq2Seq(nn.Module):
         return self.config.vocab_size
 
     @property
+    def answers(self) -> bool:
+        """Its prompt is a source."""
+        return True
+
+    @property
     def context(self) -> int | None:
         """The most tokens of both sides together, where positions limit them; else None."""
         return self.config.context
@@ -122,6 +127,8 @@ class TransformerSeq2Seq(nn.Module):
         """Keys and values of every layer for what an encoder said."""
         padding_NS = padding(lengths_N, memory_NSD.shape[1])
         kv = [it for block in self.blocks for it in block.cross_attention.keys_values(memory_NSD)]
+        if not torch.is_grad_enabled():
+            kv = [it.contiguous() for it in kv]  # one copy, for many looks
         return Sources.of(*kv, None if padding_NS is None else padding_NS[:, None, None])
 
     def hidden(

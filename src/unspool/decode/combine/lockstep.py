@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unspool.protocols import Rewindable, Step, StepModel, Text
+from unspool.protocols import Answering, Rewindable, Step, StepModel, Text
 
 SPREAD = 256
 """How many ids, spread over the whole vocabulary, are looked at when two of them are compared."""
@@ -59,6 +59,11 @@ class Lockstep(ABC):
     def context(self) -> int | None:
         """The smallest of the parts'."""
         return min((part.context for part in self.parts() if part.context is not None), default=None)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the parts do."""
+        return any(isinstance(part, Answering) and part.answers for part in self.parts())
 
     @property
     def text(self) -> Text | None:

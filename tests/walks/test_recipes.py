@@ -1,0 +1,84 @@
+"""Every recipe is read; every tiny one is trained from the command line, and what it made is used."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import unspool as us
+from unspool.cli import main
+from unspool.data.languages import LANGUAGES
+from unspool.data.languages.tasks import TASKS
+from unspool.train import read_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+TINY = RECIPES / "tiny"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RECIPES.rglob("*.toml")), ids=lambda path: str(path.relative_to(RECIPES))
+)
+def test_a_recipe_is_read(path):
+    recipe = read_recipe(path)
+    assert f"unspool train {path.relative_to(RECIPES.parent)}" in path.read_text(encoding="utf-8")
+    assert recipe.shape(10_000).vocab_size == 10_000
+
+
+def test_every_recipe_has_a_tiny_twin():
+    assert {path.name for path in RECIPES.glob("*.toml")} == {path.name for path in TINY.glob("*.toml")}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    def train(name):
+        monkeypatch.chdir(TINY)
+        assert (
+            main(["train", f"{name}.toml", "--out", str(tmp_path / "run"), "--set", "train.threads=1"]) == 0
+        )
+        return us.load(tmp_path / "run"), read_recipe(TINY / f"{name}.toml"), tmp_path / "run"
+
+    return train
+
+
+def right(model, task, count):
+    dice = Random(0)
+    pairs = [task.pair(dice) for _ in range(count)]
+    outs = us.generate(model, [source for source, _ in pairs], max_new_tokens=40)
+    return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / count
+
+
+def test_a_transformer_learns_to_translate_dates(trained):
+    model, _, folder = trained("translation")
+    assert right(model, TASKS["dates"](first_year=1800), 100) >= 0.95
+    assert {path.name for path in folder.iterdir()} >= {
+        "recipe.toml", "config.json", "model.safetensors", "tokenizer.json", "curves.jsonl", "curves.svg",
+    }  # fmt: skip
+    curves = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
+    assert curves[0]["loss"] > 2 > 0.2 > curves[-1]["valid"]
+
+
+def test_attention_learns_to_write_numbers(trained):
+    model, _, _ = trained("translation_rnn")
+    assert right(model, TASKS["number_words"](digits=4), 100) >= 0.8
+
+
+def test_a_language_model_comes_near_the_entropy_of_its_language(trained):
+    model, recipe, folder = trained("language_model")
+    language = LANGUAGES["zipf_markov"](word_count=60)
+    assert recipe.data.known == language
+    assert model.text.vocab_size == language.vocab_size
+    curves = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
+    dice = Random(5)
+    sentences = [language.sample(dice) for _ in range(300)]
+    tokens = sum(len(sentence) + 1 for sentence in sentences)
+    truth = -sum(language.log_prob(sentence) for sentence in sentences) / tokens
+    assert truth < curves[-1]["valid"] < truth + 1.0
+    assert curves[0]["nll"] > curves[-1]["valid"] + 1.0
+
+
+def test_a_dialogue_is_answered(trained):
+    model, _, _ = trained("dialogue")
+    out = us.generate(model, "Is the fish fresh?", max_new_tokens=12)
+    assert out.text == "It came this morning."
+    assert out.finish == "eos"
