@@ -45,7 +45,16 @@ def test_a_solver_that_fails_is_an_error_not_a_verdict(monkeypatch):
         reference(np.eye(2), [0.5, 0.5], 0, 0.1)
 
 
-def test_coefficients_that_highs_does_not_take_are_said_so():
+def test_probabilities_of_many_orders_of_magnitude():
+    W = np.array([[1.0], [-1.0], [0.0]])
+    for small in (1e-3, 1e-6, 1e-9):
+        p = np.array([0.5, 0.5 - small, small])
+        found = reference(W, p, 2, 0.3)  # each neighbour may gain c·p̂
+        assert found.theta == pytest.approx(2 * 0.3 / 0.7 * p[1] / small, rel=1e-4)
+        assert found.tolerance == pytest.approx(2e-6 * max(1, 0.5e-7 / small))
+
+
+def test_what_highs_cannot_tell_apart_is_said_so():
     p = np.array([0.5, 0.5, 1e-17])
     with pytest.raises(ArithmeticError, match="more probable token"):
         reference(np.array([[1.0], [-1.0], [0.0]]), p, 2, 0.3)

@@ -127,8 +127,8 @@ class BasisAware:
         fitted = "the one given" if self.rule else "extrapolated from another model, SmolLM2"
         warnings.warn(
             f"An exact basis-aware test at rank {rank} takes seconds for a step, so the κ rule decides "
-            f"instead ({fitted}); it proves nothing. Choose a rank of {self.exact_up_to} or less for proofs, or say "
-            f"BasisAware(…, exact_up_to={rank}) to wait for them.",
+            f"instead ({fitted}); it proves nothing. Choose a rank of {self.exact_up_to} or less for "
+            f"proofs, or say BasisAware(…, exact_up_to={rank}) to wait for them.",
             UserWarning,
             stacklevel=3,
         )
