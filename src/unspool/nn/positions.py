@@ -19,19 +19,27 @@ from torch import Tensor, nn
 
 
 class Sinusoidal(nn.Module):
-    """Fixed waves of falling frequency."""
+    """Fixed waves of falling frequency. Holds no weights, only a table that grows when needed."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
         if width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {width}")
         self.width, self.context = width, context
+        self._table_TD: Tensor | None = None
 
     def forward(self, positions_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D)."""
-        half = torch.arange(self.width // 2, device=positions_NT.device, dtype=torch.float32)
+        needed, table_TD = int(positions_NT.max()) + 1, self._table_TD
+        if table_TD is None or len(table_TD) < needed or table_TD.device != positions_NT.device:
+            table_TD = self._table_TD = self._build(max(64, 2 * needed), positions_NT.device)
+        return table_TD[positions_NT]
+
+    @torch.inference_mode(False)  # a table made while decoding must serve training, too
+    def _build(self, length: int, device: torch.device) -> Tensor:
+        half = torch.arange(self.width // 2, device=device, dtype=torch.float32)
         omega = torch.exp(half * (-2 * math.log(10000.0) / self.width))
-        angle = positions_NT[..., None].float() * omega
+        angle = torch.outer(torch.arange(length, device=device, dtype=torch.float32), omega)
         return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
 
 

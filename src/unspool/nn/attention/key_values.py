@@ -33,16 +33,21 @@ class KeyValues:
         """Reorder, repeat or drop rows, where rows are known to agree on the columns before `since`."""
         if self._keys is None or self._values is None:
             return
-        if since and len(rows_M) == len(self._keys):
+        if len(rows_M) == len(self._keys):
             for kept in (self._keys, self._values):
                 kept[:, :, since : self.length] = kept[:, :, since : self.length].index_select(0, rows_M)
         else:
-            self._keys = self._keys.index_select(0, rows_M)
-            self._values = self._values.index_select(0, rows_M)
+            # The columns that are still free are not worth copying.
+            self._keys, self._values = (self._moved(kept, rows_M) for kept in (self._keys, self._values))
 
     def truncate(self, length: int) -> None:
         """Forget the columns from `length` on."""
         self.length = min(self.length, length)
+
+    def _moved(self, kept: Tensor, rows_M: Tensor) -> Tensor:
+        moved = kept.new_empty(len(rows_M), *kept.shape[1:])
+        moved[:, :, : self.length] = kept[:, :, : self.length].index_select(0, rows_M)
+        return moved
 
     @staticmethod
     def _grown(old: Tensor | None, new_NKTI: Tensor, filled: int, capacity: int) -> Tensor:
