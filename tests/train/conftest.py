@@ -69,7 +69,7 @@ def write_tiny(run, weights, folder):
     save_file(dict(weights), folder / "model.safetensors")
 
 
-def tiny_run(dropout=0.1, seed=0, feed=None, valid=True, objective=None, **settings):
+def tiny_run(dropout=0.1, seed=0, feed=None, valid=True, objective=None, model=None, **settings):
     torch.manual_seed(seed)
     options = {
         "updates": 12,
@@ -80,7 +80,7 @@ def tiny_run(dropout=0.1, seed=0, feed=None, valid=True, objective=None, **setti
         **settings,
     }
     return Run(
-        TinyModel(dropout=dropout),
+        model or TinyModel(dropout=dropout),
         objective or CrossEntropy(0.1),
         feed or CountingFeed(),
         TrainSettings(**options),

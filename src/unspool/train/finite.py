@@ -7,7 +7,9 @@ is not finite is named; if all outputs are, the first one (from the loss backwar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,35 +44,9 @@ def explain(run: Run, numbers: Sequence[int], total: float, norm: float) -> Dive
 
 def _first(run: Run, number: int) -> str | None:
     """Where batch `number` first goes wrong, in words."""
-    outputs: list[str] = []
-    gradients: list[str] = []
-
-    def forward(name: str) -> Any:
-        def look(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
-            if not outputs and not _finite(output):
-                outputs.append(name)
-
-        return look
-
-    def backward(name: str) -> Any:
-        def look(module: nn.Module, inward: Any, outward: Any) -> None:  # noqa: ARG001
-            if not gradients and not _finite(inward) and _finite(outward):
-                gradients.append(name)
-
-        return look
-
-    handles = [
-        handle
-        for name, module in run.model.named_modules()
-        if name
-        for handle in (
-            module.register_forward_hook(forward(name)),
-            module.register_full_backward_hook(backward(name)),
-        )
-    ]
-    bad = next((name for name, it in run.model.named_parameters() if not _finite(it)), None)
-    try:
-        run.optimizer.zero_grad()
+    spoilt = next((name for name, it in run.model.named_parameters() if not _finite(it)), None)
+    run.optimizer.zero_grad()
+    with _watched(run.model) as (outputs, gradients):
         reseed(run.seed, number)
         with run.team.last(run.walk, False):
             with arithmetic(run.settings):
@@ -78,29 +54,61 @@ def _first(run: Run, number: int) -> str | None:
                     run.objective, run.feed.batch(number).to(run.settings.device), run.clock
                 )
             total.backward()
-        if bad is not None:
-            return f"before batch {number} the weights of {bad!r} were not finite already"
-        if outputs:
-            return f"in batch {number} the output of layer {outputs[0]!r} is the first that is not finite"
-        if not _finite(total):
-            return (
-                f"in batch {number} every layer is finite, but not the loss: look at the head and its targets"
-            )
-        if gradients:
-            return f"in batch {number} the gradient at layer {gradients[0]!r} is the first that is not finite"
-        for name, it in reversed(list(run.model.named_parameters())):
-            if it.grad is not None and not _finite(it.grad):
-                return f"in batch {number} the gradient of {name!r} is the first that is not finite"
+    bad = [name for name, it in run.optimizer.named.items() if it.grad is not None and not _finite(it.grad)]
+    run.optimizer.zero_grad()
+    if _finite(total) and not bad:
         return None
+    if spoilt is not None:
+        return f"before batch {number} the weights of {spoilt!r} were not finite already"
+    if outputs:
+        return f"in batch {number} the output of layer {outputs[0]!r} is the first that is not finite"
+    if not _finite(total):
+        return f"in batch {number} every layer is finite, but not the loss: look at the head and its targets"
+    first = gradients[0] if gradients else f"of {bad[-1]!r}"
+    return f"in batch {number} the gradient {first} is the first that is not finite"
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
+    """Two lists that fill up: layers whose output is not finite, and places where a gradient is not."""
+    outputs: list[str] = []
+    gradients: list[str] = []
+    places: dict[int, str] = {}
+    tensors = []  # kept, so that no other tensor gets the same id
+
+    def watch(tensor: Any, place: str) -> None:
+        if not isinstance(tensor, Tensor) or not tensor.requires_grad:
+            return
+        new = id(tensor) not in places
+        places[id(tensor)] = place
+        if new:
+            tensors.append(tensor)
+            tensor.register_hook(partial(look, id(tensor)))  # type: ignore[no-untyped-call]
+
+    def look(at: int, gradient: Tensor) -> None:
+        if not _finite(gradient):
+            gradients.append(places[at])
+
+    def forward(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def seen(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
+            if not _finite(output):
+                outputs.append(name)
+            for it in args:
+                watch(it, f"at the input of layer {name!r}")
+            for it in output if isinstance(output, (tuple, list)) else (output,):
+                watch(it, f"at the output of layer {name!r}")
+
+        return seen
+
+    handles = [it.register_forward_hook(forward(name)) for name, it in model.named_modules() if name]
+    try:
+        yield outputs, gradients
     finally:
         for handle in handles:
             handle.remove()
-        run.optimizer.zero_grad()
 
 
 def _finite(found: Any) -> bool:
     if isinstance(found, Tensor):
         return not found.is_floating_point() or bool(torch.isfinite(found).all())
-    if isinstance(found, (tuple, list)):
-        return all(_finite(it) for it in found)
-    return True
+    return all(_finite(it) for it in found) if isinstance(found, (tuple, list)) else True

@@ -1,0 +1,135 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+RECIPE = """seed = 1
+[data]
+kind = "lines"
+train = "{folder}/text.txt"
+valid_lines = 4
+[text]
+kind = "characters"
+[batches]
+tokens = 64
+[model]
+kind = "transformer_lm"
+width = 8
+layers = 1
+heads = 2
+kv_heads = 2
+head_width = 4
+inner_width = 8
+context = 32
+[train]
+updates = 4
+log_every = 2
+checkpoint_every = 2
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # it takes longer than these runs
+    (tmp_path / "text.txt").write_text("abcabc\nabc\nbca\ncabcab\n" * 5, encoding="utf-8")
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE.format(folder=tmp_path), encoding="utf-8")
+    return path
+
+
+def test_a_run_and_its_end(unspool, recipe, tmp_path):
+    out = tmp_path / "run"
+    status, said, err = unspool("train", recipe, "--out", out, "--json")
+    assert status == 0
+    assert [json.loads(line)["update"] for line in said.splitlines()] == [2, 4]
+    assert err.endswith(f'unspool: the model is in {out}: unspool generate "…" --model {out}\n')
+    status, said, err = unspool("train", "--resume", out, "--set", "train.updates=6")
+    assert (status, said) == (0, "")
+    assert "going on after update 4" in err
+    assert "update 6/6" in err
+    status, said, err = unspool("generate", "ab", "--model", out, "--max-new-tokens", "3")
+    assert status == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["{recipe}"], "no run folder: give --out RUN"),
+        (["--out", "{folder}/run"], "no recipe"),
+        (["{folder}/none.toml", "--out", "{folder}/run"], "there is no such recipe"),
+        (["--resume", "{folder}/nothing"], "holds no run"),
+        (["{recipe}", "--resume", "{folder}/a", "--out", "{folder}/b"], "two run folders"),
+        (["{recipe}", "--out", "{folder}/run", "--set", "train.updats=1"], "did you mean 'updates'"),
+        (["{recipe}", "--out", "{folder}/run", "--set", "model.context=3"], "model.context is 3"),
+        (["{recipe}", "--out", "{folder}/run", "--set", "data.train={folder}/no.txt"], "no.txt"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_status_2(unspool, recipe, tmp_path, argv, said):
+    status, out, err = unspool("train", *(it.format(recipe=recipe, folder=tmp_path) for it in argv))
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_second_run_in_the_same_folder_is_refused(unspool, recipe, tmp_path):
+    argv = ("train", recipe, "--out", tmp_path / "run")
+    assert unspool(*argv)[0] == 0
+    status, _, err = unspool(*argv)
+    assert status == 2
+    assert "--resume goes on with it" in err
+    assert unspool(*argv, "--resume")[0] == 0
+
+
+def test_a_loss_that_is_not_finite_has_its_own_line(unspool, recipe, tmp_path, monkeypatch):
+    import unspool.train as room
+    from unspool.train import Diverged
+
+    def fail(*args, **options):
+        raise Diverged("update 3: the loss is nan")
+
+    monkeypatch.setattr(room, "train", fail)
+    status, _, err = unspool("train", recipe, "--out", tmp_path / "run")
+    assert (status, err) == (1, "unspool: update 3: the loss is nan\n")
+
+
+def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(recipe, tmp_path):
+    out = tmp_path / "run"
+    argv = [
+        "train",
+        recipe,
+        "--out",
+        out,
+        "--json",
+        "--set",
+        "train.updates=100000",
+        "--set",
+        "train.log_every=1",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unspool", *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    first = json.loads(process.stdout.readline())
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert first["update"] == 1
+    assert "unspool: stopped after update " in err
+    assert f"unspool train --resume {out} goes on with it" in err
+    (last,) = json.loads((out / "last.json").read_text()).values()
+    assert f"update {int(last)} of 100000" in err
+
+
+def test_only_the_first_process_speaks(monkeypatch):
+    from unspool.cli.train import watch
+    from unspool.train.watch import Lines, Silent
+
+    assert isinstance(watch(True), Lines)
+    monkeypatch.setenv("RANK", "1")
+    assert isinstance(watch(True), Silent)
