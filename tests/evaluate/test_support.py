@@ -47,6 +47,15 @@ def test_the_strictest_setting_is_taken_where_it_is_enough():
     assert at_mass(dial(us.Epsilon, 0.0, 1.0), P, 0.5)[0] == 1.0
 
 
+def test_near_enough_stops_the_search():
+    asked = []
+    exact = dial(us.MinP, 0.0, 1.0)
+    slow = Dial(lambda setting: asked.append(setting) or exact.keeps(setting), 0.0, 1.0)
+    _, kept = at_mass(slow, P, 0.75, close=0.2)
+    assert 0.75 <= float((P * kept).sum(-1).mean()) <= 0.95
+    assert len(asked) < 10
+
+
 def test_rules_compare_at_the_same_mass():
     found = compare({"epsilon": dial(us.Epsilon, 0.0, 1.0), "min-p": dial(us.MinP, 0.0, 1.0)}, P, TRUE, 0.75)
     assert found.keys() == {"epsilon", "min-p"}

@@ -79,36 +79,43 @@ def support(kept_CV: Tensor, p_CV: Tensor, true_CV: Tensor) -> Support:
     return Support(*(float(each.mean()) for each in means))
 
 
-def at_mass(dial: Dial, p_CV: Tensor, mass: float) -> tuple[float, Tensor]:
-    """The strictest setting that keeps at least `mass` of p̂ on average, and what it keeps."""
+def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tuple[float, Tensor]:
+    """The strictest setting that keeps at least `mass` of p̂ on average, and what it keeps.
+
+    A rule that takes long need not be asked to the last digit: keeping `close` more is near enough.
+    """
     if not 0 < mass <= 1:
         raise ValueError(f"mass is {mass}, but must be above 0 and at most 1.")
     p_CV = p_CV.double()
 
-    def enough(kept_CV: Tensor) -> bool:
-        return float((p_CV * kept_CV).sum(dim=-1).mean()) >= mass * float(p_CV.sum(dim=-1).mean()) - 1e-12
+    def left(kept_CV: Tensor) -> float:
+        return float((p_CV * kept_CV).sum(dim=-1).mean() / p_CV.sum(dim=-1).mean()) + 1e-12
 
     good, bad = dial.loosest, dial.strictest
     kept_CV = dial.keeps(good)
-    if not enough(kept_CV):
+    if left(kept_CV) < mass:
         raise ValueError(
             f"even at its loosest setting, {good:g}, the rule keeps less than {mass:g} of the mass."
         )
-    if enough(strict_CV := dial.keeps(bad)):
+    if left(strict_CV := dial.keeps(bad)) >= mass:
         return bad, strict_CV
     for _ in range(HALVINGS):
         middle = (good + bad) / 2
-        if enough(tried_CV := dial.keeps(middle)):
+        if left(tried_CV := dial.keeps(middle)) >= mass:
             good, kept_CV = middle, tried_CV
+            if left(kept_CV) <= mass + close:
+                break
         else:
             bad = middle
     return good, kept_CV
 
 
-def compare(dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float) -> dict[str, Matched]:
+def compare(
+    dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float, *, close: float = 0.0
+) -> dict[str, Matched]:
     """Every rule at the setting that keeps the same mass of p̂."""
     found = {}
     for name, dial in dials.items():
-        setting, kept_CV = at_mass(dial, p_CV, mass)
+        setting, kept_CV = at_mass(dial, p_CV, mass, close=close)
         found[name] = Matched(setting, support(kept_CV, p_CV, true_CV))
     return found
