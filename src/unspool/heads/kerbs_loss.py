@@ -10,24 +10,25 @@ unless labels are smoothed. With x, E, F and κ of `kernel.py`, G = ∂L/∂z an
     ∂L/∂w = −(κ/θ)·P·w/|w| + κ·(B − w·(w·B)/|w|²),   ∂L/∂θ = −|w|·(κ′/θ·P + κ/θ²·X)
 
 The matrix product that gives B is the one that every softmax needs for its weights. The identity for X loses
-digits where θ is small: there F's series is summed.
+digits where θ is small: there F = x·E·(1/2 + x/12 − x³/720 + …) is summed, of which two terms are enough.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unspool.heads.chunked import chunks, counted
-from unspool.heads.kernel import BEND, LARGEST, bounded, scale
+from unspool.heads.kernel import LARGEST, bounded, scale
 from unspool.heads.senses import SenseTable
 
 BUFFERS = 4
 """Numbers that are held for every score of a row."""
-FLAT = 0.1
-"""Below this |θ|, F is summed by its series: six terms leave an error of 1e-9."""
+FLAT = {torch.float32: 0.1, torch.float64: 1e-3}
+"""Below this |θ|, F is summed by its series: its error, θ³/360, is then that of the identity above it."""
 
 
 def kerbs_loss(
@@ -45,6 +46,10 @@ def kerbs_loss(
         hidden_MD, senses_SD, theta_S, table, targets_M, weights_M, smoothing, torch.is_grad_enabled()
     )
     return loss, -(weights_M.to(logp_M.dtype) @ logp_M), (targets_M, logp_M, usage_MJ)
+
+
+def _chunks(hidden_MD: Tensor, senses_SD: Tensor) -> Iterator[slice]:
+    return chunks(len(hidden_MD), BUFFERS // 2 * len(senses_SD))
 
 
 class _KerbsLoss(torch.autograd.Function):
@@ -65,7 +70,7 @@ class _KerbsLoss(torch.autograd.Function):
         given = hidden_MD.to(full), senses_SD.to(full), theta_S.to(full), table
         with torch.autocast(hidden_MD.device.type, enabled=False):
             sums = _Sums(*given, smoothing, wanted)
-            for rows in chunks(len(hidden_MD), BUFFERS * len(senses_SD)):
+            for rows in _chunks(hidden_MD, senses_SD):
                 sums.add(rows, targets_M[rows], weights_M[rows].to(full))
             if wanted:
                 grads = (sums.grad_hidden_MD, *sums.by_sense())
@@ -101,8 +106,9 @@ class _Sums:
         self.inside_S, self.theta_S = theta_S.abs() <= LARGEST, bounded(theta_S)
         self.kappa_S, self.slope_S = scale(self.theta_S)
         self.gain_S = -self.kappa_S / self.theta_S * self.lengths_S
-        self.flat_K = (self.theta_S.abs() < FLAT).nonzero()[:, 0]
-        size = next(chunks(len(hidden_MD), BUFFERS * len(senses_SD)), slice(0, 0)).stop
+        self.turned_SD = senses_SD * (-self.theta_S / self.lengths_S)[:, None]
+        self.flat_K = (self.theta_S.abs() < FLAT[hidden_MD.dtype]).nonzero()[:, 0]
+        size = next(_chunks(hidden_MD, senses_SD), slice(0, 0)).stop
         self.room = hidden_MD.new_empty(BUFFERS, size, len(senses_SD))
         self.loss = hidden_MD.new_zeros(())
         self.logp_M = hidden_MD.new_empty(len(hidden_MD))
@@ -116,7 +122,7 @@ class _Sums:
     def add(self, rows: slice, targets_R: Tensor, weights_R: Tensor) -> None:
         """Loss and, where they are wanted, gradients of some rows."""
         x_RS, e_RS, z_RS, spare_RS = self.room[:, : rows.stop - rows.start]
-        torch.mm(self.unit_MD[rows], self.senses_SD.t(), out=x_RS).mul_(-self.theta_S / self.lengths_S)
+        torch.mm(self.unit_MD[rows], self.turned_SD.t(), out=x_RS)
         torch.expm1(x_RS, out=e_RS)
         torch.mul(e_RS, self.gain_S, out=z_RS).mul_(self.lengths_M1[rows])
 
@@ -148,12 +154,12 @@ class _Sums:
     def _differentiate(
         self, rows: slice, factor_R1: Tensor, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor, spare_RS: Tensor
     ) -> None:
-        ge_RS = torch.mul(g_RS, e_RS, out=spare_RS)
+        ge_RS = e_RS.mul_(g_RS)
         by_length_R1 = (ge_RS @ self.gain_S)[:, None]
         reach_R = (factor_R1 * self.lengths_M1[rows])[:, 0]
         self.p_S += reach_R @ ge_RS
         if len(self.flat_K):
-            self.x_K += reach_R @ self._bent(x_RS, e_RS, g_RS)
+            self.x_K += (reach_R / 12.0) @ self._bent(x_RS, ge_RS, spare_RS)
         q_RS = ge_RS.add_(g_RS)
         unit_RD = self.unit_MD[rows]
         turn_RD = q_RS @ self.pull_SD
@@ -161,23 +167,19 @@ class _Sums:
         torch.mul(turn_RD.addcmul_(unit_RD, along_R1), factor_R1, out=self.grad_hidden_MD[rows])
         self.b_SD.addmm_(q_RS.t(), self.hidden_MD[rows] * factor_R1)
 
-    def _bent(self, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor) -> Tensor:
-        """G·F of the senses whose θ is small. Writes over E."""
+    def _bent(self, x_RS: Tensor, ge_RS: Tensor, out_RS: Tensor) -> Tensor:
+        """12·G·F of the senses whose θ is small."""
         if len(self.flat_K) < x_RS.shape[1]:
-            x_RS, g_RS = x_RS.index_select(1, self.flat_K), g_RS.index_select(1, self.flat_K)
-            e_RS = torch.empty_like(x_RS)
-        f_RS = torch.mul(x_RS, BEND[5], out=e_RS).add_(BEND[4])
-        for coefficient in BEND[3::-1]:
-            f_RS.mul_(x_RS).add_(coefficient)
-        return f_RS.mul_(x_RS).mul_(x_RS).mul_(g_RS)
+            x_RS, ge_RS = x_RS.index_select(1, self.flat_K), ge_RS.index_select(1, self.flat_K)
+            out_RS = torch.empty_like(x_RS)
+        return torch.add(x_RS, 6.0, out=out_RS).mul_(x_RS).mul_(ge_RS)
 
     def by_sense(self) -> tuple[Tensor, Tensor]:
         """Gradients of the senses' vectors and of θ, from the sums P, B and X."""
-        unit_SD = self.senses_SD / self.lengths_S[:, None]
-        along_S = (unit_SD * self.b_SD).sum(-1)
-        radial_S = -(self.kappa_S / self.theta_S) * self.p_S - self.kappa_S * along_S
-        senses_SD = unit_SD.mul_(radial_S[:, None]).add_(self.kappa_S[:, None] * self.b_SD)
+        along_S = torch.einsum("sd,sd->s", self.senses_SD, self.b_SD) / self.lengths_S
         x_S = -self.theta_S * along_S - self.p_S
         x_S[self.flat_K] = self.x_K
         by_theta_S = self.slope_S / self.theta_S * self.p_S + self.kappa_S / self.theta_S**2 * x_S
-        return senses_SD, -self.lengths_S * by_theta_S * self.inside_S
+        radial_S = -(self.p_S / self.theta_S + along_S) * self.kappa_S / self.lengths_S
+        by_vector_SD = self.b_SD.mul_(self.kappa_S[:, None]).addcmul_(self.senses_SD, radial_S[:, None])
+        return by_vector_SD, -self.lengths_S * by_theta_S * self.inside_S
