@@ -25,13 +25,22 @@ from unspool.heads.softmax import normalised
 from unspool.nn.layout import Layout
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Sums over the targets of training: for each word over those that were the word."""
+
+    targets: Tensor
+    """How many there were."""
+    logp_V: Tensor
+    """Σ log P(y = i)."""
+    usage_S: Tensor
+    """Σ P(s = ⟨i, j⟩)."""
+
+
 class Kerbs(nn.Module):
     """Softmax over senses, summed by word."""
 
     words_S: Tensor
-    seen: Tensor
-    seen_logp_V: Tensor
-    seen_usage_S: Tensor
 
     def __init__(self, width: int, words_S: Tensor) -> None:
         super().__init__()
@@ -40,9 +49,8 @@ class Kerbs(nn.Module):
         nn.init.normal_(self.senses_SD, std=width**-0.5)
         self.theta_S = nn.Parameter(torch.zeros(len(words_S)))
         self.register_buffer("words_S", words_S)
-        for name, shape in (("seen", ()), ("seen_logp_V", self.vocab_size), ("seen_usage_S", len(words_S))):
-            self.register_buffer(name, torch.zeros(shape), persistent=False)
         self.layout = Layout()
+        self._seen: Seen | None = None
         self._table = (words_S, -1, SenseTable.of(words_S, self.vocab_size))
 
     @property
@@ -82,12 +90,21 @@ class Kerbs(nn.Module):
             self._note(*seen)
         return loss, nll
 
+    def take_seen(self) -> Seen:
+        """What the losses since the last call have seen; then the sums begin anew."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            like = self.theta_S.detach()
+            seen = Seen(like.new_zeros(()), like.new_zeros(self.vocab_size), torch.zeros_like(like))
+        return seen
+
     @torch.no_grad()
     def _note(self, targets_M: Tensor, logp_M: Tensor, usage_MJ: Tensor) -> None:
-        self.seen += len(targets_M)
-        self.seen_logp_V.index_add_(0, targets_M, logp_M.to(self.seen_logp_V.dtype))
+        seen = self._seen = self.take_seen()
         senses_MJ, real_MJ = self.table.senses_VJ[targets_M], self.table.real_VJ[targets_M]
-        self.seen_usage_S.index_add_(0, senses_MJ[real_MJ], usage_MJ[real_MJ].to(self.seen_usage_S.dtype))
+        seen.targets.add_(len(targets_M))
+        seen.logp_V.index_add_(0, targets_M, logp_M.to(seen.logp_V.dtype))
+        seen.usage_S.index_add_(0, senses_MJ[real_MJ], usage_MJ[real_MJ].to(seen.usage_S.dtype))
 
     @torch.no_grad()
     def reassign(self, sense: int, word: int, vector_D: Tensor) -> None:

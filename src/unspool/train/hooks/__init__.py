@@ -5,6 +5,8 @@ Settings are a frozen dataclass with `build(model) -> protocols.Hook`; a recipe 
 
 from typing import Any
 
-__all__ = ["HOOKS"]
+from unspool.train.hooks.kerbs_reallocate import KerbsReallocate
 
-HOOKS: dict[str, type[Any]] = {}
+__all__ = ["HOOKS", "KerbsReallocate"]
+
+HOOKS: dict[str, type[Any]] = {"kerbs_reallocate": KerbsReallocate}
