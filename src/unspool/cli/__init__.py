@@ -7,12 +7,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from unspool.cli import compare, generate, train
+from unspool.cli import compare, diagnose, generate, train
 from unspool.cli.parser import Parser
 
 __all__ = ["main"]
 
-VERBS = {"compare": compare, "generate": generate, "train": train}
+VERBS = {"compare": compare, "diagnose": diagnose, "generate": generate, "train": train}
 
 BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # 128 + the signal's number, as shells count
 
