@@ -24,6 +24,8 @@ ROOMS = {
     "decode/combine": "Combinations: models made of models",
     "decode": "Around the search",
     "basis": "The basis-aware test",
+    "data/languages": "Languages whose truth is known, and tiny tasks",
+    "data": "Data",
     "nn": "Building blocks",
     "heads": "Heads: hidden vectors to log-probabilities",
     "models": "Models",
