@@ -6,10 +6,15 @@ from __future__ import annotations
 import argparse
 from types import ModuleType
 
-from unspool.cli.diagnose import picture, thresholds
+from unspool.cli.diagnose import bottleneck, picture, senses, thresholds
 from unspool.cli.parser import Parser
 
-DIAGNOSES: dict[str, ModuleType] = {"picture": picture, "thresholds": thresholds}
+DIAGNOSES: dict[str, ModuleType] = {
+    "bottleneck": bottleneck,
+    "picture": picture,
+    "senses": senses,
+    "thresholds": thresholds,
+}
 
 SUMMARY = "See why text degenerates: measure a model and its decoders."
 EXAMPLES = "examples:\n" + "\n".join(

@@ -1,0 +1,80 @@
+"""`unspool diagnose bottleneck`: the rank of a model's log-probabilities, and what it cannot express."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unspool.cli.diagnose.texts import read_texts
+from unspool.cli.output import json_line
+from unspool.cli.parser import positive
+
+if TYPE_CHECKING:
+    from unspool.diagnose.bottleneck import Bottleneck
+
+SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
+EXAMPLES = """examples:
+  unspool diagnose bottleneck smollm2 --text book.txt
+  unspool diagnose bottleneck runs/kerbs --text book.txt --contexts 300 --json
+
+A head with one output matrix of width D cannot exceed rank D + 1, however many contexts there are.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything `unspool diagnose bottleneck` takes."""
+    parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
+    parser.add_argument(
+        "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
+    )
+    parser.add_argument("--text", type=Path, required=True, metavar="PATH", help="the text, or JSON lines")
+    parser.add_argument(
+        "--contexts", type=positive, metavar="N", help="places of the text to measure (default: D + 65)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, with all singular values")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the text, measure."""
+    texts = read_texts(args.text)
+
+    import unspool as us  # only now: the command line itself must not wait for torch
+    from unspool.diagnose.bottleneck import bottleneck
+
+    model = us.load(args.model, device=args.device)
+    try:
+        found = bottleneck(model, texts, args.contexts)
+    except ValueError as error:
+        raise ValueError(f"{args.text}: {error}") from error
+    if args.json:
+        derived = {"limit": found.limit, "conclusive": found.conclusive, "uniform_delta": found.uniform_delta}
+        print(json_line(asdict(found) | derived))
+    else:
+        print("\n".join(_lines(found)))
+    return 0
+
+
+def _lines(found: Bottleneck) -> list[str]:
+    limit = "no single output matrix: any rank" if found.limit is None else f"at most D + 1 = {found.limit}"
+    lines = [
+        f"contexts             {found.contexts:,} of {found.vocab_size:,} words",
+        f"rank of log p        {found.rank:,} ({limit})",
+    ]
+    if not found.conclusive:
+        lines.append("                     too few contexts to tell: give a longer text or more --contexts")
+    lines.append(f"singular values      {_some(found.singular_values)}")
+    if found.weight_singular_values:
+        lines.append(f"… of the matrix      {_some(found.weight_singular_values)}")
+    lines.append(
+        f"underestimation      at most {found.delta:.2f} nats anywhere ({found.uniform_delta:.2f} if uniform)"
+    )
+    return lines
+
+
+def _some(values: tuple[float, ...]) -> str:
+    """First, middle and last ones, with their ranks."""
+    last = len(values) - 1
+    ranks = sorted({0, 1, last // 4, last // 2, 3 * last // 4, last})
+    return "  ".join(f"{rank + 1}: {values[rank]:.3g}" for rank in ranks)

@@ -1,0 +1,34 @@
+import json
+
+import pytest
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("abcabcaabbccacb")
+    return path
+
+
+def test_the_rank_is_told(unspool, loaded, text):
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text)
+    assert (status, err) == (0, "")
+    assert loaded == [("tiny", "cpu")]
+    assert "rank of log p        3 (no single output matrix: any rank)" in out
+    assert "at most 3.00 nats anywhere (1.39 if uniform)" in out
+
+
+def test_json_by_hand(unspool, loaded, text):
+    argv = ("diagnose", "bottleneck", "tiny", "--text", text, "--contexts", "2", "--json")
+    found = json.loads(unspool(*argv)[1])
+    assert (found["contexts"], found["vocab_size"], found["rank"], found["limit"]) == (2, 4, 2, None)
+    assert found["conclusive"] is False
+    assert len(found["singular_values"]) == 2
+
+
+def test_errors_name_the_file(unspool, loaded, tmp_path):
+    short = tmp_path / "short.txt"
+    short.write_text("a")
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", short)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"unspool: {short}: text 0 has 1 tokens")
