@@ -67,6 +67,8 @@ def test_the_callers_randomness_and_threads_are_left_alone(recipe):
 class StopAt:
     """Interrupts the process it runs in, as Ctrl-C would, after some updates."""
 
+    draws = False
+
     def __init__(self, update):
         self.update, self.notes = update, []
 

@@ -62,7 +62,7 @@ def train(
 
 def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any:
     watch = watch or Quiet()
-    prepared = _prepared(recipe, path, team)
+    prepared = _prepared(recipe, path, team, watch.draws)
     for note in prepared.notes:
         watch.warn(note)
     run = start(recipe, prepared, team)
@@ -110,14 +110,14 @@ def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[s
     return recipe_of(changed(recipe, changes))
 
 
-def _prepared(recipe: Recipe, path: Path, team: Team) -> Prepared:
+def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool) -> Prepared:
     """The first process reads and encodes; the others find it done."""
     cache = path / "data"
     # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
     found = next((text_of_run(it.path) for it in reversed(good(path))), None)
     text: Any = found or recipe.text
     if team.rank == 0:
-        prepared = prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
+        prepared = prepare(recipe.data, text, recipe.batches, recipe.seed, cache, progress=draws)
     team.wait()
     return prepared if team.rank == 0 else prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
 

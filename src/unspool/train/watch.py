@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class Watch(Protocol):
     """Takes the updates from the loop, one by one, and hears what a user should be told."""
 
+    draws: bool
+    """Whether a terminal looks on: for the bars of what comes before the first update."""
+
     def note(self, text: str) -> None:
         """Something good to know."""
         ...
@@ -38,6 +41,8 @@ def warn(text: str) -> None:
 
 class Quiet:
     """Says nothing but warnings: for whoever calls from Python."""
+
+    draws = False
 
     def note(self, text: str) -> None:
         """Not said."""
@@ -74,6 +79,8 @@ class Spoken:
 class Lines(Spoken):
     """A line for each point of the curves, as text or JSON."""
 
+    draws = False
+
     def __init__(self, file: TextIO | None = None, *, as_json: bool = False) -> None:
         self._file, self._json = file or sys.stdout, as_json
 
@@ -104,6 +111,8 @@ class Lines(Spoken):
 
 class Bar(Spoken):
     """A bar with the loss, the perplexity, the speed and the time that is left."""
+
+    draws = True
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
         """Draw as the run goes; validations stay above the bar."""
