@@ -60,3 +60,15 @@ def test_copies_share_no_layout():
         twin.weight.zero_()
         assert twin(torch.ones(1, 3)).abs().max() == 0
         assert layer(torch.ones(1, 3)).abs().max() > 0
+
+
+def test_an_optimizer_that_changes_weights_in_silence_is_noticed():
+    linear, x = Linear(4, 3), torch.randn(2, 4)
+    optimizer = torch.optim.AdamW(linear.parameters(), lr=0.1, fused=True)
+    for _ in range(2):
+        with torch.no_grad():
+            linear(x)
+        linear(x).sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        torch.testing.assert_close(linear(x), F.linear(x, linear.weight))

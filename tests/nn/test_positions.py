@@ -70,3 +70,18 @@ def test_odd_widths_are_refused():
 
 def test_learned_has_one_row_for_each_place():
     assert Learned(4, 7).weight.shape == (7, 4)
+
+
+@pytest.mark.parametrize("kind", [Sinusoidal, Learned])
+def test_one_added_position_is_one_of_many(kind):
+    positions = kind(8, 200)
+    for t in (0, 5, 150):
+        torch.testing.assert_close(positions.at(t, torch.device("cpu")), positions(torch.tensor([[t]]))[0, 0])
+
+
+def test_one_rotary_position_is_one_of_many():
+    for t in (0, 5, 150):
+        rotary = Rotary(8)
+        one, many = rotary.at(t, torch.device("cpu")), rotary.tables(torch.tensor([[t]]), t + 1)
+        for a, b in zip(one, many, strict=True):
+            assert torch.equal(a, b[0, 0, 0])

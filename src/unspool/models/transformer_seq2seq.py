@@ -86,7 +86,8 @@ class TransformerSeq2Seq(nn.Module):
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
         self.scale = math.sqrt(c.width)
         self.encoder = TransformerEncoder(c, c.encoder_layers, self.embed)
-        self.positions, self._rotary = c.added(), c.rotary()
+        self.positions: Any = c.added()
+        self._rotary = c.rotary()
         self.dropout = nn.Dropout(c.dropout)
         self.blocks: Any = nn.ModuleList(c.cross_block() for _ in range(c.decoder_layers))
         self.norm = c.last_norm()
@@ -131,39 +132,53 @@ class TransformerSeq2Seq(nn.Module):
             kv = [it.contiguous() for it in kv]  # one copy, for many looks
         return Sources.of(*kv, None if padding_NS is None else padding_NS[:, None, None])
 
-    def hidden(
-        self, tokens_NT: Tensor, sources: Sources, past: TransformerState | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """(N, T) → (N, T, D), and for a single token where the last layer looked: (N, S)."""
+    def hidden(self, tokens_NT: Tensor, sources: Sources, past: TransformerState | None = None) -> Tensor:
+        """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`."""
         T = tokens_NT.shape[1]
         length, mask = (0, None) if past is None else (past.length, past.mask(T))
-        positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
         x_NTD = self.embed(tokens_NT) * self.scale
+        positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
         if self.positions is not None:
             x_NTD = x_NTD + self.positions(positions_1T)
+        x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
-        x_NTD = self.dropout(x_NTD) if self.training else x_NTD
         *kv, padding_B11S = sources.used
-        looked = None
         for layer, block in enumerate(self.blocks):
             x_NTD = block.attend(x_NTD, rotary, mask, None if past is None else past.layers[layer])
+            x_NTD = block.think(block.look(x_NTD, (kv[2 * layer], kv[2 * layer + 1], padding_B11S)))
+        normed: Tensor = self.norm(x_NTD)
+        return normed
+
+    def hidden_once(
+        self, tokens_N: Tensor, sources: Sources, past: TransformerState
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one token of every row, (N, D), and where the last layer looked, (N, S)."""
+        x_ND = self.embed(tokens_N) * self.scale
+        if self.positions is not None:
+            x_ND = x_ND + self.positions.at(past.length, x_ND.device)
+        x_ND = self.dropout(x_ND) if self.training else x_ND
+        rotary = None if self._rotary is None else self._rotary.at(past.length, x_ND.device)
+        *kv, padding_B11S = sources.used
+        last = len(self.blocks) - 1
+        for layer, block in enumerate(self.blocks):
+            x_ND = block.attend_once(x_ND, rotary, None, past.layers[layer])
             source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
-            if T == 1 and past is not None and layer == len(self.blocks) - 1:
-                x_NTD, looked = block.watched_look(x_NTD, source)
+            if layer < last:
+                x_ND = block.look(x_ND, source)
             else:
-                x_NTD = block.look(x_NTD, source)
-            x_NTD = block.think(x_NTD)
-        return self.norm(x_NTD), None if looked is None else looked[:, 0]
+                x_ND, looked_NS = block.watched_look(x_ND, source)
+            x_ND = block.think(x_ND)
+        return self.norm(x_ND), looked_NS
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D) in one parallel pass: targets are padded on the right, where no earlier token looks."""
         if batch.source_NS is None or batch.source_lengths_N is None:
             raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
-        return self.hidden(batch.inputs_NT, self.read(batch.source_NS, batch.source_lengths_N))[0]
+        return self.hidden(batch.inputs_NT, self.read(batch.source_NS, batch.source_lengths_N))
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, self.read(source_NS, lengths_N))[0])
+        logp: Tensor = self.head(self.hidden(tokens_NT, self.read(source_NS, lengths_N)))
         return logp
 
     @torch.inference_mode()
@@ -179,8 +194,7 @@ class TransformerSeq2Seq(nn.Module):
     @torch.inference_mode()
     def step(self, state: TransformerSeq2SeqState, tokens_N: Tensor) -> tuple[Step, TransformerSeq2SeqState]:
         """Append one token to every row."""
-        hidden_N1D, looked_NS = self.hidden(tokens_N[:, None], state.sources, state.past)
-        hidden_ND = hidden_N1D[:, 0]
+        hidden_ND, looked_NS = self.hidden_once(tokens_N, state.sources, state.past)
         return Step(self.head(hidden_ND), hidden_ND, looked_NS), state
 
     @torch.inference_mode()
@@ -188,7 +202,7 @@ class TransformerSeq2Seq(nn.Module):
         self, state: TransformerSeq2SeqState, tokens_NT: Tensor
     ) -> tuple[Tensor, TransformerSeq2SeqState]:
         """Append T tokens to every row; log p (N, T, V) after each of them."""
-        logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state.sources, state.past)[0])
+        logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state.sources, state.past))
         return logp_NTV, state
 
     def rewind(self, state: TransformerSeq2SeqState, tokens: int) -> TransformerSeq2SeqState:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import partial
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from unspool.nn.layout import Linear
+from unspool.nn.quick import Quick
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 GATED = frozenset({"swiglu"})
 
 
-class FeedForward(nn.Module):
+class FeedForward(Quick):
     """Width D → inner width → D."""
 
     def __init__(self, width: int, inner_width: int, activation: str, bias: bool) -> None:

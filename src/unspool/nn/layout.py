@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unspool.nn.quick import Quick
+
 # Blocks laid out for this many rows are, unlike those for one row, fast for every number of rows.
 PACK_ROWS = 32
 
@@ -37,23 +39,29 @@ class Layout:
 
     def __init__(self) -> None:
         self._of: tuple[int, int] | None = None
-        self._usable = False
+        self._usable, self._inputs = False, 0
         self._transposed: Tensor | None = None
         self._packed: Tensor | None = None
 
     def linear(self, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
         """x · Wᵀ + b."""
         if torch.is_grad_enabled():
+            self._of = None  # an update may follow, and fused optimizers do not count as a new version
             return F.linear(x, weight_OI, bias_O)
-        of = (weight_OI.data_ptr(), 0 if weight_OI.is_inference() else weight_OI._version)
+        try:
+            of = weight_OI.data_ptr(), weight_OI._version
+        except RuntimeError:  # made in inference mode, where nobody counts versions
+            of = weight_OI.data_ptr(), 0
         if of != self._of:
             self._of, self._transposed, self._packed = of, None, None
-            self._usable = _can_lay_out(weight_OI)
+            self._usable, self._inputs = _can_lay_out(weight_OI), weight_OI.shape[1]
         if not self._usable:
             return F.linear(x, weight_OI, bias_O)
-        if x.numel() == weight_OI.shape[1] and torch.get_num_threads() == 1:
+        if x.numel() == self._inputs and torch.get_num_threads() == 1:
             if self._transposed is None:
                 self._transposed = weight_OI.detach().t().contiguous()
+            if bias_O is not None and x.dim() == 2:
+                return torch.addmm(bias_O, x, self._transposed)
             y = torch.matmul(x, self._transposed)
             return y if bias_O is None else y.add_(bias_O)
         if self._packed is None:
@@ -68,14 +76,22 @@ class Layout:
         return Layout, ()
 
 
-class Linear(torch.nn.Linear):
+class Linear(Quick, torch.nn.Linear):
     """torch's linear layer with the layout of its weights chosen by the number of rows."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
         super().__init__(inputs, outputs, bias=bias)
         self.layout = Layout()
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """`forward`, and whatever hooks there are."""
+        if torch.is_grad_enabled() or self._forward_hooks or self._forward_pre_hooks:
+            out: Tensor = super().__call__(x)
+            return out
+        held = self._parameters
+        return self.layout.linear(x, held["weight"], held["bias"])  # type: ignore[arg-type]
+
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
-        held = self._parameters  # many times as fast as asking for self.weight, which decoding would notice
+        held = self._parameters  # much quicker than self.weight, which torch looks for in several places
         return self.layout.linear(x, held["weight"], held["bias"])  # type: ignore[arg-type]

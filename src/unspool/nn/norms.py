@@ -8,21 +8,33 @@ Either sees one position only, so that batch-mates and padding never touch it.
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from unspool.nn.quick import Quick
 
 
-class LayerNorm(nn.LayerNorm):
+class LayerNorm(Quick, nn.LayerNorm):
     """Mean 0, variance 1, then a learnt gain and shift."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__(width, eps=eps)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        held = self._parameters
+        return torch.layer_norm(x, self.normalized_shape, held["weight"], held["bias"], self.eps)
 
-class RMSNorm(nn.RMSNorm):
+
+class RMSNorm(Quick, nn.RMSNorm):
     """Root mean square 1, then a learnt gain."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__(width, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        return torch.rms_norm(x, self.normalized_shape, self._parameters["weight"], self.eps)
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}

@@ -30,10 +30,17 @@ class Sinusoidal(nn.Module):
 
     def forward(self, positions_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D)."""
-        needed, table_TD = int(positions_NT.max()) + 1, self._table_TD
-        if table_TD is None or len(table_TD) < needed or table_TD.device != positions_NT.device:
-            table_TD = self._table_TD = self._build(max(64, 2 * needed), positions_NT.device)
-        return table_TD[positions_NT]
+        return self._table(int(positions_NT.max()), positions_NT.device)[positions_NT]
+
+    def at(self, position: int, device: torch.device) -> Tensor:
+        """(D): one position."""
+        return self._table(position, device)[position]
+
+    def _table(self, last: int, device: torch.device) -> Tensor:
+        table_TD = self._table_TD
+        if table_TD is None or len(table_TD) <= last or table_TD.device != device:
+            table_TD = self._table_TD = self._build(max(64, 2 * (last + 1)), device)
+        return table_TD
 
     @torch.inference_mode(False)  # a table made while decoding must serve training, too
     def _build(self, length: int, device: torch.device) -> Tensor:
@@ -48,6 +55,10 @@ class Learned(nn.Embedding):
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__(context, width)
+
+    def at(self, position: int, device: torch.device) -> Tensor:  # noqa: ARG002
+        """(D): one position."""
+        return self.weight[position]
 
 
 ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {"learned": Learned, "sinusoidal": Sinusoidal}
@@ -82,12 +93,19 @@ class Rotary:
 
     def tables(self, positions_NT: Tensor, needed: int) -> tuple[Tensor, Tensor]:
         """cos and signed sin of every angle, (N, T, 1, I), for positions below `needed`."""
-        cos_TI, sin_TI = self._cos_TI, self._sin_TI
-        if cos_TI is None or sin_TI is None or len(cos_TI) < needed or cos_TI.device != positions_NT.device:
-            cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(
-                max(64, 2 * needed), positions_NT.device
-            )
+        cos_TI, sin_TI = self._tables(needed, positions_NT.device)
         return cos_TI[positions_NT].unsqueeze(2), sin_TI[positions_NT].unsqueeze(2)
+
+    def at(self, position: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """cos and signed sin of the angles of one position, (I)."""
+        cos_TI, sin_TI = self._tables(position + 1, device)
+        return cos_TI[position], sin_TI[position]
+
+    def _tables(self, needed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        cos_TI, sin_TI = self._cos_TI, self._sin_TI
+        if cos_TI is None or sin_TI is None or len(cos_TI) < needed or cos_TI.device != device:
+            cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(max(64, 2 * needed), device)
+        return cos_TI, sin_TI
 
     @torch.inference_mode(False)  # a table made while decoding must serve training, too
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:

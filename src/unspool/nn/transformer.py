@@ -70,10 +70,21 @@ class Block(nn.Module):
             self.attention_post_norm,
         )
 
-    def think(self, x_NTD: Tensor) -> Tensor:
+    def attend_once(
+        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KeyValues
+    ) -> Tensor:
+        """x + self-attention, for one token of every row."""
+        return self.place(
+            x_ND,
+            self.attention_norm,
+            lambda x: self._dropped(self.attention.step(x, rotary, mask, past)),
+            self.attention_post_norm,
+        )
+
+    def think(self, x: Tensor) -> Tensor:
         """x + feed-forward."""
         return self.place(
-            x_NTD,
+            x,
             self.feed_forward_norm,
             lambda x: self._dropped(self.feed_forward(x)),
             self.feed_forward_post_norm,
@@ -112,23 +123,23 @@ class CrossBlock(Block):
         twice = norm_place == "both"
         self.cross_attention_post_norm = NORMS[norm](width, norm_eps) if twice else nn.Identity()
 
-    def look(self, x_NTD: Tensor, source: CrossKeyValues) -> Tensor:
-        """x + cross-attention."""
+    def look(self, x: Tensor, source: CrossKeyValues) -> Tensor:
+        """x + cross-attention: (N, T, D) or (N, D) → the same."""
         return self.place(
-            x_NTD,
+            x,
             self.cross_attention_norm,
             lambda x: self._dropped(self.cross_attention(x, *source)),
             self.cross_attention_post_norm,
         )
 
-    def watched_look(self, x_NTD: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
-        """x + cross-attention, and where it looked, averaged over the heads: (N, T, S)."""
+    def watched_look(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
+        """x + cross-attention, and where it looked, averaged over the heads: (N, T, S) or (N, S)."""
         looked: list[Tensor] = []
 
         def branch(x: Tensor) -> Tensor:
-            out, alpha_NTS = self.cross_attention.watched(x, *source)
-            looked.append(alpha_NTS)
+            out, alpha = self.cross_attention.watched(x, *source)
+            looked.append(alpha)
             return self._dropped(out)
 
-        x_NTD = self.place(x_NTD, self.cross_attention_norm, branch, self.cross_attention_post_norm)
-        return x_NTD, looked[0]
+        x = self.place(x, self.cross_attention_norm, branch, self.cross_attention_post_norm)
+        return x, looked[0]

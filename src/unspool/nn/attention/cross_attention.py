@@ -11,12 +11,13 @@ hypotheses of a beam), T positions, S source tokens, H query heads, K key–valu
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from unspool.nn.layout import Linear
+from unspool.nn.quick import Quick
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Quick):
     """Every position looks at the whole source."""
 
     def __init__(
@@ -37,36 +38,36 @@ class CrossAttention(nn.Module):
         k_BSKI, v_BSKI = kv.unbind(2)
         return k_BSKI.transpose(1, 2), v_BSKI.transpose(1, 2)
 
-    def forward(self, x_NTD: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None) -> Tensor:
-        """(N, T, D) → (N, T, D); rows i·W … i·W + W − 1 look at source i, W = N/B.
+    def forward(self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None) -> Tensor:
+        """(N, T, D) or (N, D) → the same; rows i·W … i·W + W − 1 look at source i, W = N/B.
 
         `padding` (B, 1, 1, S) is −∞ on what is no part of a source.
         """
-        q_BKQI = self._queries(x_NTD, len(k_BKSI))
-        return self._joined(F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding), x_NTD)
+        q_BKQI = self._queries(x, len(k_BKSI))
+        return self._joined(F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding), x)
 
     def watched(
-        self, x_NTD: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None
+        self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, and α, averaged over the heads: (N, T, S)."""
-        q_BKQI = self._queries(x_NTD, len(k_BKSI))
+        """The same, and α, averaged over the heads: (N, T, S) or (N, S)."""
+        q_BKQI = self._queries(x, len(k_BKSI))
         score_BKQS = (q_BKQI * self.head_width**-0.5) @ k_BKSI.transpose(2, 3)
         if padding is not None:
             score_BKQS = score_BKQS + padding
         alpha_BKQS = score_BKQS.softmax(dim=-1)
-        N, T, _ = x_NTD.shape
-        mean_NTS = alpha_BKQS.mean(dim=1).view(N, T, -1, k_BKSI.shape[2]).mean(dim=2)
-        return self._joined(alpha_BKQS @ v_BKSI, x_NTD), mean_NTS
+        mean_BQS, group = alpha_BKQS.mean(dim=1), self.heads // self.kv_heads
+        if group > 1:
+            mean_BQS = mean_BQS.view(len(k_BKSI), -1, group, k_BKSI.shape[2]).mean(dim=2)
+        return self._joined(alpha_BKQS @ v_BKSI, x), mean_BQS.view(*x.shape[:-1], k_BKSI.shape[2])
 
-    def _queries(self, x_NTD: Tensor, B: int) -> Tensor:
+    def _queries(self, x: Tensor, B: int) -> Tensor:
         """(B, K, Q, I): the W·T·G queries that look at the same keys stand side by side."""
         K, I = self.kv_heads, self.head_width  # noqa: E741
-        query: Tensor = self.query(x_NTD).view(B, -1, K, self.heads // K, I)
+        query: Tensor = self.query(x).view(B, -1, K, self.heads // K, I)
         return query.transpose(1, 2).reshape(B, K, -1, I)
 
-    def _joined(self, out_BKQI: Tensor, x_NTD: Tensor) -> Tensor:
-        N, T, _ = x_NTD.shape
+    def _joined(self, out_BKQI: Tensor, x: Tensor) -> Tensor:
         B, K, _, I = out_BKQI.shape  # noqa: E741
         grouped = out_BKQI.reshape(B, K, -1, self.heads // K, I).transpose(1, 2)
-        joined: Tensor = self.out(grouped.reshape(N, T, self.heads * I))
+        joined: Tensor = self.out(grouped.reshape(*x.shape[:-1], self.heads * I))
         return joined

@@ -29,6 +29,16 @@ class KeyValues:
         self._values[:, :, start : self.length] = values_NKTI
         return self._keys[:, :, : self.length], self._values[:, :, : self.length]
 
+    def append_one(self, keys_NKI: Tensor, values_NKI: Tensor) -> tuple[Tensor, Tensor]:
+        """Add a single column; returns all of them."""
+        start = self.length
+        if self._keys is None or self._values is None or start == self._keys.shape[2]:
+            return self.append(keys_NKI.unsqueeze(2), values_NKI.unsqueeze(2))
+        self.length = start + 1
+        self._keys.select(2, start).copy_(keys_NKI)
+        self._values.select(2, start).copy_(values_NKI)
+        return self._keys.narrow(2, 0, start + 1), self._values.narrow(2, 0, start + 1)
+
     def select(self, rows_M: Tensor, since: int = 0) -> None:
         """Reorder, repeat or drop rows, where rows are known to agree on the columns before `since`."""
         if self._keys is None or self._values is None:

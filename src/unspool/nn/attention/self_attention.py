@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.layout import Linear
 from unspool.nn.positions import rotate
+from unspool.nn.quick import Quick
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(Quick):
     """Every position looks at itself and the positions before it; where not `causal`, at all of them."""
 
     def __init__(
@@ -72,4 +73,19 @@ class SelfAttention(nn.Module):
             )
             out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
         attended: Tensor = self.out(out)
+        return attended
+
+    def step(
+        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KeyValues
+    ) -> Tensor:
+        """One token of every row: `forward` with as few operations as it takes."""
+        N, H, K, I = len(x_ND), self.heads, self.kv_heads, self.head_width  # noqa: E741
+        q, k, v = self.qkv(x_ND).view(N, H + 2 * K, I).split_with_sizes((H, K, K), dim=1)
+        if rotary is not None:
+            q, k = rotate(q, *rotary), rotate(k, *rotary)
+        k_NKSI, v_NKSI = past.append_one(k, v)
+        # The G queries of a group look at the same keys: let them stand where positions stand.
+        q_NKGI = q.reshape(N, K, H // K, I)
+        out_NKGI = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask)
+        attended: Tensor = self.out(out_NKGI.reshape(N, H * I))
         return attended
