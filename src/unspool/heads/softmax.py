@@ -40,6 +40,7 @@ class Softmax(nn.Module):
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        self.layout.forget()
         return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 
@@ -65,6 +66,7 @@ class TiedSoftmax(nn.Module):
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        self.layout.forget()
         return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 

@@ -46,7 +46,7 @@ class Layout:
     def linear(self, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
         """x · Wᵀ + b."""
         if torch.is_grad_enabled():
-            self._of = None  # an update may follow, and fused optimizers do not count as a new version
+            self.forget()
             return F.linear(x, weight_OI, bias_O)
         try:
             of = weight_OI.data_ptr(), weight_OI._version
@@ -68,6 +68,10 @@ class Layout:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), PACK_ROWS)
         packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, bias_O, "none", [], "")
         return packed
+
+    def forget(self) -> None:
+        """An update may follow: fused optimizers change weights without telling torch's count of versions."""
+        self._of = None
 
     def __deepcopy__(self, memo: object) -> Layout:
         return Layout()
