@@ -20,7 +20,7 @@ def test_a_diagonal_by_hand():
 def test_softmax_is_bound_by_its_width_and_kerbs_is_not():
     torch.manual_seed(0)
     hidden = torch.randn(40, 5)
-    softmax, kerbs = Softmax(5, 30), Kerbs(5, torch.arange(30))
+    softmax, kerbs = Softmax(5, 30), Kerbs(5, torch.arange(30), 30)
     torch.nn.init.normal_(kerbs.theta_S, std=3.0)
     with torch.no_grad():
         bound, free = spectrum(softmax(hidden), softmax.weight), spectrum(kerbs(hidden))

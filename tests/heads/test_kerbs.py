@@ -9,7 +9,7 @@ from unspool.heads.softmax import Softmax
 
 def test_by_hand():
     """Two senses of word 0 and one of word 1, inner products log 1, log 2 and log 5."""
-    head = Kerbs(1, torch.tensor([0, 0, 1]))
+    head = Kerbs(1, torch.tensor([0, 0, 1]), 2)
     head.senses_SD.data = torch.tensor([1.0, 2.0, 5.0]).log()[:, None]
     assert head(torch.ones(1)).exp().tolist() == pytest.approx([3 / 8, 5 / 8])
 
@@ -43,7 +43,7 @@ def test_senses_are_spread_evenly_over_words():
 
 
 def test_what_training_has_seen_is_summed_by_word_and_by_sense():
-    head = Kerbs(3, torch.tensor([0, 1, 1]))
+    head = Kerbs(3, torch.tensor([0, 1, 1]), 2)
     hidden, targets = torch.randn(4, 3), torch.tensor([1, 0, 1, 0])
     weights = torch.tensor([1.0, 1.0, 2.0, 0.0])
     with torch.no_grad():
@@ -61,20 +61,20 @@ def test_what_training_has_seen_is_summed_by_word_and_by_sense():
 
 
 def test_a_sense_can_change_its_word():
-    head, hidden = Kerbs(3, torch.tensor([0, 1, 1])), torch.randn(2, 3)
+    head, hidden = Kerbs(3, torch.tensor([0, 1, 1]), 2), torch.randn(2, 3)
     torch.nn.init.ones_(head.theta_S)
     head.reassign(1, 0, torch.tensor([1.0, 2.0, 3.0]))
     assert head.words_S.tolist() == [0, 0, 1]
     assert head.theta_S.tolist() == [1.0, 0.0, 1.0]
     scores = torch.stack([head(hidden).detach()])  # the table follows
-    fresh = Kerbs(3, torch.tensor([0, 0, 1]))
+    fresh = Kerbs(3, torch.tensor([0, 0, 1]), 2)
     fresh.load_state_dict(head.state_dict())
     torch.testing.assert_close(fresh(hidden).detach(), scores[0])
 
 
 def test_the_words_of_senses_are_saved_and_loaded():
-    head, other = Kerbs(3, torch.tensor([0, 1, 1])), Kerbs(3, torch.tensor([0, 1, 0]))
-    assert set(head.state_dict()) == {"senses_SD", "theta_S", "words_S"}
+    head, other = Kerbs(3, torch.tensor([0, 1, 1]), 2), Kerbs(3, torch.tensor([0, 1, 0]), 2)
+    assert set(head.state_dict()) == {"senses_SD", "theta_S", "owners_S"}
     other(torch.randn(3))
     other.load_state_dict(head.state_dict())
     hidden = torch.randn(2, 3)
@@ -85,3 +85,13 @@ def test_the_words_of_senses_are_saved_and_loaded():
 def test_fewer_senses_than_words_are_refused():
     with pytest.raises(ValueError, match="every word needs a sense"):
         KerbsHead(senses=0.9)
+
+
+def test_can_be_built_without_memory_and_filled_from_floats():
+    """As run folders are read: on the meta device, then every tensor assigned in single precision."""
+    head = KerbsHead(senses=1.5).build(3, 4)
+    with torch.device("meta"):
+        empty = KerbsHead(senses=1.5).build(3, 4)
+    empty.load_state_dict({name: it.to(torch.float32) for name, it in head.state_dict().items()}, assign=True)
+    hidden = torch.randn(2, 3)
+    torch.testing.assert_close(empty(hidden), head(hidden))

@@ -29,7 +29,7 @@ def test_a1_two_disconnected_clusters_end_with_one_sense_each(copied):
     centres = torch.stack([axes[0], second, axes[2], -axes[2]]).repeat_interleave(EACH, 0)
     hidden = 3 * centres + 0.3 * torch.randn(4 * EACH, WIDTH, generator=dice)
     targets = torch.tensor([0, 0, 1, 2]).repeat_interleave(EACH)
-    head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]))
+    head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]), 3)
     new = 2 * copied * axes[0] + 0.2 * torch.randn(WIDTH, generator=dice) / WIDTH**0.5
     head.senses_SD.data = torch.stack([2 * axes[0], 2 * axes[2], -2 * axes[2], new])
     descend(head, head.senses_SD, hidden, targets, rate=0.3, steps=250)
@@ -50,7 +50,7 @@ def test_a2_wider_clusters_learn_a_larger_theta():
         contexts = torch.cat([near, torch.randn(2 * EACH, WIDTH, generator=dice)])
         hidden = 8**0.5 * torch.nn.functional.normalize(contexts, dim=-1)
         targets = torch.cat([torch.zeros(2 * EACH).long(), 1 + torch.arange(2 * EACH) % 20])
-        head = Kerbs(WIDTH, torch.arange(21))
+        head = Kerbs(WIDTH, torch.arange(21), 21)
         head.senses_SD.data = torch.zeros(21, WIDTH)
         head.senses_SD.data[0, 0] = 1.5 * 8**0.5
         descend(head, head.theta_S, hidden, targets, rate=5.0, steps=60)

@@ -40,26 +40,32 @@ class Seen:
 class Kerbs(nn.Module):
     """Softmax over senses, summed by word."""
 
-    words_S: Tensor
+    owners_S: Tensor
+    """`words_S`, in floating point: the files of a run hold nothing else, and words are exact in it."""
 
-    def __init__(self, width: int, words_S: Tensor) -> None:
+    def __init__(self, width: int, words_S: Tensor, vocab_size: int) -> None:
         super().__init__()
-        self.vocab_size = int(words_S.max()) + 1
+        self.vocab_size = vocab_size
         self.senses_SD = nn.Parameter(torch.empty(len(words_S), width))
         nn.init.normal_(self.senses_SD, std=width**-0.5)
         self.theta_S = nn.Parameter(torch.zeros(len(words_S)))
-        self.register_buffer("words_S", words_S)
+        self.register_buffer("owners_S", words_S.float())
         self.layout = Layout()
         self._seen: Seen | None = None
-        self._table = (words_S, -1, SenseTable.of(words_S, self.vocab_size))
+        self._table: tuple[Tensor, int, SenseTable] | None = None
+
+    @property
+    def words_S(self) -> Tensor:
+        """The word of every sense."""
+        return self.table.words_S
 
     @property
     def table(self) -> SenseTable:
-        """Which senses belong to which word; made anew when `words_S` has changed."""
-        words_S = self.words_S
-        version = 0 if words_S.is_inference() else words_S._version
-        if self._table[0] is not words_S or self._table[1] != version:
-            self._table = (words_S, version, SenseTable.of(words_S.clone(), self.vocab_size))
+        """Which senses belong to which word; made anew when `owners_S` has changed."""
+        owners_S = self.owners_S
+        version = 0 if owners_S.is_inference() else owners_S._version
+        if self._table is None or self._table[0] is not owners_S or self._table[1] != version:
+            self._table = (owners_S, version, SenseTable.of(owners_S.long(), self.vocab_size))
         return self._table[2]
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -109,7 +115,7 @@ class Kerbs(nn.Module):
     @torch.no_grad()
     def reassign(self, sense: int, word: int, vector_D: Tensor) -> None:
         """Give a sense to another word, with a new vector and θ = 0."""
-        self.words_S[sense] = word
+        self.owners_S[sense] = word
         self.senses_SD[sense] = vector_D
         self.theta_S[sense] = 0.0
 
@@ -127,4 +133,5 @@ class KerbsHead:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Kerbs:  # noqa: ARG002
         """The head that reads hidden vectors of this width. It is never tied."""
-        return Kerbs(width, torch.arange(round(self.senses * vocab_size)) % vocab_size)
+        words_S = torch.arange(round(self.senses * vocab_size)) % vocab_size
+        return Kerbs(width, words_S, vocab_size)

@@ -12,7 +12,7 @@ from unspool.train.loop import training
 class Model(nn.Module):
     def __init__(self, words):
         super().__init__()
-        self.head = Kerbs(4, torch.tensor(words))
+        self.head = Kerbs(4, torch.tensor(words), max(words) + 1)
 
 
 class Memory:
@@ -90,7 +90,7 @@ def kerbs_run(tiny):
 
 
 def _with_kerbs(model):
-    model.head = Kerbs(8, torch.arange(22) % 11)
+    model.head = Kerbs(8, torch.arange(22) % 11, 11)
     return model
 
 
