@@ -28,7 +28,7 @@ import unspool as us
 from unspool.data.languages.source import is_for_validation
 from unspool.data.languages.tasks import TASKS
 from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
-from unspool.train import train
+from unspool.training import train
 
 CONTEXTS = {"additive": BLUE, "bilinear": GREEN, "dot": SOFT, "mean": ORANGE, "last": RED}
 SYMBOLS, LONGEST = 20, 20

@@ -27,11 +27,11 @@ from rich.table import Table
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
 from unspool.protocols import Batch
-from unspool.train.folder import RunFolder
-from unspool.train.loop import training
-from unspool.train.settings import TrainSettings
-from unspool.train.state import Run
-from unspool.train.validate import validate
+from unspool.training.folder import RunFolder
+from unspool.training.loop import training
+from unspool.training.settings import TrainSettings
+from unspool.training.state import Run
+from unspool.training.validate import validate
 
 ROWS, LENGTH, WIDTH, LAYERS, HEADS, VOCABULARY = 16, 128, 256, 4, 4, 8000
 TOKENS = ROWS * LENGTH

@@ -30,7 +30,7 @@ ROOMS = {
     "heads": "Heads: hidden vectors to log-probabilities",
     "models": "Models",
     "objectives": "Objectives",
-    "train": "Training",
+    "training": "Training",
     "diagnose": "Diagnoses",
     "evaluate": "Measures",
 }

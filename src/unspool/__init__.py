@@ -67,8 +67,15 @@ if TYPE_CHECKING:
         Typical,
     )
     from unspool.decode.transforms.survivors import survivors
+    from unspool.models.classifier import Classifier, ClassifierConfig
     from unspool.models.load import load
+    from unspool.models.rnn_lm import RNNLM, RNNConfig
+    from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
+    from unspool.models.tagger import Tagger, TaggerConfig
     from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+    from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
+    from unspool.models.trigram import Trigram, TrigramConfig
+    from unspool.training.run import train
 
 __version__ = "0.1.0"
 
@@ -80,6 +87,8 @@ _HOME: dict[str, str] = {
     "Beam": "unspool.decode.search",
     "BeamSample": "unspool.decode.search",
     "ChrF": "unspool.decode.search",
+    "Classifier": "unspool.models.classifier",
+    "ClassifierConfig": "unspool.models.classifier",
     "ConstantTau": "unspool.decode.picks",
     "ConstrainedBeam": "unspool.decode.search",
     "Contrast": "unspool.decode.combine",
@@ -115,12 +124,18 @@ _HOME: dict[str, str] = {
     "Piece": "unspool.decode.generate",
     "PresencePenalty": "unspool.decode.transforms",
     "Proved": "unspool.decode.ranking",
+    "RNNConfig": "unspool.models.rnn_lm",
+    "RNNLM": "unspool.models.rnn_lm",
+    "RNNSeq2Seq": "unspool.models.rnn_seq2seq",
+    "RNNSeq2SeqConfig": "unspool.models.rnn_seq2seq",
     "RepetitionPenalty": "unspool.decode.transforms",
     "Sample": "unspool.decode.search",
     "SequenceBias": "unspool.decode.transforms",
     "Speculative": "unspool.decode.search",
     "StochasticBeam": "unspool.decode.search",
     "Sum": "unspool.decode.ranking",
+    "Tagger": "unspool.models.tagger",
+    "TaggerConfig": "unspool.models.tagger",
     "TailFree": "unspool.decode.transforms",
     "Temperature": "unspool.decode.transforms",
     "TokenF1": "unspool.decode.search",
@@ -131,6 +146,10 @@ _HOME: dict[str, str] = {
     "TopP": "unspool.decode.transforms",
     "TransformerConfig": "unspool.models.transformer_lm",
     "TransformerLM": "unspool.models.transformer_lm",
+    "TransformerSeq2Seq": "unspool.models.transformer_seq2seq",
+    "TransformerSeq2SeqConfig": "unspool.models.transformer_seq2seq",
+    "Trigram": "unspool.models.trigram",
+    "TrigramConfig": "unspool.models.trigram",
     "Typical": "unspool.decode.transforms",
     "XTC": "unspool.decode.transforms",
     "find_loop": "unspool.decode.loops",
@@ -140,12 +159,14 @@ _HOME: dict[str, str] = {
     "stream": "unspool.decode.generate",
     "survivors": "unspool.decode.transforms.survivors",
     "to_huggingface": "unspool.adapters.huggingface",
+    "train": "unspool.training.run",
 }
 
 __all__ = [
     "DRY",
     "GNMT",
     "MBR",
+    "RNNLM",
     "XTC",
     "ArgMax",
     "BadWords",
@@ -154,6 +175,8 @@ __all__ = [
     "Beam",
     "BeamSample",
     "ChrF",
+    "Classifier",
+    "ClassifierConfig",
     "ConstantTau",
     "ConstrainedBeam",
     "Contrast",
@@ -186,12 +209,17 @@ __all__ = [
     "Piece",
     "PresencePenalty",
     "Proved",
+    "RNNConfig",
+    "RNNSeq2Seq",
+    "RNNSeq2SeqConfig",
     "RepetitionPenalty",
     "Sample",
     "SequenceBias",
     "Speculative",
     "StochasticBeam",
     "Sum",
+    "Tagger",
+    "TaggerConfig",
     "TailFree",
     "Temperature",
     "TokenF1",
@@ -202,6 +230,10 @@ __all__ = [
     "TopP",
     "TransformerConfig",
     "TransformerLM",
+    "TransformerSeq2Seq",
+    "TransformerSeq2SeqConfig",
+    "Trigram",
+    "TrigramConfig",
     "Typical",
     "find_loop",
     "generate",
@@ -210,6 +242,7 @@ __all__ = [
     "stream",
     "survivors",
     "to_huggingface",
+    "train",
 ]
 
 

@@ -1,6 +1,6 @@
 """The seams of the house: what its rooms promise each other, and nothing else.
 
-    train:     text → data.Batch → model.hidden → head → objective → train.loop → run folder
+    train:     text → data.Batch → model.hidden → head → objective → training.loop → run folder
     generate:  prompt → text → StepModel.step → transforms → pick → search → text
 
 Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.

@@ -84,8 +84,8 @@ def test_a_second_run_in_the_same_folder_is_refused(unspool, recipe, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_has_its_own_line(unspool, recipe, tmp_path, monkeypatch):
-    import unspool.train as room
-    from unspool.train import Diverged
+    import unspool.training as room
+    from unspool.training import Diverged
 
     def fail(*args, **options):
         raise Diverged("update 3: the loss is nan")
@@ -128,7 +128,7 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(recipe, tmp_path):
 
 def test_only_the_first_process_speaks(monkeypatch):
     from unspool.cli.train import watch
-    from unspool.train.watch import Lines, Silent
+    from unspool.training.watch import Lines, Silent
 
     assert isinstance(watch(True), Lines)
     monkeypatch.setenv("RANK", "1")

@@ -52,7 +52,7 @@ def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
     import unspool.data.bucket as bucket
     import unspool.models.load.folder as folder
-    import unspool.train.checkpoint as checkpoint
+    import unspool.training.checkpoint as checkpoint
 
     seen = 0
 
@@ -97,7 +97,7 @@ def child(folder, run, step):
     if number:
         return number
     try:
-        from unspool.train import train
+        from unspool.training import train
 
         arm(step)
         train(recipe(folder), run, resume=True)
@@ -110,7 +110,7 @@ def child(folder, run, step):
 def readable(run):
     """Whether everything that is there can be read: the updates of the newest checkpoint, or 0."""
     from unspool.models.load import load_folder
-    from unspool.train.checkpoint import newest
+    from unspool.training.checkpoint import newest
 
     def fail(text):
         raise AssertionError(text)
@@ -128,7 +128,7 @@ def readable(run):
 
 def harness(folder):
     """All kills; what came of them, as JSON."""
-    from unspool.train import train
+    from unspool.training import train
 
     write_text(folder)
     dice, killed, finished = random.Random(2), [], []

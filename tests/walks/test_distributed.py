@@ -47,8 +47,8 @@ def fork(rank, size, port, folder, run, kill, train):
     if number:
         return number
     try:
-        import unspool.train as room
-        import unspool.train.loop as loop
+        import unspool.training as room
+        import unspool.training.loop as loop
 
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -139,7 +139,7 @@ def test_the_model_is_that_of_one_process(trained, run):
 
 
 def test_torchrun_starts_the_command(tmp_path):
-    from unspool.train.toml import dumps
+    from unspool.training.toml import dumps
 
     write_text(tmp_path)
     (tmp_path / "recipe.toml").write_text(dumps(recipe(tmp_path, updates=2)), encoding="utf-8")
@@ -164,6 +164,6 @@ if __name__ == "__main__":
 
     torch.set_num_threads(1)
     sys.modules["matplotlib"] = None  # pictures take longer than these runs
-    import unspool.train  # noqa: F401 — before the forks, not in each of them
+    import unspool.training  # noqa: F401 — before the forks, not in each of them
 
     harness(Path(sys.argv[1]))

@@ -9,7 +9,7 @@ import torch
 import unspool as us
 from unspool.data.languages.source import is_for_validation
 from unspool.data.languages.tasks import TASKS
-from unspool.train import train
+from unspool.training import train
 
 LONGEST, HELD_OUT = 8, 400
 RNN = {"kind": "rnn_seq2seq", "width": 32, "context_kind": "additive"}
@@ -23,10 +23,11 @@ TRANSFORMER = {
     # Rotary positions turn what a side says to itself; to find the same place on the other side takes longer.
     "positions": "sinusoidal",
 }
-MODELS = {"rnn": (RNN, 300), "transformer": (TRANSFORMER, 500)}
+MODELS = {"rnn": (RNN, 300, 1e-2), "transformer": (TRANSFORMER, 500, 5e-3)}
+"""With their updates and learning rate."""
 
 
-def recipe(data, model, updates):
+def recipe(data, model, updates, lr=1e-2):
     return {
         "seed": 1,
         "data": data,
@@ -36,7 +37,7 @@ def recipe(data, model, updates):
         "schedule": {"kind": "cosine", "warmup": 30},
         "train": {
             "updates": updates,
-            "lr": 1e-2,
+            "lr": lr,
             "validate_every": updates,
             "checkpoint_every": updates,
             "threads": 1,

@@ -10,7 +10,7 @@ import unspool as us
 from unspool.cli import main
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.tasks import TASKS
-from unspool.train import read_recipe
+from unspool.training import read_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = RECIPES / "tiny"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unspool.train.watch import Watch
+    from unspool.training.watch import Watch
 
 SUMMARY = "Train a model by a recipe."
 EXAMPLES = """examples:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Check what can be checked, then train."""
     recipe, out, resume = where(args)
 
-    from unspool.train import Diverged, Stopped, train  # only now: --help must not wait for torch
+    from unspool.training import Diverged, Stopped, train  # only now: --help must not wait for torch
 
     try:
         train(recipe, out, resume=resume, changes=args.set, watch=watch(args.json))
@@ -93,7 +93,7 @@ def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:
 
 def watch(as_json: bool) -> Watch:
     """A bar on a terminal, lines elsewhere; only the first process of a team speaks."""
-    from unspool.train.watch import Bar, Lines, Silent
+    from unspool.training.watch import Bar, Lines, Silent
 
     if int(os.environ.get("RANK", "0")) > 0:
         return Silent()

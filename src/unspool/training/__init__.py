@@ -1,0 +1,21 @@
+"""Training that survives anything: the loop, its optimizer and schedules, checkpoints, many processes."""
+
+from unspool.training.finite import Diverged
+from unspool.training.loop import Stopped, training
+from unspool.training.recipe import Recipe, read_recipe
+from unspool.training.run import train
+from unspool.training.settings import TrainSettings
+from unspool.training.state import Run
+from unspool.training.update import Update
+
+__all__ = [
+    "Diverged",
+    "Recipe",
+    "Run",
+    "Stopped",
+    "TrainSettings",
+    "Update",
+    "read_recipe",
+    "train",
+    "training",
+]

@@ -1,0 +1,114 @@
+"""A loss or gradient that is not finite stops the run before it can touch the weights, and is explained.
+
+The batches are run once more, with the same dropout, and every layer is watched: the first one whose output
+is not finite is named; if all outputs are, the first one (from the loss backwards) whose gradient is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.training.precision import arithmetic
+from unspool.training.seeds import reseed
+
+if TYPE_CHECKING:
+    from unspool.training.state import Run
+
+
+class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
+    """The loss or the gradient was not finite; the weights are those before the update."""
+
+
+def explain(run: Run, numbers: Sequence[int], total: float, norm: float) -> Diverged:
+    """Find out where it began; the model is left as it was."""
+    what = "loss" if not math.isfinite(total) else "gradient"
+    value = total if not math.isfinite(total) else norm
+    found = next((it for number in numbers if (it := _first(run, number)) is not None), None)
+    of = f"batches {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"batch {numbers[0]}"
+    where = (
+        found or f"no layer is not finite by itself in {of}; the sum of the batches, or another process's, is"
+    )
+    return Diverged(
+        f"update {run.progress.update + 1}: the {what} is {value}, and the weights were not touched: "
+        f"{where}. Try a lower train.lr, a longer schedule.warmup or a smaller train.clip, and "
+        "--resume from the last checkpoint"
+    )
+
+
+def _first(run: Run, number: int) -> str | None:
+    """Where batch `number` first goes wrong, in words."""
+    spoilt = next((name for name, it in run.model.named_parameters() if not _finite(it)), None)
+    run.optimizer.zero_grad()
+    with _watched(run.model) as (outputs, gradients):
+        reseed(run.seed, number)
+        with run.team.last(run.walk, False):
+            with arithmetic(run.settings):
+                total, _, _ = run.walk(
+                    run.objective, run.feed.batch(number).to(run.settings.device), run.clock
+                )
+            total.backward()
+    bad = [name for name, it in run.optimizer.named.items() if it.grad is not None and not _finite(it.grad)]
+    run.optimizer.zero_grad()
+    if _finite(total) and not bad:
+        return None
+    if spoilt is not None:
+        return f"before batch {number} the weights of {spoilt!r} were not finite already"
+    if outputs:
+        return f"in batch {number} the output of layer {outputs[0]!r} is the first that is not finite"
+    if not _finite(total):
+        return f"in batch {number} every layer is finite, but not the loss: look at the head and its targets"
+    first = gradients[0] if gradients else f"of {bad[-1]!r}"
+    return f"in batch {number} the gradient {first} is the first that is not finite"
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
+    """Two lists that fill up: layers whose output is not finite, and places where a gradient is not."""
+    outputs: list[str] = []
+    gradients: list[str] = []
+    places: dict[int, str] = {}
+    tensors = []  # kept, so that no other tensor gets the same id
+
+    def watch(tensor: Any, place: str) -> None:
+        if not isinstance(tensor, Tensor) or not tensor.requires_grad:
+            return
+        new = id(tensor) not in places
+        places[id(tensor)] = place
+        if new:
+            tensors.append(tensor)
+            tensor.register_hook(partial(look, id(tensor)))  # type: ignore[no-untyped-call]
+
+    def look(at: int, gradient: Tensor) -> None:
+        if not _finite(gradient):
+            gradients.append(places[at])
+
+    def forward(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def seen(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
+            if not _finite(output):
+                outputs.append(name)
+            for it in args:
+                watch(it, f"at the input of layer {name!r}")
+            for it in output if isinstance(output, (tuple, list)) else (output,):
+                watch(it, f"at the output of layer {name!r}")
+
+        return seen
+
+    handles = [it.register_forward_hook(forward(name)) for name, it in model.named_modules() if name]
+    try:
+        yield outputs, gradients
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _finite(found: Any) -> bool:
+    if isinstance(found, Tensor):
+        return not found.is_floating_point() or bool(torch.isfinite(found).all())
+    return all(_finite(it) for it in found) if isinstance(found, (tuple, list)) else True

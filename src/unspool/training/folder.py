@@ -1,0 +1,189 @@
+"""A run folder while its run goes on: recipe, curves, checkpoints, and always the newest model.
+
+recipe.toml   curves.jsonl   last.json   checkpoints/…
+config.json   model.safetensors   tokenizer…        what us.load reads: the newest checkpoint's, by links
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.models.load.folder import CONFIG, write_files
+from unspool.training.checkpoint import (
+    ABOUT,
+    FOLDER,
+    MEMORY,
+    Checkpoint,
+    good,
+    newest,
+    prune,
+    sweep,
+    write_checkpoint,
+)
+from unspool.training.curves import CURVES, Curves
+from unspool.training.picture import draw_curves
+from unspool.training.state import Progress, Run
+from unspool.training.tensorboard import Events
+from unspool.training.watch import warn
+
+RECIPE = "recipe.toml"
+
+
+@dataclass
+class Snapshot:
+    """A model's shape and text, with weights that may have been gathered or averaged."""
+
+    config: Any
+    text: Any
+    weights: Mapping[str, Tensor]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights."""
+        return dict(self.weights)
+
+
+def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """The files that us.load reads."""
+    write_files(Snapshot(run.model.config, run.model.text, weights), folder)
+
+
+class RunFolder:
+    """Keeps a run on the disk. In a team, the first process writes and the others only help to gather."""
+
+    def __init__(
+        self,
+        path: Path,
+        write: Callable[[Run, Mapping[str, Tensor], Path], None] = write_model,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path, self._write, self._facts = path, write, dict(facts or {})
+        self._curves: Curves | None = None
+        self._events: Events | None = None
+
+    def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
+        """Go on from the newest good checkpoint; None where there is none, and the run begins."""
+        if run.team.rank == 0:
+            sweep(self.path)
+        run.team.wait()
+        found = newest(self.path, say)
+        if found is not None:
+            self._same_data(found)
+            run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
+        if run.team.rank == 0:
+            if found is not None:
+                self.publish(found.path)  # a kill may have come in the middle of it
+            self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
+            if run.settings.tensorboard:
+                self._events = Events(self.path, run.progress.update)
+        return found
+
+    def _same_data(self, found: Checkpoint) -> None:
+        before = found.about["data"]
+        for name, now in self._facts.items():
+            if before.get(name, now) != now:
+                raise ValueError(
+                    f"{self.path}: the data has changed since checkpoint {found.path.name} ({name} was "
+                    f"{before[name]}, is {now}): bring the old data back, or begin a new run"
+                )
+
+    def point(self, run: Run, point: dict[str, float]) -> None:  # noqa: ARG002
+        """One more point of the curves."""
+        if self._curves is not None:
+            self._curves.add(point)
+        if self._events is not None:
+            self._events.add(point)
+
+    def checkpoint(self, run: Run, *, regular: bool) -> str | None:
+        """Write one, point us.load to it, remove old ones."""
+        weights, memory = run.weights(), run.memory()
+        if run.team.rank == 0:
+            about = {
+                "regular": regular,
+                "curves": self._curves.flush() if self._curves else 0,
+                "progress": run.progress.plain(),
+                "data": self._facts,
+                "torch": torch.__version__,
+            }
+            path = write_checkpoint(
+                self.path, run.progress.update, about, memory, lambda to: self._write(run, weights, to)
+            )
+            self.publish(path)
+            keep = (
+                run.settings.keep
+                if run.settings.final != "average"
+                else max(run.settings.keep, run.settings.average)
+            )
+            prune(self.path, keep, {run.progress.best_update})
+        run.team.wait()
+        return f"{run.progress.update:08d}"
+
+    def publish(self, source: Path) -> None:
+        """Let us.load find the model in `source`; the shape comes last, for it says that a model is there."""
+        names = [it.name for it in source.iterdir() if it.name not in (ABOUT, MEMORY, CONFIG)]
+        for name in (*names, *([CONFIG] if (source / CONFIG).exists() else [])):
+            fresh = self.path / f".{name}.unfinished"
+            fresh.unlink(missing_ok=True)
+            try:
+                os.link(source / name, fresh)
+            except OSError:  # not every file system has links
+                shutil.copyfile(source / name, fresh)
+            fresh.replace(self.path / name)
+            fresh.unlink(missing_ok=True)  # to rename one link onto another of the same file does nothing
+
+    def finish(self, run: Run) -> None:
+        """Publish the weights that the finished run has."""
+        if run.team.rank == 0:
+            FINALS[run.settings.final](self, run)
+        run.team.wait()
+
+    def close(self, run: Run) -> None:
+        """Whatever the end was: draw what there is."""
+        if run.team.rank == 0:
+            draw_curves(self.path)
+            if self._events is not None:
+                self._events.close()
+
+    def best(self, run: Run) -> None:
+        """The checkpoint with the best validation; the last one where there was none."""
+        at = run.progress.best_update or run.progress.update
+        self.publish(self.path / FOLDER / f"{at:08d}")
+
+    def last(self, run: Run) -> None:
+        """The last checkpoint."""
+        self.publish(self.path / FOLDER / f"{run.progress.update:08d}")
+
+    def average(self, run: Run) -> None:
+        """The mean of the last regular checkpoints."""
+        regular = [it for it in good(self.path) if it.about["regular"]][-run.settings.average :]
+        folder = self.path / FOLDER / "average.unfinished"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self._write(run, mean([it.weights() for it in regular]), folder)
+        self.publish(folder)
+        shutil.rmtree(folder)
+
+
+FINALS: dict[str, Callable[[RunFolder, Run], None]] = {
+    "average": RunFolder.average,
+    "best": RunFolder.best,
+    "last": RunFolder.last,
+}
+
+
+def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of every tensor, summed in float64; whole numbers (indices) are the last one's."""
+    last = weights[-1]
+    return {
+        name: sum((it[name].double() for it in weights), torch.zeros(())).div(len(weights)).to(tensor.dtype)
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in last.items()
+    }

@@ -1,0 +1,112 @@
+"""The one loop: update, look, validate, keep, and tell. A generator, so that whoever watches it may stop it.
+
+    for update in training(run): print(update.loss)
+
+What is random in an update depends on the run's seed and the numbers of its batches only, so that a run that
+was killed and resumed goes on as if nothing had happened, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from unspool.training.state import Run, Window
+from unspool.training.update import Update, update
+from unspool.training.validate import validate
+
+
+class Keeper(Protocol):
+    """Where a run is written to."""
+
+    def point(self, run: Run, point: dict[str, float]) -> None:
+        """One more point of the curves."""
+        ...
+
+    def checkpoint(self, run: Run, *, regular: bool) -> str | None:
+        """Everything that is needed to go on. Every process must ask; a regular one counts for averages."""
+        ...
+
+
+class Stopped(Exception):  # noqa: N818 — it is no error
+    """The run was asked to stop; what it had done is kept."""
+
+    signal: int | None = None
+    """By which signal, if by one."""
+
+
+def training(
+    run: Run, keeper: Keeper | None = None, asked: Callable[[], bool] = lambda: False
+) -> Iterator[Update]:
+    """Update until the run is over; Stopped if `asked` says so, after a last checkpoint."""
+    settings, progress = run.settings, run.progress
+    began, kept = time.monotonic() - progress.seconds, time.monotonic()
+    while not run.over:
+        done, batch = update(run, stopping=asked())
+        for hook in run.hooks:
+            hook(run.model, run.optimizer, batch, run.clock)
+        progress.seconds = time.monotonic() - began
+        _count(progress.window, done)
+        at, last = progress.update, progress.update >= settings.updates
+        if at % settings.log_every == 0 or last:
+            point = _point(run, done)
+            if keeper is not None:
+                keeper.point(run, point)
+        better = False
+        if run.valid and (at % settings.validate_every == 0 or last):
+            done = replace(done, valid=validate(run))
+            better = _judge(run, done)
+            progress.seconds = time.monotonic() - began
+            if keeper is not None:
+                keeper.point(run, {"update": at, "epoch": done.clock.epoch, "valid": done.valid or 0.0})
+        if keeper is not None:
+            regular = at % settings.checkpoint_every == 0 or run.over
+            late = _late(run, time.monotonic() - kept)
+            if regular or done.stop or late or (better and settings.final == "best"):
+                done = replace(done, saved=keeper.checkpoint(run, regular=regular))
+                kept = time.monotonic()
+        yield done
+        if done.stop and not run.over:
+            raise Stopped(f"stopped after update {at} of {settings.updates}")
+
+
+def _count(window: Window, done: Update) -> None:
+    window.loss += done.loss * done.weight
+    window.nll += done.nll * done.weight
+    window.weight += done.weight
+    window.updates += 1
+
+
+def _point(run: Run, done: Update) -> dict[str, float]:
+    window, run.progress.window = run.progress.window, Window()
+    return {
+        "update": run.progress.update,
+        "epoch": done.clock.epoch,
+        "loss": window.loss / window.weight,
+        "nll": window.nll / window.weight,
+        "norm": done.norm,
+        "lr": done.lr,
+        "targets": run.progress.targets,
+        "seconds": run.progress.seconds,
+    }
+
+
+def _judge(run: Run, done: Update) -> bool:
+    """Whether this validation is the best so far; patience runs out if it is not."""
+    progress = run.progress
+    valid = math.inf if done.valid is None else done.valid
+    if valid < progress.best:
+        progress.best, progress.best_update, progress.stalled = valid, progress.update, 0
+        return True
+    progress.stalled += 1
+    return False
+
+
+def _late(run: Run, seconds: float) -> bool:
+    limit = run.settings.checkpoint_seconds
+    if limit is None:
+        return False
+    return run.team.sums([float(seconds >= limit)])[0] > 0

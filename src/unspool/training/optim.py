@@ -1,0 +1,84 @@
+"""AdamW: Adam's step, and a decay of the weights that is no part of the gradient.
+
+    m ← β₁m + (1−β₁)g,   v ← β₂v + (1−β₂)g²,   w ← w − η·( m̂/(√v̂ + ε) + λw ),   m̂ = m/(1−β₁ᵗ),  v̂ = v/(1−β₂ᵗ)
+
+Loshchilov & Hutter 2019, algorithm 2 (papers.bib: loshchilov2019decoupled). m is `exp_avg`, v `exp_avg_sq`,
+t the number of the update. Only matrices decay (λ): gains and biases have nothing to gain from being small.
+
+torch's fused kernel makes one pass over the weights and gives the same bits every time. It is called here
+without torch.optim around it, which loads torch's compiler first (seconds) and keeps a t for every tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from unspool.training.settings import TrainSettings
+
+
+class AdamW:
+    """The optimizer of all parameters that learn."""
+
+    def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], settings: TrainSettings) -> None:
+        self.named = {name: it for name, it in parameters if it.requires_grad}
+        if not self.named:
+            raise ValueError("the model has no parameter that learns: requires_grad is False for all of them")
+        self.settings = settings
+        self.state: dict[Tensor, dict[str, Tensor]] = {
+            it: {
+                "exp_avg": torch.zeros_like(it, memory_format=torch.preserve_format, requires_grad=False),
+                "exp_avg_sq": torch.zeros_like(it, memory_format=torch.preserve_format, requires_grad=False),
+            }
+            for it in self.named.values()
+        }
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for it in self.state:
+            it.grad = None
+
+    def gradients(self) -> list[Tensor]:
+        """Those that there are."""
+        return [it.grad for it in self.state if it.grad is not None]
+
+    @torch.no_grad()
+    def step(self, t: int, lr: float) -> None:
+        """Change every parameter that has a gradient; t is 1 for the first update."""
+        for decays in (True, False):
+            some = [it for it in self.state if it.grad is not None and (it.ndim >= 2) == decays]
+            if not some:
+                continue
+            torch._fused_adamw_(
+                some,
+                [it.grad for it in some],  # type: ignore[misc]
+                [self.state[it]["exp_avg"] for it in some],
+                [self.state[it]["exp_avg_sq"] for it in some],
+                [],
+                [torch.tensor(float(t), device=some[0].device)] * len(some),
+                lr=lr,
+                beta1=self.settings.betas[0],
+                beta2=self.settings.betas[1],
+                weight_decay=self.settings.weight_decay if decays else 0.0,
+                eps=self.settings.eps,
+                amsgrad=False,
+                maximize=False,
+            )
+            # The kernel does not say that it has changed them; whoever keeps copies (nn.layout) must know.
+            torch.autograd.graph.increment_version(some)
+
+    def moments(self) -> dict[str, Tensor]:
+        """What it remembers, as `parameter/what`: for a checkpoint."""
+        return {
+            f"{name}/{what}": tensor
+            for name, it in self.named.items()
+            for what, tensor in self.state[it].items()
+        }
+
+    @torch.no_grad()
+    def remember(self, moments: Mapping[str, Tensor]) -> None:
+        """Copy what `moments` gave into its own tensors."""
+        for name, tensor in self.moments().items():
+            tensor.copy_(moments[name])

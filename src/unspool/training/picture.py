@@ -1,0 +1,37 @@
+"""The curves of a run as a picture: curves.svg."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from unspool.training.curves import read_curves
+
+PICTURE = "curves.svg"
+
+
+def draw_curves(run: Path) -> Path | None:
+    """Draw loss, validation and learning rate; None without matplotlib, or where there is no point yet."""
+    points = read_curves(run)
+    if not points:
+        return None
+    try:
+        from matplotlib.figure import Figure  # a figure of its own, so that no window system is asked for
+    except ImportError:
+        return None
+    figure: Any = Figure(figsize=(7, 4), layout="constrained")
+    loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    for name, label in (("nll", "training"), ("valid", "validation")):
+        some = [(it["update"], it[name]) for it in points if name in it]
+        if some:
+            loss.plot(*zip(*some, strict=True), label=label, marker="." if name == "valid" else None)
+    loss.set_ylabel("−log p of a token")
+    loss.legend(frameon=False)
+    rate.plot(*zip(*[(it["update"], it["lr"]) for it in points if "lr" in it], strict=True), color="grey")
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("update")
+    fresh = run / f".{PICTURE}.unfinished"
+    figure.savefig(fresh, format="svg", metadata={"Date": None})
+    os.replace(fresh, run / PICTURE)  # noqa: PTH105 — one call, one step
+    return run / PICTURE

@@ -1,0 +1,152 @@
+"""A recipe: everything that decides a run, as one TOML file.
+
+    seed = 1
+    [data]       kind = "lines",  train = "stories.txt",  valid_share = 0.02
+    [text]       kind = "bpe",  vocab_size = 8000               not where the data bring their own
+    [batches]    kind = "bucketed",  tokens = 2048
+    [model]      kind = "transformer_lm",  width = 256, …       vocab_size is the text's
+    [objective]  kind = "cross_entropy",  smoothing = 0.1
+    [schedule]   kind = "inverse_sqrt",  warmup = 400
+    [train]      updates = 10000, …
+
+Every key is checked before anything is read: an unknown one fails with the nearest that is known.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from unspool.config import build, choose, unknown
+from unspool.data import BATCHES, DATA, Bucketed, OwnText
+from unspool.models import MODELS
+from unspool.models.kinds import configured
+from unspool.objectives import OBJECTIVES, CrossEntropy
+from unspool.text import TEXTS
+from unspool.training.hooks import HOOKS
+from unspool.training.schedule import SCHEDULES, InverseSqrt, Schedule
+from unspool.training.settings import TrainSettings
+
+SECTIONS = ("seed", "data", "text", "batches", "model", "objective", "schedule", "train", "hooks")
+_NEEDED = ("data", "model", "train")
+_ANY_SIZE = 1 << 20
+"""Stands for a vocabulary that is not learnt yet, so that all else about a model is checked before."""
+_ANY_LABELS = ("one", "other")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parts of a run, checked."""
+
+    settings: Mapping[str, Any]
+    """What it was made from: what recipe.toml in the run folder says."""
+    data: Any
+    text: Any
+    model: Mapping[str, Any]
+    """The model's table; `shape` makes the model's own settings of it."""
+    train: TrainSettings
+    batches: Any = field(default_factory=Bucketed)
+    objective: Any = field(default_factory=CrossEntropy)
+    schedule: Schedule = field(default_factory=InverseSqrt)
+    hooks: tuple[Any, ...] = ()
+    seed: int = 0
+
+    def shape(self, vocab_size: int, labels: Sequence[str] = ()) -> Any:
+        """The model's settings, once it is known how many tokens and which labels there are."""
+        table = dict(self.model)
+        if table.setdefault("vocab_size", vocab_size) < vocab_size:
+            raise ValueError(
+                f"model.vocab_size={table['vocab_size']} is too small for the {vocab_size} tokens of the "
+                "text: leave it out, and it is the text's"
+            )
+        if labels and _has_labels(table):
+            table.setdefault("labels", list(labels))
+        elif labels:
+            raise ValueError(
+                f"the data has labels, but model.kind={table.get('kind')!r} has no use for them: choose "
+                '"classifier" or "tagger"'
+            )
+        return configured(table, "model")
+
+
+def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe in a TOML file, with changes such as "train.lr=0.01"."""
+    path = Path(path)
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no TOML: {error}") from error
+    try:
+        return recipe_of(changed(settings, changes))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def recipe_of(settings: Mapping[str, Any]) -> Recipe:
+    """The recipe that a mapping says."""
+    for key, value in settings.items():
+        if key not in SECTIONS:
+            raise ValueError(unknown(key, SECTIONS, "section of a recipe"))
+        expected = {"seed": int, "hooks": list}.get(key, Mapping)
+        if not isinstance(value, expected) or isinstance(value, bool):
+            raise ValueError(f"{key} is {value!r:.40}, but must be {_WORDS[expected]}")
+    for key in _NEEDED:
+        if key not in settings:
+            raise ValueError(f"the recipe lacks the section [{key}]")
+    data = choose(DATA, settings["data"], "data")
+    if "text" not in settings and not isinstance(data, OwnText):
+        raise ValueError("the recipe lacks the section [text]: its data bring no vocabulary of their own")
+    recipe = Recipe(
+        settings,
+        data,
+        choose(TEXTS, settings["text"], "text") if "text" in settings else None,
+        settings["model"],
+        build(TrainSettings, settings["train"], "train"),
+        choose(BATCHES, {"kind": "bucketed", **settings.get("batches", {})}, "batches"),
+        choose(OBJECTIVES, {"kind": "cross_entropy", **settings.get("objective", {})}, "objective"),
+        choose(SCHEDULES, {"kind": "inverse_sqrt", **settings.get("schedule", {})}, "schedule"),
+        tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
+        settings.get("seed", 0),
+    )
+    # Labels, like the vocabulary, are known once the data is read.
+    recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE), _ANY_LABELS if _has_labels(recipe.model) else ())
+    return recipe
+
+
+def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """The settings with values replaced: "a.b=c", where c is read as TOML, or else as a word."""
+    result: dict[str, Any] = _copied(settings)
+    for change in changes:
+        name, equals, said = change.partition("=")
+        keys = name.strip().split(".")
+        if not equals or not all(keys):
+            raise ValueError(f"--set {change!r} has no value: write it as section.key=value")
+        table = result
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ValueError(f"--set {change!r}: {key} is a value, not a table")
+        table[keys[-1]] = _value(said.strip())
+    return result
+
+
+def _has_labels(table: Mapping[str, Any]) -> bool:
+    kind = MODELS.get(table.get("kind", ""))
+    return kind is not None and "labels" in {it.name for it in fields(kind)}
+
+
+def _value(said: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {said}")["value"]
+    except tomllib.TOMLDecodeError:
+        return said  # a word needs no quotes
+
+
+def _copied(it: Any) -> Any:
+    return {key: _copied(value) for key, value in it.items()} if isinstance(it, Mapping) else it
+
+
+_WORDS: dict[Any, str] = {int: "a whole number", list: "a list of tables ([[hooks]])", Mapping: "a table"}

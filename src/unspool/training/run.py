@@ -1,0 +1,159 @@
+"""From a recipe to a trained model in a run folder.
+
+model = us.train("recipe.toml", out="runs/first")
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unspool.data import Prepared, prepare
+from unspool.models.load.folder import load_folder
+from unspool.models.load.tokenizer import text_of_run
+from unspool.training.checkpoint import good
+from unspool.training.distributed import Team, launched
+from unspool.training.distributed import team as joined
+from unspool.training.fit import check_fit
+from unspool.training.folder import RECIPE, RunFolder
+from unspool.training.interrupt import interruptible
+from unspool.training.lock import locked
+from unspool.training.loop import Stopped, training
+from unspool.training.precision import check_device
+from unspool.training.recipe import Recipe, changed, read_recipe, recipe_of
+from unspool.training.seeds import reseed
+from unspool.training.state import Run
+from unspool.training.toml import dumps
+from unspool.training.watch import Quiet, Watch
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    changes: Sequence[str] = (),
+    watch: Watch | None = None,
+) -> Any:
+    """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
+
+    `out` is the run folder: curves, checkpoints and the model, for `us.load`; without it nothing is kept. An
+    interrupted run goes on with `resume`, bit for bit as if it had not been interrupted. `changes` are
+    settings that differ from the recipe, such as "train.updates=200".
+    """
+    read = _recipe(recipe, changes)
+    check_device(read.train)
+    with (
+        _folder(out) as path,
+        torch.random.fork_rng(devices=[]),
+        _threads(read.train.threads),
+        joined(read.train.device, read.train.shard) as team,
+        locked(path) if team.rank == 0 else nullcontext(),
+    ):
+        _claim(path, read, resume, team)
+        return _trained(read, path, team, watch)
+
+
+def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any:
+    watch = watch or Quiet()
+    prepared = _prepared(recipe, path, team, watch.draws)
+    for note in prepared.notes:
+        watch.warn(note)
+    run = start(recipe, prepared, team)
+    check_fit(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+    folder = RunFolder(path, facts=prepared.facts)
+    found = folder.resume(run, watch.warn)
+    if found is not None:
+        watch.note(f"going on after update {found.update}")
+    try:
+        with interruptible() as asked:
+            try:
+                watch.follow(training(run, folder, asked), run)
+            except Stopped as stopped:
+                stopped.signal = asked.signal
+                raise
+        folder.finish(run)
+    finally:
+        folder.close(run)
+    return load_folder(path).to(recipe.train.device)
+
+
+def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
+    """The run before its first update."""
+    reseed(recipe.seed, "weights")
+    model = recipe.shape(prepared.text.vocab_size, prepared.labels).build(prepared.text)
+    return Run(
+        model,
+        recipe.objective,
+        prepared.train,
+        recipe.train,
+        valid=prepared.valid,
+        schedule=recipe.schedule,
+        hooks=[it.build(model) for it in recipe.hooks],
+        seed=recipe.seed,
+        team=team,
+    )
+
+
+def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
+    match recipe:
+        case Recipe():
+            return recipe
+        case str() | os.PathLike():
+            return read_recipe(recipe, changes)
+    return recipe_of(changed(recipe, changes))
+
+
+def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool) -> Prepared:
+    """The first process reads and encodes; the others find it done."""
+    cache = path / "data"
+    # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
+    found = next((text_of_run(it.path) for it in reversed(good(path))), None)
+    text: Any = found or recipe.text
+    if team.rank == 0:
+        prepared = prepare(recipe.data, text, recipe.batches, recipe.seed, cache, progress=draws)
+    team.wait()
+    return prepared if team.rank == 0 else prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
+
+
+def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
+    """Refuse to write over another run; leave the recipe there."""
+    if team.rank == 0:
+        if not resume and (path / RECIPE).exists():
+            raise FileExistsError(
+                f"{path} holds a run already: --resume goes on with it; or choose another --out"
+            )
+        fresh = path / f".{RECIPE}.unfinished"
+        fresh.write_text(dumps(recipe.settings), encoding="utf-8")
+        fresh.replace(path / RECIPE)
+    team.wait()
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    if out is not None:
+        path = Path(out)
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
+        return
+    if launched():
+        raise ValueError("several processes need a folder that all of them see: give --out")
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _threads(threads: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

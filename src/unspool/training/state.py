@@ -1,0 +1,141 @@
+"""Everything that one training run changes as it goes: what a checkpoint keeps and a resumed run restores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.protocols import Batch, Clock, Feed, Hook, Objective
+from unspool.training.distributed import Alone, Team
+from unspool.training.optim import AdamW
+from unspool.training.schedule import Constant, Schedule
+from unspool.training.settings import TrainSettings
+
+
+@dataclass
+class Window:
+    """Sums since the last point of the curves."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    weight: float = 0.0
+    updates: int = 0
+
+
+@dataclass
+class Progress:
+    """How far the run has come, in numbers: JSON keeps every bit of them."""
+
+    update: int = 0
+    best: float = math.inf
+    """The lowest −log p per token of all validations."""
+    best_update: int = 0
+    stalled: int = 0
+    """Validations since the best one."""
+    targets: float = 0.0
+    """Targets learnt from."""
+    seconds: float = 0.0
+    """Time spent training, by all the processes that took turns at it."""
+    window: Window = field(default_factory=Window)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON; what is infinite is null there."""
+        said = {it.name: getattr(self, it.name) for it in fields(self)}
+        said["window"] = {it.name: getattr(self.window, it.name) for it in fields(Window)}
+        said["best"] = None if math.isinf(self.best) else self.best
+        return said
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Progress:
+        """From what `plain` said."""
+        best = math.inf if said["best"] is None else said["best"]
+        return cls(**{**said, "best": best, "window": Window(**said["window"])})
+
+
+class Run:
+    """A model on its way: with its feed, its optimizer, and how far it has come."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        feed: Feed,
+        settings: TrainSettings,
+        *,
+        valid: Sequence[Batch] = (),
+        schedule: Schedule | None = None,
+        hooks: Sequence[Hook] = (),
+        seed: int = 0,
+        team: Team | None = None,
+    ) -> None:
+        self.team = team or Alone()
+        if settings.accumulate % self.team.size:
+            raise ValueError(
+                f"train.accumulate={settings.accumulate} batches cannot be shared out evenly among "
+                f"{self.team.size} processes: set it to a multiple of {self.team.size}"
+            )
+        self.model = model.to(settings.device)
+        self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
+        self.valid, self.schedule, self.hooks = valid, schedule or Constant(), hooks
+        self.walk = self.team.wrap(self.model)
+        self.optimizer = AdamW(self.model.named_parameters(), settings)
+        self.progress = Progress()
+
+    @property
+    def clock(self) -> Clock:
+        """Before the update that comes next."""
+        batches = self.progress.update * self.settings.accumulate
+        return Clock(self.progress.update, self.settings.updates, batches, batches / self.feed.per_epoch)
+
+    @property
+    def over(self) -> bool:
+        """Whether all updates are done, or validation has not got better for too long."""
+        patience = self.settings.patience
+        stale = patience is not None and self.progress.stalled >= patience
+        return stale or self.progress.update >= self.settings.updates
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's tensors, whole and in main memory. Every process must ask."""
+        return {name: self._kept(tensor) for name, tensor in self.model.state_dict().items()}
+
+    def memory(self) -> dict[str, Tensor]:
+        """What optimizer and hooks remember, whole and in main memory. Every process must ask."""
+        kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
+        for at, hook in enumerate(self.hooks):
+            kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
+        return kept
+
+    def restore(
+        self, weights: Mapping[str, Tensor], memory: Mapping[str, Tensor], progress: Progress
+    ) -> None:
+        """Go on from what `weights` and `memory` gave."""
+        self.set_weights(weights)
+        self.optimizer.remember(
+            {
+                name: self._part(memory[f"optimizer/{name}"], tensor)
+                for name, tensor in self.optimizer.moments().items()
+            }
+        )
+        for at, hook in enumerate(self.hooks):
+            begins = f"hooks/{at}/"
+            hook.restore(
+                {key.removeprefix(begins): it for key, it in memory.items() if key.startswith(begins)}
+            )
+        self.progress = progress
+
+    @torch.no_grad()
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy these into the model's own tensors."""
+        for name, tensor in self.model.state_dict().items():
+            tensor.copy_(self._part(weights[name], tensor))
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        return self.team.whole(tensor.detach()).cpu().contiguous()
+
+    def _part(self, whole: Tensor, like: Tensor) -> Tensor:
+        return self.team.part(whole.to(like.device), like)

@@ -1,0 +1,92 @@
+"""One update of the weights, from batches that are added up exactly.
+
+    g = Σ_b ∇L_b / Σ_b w_b,   then   g · min(1, clip/‖g‖)
+
+L_b is the loss summed over the targets of batch b and w_b their weight: the gradient of one big batch,
+however unequal the batches are (the mean of the batches' means is not). Clipping: Pascanu et al. 2013,
+algorithm 1 (papers.bib: pascanu2013difficulty).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unspool.protocols import Batch, Clock
+from unspool.training.finite import explain
+from unspool.training.fit import check_length
+from unspool.training.precision import arithmetic
+from unspool.training.seeds import reseed
+from unspool.training.state import Run
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update was like, over all its batches and processes."""
+
+    clock: Clock
+    """After it."""
+    loss: float
+    """What is minimised, for each target."""
+    nll: float
+    """−log p of a target; its exponential is the perplexity."""
+    weight: float
+    """How many targets counted."""
+    norm: float
+    """Length of the gradient, before it was clipped."""
+    lr: float
+    stop: bool = False
+    """Whether one of the processes was asked to stop."""
+    valid: float | None = None
+    """−log p of a target in the validation, where there was one after it."""
+    saved: str | None = None
+    """The checkpoint that was written after it, if any."""
+
+
+def numbers(run: Run) -> list[int]:
+    """The batches of the next update that are this process's."""
+    first = run.progress.update * run.settings.accumulate
+    return list(range(first + run.team.rank, first + run.settings.accumulate, run.team.size))
+
+
+def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
+    """Change the weights once; the batch is the last of this process."""
+    clock, settings, team = run.clock, run.settings, run.team
+    run.optimizer.zero_grad()
+    run.model.train()
+    total = weight = nll = 0.0
+    mine = numbers(run)
+    for number in mine:
+        batch = run.feed.batch(number).to(settings.device)
+        check_length(run.model, batch)
+        reseed(run.seed, number)
+        with team.last(run.walk, number == mine[-1]):
+            with arithmetic(settings):
+                loss, part, stats = run.walk(run.objective, batch, clock)
+            loss.backward()
+        total, weight, nll = total + float(loss.detach()), weight + part, nll + stats.get("nll", math.nan)
+    total, weight, nll, stops = team.sums([total, weight, nll, float(stopping)])
+    if not weight > 0:
+        raise ValueError(f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0")
+    gradients = run.optimizer.gradients()
+    # A shared gradient is the mean over the processes, not their sum.
+    scale = team.size / weight
+    norm = length(run, gradients) * scale
+    if not (math.isfinite(total) and math.isfinite(norm)):
+        raise explain(run, mine, total, norm)
+    if settings.clip and norm > settings.clip:
+        scale *= settings.clip / norm
+    torch._foreach_mul_(gradients, scale)
+    lr = settings.lr * run.schedule(clock.update + 1, settings.updates)
+    run.optimizer.step(clock.update + 1, lr)
+    run.progress.update += 1
+    run.progress.targets += weight
+    return Update(run.clock, total / weight, nll / weight, weight, norm, lr, stops > 0), batch
+
+
+def length(run: Run, gradients: list[Tensor]) -> float:
+    """√Σg², over all parameters and, where each has a part, all processes."""
+    return float(run.team.whole(torch.nn.utils.get_total_norm(gradients)))

@@ -1,0 +1,47 @@
+"""Without other processes: what several do together is in tests/walks/test_distributed.py."""
+
+import pytest
+import torch
+from torch import nn
+
+from unspool.objectives import CrossEntropy
+from unspool.protocols import Clock
+from unspool.training.distributed import Alone, Sharded, Together, Walk, launched, team
+
+
+def test_alone_nothing_is_shared(tiny):
+    alone, tensor = Alone(), torch.ones(2)
+    assert alone.sums([1.0, 2.0]) == [1.0, 2.0]
+    assert alone.whole(tensor) is tensor
+    assert alone.part(tensor, torch.zeros(2)) is tensor
+    with alone.last(nn.Linear(1, 1), False):
+        alone.wait()
+
+
+def test_a_walk_is_the_objective_in_one_pass(tiny):
+    run = tiny(dropout=0.0)
+    batch, clock = run.feed.batch(0), Clock(0, 1)
+    total, weight, stats = Walk(run.model)(CrossEntropy(), batch, clock)
+    loss = CrossEntropy()(run.model, batch, clock)
+    assert (total, weight, stats) == (loss.total, loss.weight, dict(loss.stats))
+
+
+def test_without_torchrun_there_is_one_process(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert not launched()
+    with team("cpu", shard=False) as found:
+        assert (found.rank, found.size) == (0, 1)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert launched()
+
+
+def test_one_process_has_nobody_to_share_with(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(ValueError, match="torchrun"), team("cpu", shard=True):
+        pass
+
+
+def test_the_three_ways_do_the_same_things():
+    for kind in (Together, Sharded):
+        for name in ("wrap", "last", "sums", "whole", "part", "wait"):
+            assert callable(getattr(kind, name))

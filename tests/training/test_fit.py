@@ -1,0 +1,45 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from unspool.protocols import Batch
+from unspool.training.fit import check_fit, reads_pairs
+
+TOKENS = torch.zeros(2, 5, dtype=torch.long)
+BATCH = Batch(TOKENS, torch.tensor([5, 5]), TOKENS, torch.ones(2, 5))
+PAIRS = replace(BATCH, source_NS=TOKENS, source_lengths_N=torch.tensor([5, 5]))
+LM = SimpleNamespace(config=SimpleNamespace(layers=2), context=8)
+PAIR_MODEL = SimpleNamespace(config=SimpleNamespace(decoder_layers=2), context=None)
+
+
+def test_what_belongs_together_is_let_through():
+    check_fit(LM, [BATCH, BATCH])
+    check_fit(PAIR_MODEL, [PAIRS])
+    assert reads_pairs(PAIR_MODEL)
+    assert not reads_pairs(SimpleNamespace())
+
+
+def test_pairs_for_a_language_model_are_refused():
+    with pytest.raises(ValueError, match="transformer_seq2seq"):
+        check_fit(LM, [PAIRS])
+
+
+def test_one_text_for_an_encoder_decoder_is_refused():
+    with pytest.raises(ValueError, match="parallel"):
+        check_fit(PAIR_MODEL, [BATCH])
+
+
+def test_rows_that_are_too_long_are_refused():
+    with pytest.raises(ValueError, match=r"5 tokens, but model.context is 4"):
+        check_fit(SimpleNamespace(config=None, context=4), [BATCH])
+
+
+def test_the_house_agrees_who_reads_pairs():
+    from dataclasses import fields
+
+    from unspool.models import MODELS
+
+    pairs = {name for name, it in MODELS.items() if "decoder_layers" in {field.name for field in fields(it)}}
+    assert pairs == {"rnn_seq2seq", "transformer_seq2seq"}

@@ -1,0 +1,87 @@
+import json
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from unspool.training.folder import RunFolder
+from unspool.training.loop import Stopped, training
+
+
+def finish(run, keeper=None):
+    return list(training(run, keeper))
+
+
+def weights(run):
+    return {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_model_learns(tiny):
+    done = finish(tiny(dropout=0.0, updates=60))
+    assert done[-1].valid < 1.0 < done[3].valid
+    assert [it.clock.update for it in done] == list(range(1, 61))
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_others(tiny):
+    runs = [tiny(seed=seed) for seed in (0, 0, 1)]
+    for run in runs:
+        finish(run)
+    assert equal(weights(runs[0]), weights(runs[1]))
+    assert not equal(weights(runs[0]), weights(runs[2]))
+
+
+@pytest.mark.parametrize("after", [1, 3, 5, 11])
+def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
+    tiny = partial(tiny, accumulate=2, final="last")
+    whole = tiny()
+    expected = finish(whole)
+    first = RunFolder(tmp_path, write)
+    run = tiny()
+    first.resume(run)
+    for done in training(run, first):
+        if done.clock.update == after:
+            break  # killed: nothing is closed or said
+    second = RunFolder(tmp_path, write)
+    run = tiny()
+    second.resume(run)
+    assert run.progress.update == after - after % 3
+    again = list(training(run, second))
+    assert equal(weights(whole), weights(run))
+    assert [it.loss for it in again] == [it.loss for it in expected[after - after % 3 :]]
+    points = [json.loads(line) for line in (tmp_path / "curves.jsonl").read_text().splitlines()]
+    assert [it["update"] for it in points if "loss" in it] == list(range(1, 13))
+
+
+def test_asked_to_stop_it_keeps_what_it_did(tiny, write, tmp_path):
+    folder, run = RunFolder(tmp_path, write), tiny()
+    folder.resume(run)
+    updates = training(run, folder, asked=lambda: run.progress.update >= 4)
+    assert [next(updates).saved for _ in range(5)][-1] == "00000005"
+    with pytest.raises(Stopped, match="after update 5 of 12"):
+        next(updates)
+    run = tiny()
+    RunFolder(tmp_path, write).resume(run)
+    assert run.progress.update == 5
+
+
+def test_patience_ends_a_run_that_gets_no_better(tiny):
+    run = tiny(dropout=0.0, lr=1e-12, updates=100, validate_every=2, patience=3)
+    run.progress.best = 0.0  # nothing is better than certainty
+    done = finish(run)
+    assert len(done) == 6
+    assert run.over
+
+
+def test_early_updates_are_averaged_into_points(tiny, write, tmp_path):
+    folder, run = RunFolder(tmp_path, write), tiny(log_every=5, valid=False)
+    folder.resume(run)
+    done = finish(run, folder)
+    points = [json.loads(line) for line in (tmp_path / "curves.jsonl").read_text().splitlines()]
+    assert [it["update"] for it in points] == [5, 10, 12]
+    total = sum(it.nll * it.weight for it in done[:5]) / sum(it.weight for it in done[:5])
+    assert math.isclose(points[0]["nll"], total)

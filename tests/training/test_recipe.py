@@ -1,0 +1,120 @@
+import pytest
+
+from unspool.models import TransformerConfig
+from unspool.objectives import CrossEntropy
+from unspool.training.recipe import changed, read_recipe, recipe_of
+from unspool.training.schedule import Cosine, InverseSqrt
+from unspool.training.toml import dumps
+
+MODEL = {
+    "kind": "transformer_lm",
+    **{"width": 8, "layers": 1, "heads": 2, "kv_heads": 2, "head_width": 4, "inner_width": 8, "context": 16},
+}
+PLAIN = {
+    "seed": 4,
+    "data": {"kind": "lines", "train": "x.txt"},
+    "text": {"kind": "characters"},
+    "model": MODEL,
+    "train": {"updates": 10},
+}
+
+
+def test_defaults():
+    recipe = recipe_of(PLAIN)
+    assert recipe.objective == CrossEntropy()
+    assert recipe.schedule == InverseSqrt()
+    assert recipe.seed == 4
+    assert recipe.train.updates == 10
+
+
+def test_sections_choose(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        dumps({**PLAIN, "schedule": {"kind": "cosine", "warmup": 3}, "objective": {"smoothing": 0.1}})
+    )
+    recipe = read_recipe(
+        path, ["train.lr=0.5", "train.betas=[0.8, 0.9]", "data.train=y.txt", "schedule.floor=0"]
+    )
+    assert recipe.schedule == Cosine(3, 0.0)
+    assert recipe.objective == CrossEntropy(0.1)
+    assert recipe.train.lr == 0.5
+    assert recipe.train.betas == (0.8, 0.9)
+    assert recipe.data.train == "y.txt"
+    assert read_recipe(path).data.train == "x.txt"
+
+
+def test_the_vocabulary_is_the_texts():
+    recipe = recipe_of(PLAIN)
+    assert recipe.shape(30) == TransformerConfig(
+        **{key: it for key, it in MODEL.items() if key != "kind"}, vocab_size=30
+    )
+    with pytest.raises(ValueError, match="vocab_size=20 is too small for the 30 tokens"):
+        recipe_of({**PLAIN, "model": {**MODEL, "vocab_size": 20}}).shape(30)
+
+
+def test_labels_are_the_datas():
+    encoder = {"kind": "transformer", **{"width": 8, "layers": 1, "heads": 2, "inner_width": 8}}
+    model = {"kind": "classifier", "encoder": encoder}
+    recipe = recipe_of({**PLAIN, "model": model})
+    assert recipe.shape(30, ("bad", "good")).labels == ("bad", "good")
+    with pytest.raises(ValueError, match="labels"):
+        recipe.shape(30)
+    with pytest.raises(ValueError, match="the data has labels"):
+        recipe_of(PLAIN).shape(30, ("bad", "good"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"trian": {}}, "did you mean 'train'"),
+        ({"train": {"updates": 1, "wramup": 3}}, "wramup"),
+        ({"data": {"kind": "line"}}, "did you mean 'lines'"),
+        ({"data": {"train": "x"}}, 'lacks "kind"'),
+        ({"text": {"kind": "bpee", "vocab_size": 300}}, "did you mean 'bpe'"),
+        ({"model": {**MODEL, "wdith": 3}}, "did you mean 'width'"),
+        ({"model": {"kind": "transformer_lm"}}, "lacks"),
+        ({"objective": {"kind": "cross"}}, "cross_entropy"),
+        ({"schedule": {"kind": "cosin"}}, "did you mean 'cosine'"),
+        ({"seed": "one"}, "a whole number"),
+        ({"seed": True}, "a whole number"),
+        ({"train": 3}, "a table"),
+        ({"hooks": [{"kind": "nothing"}]}, "nothing"),
+        ({"hooks": {"kind": "nothing"}}, "a list of tables"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_read(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        recipe_of({**PLAIN, **wrong})
+
+
+@pytest.mark.parametrize("section", ["data", "text", "model", "train"])
+def test_a_section_that_is_missing_is_named(section):
+    with pytest.raises(ValueError, match=rf"lacks the section \[{section}\]"):
+        recipe_of({key: it for key, it in PLAIN.items() if key != section})
+
+
+def test_changes_leave_the_original_alone():
+    settings = {"a": {"b": 1}}
+    assert changed(settings, ["a.b=2", "c.d.e=x", 'f="1"', "g=true"]) == {
+        "a": {"b": 2},
+        "c": {"d": {"e": "x"}},
+        "f": "1",
+        "g": True,
+    }
+    assert settings == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("change", ["a.b", "=3", "a..b=1", "a.b.c=1"])
+def test_a_change_that_cannot_be_made_is_refused(change):
+    with pytest.raises(ValueError, match="--set"):
+        changed({"a": {"b": 1}}, [change])
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text("[train\n")
+    with pytest.raises(ValueError, match=r"recipe.toml is no TOML"):
+        read_recipe(path)
+    path.write_text("[train]\nupdates = 3\n")
+    with pytest.raises(ValueError, match=r"recipe.toml: the recipe lacks"):
+        read_recipe(path)

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from unspool.training.validate import validate
+
+
+def test_by_hand(tiny):
+    run = tiny(dropout=0.5)
+    run.model.eval()
+    nll = weight = 0.0
+    for batch in run.valid:
+        logp = run.model.head(run.model.hidden_for(batch))
+        nll -= (logp.gather(-1, batch.targets_NU[..., None])[..., 0] * batch.weights_NU).sum().item()
+        weight += batch.weight
+    run.model.train()
+    assert validate(run) == pytest.approx(nll / weight, rel=1e-6)
+    assert run.model.training
+
+
+def test_it_changes_nothing(tiny):
+    run = tiny()
+    before = run.weights()
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    assert validate(run) == validate(run)
+    assert torch.equal(torch.rand(1), expected)
+    assert all(torch.equal(it, before[name]) for name, it in run.weights().items())
+    assert run.optimizer.gradients() == []
+
+
+class Half:
+    """One of two processes; what the other would add is collected."""
+
+    size = 2
+
+    def __init__(self, rank):
+        self.rank, self.asked = rank, None
+
+    def sums(self, values):
+        self.asked = values
+        return list(values)
+
+
+def test_every_batch_belongs_to_one_process_and_all_make_as_many_passes(tiny):
+    run = tiny()
+    whole = validate(run)
+    passes, parts = [], []
+    for rank in (0, 1):
+        run = tiny()
+        run.team = Half(rank)
+        original, calls = run.walk.forward, []
+        run.walk.forward = lambda *args, original=original, calls=calls: calls.append(1) or original(*args)
+        validate(run)
+        passes.append(len(calls))
+        parts.append(run.team.asked)
+    assert passes == [2, 2]  # of three batches
+    (a, b), (c, d) = parts
+    assert (a + c) / (b + d) == pytest.approx(whole)
+
+
+def test_nothing_to_validate_on_is_refused(tiny):
+    run = tiny()
+    for batch in run.valid:
+        batch.weights_NU.zero_()
+    with pytest.raises(ValueError, match="validation"):
+        validate(run)
