@@ -111,11 +111,13 @@ def bench(model, white):
     """A workbench for one of the model's distributions."""
 
     def make(seed=0, spread=3.0):
-        return Workbench(white, probabilities(model.p(seed, spread), len(model.W)))
+        work = Workbench(white, probabilities(model.p(seed, spread), len(model.W)))
+        work.dist.extend(4096)
+        return work
 
     return make
 
 
 @pytest.fixture
 def dist(model, white):
-    return Distribution(probabilities(model.p(0), len(model.W)), white.X_VK.shape[1])
+    return Distribution(probabilities(model.p(0), len(model.W)), white.X_VK.shape[1], head=4096)

@@ -17,6 +17,8 @@ def exact_f(model, dist, slopes, token, c):
 def test_the_bound_is_a_bound_and_tight_where_all_was_evaluated(model, white, dist, c):
     evaluator, ls = Evaluator(white, dist), LeastSquares(white, dist)
     tokens = dist.order_N[[0, 3, 20, 100, 900, 4000]]
+    beyond = dist.order_N[256:]
+    reach = dist.p[beyond] @ white.norm_V[beyond] + dist.rest_V @ white.norm_V
     upper = evaluator.upper(ls.slopes(tokens), tokens, c)
     assert upper.proved_Q.any() or c == 9.0
     for q, token in enumerate(tokens):
@@ -24,7 +26,11 @@ def test_the_bound_is_a_bound_and_tight_where_all_was_evaluated(model, white, di
         assert upper.value_Q[q] >= f
         assert upper.proved_Q[q] == (upper.value_Q[q] < dist.p[token])
         if upper.rows_Q[q] == dist.vocabulary:
-            assert upper.value_Q[q] == pytest.approx(f, rel=1e-8)
+            length = np.sqrt(np.mean(white.project(upper.slopes_MQ[:, [q]]) ** 2))
+            float32 = (white.m + 9) * 2.0**-24 * max(1, c) * length * reach
+            assert upper.value_Q[q] <= f * (1 + 1e-8) + 2 * float32
+            if abs(f - dist.p[token]) < float32:  # evaluated again, in float64
+                assert upper.value_Q[q] == pytest.approx(f, rel=1e-8)
         if f >= dist.p[token]:
             assert not upper.proved_Q[q]
 
@@ -68,3 +74,18 @@ def test_little_is_evaluated_where_little_is_needed(white, dist):
     upper = Evaluator(white, dist).upper(LeastSquares(white, dist).slopes(token), token, 0.01)
     assert upper.proved_Q[0]
     assert upper.rows_Q[0] < dist.vocabulary
+
+
+def test_what_float32_cannot_tell_is_evaluated_in_float64(model, white, dist):
+    """At the c where f(λ) all but meets p̂ᵢ, on either side."""
+    token = dist.order_N[[3]]
+    lam = LeastSquares(white, dist).slopes(token)
+    evaluator = Evaluator(white, dist)
+    slopes = evaluator.upper(lam, token, 0.1).slopes_MQ[:, 0]
+    f0, f1 = (exact_f(model, dist, slopes, token[0], c) for c in (0.0, 1.0))
+    meeting = (dist.p[token[0]] - f0) / (f1 - f0)
+    assert meeting > 0
+    for c, proved in ((meeting * (1 - 1e-7), True), (meeting * (1 + 1e-7), False)):
+        upper = evaluator.upper(lam, token, c)
+        assert upper.proved_Q[0] == proved
+        assert upper.value_Q[0] == pytest.approx(exact_f(model, dist, slopes, token[0], c), rel=1e-8)

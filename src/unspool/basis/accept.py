@@ -15,7 +15,10 @@ either of
 
 (XᵀX = V·I). Rounding: a dot product of m terms errs by at most (m+4)·2⁻⁵²·‖w̃‖‖λ‖; the identity XᵀX = V·I
 by at most m(10⁻¹² + m·10⁻¹⁵) of what its columns would give if they were parallel; a sum over the
-vocabulary by 10⁻¹⁰ of itself.
+vocabulary by 10⁻¹⁰ of itself. The 256 most probable rows, where s must often be next to nothing, are
+evaluated on W in float64. The others are evaluated on X in float32, at half the cost or less: each s then
+errs by at most (m+8)·2⁻²⁴·‖x‖‖λ‖, and by what B's rounding makes, (m+4)·2⁻⁵⁰·max‖w̃‖‖B‖‖λ‖. Where this
+alone stands between λ and its proof, all is evaluated again on W.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.basis.arrays import Array, Array32, Indices
-from unspool.basis.distribution import Distribution
+from unspool.basis.distribution import Distribution, from_each_rank_on
 from unspool.basis.lewis import Metric
 from unspool.basis.whitening import Whitened
 
@@ -36,6 +39,7 @@ SAMPLE = 192
 SUMMING = 1e-10
 # A pass over more numbers than this is worth predicting from a sample.
 LARGE = 3_000_000
+BLOCK = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,68 +55,113 @@ class Upper:
     """How many rows of W̃ were looked at."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Sizes:
+    """What bounds the terms of f(λ) and their rounding, for each of Q candidates."""
+
+    length_Q: Array
+    """‖λ‖"""
+    total_Q: Array
+    """Σⱼ sⱼ² over the vocabulary, at most."""
+    unit_Q: Array
+    """The error of an s computed in float64 on W."""
+    single_Q: Array
+    """The error of an s computed in float32 on X, relative to ‖xⱼ‖ …"""
+    basis_Q: Array
+    """… and what B's rounding adds to it."""
+
+
 class Evaluator:
     """Evaluates f(λ) for tokens of one distribution; what they share is prepared once."""
 
     def __init__(self, white: Whitened, dist: Distribution) -> None:
         self.white = white
         self.dist = dist
+        self._reached_N: Array = np.empty(0)
 
     def upper(self, lam_KQ: Array, tokens_Q: Indices, slope: float, metric: Metric | None = None) -> Upper:
         """Bound f(λ) of each column for its token, as far as it takes to see whether f(λ) < p̂ᵢ.
 
         A metric's hard rows, if one is given, are put to s = 0 more exactly than its float32 did.
         """
-        white, dist, steep = self.white, self.dist, max(1.0, slope)
+        dist, steep = self.dist, max(1.0, slope)
         lam_KQ, slopes_MQ = self._normalised(lam_KQ, tokens_Q, metric)
-        length_Q = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
-        unit_Q = (
-            (white.m + 4) * 2.0**-52 * white.row_norm * np.sqrt(np.einsum("mq,mq->q", slopes_MQ, slopes_MQ))
-        )
-        slack_Q = white.m * (1e-12 + white.m * 1e-15) * (white.column_M @ (slopes_MQ * slopes_MQ))
-        total_Q = dist.vocabulary * (length_Q * length_Q + slack_Q)
+        size = self._sizes(lam_KQ, slopes_MQ)
         goal_Q, ranks_Q = dist.p[tokens_Q], dist.ranks(tokens_Q)
-        value_Q, square_Q = steep * unit_Q, np.zeros(len(goal_Q))
+        value_Q, square_Q, blur_Q = steep * size.unit_Q, np.zeros(len(goal_Q)), np.zeros(len(goal_Q))
         bound_Q, rows_Q, done = np.full(len(goal_Q), np.inf), np.zeros(len(goal_Q), dtype=np.intp), 0
-        open_Q = np.isfinite(length_Q) & (unit_Q < 0.1)
+        open_Q = np.isfinite(size.length_Q) & (size.unit_Q < 0.1)
         for n in TIERS:
-            n, on = min(n, len(dist.order_N)), np.flatnonzero(open_Q)
+            n, on = min(n, dist.support), open_Q.nonzero()[0]
             if n == done or not len(on):
                 break
-            for start in range(done, n, 1024):
-                part = slice(start, min(start + 1024, n))
-                s_NQ = white.project(slopes_MQ[:, on], dist.order_N[part])
-                _forget(s_NQ, ranks_Q[on] - start)
-                value_Q[on] += dist.head_N[part] @ np.maximum(slope * s_NQ, -s_NQ)
-                square_Q[on] += np.einsum("nq,nq->q", s_NQ, s_NQ)
+            dist.extend(n)
+            s_NQ = self._s(lam_KQ[:, on], slopes_MQ[:, on], dist.order_N[done:n], exact=done == 0)
+            _forget(s_NQ, ranks_Q[on] - done)
+            value_Q[on] += dist.head_N[done:n] @ np.maximum(slope * s_NQ, -s_NQ)
+            square_Q[on] += np.einsum("nq,nq->q", s_NQ, s_NQ)
+            if done:
+                blur_Q = steep * (size.single_Q * self._reach_N[TIERS[0]] + size.basis_Q)
             done = rows_Q[on] = n
-            tail_Q = np.minimum(
-                self._reach_N[done] * length_Q,
-                np.sqrt(dist.squares_N[done] * np.maximum(total_Q - square_Q * (1 - SUMMING), 0.0)),
-            )
-            now_Q = (value_Q + steep * tail_Q) * (1 + SUMMING + 2 * unit_Q)
-            bound_Q[on] = np.minimum(bound_Q, now_Q)[on]
-            open_Q &= (value_Q < goal_Q) & ~(bound_Q < goal_Q)
-        open_Q &= self._promising(lam_KQ, tokens_Q, slope, value_Q, open_Q)
-        on = np.flatnonzero(open_Q)
+            now_Q = value_Q + blur_Q + steep * self._tail(size, square_Q, n)
+            bound_Q[on] = np.minimum(bound_Q, now_Q * (1 + SUMMING + 2 * size.unit_Q))[on]
+            open_Q &= (value_Q - blur_Q < goal_Q) & ~(bound_Q < goal_Q)
+        open_Q &= self._promising(lam_KQ, tokens_Q, slope, value_Q, open_Q, done)
+        on = open_Q.nonzero()[0]
         if len(on):
-            whole_Q = self._whole(slopes_MQ[:, on], tokens_Q[on], slope) + steep * unit_Q[on]
-            bound_Q[on] = np.minimum(bound_Q[on], whole_Q * (1 + SUMMING + 2 * unit_Q[on]))
             rows_Q[on] = dist.vocabulary
+            whole_Q = value_Q[on] + self._beyond(lam_KQ[:, on], tokens_Q[on], slope, done)
+            blur_Q = steep * (size.single_Q * self._reach_N[min(TIERS[0], done)] + size.basis_Q)[on]
+            bound_Q[on] = np.minimum(bound_Q[on], (whole_Q + blur_Q) * (1 + SUMMING + 2 * size.unit_Q[on]))
+            blurred = (bound_Q[on] >= goal_Q[on]) & (whole_Q - blur_Q < goal_Q[on])
+            on = on[blurred]
+        if len(on):
+            whole_Q = self._whole(slopes_MQ[:, on], tokens_Q[on], slope) + steep * size.unit_Q[on]
+            bound_Q[on] = np.minimum(bound_Q[on], whole_Q * (1 + SUMMING + 2 * size.unit_Q[on]))
         return Upper(bound_Q < goal_Q, bound_Q, slopes_MQ, rows_Q)
 
-    @cached_property
+    def _sizes(self, lam_KQ: Array, slopes_MQ: Array) -> _Sizes:
+        white = self.white
+        length_Q = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
+        square_MQ = slopes_MQ * slopes_MQ
+        unit_Q = (white.m + 4) * 2.0**-52 * white.row_norm * np.sqrt(square_MQ.sum(axis=0))
+        slack_Q = white.m * (1e-12 + white.m * 1e-15) * (white.column_M @ square_MQ)
+        return _Sizes(
+            length_Q,
+            self.dist.vocabulary * (length_Q * length_Q + slack_Q),
+            unit_Q,
+            (white.m + 8) * 2.0**-24 * length_Q,
+            (white.m + 4) * 2.0**-50 * white.row_norm * white.basis_norm * length_Q,
+        )
+
+    def _s(self, lam_KQ: Array, slopes_MQ: Array, tokens_N: Indices, exact: bool) -> Array:
+        """s of these rows, from W in float64 or from X in float32."""
+        if exact:
+            return self.white.project(slopes_MQ, tokens_N)
+        s_NQ = self.white.X_VK.take(tokens_N, axis=0) @ lam_KQ.astype(np.float32)
+        return s_NQ.astype(np.float64)
+
+    def _tail(self, size: _Sizes, square_Q: Array, n: int) -> Array:
+        """Σ p̂ⱼ|sⱼ| from rank n on, at most; float32 may have made the squares of the head too large."""
+        most_Q = np.sqrt(size.total_Q)
+        error_Q = size.single_Q * np.sqrt(self.white.m * self.dist.vocabulary) + np.sqrt(n) * size.basis_Q
+        least_Q = np.maximum(np.sqrt(square_Q) * (1 - SUMMING) - error_Q * (n > TIERS[0]), 0.0)
+        rest_Q = np.maximum(most_Q * most_Q - least_Q * least_Q, 0.0)
+        tail_Q: Array = np.minimum(self._reach_N[n] * size.length_Q, np.sqrt(self.dist.squares_N[n] * rest_Q))
+        return tail_Q
+
+    @property
     def _reach_N(self) -> Array:
         """Σ p̂ⱼ‖xⱼ‖ from each rank on; float32's rounding of ‖xⱼ‖ is less than the last factor."""
-        share_V = self.dist.p * self.white.norm_V
-        head_N = share_V[self.dist.order_N]
-        share_V[self.dist.order_N] = 0
-        rest = float(share_V.sum())
-        return np.append(head_N[::-1].cumsum()[::-1] + rest, rest) * (1 + 1e-5)
+        dist, norm_V = self.dist, self.white.norm_V
+        if len(self._reached_N) != len(dist.order_N) + 1:
+            sums_N = from_each_rank_on(dist.head_N * norm_V[dist.order_N], float(dist.rest_V @ norm_V))
+            self._reached_N = sums_N * (1 + 1e-5)
+        return self._reached_N
 
     @cached_property
     def _sample(self) -> tuple[Indices, Array, Array32]:
-        tokens_S, weight_S = self.dist.sample_beyond(len(self.dist.order_N), SAMPLE)
+        tokens_S, weight_S = self.dist.sample_beyond(min(TIERS[-1], self.dist.support), SAMPLE)
         return tokens_S, weight_S, self.white.X_VK[tokens_S]
 
     def _normalised(self, lam_KQ: Array, tokens_Q: Indices, metric: Metric | None) -> tuple[Array, Array]:
@@ -135,16 +184,33 @@ class Evaluator:
         return lam_KQ, slopes_MQ
 
     def _promising(
-        self, lam_KQ: Array, tokens_Q: Indices, slope: float, value_Q: Array, open_Q: NDArray[np.bool_]
+        self,
+        lam_KQ: Array,
+        tokens_Q: Indices,
+        slope: float,
+        value_Q: Array,
+        open_Q: NDArray[np.bool_],
+        done: int,
     ) -> NDArray[np.bool_]:
         """Whether a sample of the tail leaves hope: a pass over all rows is dear where d is large."""
-        if self.white.X_VK.size < LARGE or not open_Q.any():
+        if self.white.X_VK.size < LARGE or not open_Q.any() or done < TIERS[-1]:
             return open_Q
         tokens_S, weight_S, X_SK = self._sample
         s_SQ = X_SK @ lam_KQ.astype(np.float32)
         s_SQ[tokens_S[:, None] == tokens_Q] = 0
         tail_Q = weight_S @ np.maximum(slope * s_SQ, -s_SQ)
         return np.asarray(value_Q + tail_Q < 1.02 * self.dist.p[tokens_Q])
+
+    def _beyond(self, lam_KQ: Array, tokens_Q: Indices, slope: float, done: int) -> Array:
+        """f(λ) over the rows from this rank on, in float32."""
+        p_V, X_VK, lam32_KQ = self.dist.p.copy(), self.white.X_VK, lam_KQ.astype(np.float32)
+        p_V[self.dist.order_N[:done]] = 0
+        value_Q = np.zeros(len(tokens_Q))
+        for start in range(0, len(p_V), BLOCK):
+            s_NQ = X_VK[start : start + BLOCK] @ lam32_KQ
+            _forget(s_NQ, tokens_Q - start)
+            value_Q += p_V[start : start + BLOCK] @ np.maximum(np.float32(slope) * s_NQ, -s_NQ)
+        return value_Q
 
     def _whole(self, slopes_MQ: Array, tokens_Q: Indices, slope: float) -> Array:
         """f(λ) over the whole vocabulary."""
@@ -156,7 +222,7 @@ class Evaluator:
         return value_Q
 
 
-def _forget(s_NQ: Array, places_Q: Indices) -> None:
+def _forget(s_NQ: Array | Array32, places_Q: Indices) -> None:
     """The candidate's own row is no part of its sum."""
-    inside = np.flatnonzero((places_Q >= 0) & (places_Q < len(s_NQ)))
+    inside = ((places_Q >= 0) & (places_Q < len(s_NQ))).nonzero()[0]
     s_NQ[places_Q[inside], inside] = 0

@@ -16,7 +16,9 @@ import numpy as np
 from unspool.basis.arrays import Array, Indices, as_numpy
 from unspool.basis.kappa_rule import kappa_of_sorted
 
-HEAD = 4096
+HEAD = 1024
+# One of so many tokens is looked at to find a threshold for the head.
+STRIDE = 16
 # A softmax in float32 over 50,000 tokens sums to 1 within 3e-5.
 SUM_TOLERANCE = 1e-3
 # Squares of κp̂ must fit float32: where κ is larger, tokens below 10⁻²¹ count as nothing in the search.
@@ -52,28 +54,29 @@ class Distribution:
         self.p = p_V
         self.vocabulary = len(p_V)
         self.m = m
-        self.support = int(np.count_nonzero(p_V))
-        self._sort(max(head, m))
+        self.support = int(np.count_nonzero(p_V > 0))
+        self._rank_V = np.full(self.vocabulary, self.vocabulary, dtype=np.int32)
+        self.order_N: Indices = np.empty(0, dtype=np.intp)
+        self.rest_V: Array = p_V.copy()
+        """p̂ without its head."""
+        self.extend(max(head, m))
         kappa = kappa_of_sorted(self.head_N, self.mass_N, m)
         # With fewer tokens than constraints every leverage is 1: all weights are p̂², κ is as good as 1/min p̂.
         self.kappa = min(kappa if isfinite(kappa) else float(1 / self.head_N[-1]), LARGEST)
 
-    def _sort(self, head: int) -> None:
-        p_V, n = self.p, min(head, self.support)
-        top_N = np.argpartition(p_V, self.vocabulary - n)[self.vocabulary - n :]
-        self.order_N: Indices = top_N[np.argsort(-p_V[top_N])]
-        self.head_N: Array = p_V[self.order_N]
-        rest_V = p_V.copy()
-        rest_V[self.order_N] = 0
-        self.mass_N = _from_each_rank_on(self.head_N, float(rest_V.sum()))
-        self.squares_N = _from_each_rank_on(self.head_N * self.head_N, float(rest_V @ rest_V))
-        self._rank_V = np.full(self.vocabulary, self.vocabulary, dtype=np.int32)
-        self._rank_V[self.order_N] = np.arange(n, dtype=np.int32)
-
     def extend(self, head: int) -> None:
         """Sort more of the distribution, if there is more; ranks stay what they were."""
-        if len(self.head_N) < min(head, self.support):
-            self._sort(head)
+        known, n = len(self.order_N), min(head, self.support)
+        if known >= n:
+            return
+        more_N = _largest(self.rest_V, n - known)
+        self.order_N = np.concatenate([self.order_N, more_N])
+        self.head_N: Array = self.p[self.order_N]
+        self.rest_V[more_N] = 0
+        rest_V = self.rest_V
+        self.mass_N = from_each_rank_on(self.head_N, float(rest_V.sum()))
+        self.squares_N = from_each_rank_on(self.head_N * self.head_N, float(rest_V @ rest_V))
+        self._rank_V[more_N] = np.arange(known, n, dtype=np.int32)
 
     def rank(self, i: int) -> int:
         """How many tokens are more probable than i; the size of the vocabulary where i is not in the head."""
@@ -98,6 +101,25 @@ class Distribution:
         return tokens_S, counts_S * (mass_V[-1] / size)
 
 
-def _from_each_rank_on(values_N: Array, rest: float) -> Array:
+def _largest(values_V: Array, n: int) -> Indices:
+    """Where the n largest values stand, sorted; found among those above a threshold that a sample gives."""
+    sample_S = values_V[::STRIDE]
+    above = min(len(sample_S), n // STRIDE + n // (2 * STRIDE) + 16)
+    least = np.partition(sample_S, len(sample_S) - above)[len(sample_S) - above]
+    among_N = np.flatnonzero(values_V >= least)
+    if len(among_N) < n:
+        among_N = np.arange(len(values_V))
+    values_N = values_V[among_N]
+    if len(among_N) > n:
+        top_N = np.argpartition(values_N, len(values_N) - n)[len(values_N) - n :]
+        among_N, values_N = among_N[top_N], values_N[top_N]
+    return among_N[np.argsort(-values_N)]
+
+
+def from_each_rank_on(values_N: Array, rest: float) -> Array:
     """Sums from each rank to the end, and the rest alone as the last entry."""
-    return np.append(values_N[::-1].cumsum()[::-1] + rest, rest)
+    sums_N = np.empty(len(values_N) + 1)
+    sums_N[-1] = rest
+    np.cumsum(values_N[::-1], out=sums_N[-2::-1])
+    sums_N[:-1] += rest
+    return sums_N

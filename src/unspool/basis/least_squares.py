@@ -13,7 +13,7 @@ papers.bib: cohen2015lewis
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.distribution import Distribution
@@ -30,12 +30,13 @@ class LeastSquares:
         p_N = dist.head_N[:n]
         omega_N = np.maximum(p_N * p_N, p_N / dist.kappa)
         self._white, self._dist = white, dist
-        self._X_NK: Array = white.X_VK[dist.order_N[:n]].astype(np.float64)
-        gram_NN = self._X_NK @ self._X_NK.T
+        self._X_NK: Array = white.X_VK.take(dist.order_N[:n], axis=0).astype(np.float64)
+        gram_NN = blas.dsyrk(1.0, self._X_NK.T, trans=1, lower=1)
         # Without a tail the problem may be solved by s = 0 everywhere: a trace of one keeps the factor there.
         tail = dist.mass_N[n] / dist.kappa + 1e-12 * omega_N[0]
-        gram_NN[np.diag_indices(n)] += tail / omega_N + 1e-12 * gram_NN.diagonal()
-        self._lower_NN, failed = lapack.dpotrf(gram_NN, lower=1)
+        corner_N = gram_NN.T.reshape(-1)[:: n + 1]
+        corner_N += tail / omega_N + 1e-12 * corner_N
+        self._lower_NN, failed = lapack.dpotrf(gram_NN, lower=1, clean=0, overwrite_a=1)
         self.usable = not failed
 
     def slopes(self, tokens_Q: Indices) -> Array:

@@ -44,14 +44,19 @@ class Rows:
 
     def __init__(self, W: Any) -> None:
         # A torch tensor keeps its type (numpy has no bfloat16), and a GPU's is copied to the host once.
-        self._torch = hasattr(W, "detach")
-        self.W = W.detach().cpu() if self._torch else np.asarray(W)
-        self.shape: tuple[int, ...] = tuple(self.W.shape)
+        torch = hasattr(W, "detach")
+        on_host: Any = W.detach().cpu() if torch else np.asarray(W)
+        self.W, self.shape = on_host, tuple(on_host.shape)
+        self._bfloat16 = str(on_host.dtype) == "torch.bfloat16"
+        # The same memory; numpy gathers rows several times faster than torch does.
+        self._array = on_host.numpy() if torch and not self._bfloat16 else on_host
 
     def __getitem__(self, index: Any) -> Array:
-        block = self.W[index]
-        out: Array = block.double().numpy() if self._torch else np.asarray(block, dtype=np.float64)
-        return out
+        if self._bfloat16:
+            converted: Array = self.W[index].double().numpy()
+            return converted
+        block = self._array[index] if isinstance(index, slice) else self._array.take(index, axis=0)
+        return np.asarray(block, dtype=np.float64)
 
     def blocks(self, index: Indices | None = None) -> Iterator[tuple[slice, Array]]:
         """These rows, or all: in blocks small enough that the conversion stays in the processor's cache."""
@@ -82,15 +87,24 @@ class Whitened:
         """Columns of W̃: rank + 1."""
         return int(self.basis_MK.shape[0])
 
+    @cached_property
+    def basis_norm(self) -> float:
+        """‖B‖, as a sum of squares."""
+        return float(np.sqrt(np.einsum("mk,mk->", self.basis_MK, self.basis_MK)))
+
     def rows(self, index: Indices) -> Array:
         """Rows of W̃ in float64, exactly as given."""
-        block = self.weight[index]
-        return np.concatenate([block, np.ones((len(block), 1))], axis=1)
+        out_NM = np.ones((len(index), self.m))
+        out_NM[:, :-1] = self.weight[index]
+        return out_NM
 
     def project(self, slopes_MQ: Array, tokens_N: Indices | None = None) -> Array:
         """s = W̃·λ in float64, for these tokens or for all."""
-        parts = [block @ slopes_MQ[:-1] for _, block in self.weight.blocks(tokens_N)]
-        s_NQ: Array = np.concatenate(parts) + slopes_MQ[-1]
+        count = self.weight.shape[0] if tokens_N is None else len(tokens_N)
+        s_NQ = np.empty((count, slopes_MQ.shape[1]))
+        for part, block in self.weight.blocks(tokens_N):
+            np.matmul(block, slopes_MQ[:-1], out=s_NQ[part])
+        s_NQ += slopes_MQ[-1]
         return s_NQ
 
     def combine(self, y_NQ: Array, tokens_N: Indices | None = None) -> Array:
