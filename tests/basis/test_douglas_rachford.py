@@ -99,3 +99,26 @@ def test_a_search_over_all_rows_goes_on_from_a_sampled_one(white, dist):
     assert (y <= slope * mass * (1 + 1e-6)).all()
     at_an_end = far[mass > 0] != 0
     assert at_an_end.mean() > 0.9
+
+
+def test_a_glob_is_what_settled_rows_have_balanced_already(white, dist):
+    metric, token = Metric(white, dist, head(white, dist, 500)), dist.order_N[[40]]
+    glob = 0.3 * white.X_VK[dist.order_N[[700]]].T
+    search = DouglasRachford(white, dist, metric, token, 0.2, glob)
+    for _ in range(5):
+        search.iterate()
+    missing = AIM * search.goal_Q * search.x_KQ - glob - metric.rows.X_SK.T @ search.a_SQ
+    left = missing - metric.hard_HK.T @ (metric.solve_HK @ missing)
+    assert np.abs(left).max() < 1e-2 * np.abs(search.aim_KQ).max()
+
+
+def test_how_far_lambda_travelled_says_where_rows_within_their_box_are(white, dist):
+    metric, token = Metric(white, dist, head(white, dist, 500)), dist.order_N[[40]]
+    search = DouglasRachford(white, dist, metric, token, 50.0)  # a box that few rows meet an end of
+    for _ in range(3):
+        search.iterate()
+    rows, inside = metric.rows, np.abs(search.v_SQ[:, 0]) < 0.2 * metric.rows.mass_S
+    inside &= rows.tokens_S != token  # its own row is no part of its problem
+    assert inside.sum() > 20
+    said = rows.omega_S * (rows.X_SK @ search.snapshot(0).travel_K)
+    np.testing.assert_allclose(said[inside], search.v_SQ[inside, 0], atol=1e-3 * np.abs(said).max())

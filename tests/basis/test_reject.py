@@ -4,7 +4,7 @@ import pytest
 from unspool.basis.checking import check
 from unspool.basis.douglas_rachford import AIM, DouglasRachford
 from unspool.basis.lewis import Metric, head
-from unspool.basis.reject import Balance
+from unspool.basis.reject import Balance, settle
 
 
 def balanced(white, dist, n, tokens, slope, iterations=15):
@@ -56,9 +56,8 @@ def test_what_cannot_be_balanced_is_not_said_to_be(model, white, dist):
 def test_a_fixed_tail_is_part_of_the_proof(model, white, dist):
     tokens, slope = dist.order_N[[60]], 0.5
     metric, search = balanced(white, dist, 800, tokens, slope)
-    tail = np.zeros(len(dist.p))
     beyond = dist.order_N[1000:1200]
-    tail[beyond] = 0.01 * slope * dist.p[beyond] * dist.kappa
+    tail = settle(white, beyond, 0.01 * slope * dist.p[beyond, None] * dist.kappa)
     found, _ = Balance(white, dist, metric).prove(
         search.multipliers(np.arange(1)), AIM * search.goal_Q, tokens, slope, tail
     )
@@ -73,3 +72,16 @@ def test_nothing_is_proven_without_a_positive_t(white, dist, t):
         0 * search.multipliers(np.arange(1)), np.array([t]), dist.order_N[[60]], 0.5
     )
     assert found == [None]
+
+
+def test_every_case_has_a_fixed_tail_of_its_own(model, white, dist):
+    tokens, slope, beyond = dist.order_N[[60, 200]], 0.5, dist.order_N[1000:1200]
+    metric, search = balanced(white, dist, 800, tokens, slope)
+    y_TQ = dist.p[beyond, None] * dist.kappa * np.array([0.01, -0.02])
+    tail, balance = settle(white, beyond, y_TQ), Balance(white, dist, metric)
+    y, t = search.multipliers(np.arange(2)), AIM * search.goal_Q
+    both, _ = balance.prove(y, t, tokens, slope, tail)
+    (alone,), _ = balance.prove(y[:, 1:], t[1:], tokens[1:], slope, tail.keep(np.array([1])))
+    assert all(check(proof, model.W, dist.p, 1 / 3) for proof in (*both, alone))
+    assert alone.shift_N == pytest.approx(both[1].shift_N)
+    assert (alone.shift_N[-200:] < 0).all()

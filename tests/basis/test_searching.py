@@ -1,7 +1,8 @@
 import numpy as np
 
+from unspool.basis.checking import check
 from unspool.basis.proving import Proving
-from unspool.basis.searching import over_all, over_head, over_sample
+from unspool.basis.searching import over_all, over_head, over_head_beside, over_sample
 
 
 def proving(bench, ranks, tau=0.1):
@@ -51,3 +52,21 @@ def test_many_tokens_get_the_verdicts_of_one_by_one(bench):
         if a.verdict is not None and b.verdict is not None:
             assert a.verdict.accepted == b.verdict.accepted
     assert sum(case.verdict is not None for case in together.cases) >= len(ranks) // 2
+
+
+def test_rows_beside_the_head_help_it_reject(bench, model):
+    """Tokens near the boundary: 256 rows cannot balance them, but can with others on their ends."""
+    work, tau = bench(1), 0.3
+    tokens = work.dist.order_N[4:60]
+    plain, helped = Proving(work, tokens, tau), Proving(work, tokens, tau)
+    over_head(plain, 256, plain.open()).run(30)
+    sampled = over_sample(helped, 256, helped.open())
+    sampled.run(15)
+    cases = [case for case in helped.open() if case.token in sampled.snapshots]
+    over_head_beside(helped, 256, 5000, cases, sampled.snapshots).run(30)
+    alone = {case.token for case in plain.cases if case.verdict is not None}
+    with_others = [case for case in cases if case.verdict is not None]
+    assert {case.token for case in with_others} - alone
+    for case in with_others:
+        assert not case.verdict
+        assert check(case.verdict.certificate, model.W, work.dist.p, tau)

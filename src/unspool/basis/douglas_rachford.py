@@ -12,6 +12,9 @@ Boyd et al. 2011, §5.1 (a point in the intersection of convex sets) and §3.4.3
 iteration is ADMM for the dual.
 papers.bib: boyd2011distributed
 
+Some rows may be settled beforehand: then A asks of the others Σⱼ yⱼxⱼ = p̂ᵢxᵢ − g, with g, `glob`, what the
+settled ones make together.
+
 Symbols: `aim` stands for p̂ᵢ in A and is a little more, so that a may miss by as much. Hard tokens take
 whatever multipliers the soft ones leave to them. A token's own row is no part of its problem: over the
 other rows P becomes P + β·ttᵀ with t = P·xᵢ/(xᵢ·P·xᵢ), `toward`.
@@ -40,13 +43,21 @@ class Snapshot:
     v_S: Array32
     s_S: Array32
     lam_K: Array32
+    travel_K: Array32
+    """The sum of all its λ, relaxed: a row that has not met an end of its box has v = ω·x·this."""
 
 
 class DouglasRachford:
     """Searches for Q tokens side by side, a column each. All probabilities are scaled by κ."""
 
     def __init__(
-        self, white: Whitened, dist: Distribution, metric: Metric, tokens_Q: Indices, slope: float
+        self,
+        white: Whitened,
+        dist: Distribution,
+        metric: Metric,
+        tokens_Q: Indices,
+        slope: float,
+        glob_KQ: Array32 | None = None,
     ) -> None:
         rows = metric.rows
         self.metric = metric
@@ -55,7 +66,8 @@ class DouglasRachford:
         self.ranks_Q = dist.ranks(tokens_Q)
         self.goal_Q: Array = dist.p[tokens_Q] * dist.kappa
         self.x_KQ: Array32 = np.ascontiguousarray(white.X_VK[tokens_Q].T)
-        self.aim_KQ: Array32 = (AIM * self.goal_Q).astype(np.float32) * self.x_KQ
+        self.glob_KQ: Array32 = np.zeros_like(self.x_KQ) if glob_KQ is None else glob_KQ
+        self.aim_KQ: Array32 = (AIM * self.goal_Q).astype(np.float32) * self.x_KQ - self.glob_KQ
         self._low_S1: Array32 = -rows.mass_S[:, None]
         self._high_S1: Array32 = self.slope * rows.mass_S[:, None]
         self._omega_S1: Array32 = rows.omega_S[:, None]
@@ -65,6 +77,7 @@ class DouglasRachford:
         self._toward_KQ, self._beta_Q = self._over_the_others()
         self.v_SQ: Array32 = np.zeros((len(rows.mass_S), len(tokens_Q)), dtype=np.float32)
         self.lam_KQ: Array32 = self._toward_KQ
+        self.travel_KQ: Array32 = np.zeros_like(self.x_KQ)
 
     def _over_the_others(self) -> tuple[Array32, Array32]:
         """t and β of each column."""
@@ -92,6 +105,7 @@ class DouglasRachford:
         missing_KQ = self.aim_KQ - X_SK.T @ mirrored_SQ
         along_Q = np.einsum("kq,kq->q", self._toward_KQ, missing_KQ) * self._beta_Q
         self.lam_KQ = self.metric.solve(missing_KQ) + self._toward_KQ * along_Q
+        self.travel_KQ += RELAX * self.lam_KQ
         self.s_SQ: Array32 = X_SK @ self.lam_KQ
         self.s_SQ[self._own] = 0
         self.a_SQ: Array32 = mirrored_SQ + self._omega_S1 * self.s_SQ
@@ -121,16 +135,18 @@ class DouglasRachford:
     def upper(self) -> Array:
         """f(λ) over the metric's rows; infinite where λ points away from the token."""
         value_Q = self.metric.rows.mass_S @ np.maximum(self.slope * self.s_SQ, -self.s_SQ)
+        value_Q += np.einsum("kq,kq->q", self.glob_KQ, self.lam_KQ)
         own_Q = np.einsum("kq,kq->q", self.x_KQ, self.lam_KQ)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(own_Q > 0, value_Q / own_Q, np.inf).astype(np.float64)
 
     def snapshot(self, column: int) -> Snapshot:
         """Where one token's search stands."""
-        return Snapshot(self.metric.rows, self.v_SQ[:, column], self.s_SQ[:, column], self.lam_KQ[:, column])
+        parts = (self.v_SQ, self.s_SQ, self.lam_KQ, self.travel_KQ)
+        return Snapshot(self.metric.rows, *(part[:, column] for part in parts))
 
     def resume(self, column: int, other: Snapshot) -> None:
-        """Go on over all rows from where a search over a head and a sample has come to.
+        """Go on over all rows, or over a head, from where a search over a head and a sample has come to.
 
         The head keeps its v; any other row is put at the end of its box that λ says, v = b + ω·α·s, with
         the α that the head's rows have: the further the search, the further v has run.
@@ -142,8 +158,8 @@ class DouglasRachford:
         alpha = np.float32(beyond_N @ s_N / max(float((omega_N * s_N) @ s_N), 1e-30))
         s_V = rows.X_SK @ other.lam_K
         v_V = np.where(s_V > 0, self.slope * rows.mass_S, -rows.mass_S) + rows.omega_S * (alpha * s_V)
-        v_V[theirs.tokens_S[:head]] = v_N
-        v_V[self.tokens_Q[column]] = 0
+        v_V[slice(head) if rows.head else theirs.tokens_S[:head]] = v_N
+        v_V[rows.tokens_S == self.tokens_Q[column]] = 0
         self.v_SQ[:, column] = v_V
 
     def sides(self, column: int, mass_V: Array) -> tuple[Array, Array]:
@@ -159,7 +175,17 @@ class DouglasRachford:
         """Go on with these columns only."""
         self.tokens_Q, self.ranks_Q = self.tokens_Q[columns], self.ranks_Q[columns]
         self.goal_Q, self._beta_Q = self.goal_Q[columns], self._beta_Q[columns]
-        for name in ("x_KQ", "aim_KQ", "_toward_KQ", "v_SQ", "lam_KQ", "s_SQ", "a_SQ"):
+        for name in (
+            "x_KQ",
+            "glob_KQ",
+            "aim_KQ",
+            "_toward_KQ",
+            "v_SQ",
+            "lam_KQ",
+            "travel_KQ",
+            "s_SQ",
+            "a_SQ",
+        ):
             setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, columns]))
         self._own = _own_rows(self.metric.rows.tokens_S, self.tokens_Q)
 

@@ -22,13 +22,15 @@ from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.closing import close
 from unspool.basis.douglas_rachford import Snapshot
 from unspool.basis.proving import Case, Proving, tokens_of
-from unspool.basis.searching import over_all, over_head, over_sample
+from unspool.basis.searching import over_all, over_head, over_head_beside, over_sample
 from unspool.basis.workbench import Workbench
 
 # The most multiplications that factorising one level may cost: above, a test ends undecided.
 WORK = 2e11
 # Where c is small the splitting method is slow, and the interior-point method is asked sooner.
 STEEP = 0.1
+# The least probable rank whose multiplier is not zero in a rejection, but where all rows are searched.
+BESIDE = 16384
 # So many tokens are looked through for ones that are exactly alike.
 TWINS = 256
 
@@ -55,7 +57,7 @@ class Ladder:
             self._head(n, 8, lambda case: not case.leaning)
             self._head(4 * n, 25, lambda case: not case.leaning)
             self._sampled(4 * n, 30)
-            self._head(16 * n, 30, lambda case: not case.leaning)
+            self._beside(4 * n, 30)
             self._twins()
             self._least_squares(lambda case: case.guess <= 0.8)
             self._whole()
@@ -92,6 +94,12 @@ class Ladder:
         if cases and self._affordable(n):
             self._tried |= {(case.token, n) for case in cases}
             over_head(self.proving, n, cases).run(iterations)
+
+    def _beside(self, n: int, iterations: int) -> None:
+        """Reject by the n most probable rows, with others where the last λ says that they belong."""
+        cases = [case for case in self.proving.open() if case.token in self._known]
+        if cases and self._affordable(n):
+            over_head_beside(self.proving, n, max(BESIDE, 4 * n), cases, self._known).run(iterations)
 
     def _sampled(self, n: int, iterations: int) -> None:
         """Accept by a λ that knows of all rows; what is neither accepted nor balanced leans to acceptance."""

@@ -13,7 +13,7 @@ from unspool.basis.arrays import Array, Indices
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.kappa_rule import typical_threshold
 from unspool.basis.lewis import Metric
-from unspool.basis.reject import Balance
+from unspool.basis.reject import Balance, Settled, settle
 from unspool.basis.theory import slope_from_tau
 from unspool.basis.workbench import Workbench
 
@@ -68,12 +68,12 @@ class Proving:
         y_NQ: Array,
         t_Q: Array,
         how: str,
-        tail_V: Array | None = None,
+        tail: Settled | None = None,
     ) -> None:
         """Try each case's multipliers y of the head, balanced up to t."""
         if not cases:
             return
-        found, low_Q = balance.prove(y_NQ, t_Q, tokens_of(cases), self.slope, tail_V)
+        found, low_Q = balance.prove(y_NQ, t_Q, tokens_of(cases), self.slope, tail)
         for case, certificate, low in zip(cases, found, low_Q, strict=True):
             case.low = max(case.low, float(low))
             if certificate is not None:
@@ -85,7 +85,9 @@ class Proving:
         tail_V = y_V.copy()
         tail_V[balance.tokens_N] = 0
         tail_V[case.token] = 0
-        self.reject([case], balance, y_V[balance.tokens_N][:, None], np.array([t]), how, tail_V)
+        tokens_T = np.flatnonzero(tail_V)
+        tail = settle(self.bench.white, tokens_T, tail_V[tokens_T, None])
+        self.reject([case], balance, y_V[balance.tokens_N, None], np.array([t]), how, tail)
 
     def settle(
         self, case: Case, accepted: bool, how: str, certificate: Acceptance | Rejection | None

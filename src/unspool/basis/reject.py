@@ -14,6 +14,7 @@ papers.bib: finlayson2024closing
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +32,26 @@ ENOUGH = 1e-10
 AT_MOST = 1e-8
 # The most rows × unknowns² for which a pseudo-inverse in float64 is made where float32 does not do.
 SMALL = 2e7
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Multipliers of tokens outside the head, within their box, that stay as they are: a column a case."""
+
+    tokens_T: Indices
+    y_TQ: Array
+    """Scaled by κ."""
+    sum_MQ: Array
+    """Σ yⱼw̃ⱼ, in float64."""
+
+    def keep(self, columns: Indices) -> Settled:
+        """Those of some cases."""
+        return Settled(self.tokens_T, self.y_TQ[:, columns], self.sum_MQ[:, columns])
+
+
+def settle(white: Whitened, tokens_T: Indices, y_TQ: Array) -> Settled:
+    """Fix these multipliers."""
+    return Settled(tokens_T, y_TQ, white.combine(y_TQ, tokens_T))
 
 
 class Balance:
@@ -54,36 +75,31 @@ class Balance:
         return float64(np.linalg.pinv((self._root_N1 * X_NK).T, rcond=1e-13))
 
     def prove(
-        self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, slope: float, tail_V: Array | None = None
+        self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, slope: float, tail: Settled | None = None
     ) -> tuple[list[Rejection | None], Array]:
         """Certificates from approximate multipliers of the rows, None where there is none; bounds of F_i(c).
 
-        `tail_V` are multipliers of other tokens, within their box, that stay as they are. All are scaled by
-        κ.
+        `tail` are multipliers of other tokens. All are scaled by κ.
         """
         dist = self.dist
         goal_Q = dist.p[tokens_Q] * dist.kappa
-        y_NQ, t_Q, left_Q = self._balanced(y_NQ, t_Q, tokens_Q, tail_V)
+        y_NQ, t_Q, left_Q = self._balanced(y_NQ, t_Q, tokens_Q, tail)
         stretch_Q = (np.maximum(y_NQ / slope, -y_NQ) / self.mass_N[:, None]).max(axis=0)
-        if tail_V is not None:
+        if tail is not None:
             stretch_Q = np.maximum(stretch_Q, 1.0)
         reached_Q = np.maximum(t_Q, 0.0) / (stretch_Q + 2 * left_Q / min(1.0, slope) + MARGIN)
         found: list[Rejection | None] = [None] * len(tokens_Q)
         for q in np.flatnonzero(reached_Q > goal_Q):
             scale = goal_Q[q] / (t_Q[q] * dist.kappa)
-            found[q] = self._certificate(int(tokens_Q[q]), y_NQ[:, q] * scale, tail_V, scale)
+            rows_N, shift_N = self.tokens_N, y_NQ[:, q] * scale
+            if tail is not None:
+                rows_N = np.concatenate([rows_N, tail.tokens_T])
+                shift_N = np.concatenate([shift_N, tail.y_TQ[:, q] * scale])
+            found[q] = Rejection(int(tokens_Q[q]), rows_N, shift_N)
         return found, reached_Q / dist.kappa
 
-    def _certificate(self, token: int, y_N: Array, tail_V: Array | None, scale: float) -> Rejection:
-        if tail_V is None:
-            return Rejection(token, self.tokens_N, y_N)
-        shift_V = tail_V * scale
-        shift_V[self.tokens_N] = y_N
-        rows_N = np.flatnonzero(shift_V)
-        return Rejection(token, rows_N, shift_V[rows_N])
-
     def _balanced(
-        self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail_V: Array | None
+        self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail: Settled | None
     ) -> tuple[Array, Array, Array]:
         """Multipliers of the head with Σ yⱼw̃ⱼ ≈ t·w̃ᵢ, t, and the repair still missing, relative to p̂."""
         white = self.white
@@ -93,11 +109,11 @@ class Balance:
         own = (own_Q[columns], columns)
         y_NQ[own] = 0
         wanted_MQ = white.rows(tokens_Q).T
-        fixed_M1 = np.zeros((white.m, 1)) if tail_V is None else white.combine(tail_V[:, None])
+        fixed_MQ = 0.0 if tail is None else tail.sum_MQ
         reach_Q = np.abs(white.basis_MK.T @ wanted_MQ).max(axis=0)
         t_Q, before_Q, exact = t_Q.copy(), np.full(len(t_Q), np.inf), False
         for turn in range(ROUNDS):
-            error_KQ = white.basis_MK.T @ (t_Q * wanted_MQ - fixed_M1 - white.combine(y_NQ, self.tokens_N))
+            error_KQ = white.basis_MK.T @ (t_Q * wanted_MQ - fixed_MQ - white.combine(y_NQ, self.tokens_N))
             with np.errstate(divide="ignore", invalid="ignore"):
                 miss_Q = np.abs(error_KQ).max(axis=0) / (np.maximum(t_Q, 0) * reach_Q)
             move_NQ = self._repair(error_KQ, exact)

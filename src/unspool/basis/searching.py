@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.douglas_rachford import AIM, DouglasRachford, Snapshot
 from unspool.basis.proving import Case, Proving, tokens_of
-from unspool.basis.reject import Balance
+from unspool.basis.reject import Balance, settle
 
 # With so many tokens, proofs are tried at every second iteration only, and so on: in batches.
 BATCH = 16
@@ -116,6 +116,36 @@ def over_sample(proving: Proving, n: int, cases: list[Case]) -> Searching:
     metric = bench.sampled(n)
     search = DouglasRachford(bench.white, bench.dist, metric, tokens_of(cases), proving.slope)
     reject = _rejecting(proving, search, bench.balance(n)) if metric.rows.real else None
+    return Searching(proving, search, cases, reject)
+
+
+def over_head_beside(
+    proving: Proving, n: int, most: int, cases: list[Case], known: Mapping[int, Snapshot]
+) -> Searching:
+    """A search over the n most probable rows, beside those that follow up to `most`, which are settled.
+
+    The λ from which others have come to says on which end of its box each of these stands.
+    """
+    bench, slope = proving.bench, proving.slope
+    white, dist, balance = bench.white, bench.dist, bench.balance(n)
+    dist.extend(most)
+    tokens_T, tokens_Q = dist.order_N[len(balance.tokens_N) : most], tokens_of(cases)
+    travel_KQ = np.stack([known[case.token].travel_K for case in cases], axis=1)
+    mass_T1 = (dist.p[tokens_T] * dist.kappa)[:, None]
+    v_TQ = (white.X_VK.take(tokens_T, axis=0) @ travel_KQ) * np.maximum(mass_T1, 1.0)
+    y_TQ = mass_T1 * np.clip(v_TQ, -1.0, slope)
+    y_TQ[tokens_T[:, None] == tokens_Q] = 0
+    tail = settle(white, tokens_T, y_TQ)
+    glob_KQ = (white.basis_MK.T @ tail.sum_MQ).astype(np.float32)
+    search = DouglasRachford(white, dist, bench.head(n), tokens_Q, slope, glob_KQ)
+    for q, case in enumerate(cases):
+        search.resume(q, known[case.token])
+    columns = {case.token: q for q, case in enumerate(cases)}
+
+    def reject(cases: list[Case], at: Indices, how: str) -> None:
+        settled = tail.keep(np.array([columns[case.token] for case in cases], dtype=np.intp))
+        proving.reject(cases, balance, search.multipliers(at), AIM * search.goal_Q[at], how, settled)
+
     return Searching(proving, search, cases, reject)
 
 
