@@ -100,7 +100,11 @@ class Rewindable(Protocol):
 
 @runtime_checkable
 class Projecting(Protocol):
-    """A StepModel whose probabilities are softmax(W h): it has one output matrix (basis-aware sampling)."""
+    """A StepModel whose probabilities are softmax(W h): it has one output matrix (basis-aware sampling).
+
+    Whether a model is one may depend on its head, so that it is asked for the matrix, not for its class:
+    `getattr(model, "output_matrix", None)`.
+    """
 
     @property
     def output_matrix(self) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
-from unspool.protocols import Projecting, StepModel
+from unspool.protocols import StepModel
 
 SPARE = 64
 """Contexts more than the rank could explain, where the width of the head is known."""
@@ -76,7 +76,7 @@ def bottleneck(
     context: int | None = None,
 ) -> Bottleneck:
     """Measure a model on the first `contexts` places of some texts (None: D + 65, or 512 without a D)."""
-    matrix = model.output_matrix.detach() if isinstance(model, Projecting) else None
+    matrix: Tensor | None = getattr(model, "output_matrix", None)
     if contexts is None:
         contexts = 512 if matrix is None else matrix.shape[1] + 1 + SPARE
     found: list[Tensor] = []
@@ -98,7 +98,7 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None) -> Bottleneck:
     singular_K = torch.linalg.svdvals(logp_CV.double())
     error = ROUNDINGS * torch.finfo(logp_CV.dtype).eps * float(logp_CV.abs().max())
     smallest = error * (len(logp_CV) ** 0.5 + logp_CV.shape[1] ** 0.5)
-    weights = () if matrix_VD is None else torch.linalg.svdvals(matrix_VD.double()).tolist()
+    weights = () if matrix_VD is None else torch.linalg.svdvals(matrix_VD.detach().double()).tolist()
     return Bottleneck(
         contexts=len(logp_CV),
         vocab_size=logp_CV.shape[1],

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from unspool.basis import BasisTest
 from unspool.diagnose.basis_critical import BasisCriticals
 from unspool.diagnose.critical import Places, criteria
 from unspool.diagnose.matching import First, Match
 from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
-from unspool.protocols import Projecting, StepModel
+from unspool.protocols import StepModel
 
 PLACES = 64
 """Distributions that are looked at together: in float64 a large vocabulary takes its megabytes."""
@@ -50,13 +51,13 @@ def thresholds(
         raise ValueError(f"basis_tokens is {basis_tokens}, but must be 0 (none) or more.")
     parts = windows(encode(model, texts), fitting(model, context))
     total = sum(len(part.tokens) - part.first for part in parts)
-    matrix = model.output_matrix.detach() if isinstance(model, Projecting) else None
+    matrix: Tensor | None = getattr(model, "output_matrix", None)
     rules = criteria(None if matrix is None else matrix.shape[1])
     firsts = [(First(criterion, shares, total), critical) for criterion, critical in rules.items()]
     chosen = min(basis_tokens, total)
     basis = None
     if matrix is not None and chosen:
-        basis = BasisCriticals(BasisTest(matrix, rank), rank, shares, chosen)
+        basis = BasisCriticals(BasisTest(matrix.detach(), rank), rank, shares, chosen)
     done = 0
     for seen in read(model, parts, batch=batch):
         for begin in range(0, len(seen.token_M), PLACES):
@@ -89,7 +90,7 @@ def rejected_shares(
 
     `settings` names samplers as `thresholds` does, such as {"eta": 0.02}; basis-aware ones are not known.
     """
-    matrix = model.output_matrix if isinstance(model, Projecting) else None
+    matrix: Tensor | None = getattr(model, "output_matrix", None)
     rules = {
         each.name: (each, f) for each, f in criteria(None if matrix is None else matrix.shape[1]).items()
     }

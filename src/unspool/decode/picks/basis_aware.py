@@ -37,7 +37,7 @@ from unspool.decode.picks.multinomial import invert
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau, Threshold
 from unspool.decode.transforms.arguments import whole
 from unspool.decode.transforms.truncation import Truncation
-from unspool.protocols import Projecting, Step, StepModel, Transform
+from unspool.protocols import Step, StepModel, Transform
 
 KEPT = 4_000_000
 """Numbers of W from which on its test is kept on disk: a smaller one is made sooner than it is read."""
@@ -98,7 +98,8 @@ class BasisAware:
 
     def bind(self, model: StepModel, transforms: Sequence[Transform]) -> Bound:
         """The pick for one model, its output matrix prepared."""
-        if not isinstance(model, Projecting):
+        matrix: Tensor | None = getattr(model, "output_matrix", None)
+        if matrix is None:
             raise ValueError(
                 f"BasisAware needs the matrix of an output layer, and {type(model).__name__} has none: "
                 "mixtures, kernels and models made of models have no basis. Use Eta or Kappa instead."
@@ -110,12 +111,12 @@ class BasisAware:
                 'is drawn would not be what is tested. Leave it out, or say on="processed" to test what it '
                 "makes."
             )
-        W_VD = model.output_matrix.detach()
+        W_VD = matrix.detach()
         rank = W_VD.shape[1] if self.rank is None else self.rank
         if self.exact_up_to < rank <= W_VD.shape[1]:
             return Bound(self, self._kappa_rule(rank))
         tests = _TESTS.setdefault(model, {})
-        key = (self.rank, model.output_matrix._version)
+        key = (self.rank, matrix._version)
         if key not in tests:
             cache = users_folder() if W_VD.numel() >= KEPT else None
             tests[key] = BasisTest(W_VD, self.rank, cache=cache)
