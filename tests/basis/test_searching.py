@@ -20,7 +20,7 @@ def test_a_head_rejects_and_does_not_accept(bench):
 
 def test_a_sample_accepts_and_does_not_reject(bench):
     cases = proving(bench(0), [0, 1, 2, 500, 900])
-    searching = over_sample(cases, 256, cases.open())
+    searching = over_sample(cases, 256, cases.open(), {})
     left = searching.run(15)
     decided = [case for case in cases.cases if case.verdict is not None]
     assert decided
@@ -60,7 +60,7 @@ def test_rows_beside_the_head_help_it_reject(bench, model):
     tokens = work.dist.order_N[4:60]
     plain, helped = Proving(work, tokens, tau), Proving(work, tokens, tau)
     over_head(plain, 256, plain.open()).run(30)
-    sampled = over_sample(helped, 256, helped.open())
+    sampled = over_sample(helped, 256, helped.open(), {})
     sampled.run(15)
     cases = [case for case in helped.open() if case.token in sampled.snapshots]
     over_head_beside(helped, 256, 5000, cases, sampled.snapshots).run(30)

@@ -146,9 +146,9 @@ class DouglasRachford:
         return Snapshot(self.metric.rows, *(part[:, column] for part in parts))
 
     def resume(self, column: int, other: Snapshot) -> None:
-        """Go on over all rows, or over a head, from where a search over a head and a sample has come to.
+        """Go on from where a search over a head and a sample has come to, over more rows than its head's.
 
-        The head keeps its v; any other row is put at the end of its box that λ says, v = b + ω·α·s, with
+        The head keeps its v. For any other row v = ω·x·travel, but no further from its box than ω·α·s, with
         the α that the head's rows have: the further the search, the further v has run.
         """
         head, theirs, rows = other.rows.head, other.rows, self.metric.rows
@@ -156,11 +156,12 @@ class DouglasRachford:
         omega_N, mass_N = theirs.omega_S[:head], theirs.mass_S[:head]
         beyond_N = v_N - np.minimum(np.maximum(v_N, -mass_N), self.slope * mass_N)
         alpha = np.float32(beyond_N @ s_N / max(float((omega_N * s_N) @ s_N), 1e-30))
-        s_V = rows.X_SK @ other.lam_K
-        v_V = np.where(s_V > 0, self.slope * rows.mass_S, -rows.mass_S) + rows.omega_S * (alpha * s_V)
-        v_V[slice(head) if rows.head else theirs.tokens_S[:head]] = v_N
-        v_V[rows.tokens_S == self.tokens_Q[column]] = 0
-        self.v_SQ[:, column] = v_V
+        far_S, s_S = (rows.X_SK @ np.stack([other.travel_K, alpha * other.lam_K], axis=1)).T * rows.omega_S
+        b_S = np.minimum(np.maximum(far_S, -rows.mass_S), self.slope * rows.mass_S)
+        v_S = b_S + np.where((far_S - b_S) * s_S > 0, s_S, np.float32(0))
+        v_S[slice(head) if rows.head else theirs.tokens_S[:head]] = v_N
+        v_S[rows.tokens_S == self.tokens_Q[column]] = 0
+        self.v_SQ[:, column], self.travel_KQ[:, column] = v_S, other.travel_K
 
     def sides(self, column: int, mass_V: Array) -> tuple[Array, Array]:
         """Over all rows: the multipliers b, and how far each row is from leaving its end of the box."""

@@ -1,11 +1,12 @@
 """Decide tokens of one distribution: cheap proofs first, dear ones last, and stop at the first.
 
-    threshold · least squares · Douglas–Rachford on n, 4n, 16n and all rows · interior point
+    threshold · least squares · Douglas–Rachford on n, 4n and all rows · interior point
 
 Which side is tried first follows a guess, accept ⇔ κp̂ᵢ ≥ 0.8·m^0.45·c^0.85 (c^0.4 where c > 1); a wrong
-guess costs time only. Rejection needs multipliers of real rows: heads of growing size. Acceptance needs a λ
-that knows of the whole vocabulary: a head and a sample that stands for the rest; its proof is then a pass
-over all.
+guess costs time only. Rejection needs multipliers of real rows: of a head alone, or of a head and, beside it,
+of thousands of rows that keep the multipliers which an earlier search gives them. Acceptance needs a λ that
+knows of the whole vocabulary: a head and a sample that stands for the rest; its proof is then a pass over
+all.
 
 The question: Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
@@ -42,7 +43,6 @@ class Ladder:
         self.bench = bench
         self.proving = Proving(bench, tokens, tau)
         self._width = bench.white.X_VK.shape[1]
-        self._tried: set[tuple[int, int]] = set()
         self._known: dict[int, Snapshot] = {}
 
     def climb(self) -> list[Verdict]:
@@ -54,10 +54,9 @@ class Ladder:
             self._head(n, 8, lambda case: case.guess < 1.25)
             self._head(4 * n, 25, lambda case: case.guess < 0.7)
             self._sampled(n, 15)
-            self._head(n, 8, lambda case: not case.leaning)
-            self._head(4 * n, 25, lambda case: not case.leaning)
+            self._beside(n, BESIDE // 4, 8, lambda case: not case.leaning)
             self._sampled(4 * n, 30)
-            self._beside(4 * n, 30)
+            self._beside(4 * n, BESIDE, 30, lambda _: True)
             self._twins()
             self._least_squares(lambda case: case.guess <= 0.8)
             self._whole()
@@ -90,22 +89,21 @@ class Ladder:
 
     def _head(self, n: int, iterations: int, which: Callable[[Case], bool]) -> None:
         """Reject by the n most probable rows alone."""
-        cases = [case for case in self.proving.open(which) if (case.token, n) not in self._tried]
+        cases = self.proving.open(which)
         if cases and self._affordable(n):
-            self._tried |= {(case.token, n) for case in cases}
             over_head(self.proving, n, cases).run(iterations)
 
-    def _beside(self, n: int, iterations: int) -> None:
-        """Reject by the n most probable rows, with others where the last λ says that they belong."""
-        cases = [case for case in self.proving.open() if case.token in self._known]
+    def _beside(self, n: int, most: int, iterations: int, which: Callable[[Case], bool]) -> None:
+        """Reject by the n most probable rows, beside others that stand where the last search left them."""
+        cases = [case for case in self.proving.open(which) if case.token in self._known]
         if cases and self._affordable(n):
-            over_head_beside(self.proving, n, max(BESIDE, 4 * n), cases, self._known).run(iterations)
+            over_head_beside(self.proving, n, max(most, 4 * n), cases, self._known).run(iterations)
 
     def _sampled(self, n: int, iterations: int) -> None:
         """Accept by a λ that knows of all rows; what is neither accepted nor balanced leans to acceptance."""
         cases = self.proving.open()
         if cases and self._affordable(n):
-            searching = over_sample(self.proving, n, cases)
+            searching = over_sample(self.proving, n, cases, self._known)
             left = searching.run(iterations)
             self._known |= searching.snapshots
             for case in cases:

@@ -110,11 +110,12 @@ def over_head(proving: Proving, n: int, cases: list[Case]) -> Searching:
     return Searching(proving, search, cases, _rejecting(proving, search, bench.balance(n)))
 
 
-def over_sample(proving: Proving, n: int, cases: list[Case]) -> Searching:
+def over_sample(proving: Proving, n: int, cases: list[Case], known: Mapping[int, Snapshot]) -> Searching:
     """A search over the n most probable rows and a sample of the others; a sample can only accept."""
     bench = proving.bench
     metric = bench.sampled(n)
     search = DouglasRachford(bench.white, bench.dist, metric, tokens_of(cases), proving.slope)
+    _resume(search, cases, known)
     reject = _rejecting(proving, search, bench.balance(n)) if metric.rows.real else None
     return Searching(proving, search, cases, reject)
 
@@ -124,7 +125,7 @@ def over_head_beside(
 ) -> Searching:
     """A search over the n most probable rows, beside those that follow up to `most`, which are settled.
 
-    The λ from which others have come to says on which end of its box each of these stands.
+    Where each of these stands in its box is said by how far λ has travelled in the search before.
     """
     bench, slope = proving.bench, proving.slope
     white, dist, balance = bench.white, bench.dist, bench.balance(n)
@@ -138,8 +139,7 @@ def over_head_beside(
     tail = settle(white, tokens_T, y_TQ)
     glob_KQ = (white.basis_MK.T @ tail.sum_MQ).astype(np.float32)
     search = DouglasRachford(white, dist, bench.head(n), tokens_Q, slope, glob_KQ)
-    for q, case in enumerate(cases):
-        search.resume(q, known[case.token])
+    _resume(search, cases, known)
     columns = {case.token: q for q, case in enumerate(cases)}
 
     def reject(cases: list[Case], at: Indices, how: str) -> None:
@@ -153,9 +153,7 @@ def over_all(proving: Proving, cases: list[Case], known: Mapping[int, Snapshot])
     """A search over all rows, from where others have come to."""
     bench = proving.bench
     search = DouglasRachford(bench.white, bench.dist, bench.whole, tokens_of(cases), proving.slope)
-    for q, case in enumerate(cases):
-        if case.token in known:
-            search.resume(q, known[case.token])
+    _resume(search, cases, known)
 
     def reject(cases: list[Case], columns: Indices, how: str) -> None:
         for case, q in zip(cases, columns, strict=True):
@@ -164,6 +162,12 @@ def over_all(proving: Proving, cases: list[Case], known: Mapping[int, Snapshot])
             )
 
     return Searching(proving, search, cases, reject)
+
+
+def _resume(search: DouglasRachford, cases: list[Case], known: Mapping[int, Snapshot]) -> None:
+    for q, case in enumerate(cases):
+        if case.token in known:
+            search.resume(q, known[case.token])
 
 
 def _rejecting(proving: Proving, search: DouglasRachford, balance: Balance) -> Reject:
