@@ -30,6 +30,8 @@ from unspool.basis.workbench import Workbench
 WORK = 2e11
 # Where c is small the splitting method is slow, and the interior-point method is asked sooner.
 STEEP = 0.1
+# So it is where rows are short: a factorisation is cheap then, beside a pass over all rows.
+WIDE = 256
 # The least probable rank whose multiplier is not zero in a rejection, but where all rows are searched.
 BESIDE = 16384
 # So many tokens are looked through for ones that are exactly alike.
@@ -132,11 +134,17 @@ class Ladder:
         cases = self.proving.open()
         for start in range(0, len(cases), together):
             searching = over_all(self.proving, cases[start : start + together], self._known)
-            free, iterations = max(2048, 4 * self._width), 10 if self.proving.slope < STEEP else 30
+            free, iterations = max(2048, 4 * self._width), self._before_closing()
             for hold in (True, False, True, False):
                 searching.run(iterations)
                 close(searching, free, hold)
                 free, iterations = 2 * free, 20
+
+    def _before_closing(self) -> int:
+        """Iterations of the splitting method before the interior-point method is asked."""
+        if self._width < WIDE:
+            return 6
+        return 10 if self.proving.slope < STEEP else 30
 
     def _affordable(self, n: int, last: bool = False) -> bool:
         """Whether a level of n rows is more than the one before it, and not too dear."""
