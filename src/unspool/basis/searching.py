@@ -13,7 +13,7 @@ from unspool.basis.proving import Case, Proving, tokens_of
 from unspool.basis.reject import Balance, settle
 
 # With so many tokens, proofs are tried at every second iteration only, and so on: in batches.
-BATCH = 16
+BATCH = 4
 # f(λ) over the search's rows must be below this share of p̂ᵢ before it is worth evaluating over W itself.
 NEARLY = 0.997
 
