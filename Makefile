@@ -49,6 +49,8 @@ $(VENV)/.bench: $(VENV)/.dev
 bench: $(VENV)/.bench ## side-by-side ratios against other engines
 	$(BIN)/python benchmarks/generate.py
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/basis.py
+	$(BIN)/python benchmarks/train.py
 
 docs: setup ## docs/techniques.md, from the docstrings
 	$(BIN)/python docs/generate.py
