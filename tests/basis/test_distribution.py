@@ -61,6 +61,17 @@ def test_extending_keeps_the_ranks():
     assert dist.order_N[:10].tolist() == before.tolist()
 
 
+def test_extending_keeps_the_ranks_of_equals():
+    dist = Distribution(np.repeat([0.02, 0.005], [25, 100]), m=3, head=10)
+    before = dist.order_N.copy()
+    for head in (20, 60, 125):
+        dist.extend(head)
+        assert dist.order_N[:10].tolist() == before.tolist()
+        assert (np.diff(dist.head_N) <= 0).all()
+    assert sorted(dist.order_N) == list(range(125))
+    assert not dist.rest_V.any()
+
+
 def test_the_sample_stands_for_the_tail():
     p = np.random.default_rng(0).dirichlet(np.full(5000, 0.3))
     dist = Distribution(p, m=3, head=100)
