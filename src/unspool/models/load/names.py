@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.models.load.assembly import build
+from unspool.models.load.builtin import BUILTIN, DEFAULT, builtin_folder
 from unspool.models.load.cache import through_cache
 from unspool.models.load.folder import is_run_folder, load_folder
 from unspool.models.load.gguf_file import is_gguf, open_gguf
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerLM
 
 
-def load(name: str | PathLike[str], *, device: str | torch.device = "cpu") -> Any:
-    """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a model package or a Hub id.
+def load(name: str | PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu") -> Any:
+    """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
+    package or a Hub id.
 
-    What is on disk goes first, then the names of model packages, then the Hub. The model is ready to generate
-    (dropout is off); its `text` is None where no tokenizer came with it.
+    What is on disk goes first, then built-in models and model packages, then the Hub. Without a name it is a
+    small language model that comes with this package. The model is ready to generate (dropout is off); its
+    `text` is None where no tokenizer came with it.
     """
     return _find(fspath(name)).to(device)
 
@@ -41,14 +44,17 @@ def _find(name: str) -> Any:
         return _from_folder(path)
     if path.is_file():
         return _from_file(path)
+    if name in BUILTIN:
+        return load_folder(builtin_folder(name))
     if name in PACKAGES:
         return through_cache(package_file(name), _convert)
     if is_hub_id(name):
         return _from_folder(hub_folder(name))
-    known = sorted(PACKAGES, key=lambda known: -difflib.SequenceMatcher(None, known, name).ratio())
+    names = (*BUILTIN, *PACKAGES)
+    known = sorted(names, key=lambda known: -difflib.SequenceMatcher(None, known, name).ratio())
     raise FileNotFoundError(
-        f"no model {name!r}: there is no such folder or file, no model package of that name "
-        f"(known: {', '.join(known)}), and it is no id of the Hugging Face Hub (owner/model)"
+        f"no model {name!r}: there is no such folder or file, no built-in model, no model package of that "
+        f"name (known: {', '.join(known)}), and it is no id of the Hugging Face Hub (owner/model)"
     )
 
 

