@@ -56,7 +56,7 @@ def test_the_weak_sibling_serves_contrast_and_drafts():
     assert len(out.tokens) == 6
     plain = us.generate(strong, "He said to them,", max_new_tokens=12)
     assert (
-        us.generate(strong, "He said to them,", us.Speculative(weak), max_new_tokens=12).tokens
+        us.generate(strong, "He said to them,", us.Speculative(weak, us.ArgMax()), max_new_tokens=12).tokens
         == plain.tokens
     )
 
