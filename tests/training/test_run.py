@@ -117,6 +117,15 @@ def test_another_run_is_not_written_over(recipe, tmp_path):
         train(recipe, tmp_path / "run")
 
 
+def test_a_failed_start_does_not_block_the_next_one(recipe, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    with pytest.raises(ValueError, match="is empty"):
+        train({**recipe, "data": {**recipe["data"], "train": str(empty)}}, tmp_path / "run")
+    train(recipe, tmp_path / "run", changes=["train.updates=2"])
+    assert us.load(tmp_path / "run").text is not None
+
+
 def test_a_damaged_checkpoint_is_said(recipe, tmp_path):
     train(recipe, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "00000040" / "memory.safetensors").write_bytes(b"")

@@ -86,8 +86,6 @@ def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:
             raise FileNotFoundError(f"{out} holds no run: there is no {recipe.name} in it")
     elif not recipe.is_file():
         raise FileNotFoundError(f"{recipe}: there is no such recipe")
-    if not resume and (out / "recipe.toml").exists():
-        raise FileExistsError(f"{out} holds a run already: --resume goes on with it; or choose another --out")
     return recipe, out, resume
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from unspool.data import Prepared, prepare
-from unspool.models.load.folder import load_folder
+from unspool.models.load.folder import is_run_folder, load_folder
 from unspool.models.load.tokenizer import text_of_run
 from unspool.training.checkpoint import good
 from unspool.training.distributed import Team, launched
@@ -125,7 +125,8 @@ def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool) -> Prepared:
 def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
     """Refuse to write over another run; leave the recipe there."""
     if team.rank == 0:
-        if not resume and (path / RECIPE).exists():
+        # Before its first checkpoint there is nothing to lose: a failed start does not block the next one.
+        if not resume and (good(path) or is_run_folder(path)):
             raise FileExistsError(
                 f"{path} holds a run already: --resume goes on with it; or choose another --out"
             )
