@@ -138,7 +138,7 @@ def draw(found: dict[str, Any], path: Path, what: str) -> None:
     right.set(xlabel="c = τ/(1 − τ)", ylabel="g(c)", title="accept if κ·p̂ ≥ g(c)")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
