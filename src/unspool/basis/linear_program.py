@@ -54,7 +54,7 @@ class Reference:
     @property
     def near(self) -> bool:
         """Whether θ is so near to 1 that the solver's tolerance leaves the verdict open."""
-        return abs(self.theta - 1) <= self.tolerance
+        return bool(abs(self.theta - 1) <= self.tolerance)
 
 
 def reference(W: Any, p: ArrayLike, i: int, tau: float, *, methods: Sequence[str] = METHODS) -> Reference:
