@@ -49,7 +49,7 @@ class Reference:
     @property
     def accepted(self) -> bool:
         """θ < 1."""
-        return self.theta < 1
+        return bool(self.theta < 1)
 
     @property
     def near(self) -> bool:
