@@ -10,56 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from unspool.heads import HeadConfig, SoftmaxHead
-from unspool.models.checks import at_least_one, shares
-from unspool.models.encoders import EncoderConfig
-from unspool.models.labels import Labelled, check_labels, inputs
+from unspool.models.labels import Labelled, Labeller, LabellerConfig, inputs
 
 if TYPE_CHECKING:
     from unspool.protocols import Batch, Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierConfig:
+class ClassifierConfig(LabellerConfig):
     """The shape of a classifier."""
-
-    vocab_size: int
-    labels: tuple[str, ...]
-    """What it chooses from: target i is labels[i]."""
-    encoder: EncoderConfig
-    dropout: float = 0.0
-    """In front of the head; the encoder has its own."""
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax with a bias."""
-
-    def __post_init__(self) -> None:
-        at_least_one(self, "vocab_size")
-        shares(self, "dropout")
-        check_labels(self.labels)
 
     def build(self, text: Text | None = None) -> Classifier:
         """A model of this shape, with random weights."""
         return Classifier(self, text)
 
 
-class Classifier(nn.Module):
+class Classifier(Labeller):
     """Reads a text and says how probable each label is."""
-
-    def __init__(self, config: ClassifierConfig, text: Text | None = None) -> None:
-        super().__init__()
-        c = self.config = config
-        self.text = text
-        self.embed = nn.Embedding(c.vocab_size, c.encoder.width)
-        nn.init.normal_(self.embed.weight, std=c.encoder.width**-0.5)
-        self.encoder: Any = c.encoder.build(self.embed)
-        self.dropout = nn.Dropout(c.dropout)
-        head = c.head or SoftmaxHead(bias=True)
-        self.head: Any = head.build(self.encoder.out_width, len(c.labels), None)
 
     def hidden(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, T) → (N, D): what the head reads of every row."""

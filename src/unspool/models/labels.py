@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.models.checks import at_least_one, shares
+from unspool.models.encoders import EncoderConfig
 from unspool.models.sources import padded
 
 if TYPE_CHECKING:
@@ -35,6 +38,40 @@ def check_labels(labels: Sequence[str]) -> None:
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if list(labels).count(label) > 1)
         raise ValueError(f"label {twice!r} is there twice: name each one once")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabellerConfig:
+    """The shape of a model that chooses labels."""
+
+    vocab_size: int
+    labels: tuple[str, ...]
+    """What it chooses from: target i is labels[i]."""
+    encoder: EncoderConfig
+    dropout: float = 0.0
+    """In front of the head; the encoder has its own."""
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax with a bias."""
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "vocab_size")
+        shares(self, "dropout")
+        check_labels(self.labels)
+
+
+class Labeller(nn.Module):
+    """An embedding, an encoder and a head over labels."""
+
+    def __init__(self, config: LabellerConfig, text: Text | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.text = text
+        self.embed = nn.Embedding(c.vocab_size, c.encoder.width)
+        nn.init.normal_(self.embed.weight, std=c.encoder.width**-0.5)
+        self.encoder: Any = c.encoder.build(self.embed)
+        self.dropout = nn.Dropout(c.dropout)
+        head = c.head or SoftmaxHead(bias=True)
+        self.head: Any = head.build(self.encoder.out_width, len(c.labels), None)
 
 
 def inputs(

@@ -15,6 +15,7 @@ Differs from Cho et al.: the reset gate works on U h and not on h, and z keeps t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from unspool.nn.layout import Layout
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module, ABC):
     """What GRU and LSTM share: torch's own pass over whole sequences, and our steps with its weights."""
 
     parts: int
@@ -112,15 +113,17 @@ class Recurrent(nn.Module):
         """(N, H): what the last layer said last."""
         return state_NLS[:, -1, : self.width]
 
+    @abstractmethod
     def advance(self, layer: int, gates_NG: Tensor, state_NS: Tensor) -> tuple[Tensor, Tensor]:
         """One layer's h_t, (N, H), and all it remembers, (N, S)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _split(self, state_NLS: Tensor) -> Any:
-        raise NotImplementedError
+        """What torch's own network calls the state."""
 
+    @abstractmethod
     def _join(self, end: Any) -> Tensor:
-        raise NotImplementedError
+        """The other way round."""
 
 
 class GRU(Recurrent):
