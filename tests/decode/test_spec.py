@@ -25,6 +25,11 @@ def test_a_bare_name_is_a_call_without_arguments():
     assert parse(" Greedy ") == Greedy()
 
 
+def test_other_constructors_have_a_dot():
+    assert parse("Sample(BasisAware.eta(0.02, rank=8))") == Sample(BasisAware.eta(0.02, rank=8))
+    assert parse("Sample(BasisAware.nucleus(0.9))") == Sample(BasisAware.nucleus(0.9))
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -35,7 +40,9 @@ def test_a_bare_name_is_a_call_without_arguments():
         ("Sample(TopP(p=0.9, q=1))", "unexpected keyword argument 'q'"),
         ("Sample(TopP(1.5))", "1.5"),
         ("Sample(*x)", r"\* and \*\*"),
-        ("__import__('os').system('true')", "neither a technique"),
+        ("__import__('os').system('true')", "is unknown"),
+        ("Sample(BasisAware.eat(0.02))", r"Did you mean BasisAware.eta\?"),
+        ("Sample(TopP.__class__)", "neither a technique"),
         ("Sample(TopP(open('x')))", "'open' is unknown"),
     ],
 )

@@ -95,3 +95,17 @@ def test_can_be_built_without_memory_and_filled_from_floats():
     empty.load_state_dict({name: it.to(torch.float32) for name, it in head.state_dict().items()}, assign=True)
     hidden = torch.randn(2, 3)
     torch.testing.assert_close(empty(hidden), head(hidden))
+
+
+def test_without_a_kernel_theta_does_not_learn():
+    head, fixed = KerbsHead(senses=1.5).build(3, 4), KerbsHead(senses=1.5, kernel=False).build(3, 4)
+    fixed.load_state_dict(head.state_dict())
+    hidden, targets, weights = torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0]), torch.ones(5)
+    for each in (head, fixed):
+        each.loss(hidden, targets, weights)[0].backward()
+    assert head.theta_S.grad is not None
+    assert fixed.theta_S.grad is None
+    torch.testing.assert_close(fixed.senses_SD.grad, head.senses_SD.grad)
+    plain = torch.logsumexp((hidden @ fixed.senses_SD.T)[:, [0, 4]], dim=1)  # the two senses of word 0
+    everything = torch.logsumexp(hidden @ fixed.senses_SD.T, dim=1)
+    torch.testing.assert_close(fixed(hidden)[:, 0], plain - everything)

@@ -8,16 +8,23 @@ The text is read as a Python expression of calls to known techniques with litera
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from unspool.decode.picks import PICKS, THRESHOLDS
+from unspool.decode.picks import PICKS, THRESHOLDS, BasisAware
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.protocols import Search
 
 TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **THRESHOLDS}
+MAKERS: dict[str, Callable[..., Any]] = {
+    **TECHNIQUES,
+    "BasisAware.eta": BasisAware.eta,
+    "BasisAware.nucleus": BasisAware.nucleus,
+}
+"""Everything that may be called."""
 
 
 def parse(spec: str) -> Search:
@@ -41,11 +48,11 @@ def _make(node: ast.expr, spec: str) -> Any:
     match node:
         case ast.Name(id=name):
             return _call(name, [], {}, spec)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+        case ast.Call(func=ast.Name() | ast.Attribute() as named_by, args=args, keywords=keywords):
             named = {k.arg: _make(k.value, spec) for k in keywords if k.arg is not None}
             if len(named) < len(keywords) or any(isinstance(arg, ast.Starred) for arg in args):
                 raise ValueError(f"{spec!r}: * and ** cannot stand in a decoder")
-            return _call(name, [_make(arg, spec) for arg in args], named, spec)
+            return _call(ast.unparse(named_by), [_make(arg, spec) for arg in args], named, spec)
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return tuple(_make(item, spec) for item in items)
         case _:
@@ -58,15 +65,15 @@ def _make(node: ast.expr, spec: str) -> Any:
 
 
 def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
-    if name not in TECHNIQUES:
-        near = get_close_matches(name, TECHNIQUES, n=1, cutoff=0.5)
+    if name not in MAKERS:
+        near = get_close_matches(name, MAKERS, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{spec!r}: {name!r} is unknown.{hint} {_choices(TECHNIQUES)}")
+        raise ValueError(f"{spec!r}: {name!r} is unknown.{hint} {_choices(MAKERS)}")
     try:
-        return TECHNIQUES[name](*args, **named)
+        return MAKERS[name](*args, **named)
     except TypeError as error:
         raise ValueError(f"{spec!r}: {error}") from error
 
 
-def _choices(known: dict[str, type]) -> str:
+def _choices(known: Mapping[str, object]) -> str:
     return f"Choose from {', '.join(sorted(known))}."

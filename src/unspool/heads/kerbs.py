@@ -126,6 +126,8 @@ class KerbsHead:
 
     senses: float = 1.0
     """Senses per word on average: every word has one, the others are spread evenly until they are moved."""
+    kernel: bool = True
+    """Every sense learns its θ. Without it all stay 0: plain inner products, the paper's ablation."""
 
     def __post_init__(self) -> None:
         if not self.senses >= 1.0:
@@ -134,4 +136,6 @@ class KerbsHead:
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Kerbs:  # noqa: ARG002
         """The head that reads hidden vectors of this width. It is never tied."""
         words_S = torch.arange(round(self.senses * vocab_size)) % vocab_size
-        return Kerbs(width, words_S, vocab_size)
+        head = Kerbs(width, words_S, vocab_size)
+        head.theta_S.requires_grad_(self.kernel)
+        return head

@@ -1,0 +1,90 @@
+"""What basis-aware sampling costs per generated token, beside top-p: `python benchmarks/basis_tokens.py`.
+
+The same prompts, one row at a time, in turn; processor time of one thread, so that the load of other programs
+falls on both. The first token of a text is left out: it reads the prompt, and the test is made once per model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import unspool as us
+from basis import read
+
+PEER = "Sample(TopP(0.9))"
+DECODERS = [
+    "Sample(BasisAware(0.1, rank=20))",
+    "Sample(BasisAware(0.5, rank=20))",
+    "Sample(BasisAware.eta(0.02, rank=20))",
+    "Sample(BasisAware.nucleus(0.9, rank=20))",
+    "Sample(BasisAware(0.1, rank=100))",
+]
+
+
+def milliseconds_a_token(model: Any, prompt: str, decoder: Any, tokens: int, seed: int) -> tuple[float, dict]:
+    """From the second token on."""
+    times = []
+    for length in (1, tokens):
+        start = time.process_time()
+        out = us.generate(model, prompt, decoder, max_new_tokens=length, seed=seed)
+        times.append((time.process_time() - start, len(out.tokens)))
+    (first, one), (whole, count) = times
+    return 1e3 * (whole - first) / max(count - one, 1), dict(out.stats)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--prompts", type=Path, help="one text a line, or JSONL with a text field")
+    parser.add_argument("--texts", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--decoders", nargs="+", default=DECODERS)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    model, prompts = us.load(args.model), read(args.prompts)[: args.texts]
+    decoders = {spec: us.parse(spec) for spec in (PEER, *args.decoders)}
+    found: dict[str, dict[str, list[float]]] = {spec: {"ms": [], "tests": []} for spec in decoders}
+    for decoder in decoders.values():
+        us.generate(model, prompts[0], decoder, max_new_tokens=4, seed=0)
+    for seed, prompt in enumerate(track(prompts, console=Console(stderr=True))):
+        for spec, decoder in decoders.items():
+            ms, stats = milliseconds_a_token(model, prompt, decoder, args.tokens, seed)
+            found[spec]["ms"].append(ms)
+            found[spec]["tests"].append(stats.get("tests", 0) / args.tokens)
+    table = Table(title=f"{len(prompts)} texts of {args.tokens} tokens, batch 1")
+    for column in ("decoder", "ms a token: median", "mean", "of top-p: median", "mean", "tests a token"):
+        table.add_column(column, justify="left" if column == "decoder" else "right", no_wrap=True)
+    peer = found[PEER]["ms"]
+    for spec, line in found.items():
+        ratios = [own / other for own, other in zip(line["ms"], peer, strict=True)]
+        table.add_row(
+            *(spec, f"{statistics.median(line['ms']):.1f}", f"{statistics.mean(line['ms']):.1f}"),
+            *(
+                f"{statistics.median(ratios):.2f}",
+                f"{statistics.mean(line['ms']) / statistics.mean(peer):.2f}",
+            ),
+            f"{statistics.mean(line['tests']):.2f}",
+        )
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    if args.json is not None:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

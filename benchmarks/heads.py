@@ -1,0 +1,183 @@
+"""Output layers at equal budget: softmax, mixture of softmaxes and KerBS, in a language model and in translation.
+
+    python benchmarks/heads.py lm --train wiki.train.tokens --test wiki.test.tokens --json out/lm.json
+    python benchmarks/heads.py translation --train train.tsv --test test.tsv --json out/mt.json
+
+The language model is a GRU over the 10,000 most frequent words, the translator a GRU encoder–decoder with additive
+attention (`recipes/split_pairs.py` makes its files). All heads learn from the same batches for as many updates, with
+one learning rate, none of them tied to the embedding; KerBS has two senses a word on average and so more weights,
+therefore a wider softmax with as many weights stands beside it. The ablations are those of the paper: senses without
+kernels (every θ stays 0), and senses that stay where they began. Perplexity and BLEU are of the test file.
+Each run is saved as soon as it is there; one that --json already holds is not made again.
+Miao et al. 2019, §4 (papers.bib: miao2019kernelized).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import unspool as us
+from unspool.evaluate.overlap import overlap
+from unspool.evaluate.perplexity import perplexity
+from unspool.training import train
+
+REALLOCATE = [{"kind": "kerbs_reallocate", "every": 50}]
+KERBS = {"kind": "kerbs", "senses": 2.0}
+HEADS: dict[str, dict[str, Any]] = {
+    "softmax": {"model": {"head": {"kind": "softmax"}}},
+    "softmax, wider": {"model": {"head": {"kind": "softmax"}}, "wider": True},
+    "mixture of 2": {"model": {"head": {"kind": "mixture", "experts": 2}}},
+    "KerBS": {"model": {"head": KERBS}, "hooks": REALLOCATE},
+    "KerBS, no kernel": {"model": {"head": {**KERBS, "kernel": False}}, "hooks": REALLOCATE},
+    "KerBS, no allocation": {"model": {"head": KERBS}},
+}
+GREEDY, BEAM = "Greedy()", "Beam(5)"
+
+
+def recipe(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
+    head = HEADS[name]
+    width = args.wider if head.get("wider") else args.width
+    found = {
+        "seed": seed,
+        "data": {"train": str(args.train), "valid_lines": 100},
+        "schedule": {"kind": "cosine", "warmup": args.updates // 20},
+        "train": {
+            "updates": args.updates,
+            "lr": args.lr,
+            "validate_every": args.updates,
+            "checkpoint_every": args.updates,
+            "final": "last",
+            "threads": 1,
+        },
+        "hooks": head.get("hooks", []),
+    }
+    return args.task_recipe(found, {"width": width, **head["model"]})
+
+
+def language_model(found: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    found["data"] |= {"kind": "lines"}
+    return found | {
+        "text": {"kind": "words", "vocab_size": 10_000},
+        "batches": {"kind": "packed", "rows": 16, "length": 35},
+        "model": {"kind": "rnn_lm", "cell": "gru", "dropout": 0.2, **model},
+    }
+
+
+def translation(found: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    found["data"] |= {"kind": "tsv", "source": 2, "target": 1}
+    return found | {
+        "text": {"kind": "bpe", "vocab_size": 4000},
+        "batches": {"kind": "bucketed", "tokens": 512, "max_length": 60, "long": "drop"},
+        "model": {"kind": "rnn_seq2seq", "cell": "gru", "context_kind": "additive", "dropout": 0.1, **model},
+    }
+
+
+def test_perplexity(model: Any, args: argparse.Namespace) -> dict[str, float]:
+    lines = [line for line in args.test.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return {"perplexity": perplexity(model, lines[: args.limit], batch=16).value}
+
+
+def test_bleu(model: Any, args: argparse.Namespace) -> dict[str, float]:
+    rows = [line.split("\t") for line in args.test.read_text(encoding="utf-8").splitlines()][: args.limit]
+    rows.sort(key=lambda row: len(row[1]))  # rows of like length decode together
+    found = {}
+    for spec in (GREEDY, BEAM):
+        texts = []
+        for i in range(0, len(rows), 50):
+            sources = [row[1] for row in rows[i : i + 50]]
+            outs = us.generate(model, sources, us.parse(spec), max_new_tokens=60)
+            texts += [out.text.strip() for out in outs]
+        found[spec] = overlap(texts, [row[0] for row in rows]).bleu
+    return found
+
+
+TASKS = {
+    "lm": {"task_recipe": language_model, "measure": test_perplexity, "width": 128, "wider": 188, "lr": 1e-2},
+    "translation": {"task_recipe": translation, "measure": test_bleu, "width": 128, "wider": 158, "lr": 5e-3},
+}
+
+
+def run(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
+    start = time.process_time()
+    model = train(recipe(args, name, seed))
+    trained = time.process_time() - start
+    return {
+        "name": name,
+        "seed": seed,
+        "updates": args.updates,
+        "weights": sum(it.numel() for it in model.parameters()),
+        "cpu_seconds": trained,
+        **args.measure(model.eval(), args),
+    }
+
+
+def show(found: dict[str, dict[str, Any]], console: Console) -> None:
+    runs = list(found.values())
+    numbers = [key for key in ("perplexity", GREEDY, BEAM) if key in runs[0]]
+    table = Table(title=f"{runs[0]['updates']} updates; mean ± standard deviation over seeds")
+    for column in ("head", "weights", "CPU s", "seeds", *numbers):
+        table.add_column(column, justify="left" if column == "head" else "right", no_wrap=True)
+    for name in dict.fromkeys(run["name"] for run in runs):
+        own = [run for run in runs if run["name"] == name]
+        shown = []
+        for key in numbers:
+            values = [run[key] for run in own]
+            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
+            shown.append(f"{statistics.mean(values):.2f} ± {spread:.2f}")
+        seconds = statistics.mean(run["cpu_seconds"] for run in own)
+        table.add_row(name, f"{own[0]['weights'] / 1e6:.2f} M", f"{seconds:.0f}", str(len(own)), *shown)
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("task", choices=TASKS)
+    for name in ("train", "test"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--updates", type=int, default=2400)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--heads", nargs="+", default=list(HEADS), choices=HEADS, metavar="HEAD")
+    parser.add_argument("--limit", type=int, default=1000, help="lines of the test file")
+    parser.add_argument("--lr", type=float, help="peak of the learning rate")
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--wider", type=int, help="width of the softmax with as many weights as KerBS")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    for path in (args.train, args.test):
+        if not path.exists():
+            raise SystemExit(f"{path} is not there: say where the texts are")
+    for key, value in TASKS[args.task].items():
+        if getattr(args, key, None) is None:
+            setattr(args, key, value)
+    torch.set_num_threads(1)
+    found: dict[str, dict[str, Any]] = {}
+    if args.json is not None and args.json.exists():
+        found = json.loads(args.json.read_text(encoding="utf-8"))
+    todo = [(name, seed) for seed in args.seeds for name in args.heads if f"{name} | {seed}" not in found]
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("runs", total=len(todo))
+        for name, seed in todo:
+            found[f"{name} | {seed}"] = run(args, name, seed)
+            progress.advance(bar)
+            if args.json is not None:
+                args.json.parent.mkdir(parents=True, exist_ok=True)
+                args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    show(found, Console(width=None if sys.stdout.isatty() else 140))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
