@@ -2,6 +2,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from unspool.heads import chunked
 from unspool.heads.kerbs_loss import kerbs_loss
@@ -80,15 +82,63 @@ def test_numerical_gradients():
     assert torch.autograd.gradcheck(call, (hidden, senses, theta))
 
 
-def test_single_precision_has_the_gradients_of_double_precision():
-    thetas = [0.0, 1e-6, -0.05, 0.2, -3.0, 15.0]
-    grads = []
-    for dtype in (torch.float32, torch.float64):
-        hidden, senses, theta, table, targets, weights = problem(8, [1, 0, 2, 0, 3, 0], thetas, torch.float32)
-        inputs = [it.detach().to(dtype).requires_grad_() for it in (hidden, senses, theta)]
-        loss = kerbs_loss(*inputs, table, targets, weights)[0]
-        grads.append([it.double() for it in torch.autograd.grad(loss, inputs)])
-    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
+THETAS = st.one_of(
+    st.floats(-20, 20, width=32),
+    st.floats(-1, 1, width=32),
+    st.builds(lambda sign, power: sign * 10.0**-power, st.sampled_from([-1, 1]), st.floats(0, 30)),
+    st.sampled_from([0.0, -20.0, 20.0, 0.499, 0.501, -0.499, -0.501]),
+)
+SENSES = torch.tensor([1, 0, 2, 0, 3, 0])
+
+
+def measured(given, dtype, targets, weights, smoothing, rows=slice(None)):
+    """The loss and its gradients by hidden vectors, senses and θ, in double precision at the end."""
+    hidden, senses, theta = (it.to(dtype).requires_grad_() for it in given)
+    loss, *_ = kerbs_loss(
+        *(hidden[rows], senses, theta, SenseTable.of(SENSES, 4)),
+        *(targets[rows], weights[rows].to(dtype), smoothing),
+    )
+    return [it.detach().double() for it in (loss, *torch.autograd.grad(loss, [hidden, senses, theta]))]
+
+
+def directed(seed, reach):
+    """Hidden vectors and senses at every angle from 0 to 180 degrees."""
+    dice = torch.Generator().manual_seed(seed)
+    senses = torch.nn.functional.normalize(torch.randn(6, 4, generator=dice), dim=-1)
+    hidden = torch.nn.functional.normalize(torch.randn(12, 4, generator=dice), dim=-1)
+    hidden[0], hidden[1], hidden[2] = senses[0], -senses[0], senses[1]
+    return reach * hidden, senses, torch.arange(12) % 4, 0.5 + torch.rand(12, generator=dice)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    theta=st.lists(THETAS, min_size=6, max_size=6),
+    reach=st.floats(0.125, 4.0, width=32),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    seed=st.integers(0, 10_000),
+)
+def test_single_precision_keeps_five_digits_in_value_and_gradients(theta, reach, smoothing, seed):
+    """1e-5 of the length of what is summed: rows may cancel out, and then nobody keeps digits of the sum."""
+    hidden, senses, *rest = directed(seed, reach)
+    given = hidden, senses, torch.tensor(theta, dtype=torch.float32)
+    low, high = (measured(given, dtype, *rest, smoothing) for dtype in (torch.float32, torch.float64))
+    rows = [measured(given, torch.float64, *rest, smoothing, [row]) for row in range(12)]
+    for mine, exact, parts in zip(low, high, zip(*rows, strict=True), strict=True):
+        assert mine.isfinite().all()
+        length = torch.stack([part.norm() for part in parts]).norm()
+        assert (mine - exact).norm() <= 1e-5 * length
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    theta=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=6, max_size=6),
+    reach=st.sampled_from([0.0, 1e-30, 1.0, 1e4]),
+    seed=st.integers(0, 99),
+)
+def test_never_nan_whatever_theta_is(theta, reach, seed):
+    hidden, senses, *rest = directed(seed, reach)
+    found = measured((hidden, senses, torch.tensor(theta)), torch.float32, *rest, 0.1)
+    assert not any(it.isnan().any() for it in found)
 
 
 def test_without_gradients_none_is_computed_and_frozen_parts_get_none():

@@ -33,11 +33,16 @@ BEND = tuple((n - 1) / math.factorial(n) for n in range(2, 11))
 
 def kernel(hidden: Tensor, senses_SD: Tensor, theta_S: Tensor) -> Tensor:
     """(…, D), (S, D), (S,) → (…, S): K_θ of every hidden vector with every sense."""
-    tiny = torch.finfo(hidden.dtype).tiny
+    tiny = shortest(hidden)
     lengths, lengths_S = hidden.norm(dim=-1, keepdim=True), senses_SD.norm(dim=-1)
     cos = (hidden / lengths.clamp_min(tiny)) @ (senses_SD / lengths_S.clamp_min(tiny)[:, None]).t()
     scores: Tensor = lengths * lengths_S * profile(cos, theta_S)
     return scores
+
+
+def shortest(vectors: Tensor) -> float:
+    """A shorter vector may have a length that is rounded to 0, and no direction."""
+    return float(torch.finfo(vectors.dtype).tiny ** 0.5)
 
 
 def profile(cos: Tensor, theta: Tensor) -> Tensor:
@@ -54,6 +59,7 @@ def bounded(theta: Tensor) -> Tensor:
 
 def scale(theta: Tensor) -> tuple[Tensor, Tensor]:
     """κ(θ) and κ′(θ) = −q′/q², from q(θ) = 1/κ(θ) = Σ_k 2·(−θ)^k / (k + 2)!."""
+    given, theta = theta.dtype, theta.double()  # one number a sense; in single precision digits would be lost
     near = theta.clamp(-1.0, 1.0)
     q, slope = torch.zeros_like(near), torch.zeros_like(near)
     for k in reversed(range(18)):
@@ -63,7 +69,7 @@ def scale(theta: Tensor) -> tuple[Tensor, Tensor]:
     safe = torch.where(far, theta, 1.0)
     q = torch.where(far, 2.0 * (torch.expm1(-safe) + safe) / safe**2, q)
     slope = torch.where(far, -2.0 * (torch.expm1(-safe) / safe + q) / safe, -slope)
-    return 1.0 / q, -slope / q**2
+    return (1.0 / q).to(given), (-slope / q**2).to(given)
 
 
 def bend(x: Tensor, e: Tensor) -> Tensor:
@@ -86,14 +92,17 @@ class _Profile(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
         cos, given = ctx.saved_tensors
         theta = bounded(given)
-        kappa, slope = scale(theta)
-        x = -theta * cos
-        e = torch.expm1(x)
         grad_cos = grad_theta = None
         if ctx.needs_input_grad[0]:
-            grad_cos = (outer[0] * kappa * torch.exp(x)).sum_to_size(cos.shape)
+            kappa, _ = scale(theta)
+            grad_cos = (outer[0] * kappa * torch.exp(-theta * cos)).sum_to_size(cos.shape)
         if ctx.needs_input_grad[1]:
+            # In double precision: it is a difference, and crosses 0 between cos = 0 and 1 at every θ.
+            theta = theta.double()
+            kappa, slope = scale(theta)
+            x = -theta * cos.double()
+            e = torch.expm1(x)
             by_theta = -(slope / theta) * e - (kappa / theta**2) * bend(x, e)
             inside = given.abs() <= LARGEST
-            grad_theta = (outer[0] * by_theta).sum_to_size(given.shape) * inside
+            grad_theta = (outer[0] * by_theta).sum_to_size(given.shape).to(given.dtype) * inside
         return grad_cos, grad_theta
