@@ -14,18 +14,29 @@ def test_by_hand():
     assert head(torch.ones(1)).exp().tolist() == pytest.approx([3 / 8, 5 / 8])
 
 
-def test_one_sense_each_and_theta_zero_is_the_plain_softmax_in_value_and_gradient():
-    head, plain = KerbsHead().build(4, 7).double(), Softmax(4, 7).double()
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-7), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_sense_each_and_theta_zero_is_the_plain_softmax_in_value_and_gradient(
+    dtype, close, smoothing, seed
+):
+    torch.manual_seed(seed)
+    head, plain = KerbsHead().build(4, 7).to(dtype), Softmax(4, 7).to(dtype)
     plain.weight.data = head.senses_SD.data.clone()
-    hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-    targets, weights = torch.tensor([0, 1, 6, 3, 3]), torch.rand(5, dtype=torch.float64)
-    torch.testing.assert_close(head(hidden), plain(hidden))
-    ours, theirs = (it.loss(hidden, targets, weights, 0.1)[0] for it in (head, plain))
-    torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(
-        torch.autograd.grad(ours, [hidden, head.senses_SD]),
-        torch.autograd.grad(theirs, [hidden, plain.weight]),
-    )
+    hidden = (3 * torch.randn(5, 4, dtype=dtype)).requires_grad_()
+    targets, weights = torch.tensor([0, 1, 6, 3, 3]), torch.rand(5, dtype=dtype)
+    same = {"rtol": close, "atol": close}
+    torch.testing.assert_close(head(hidden), plain(hidden), **same)
+    ours, theirs = (it.loss(hidden, targets, weights, smoothing)[0] for it in (head, plain))
+    torch.testing.assert_close(ours, theirs, **same)
+    outer = torch.randn(5, 7, dtype=dtype)
+    for mine, other in ((ours, theirs), (head(hidden), plain(hidden))):
+        by = outer if mine.dim() else None
+        torch.testing.assert_close(
+            torch.autograd.grad(mine, [hidden, head.senses_SD], by),
+            torch.autograd.grad(other, [hidden, plain.weight], by),
+            **same,
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 6])

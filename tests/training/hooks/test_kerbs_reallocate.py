@@ -1,5 +1,7 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from unspool.heads.kerbs import Kerbs
@@ -79,6 +81,54 @@ def test_a_moved_sense_is_a_perturbed_copy_without_a_past():
         assert remembered["m"][[0, 1, 3]].all()
         assert remembered["t"] == 3.0
         assert len(parameter) == 4
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    extra=st.lists(st.integers(0, 5), max_size=14),
+    logp=st.lists(st.floats(-5, 0, width=32), min_size=6, max_size=6),
+    seed=st.integers(0, 999),
+    share=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    most=st.integers(1, 5),
+)
+def test_whatever_the_averages_are_no_word_is_left_without_a_sense(extra, logp, seed, share, most):
+    """Twenty reallocations, each after averages of any kind: senses only move, and probabilities sum to 1."""
+    dice = torch.Generator().manual_seed(seed)
+    model = Model([*range(6), *extra])
+    head, memory, size = model.head, Memory(model), 6 + len(extra)
+    nn.init.normal_(head.theta_S, std=5.0, generator=dice)
+    hidden = 3 * torch.randn(5, 4, generator=dice)
+    began = torch.bincount(head.words_S, minlength=6)
+    hook = KerbsReallocate(every=1, rate=1e-6, share=share, most=most).build(model)
+    for update in range(1, 21):
+        usage = torch.rand(size, generator=dice) * (torch.rand(size, generator=dice) < 0.7)
+        hook.restore({"logp_V": torch.tensor(logp)[torch.randperm(6, generator=dice)], "usage_S": usage})
+        hook(model, memory, None, Clock(update, 20))
+        counts = torch.bincount(head.words_S, minlength=6)
+        assert counts.min() >= 1
+        assert (counts <= began.clamp_min(most)).all()
+        assert len(head.words_S) == size
+        torch.testing.assert_close(head(hidden).exp().sum(-1), torch.ones(5))
+
+
+def test_a_real_optimizer_forgets_a_moved_sense_and_nothing_else():
+    model = Model([0, 1, 1, 0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for _ in range(3):
+        loss, _ = model.head.loss(torch.randn(6, 4), torch.tensor([0, 1] * 3), torch.ones(6))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.head.take_seen()
+    moments = [optimizer.state[it][name] for it in model.parameters() for name in ("exp_avg", "exp_avg_sq")]
+    before = [it.clone() for it in moments]
+    assert all(it[2].abs().sum() > 0 for it in moments)
+    hook = hook_for(model, [-0.9, -0.1], [0.1, 0.4, 0.05, 0.7], every=1, rate=1e-9)
+    hook(model, optimizer, None, Clock(1, 100))
+    assert model.head.words_S.tolist() == [0, 1, 0, 0]
+    for now, then in zip(moments, before, strict=True):
+        assert not now[2].any()
+        assert torch.equal(now[[0, 1, 3]], then[[0, 1, 3]])
 
 
 def kerbs_run(tiny):
