@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.basis import BasisTest
-from unspool.basis.calibrate import best_threshold, calibrate_kappa, fitted
+from unspool.basis.calibrate import best_threshold, calibrate_kappa, exact_verdicts, fitted
 
 
 def test_the_best_threshold_by_hand():
@@ -49,3 +49,43 @@ def test_nothing_below_tau_is_said_clearly():
     test = BasisTest(np.random.default_rng(0).standard_normal((3, 2)))
     with pytest.raises(ValueError, match="nothing to fit on"):
         calibrate_kappa(test, np.full((2, 3), 1 / 3), (0.01,))
+
+
+@pytest.fixture
+def uneven():
+    """A matrix with short and long rows, and distributions that know nothing of it."""
+    dice = np.random.default_rng(0)
+    W = dice.standard_normal((400, 12)) * dice.choice([0.5, 2.0], (400, 1))
+    logits = 2 * dice.standard_normal((30, 400))
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return BasisTest(W), p / p.sum(axis=1, keepdims=True)
+
+
+def test_with_lengths_the_rule_is_nearer_to_the_test(uneven):
+    test, p = uneven
+    seen = exact_verdicts(test, p, (0.03, 0.3), tokens=20)
+    plain, weighted = (seen.calibrate(lengths=lengths) for lengths in (False, True))
+    assert plain.rule.lengths is None
+    assert weighted.rule.lengths == test.row_lengths(p[:15])
+    assert plain.counts == weighted.counts
+    assert weighted.held_out > plain.held_out + 0.02
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_agreement_is_what_the_rule_itself_says(uneven, lengths):
+    test, p = uneven
+    seen = exact_verdicts(test, p, (0.03, 0.3), tokens=20)
+    found = test.calibrate_kappa(p, (0.03, 0.3), tokens=20, lengths=lengths)
+    assert found == seen.calibrate(lengths=lengths)
+    rows = zip(seen.place_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
+    right = [found.rule.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows if n >= 15]
+    assert found.held_out == pytest.approx(np.mean(right))
+    assert len(right) == found.counts[1]
+
+
+def test_equal_lengths_change_nothing(model):
+    test = BasisTest(model.W, 0)  # only the column of ones is left
+    p = np.stack([model.p(seed) for seed in range(4)])
+    plain, weighted = (test.calibrate_kappa(p, (0.03, 0.3), lengths=lengths) for lengths in (False, True))
+    assert weighted.rule.thresholds == pytest.approx(plain.rule.thresholds)
+    assert weighted.held_out_by_tau == plain.held_out_by_tau

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unspool.basis.kappa_rule import KappaRule, kappa, typical_threshold
+from unspool.basis.row_lengths import RowLengths
 
 
 def test_kappa_by_hand():
@@ -84,3 +85,50 @@ def test_a_step_says_what_the_mask_says_and_proves_nothing():
     assert {verdict.how for verdict in verdicts} == {"kappa rule"}
     assert not any(verdict.decided for verdict in verdicts)
     assert {bool(verdict) for verdict in verdicts} == {True, False}
+
+
+def test_row_lengths_by_hand():
+    # m = 2: κ = 2, so κpℓ = 0.75, 0.45, 0.6
+    rule = KappaRule(2, (1.0,), (0.5,), RowLengths(np.array([0.75, 0.75, 1.5])))
+    p = np.array([0.5, 0.3, 0.2])
+    assert rule.mask(p, 0.5).tolist() == [True, False, True]
+    # the lengths belong to tokens: κpℓ = 0.3, 0.45, 1.5
+    assert rule.mask(np.stack([p, p[::-1]]), 0.5).tolist() == [[True, False, True], [False, False, True]]
+    step = rule.step(p)
+    assert [bool(step.accepts(i, tau=0.5)) for i in range(3)] == [True, False, True]
+    assert step.kappa == pytest.approx(2)
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=2, max_size=60).filter(any),
+    st.integers(1, 20),
+    st.floats(0.01, 0.99),
+)
+def test_lengths_of_one_are_the_rule_without_them(values, m, tau):
+    p = np.array(values) / sum(values)
+    plain = KappaRule.typical(m)
+    ones = KappaRule(m, plain.slopes, plain.thresholds, RowLengths(np.ones(len(p))))
+    assert ones.mask(p, tau).tolist() == plain.mask(p, tau).tolist()
+
+
+def test_no_length_revives_a_token_of_probability_zero():
+    rule = KappaRule(3, (1.0,), (0.5,), RowLengths(np.array([1.0, 1.0, 100.0])))
+    assert rule.mask([0.5, 0.5, 0.0], 0.5).tolist() == [True, True, False]
+    assert not rule.accepts([0.5, 0.5, 0.0], 2, 0.5)
+
+
+def test_lengths_of_another_vocabulary_are_refused():
+    rule = KappaRule(2, (1.0,), (0.5,), RowLengths(np.ones(4)))
+    for ask in (rule.step, lambda p: rule.mask(p, 0.5)):
+        with pytest.raises(ValueError, match="lengths for 4 tokens, and probabilities of 3"):
+            ask([0.5, 0.3, 0.2])
+
+
+def test_rules_with_lengths_can_be_compared_and_hashed():
+    one, same, other = (
+        KappaRule(2, (1.0,), (0.5,), RowLengths(np.array(x))) for x in ([1, 2], [1.0, 2.0], [1, 3])
+    )
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    assert one != KappaRule(2, (1.0,), (0.5,))

@@ -13,6 +13,7 @@ from unspool.basis.checking import check
 from unspool.basis.exact import BasisTest
 from unspool.basis.kappa_rule import KappaRule, KappaStep, kappa
 from unspool.basis.linear_program import Reference, reference
+from unspool.basis.row_lengths import RowLengths
 from unspool.basis.step import BasisStep
 from unspool.basis.theory import (
     delta_from_tau,
@@ -31,6 +32,7 @@ __all__ = [
     "KappaStep",
     "Reference",
     "Rejection",
+    "RowLengths",
     "Verdict",
     "calibrate_kappa",
     "check",

@@ -26,7 +26,9 @@ from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.checking import check
 from unspool.basis.critical import critical_tau
 from unspool.basis.distribution import probabilities
+from unspool.basis.kappa_rule import kappa
 from unspool.basis.linear_program import Reference, reference
+from unspool.basis.row_lengths import RowLengths, row_lengths
 from unspool.basis.step import BasisStep
 from unspool.basis.store import whitened
 
@@ -83,11 +85,33 @@ class BasisTest:
         """Two τ between which the verdict flips: proven accepted at the first, rejected at the second."""
         return critical_tau(self.step(p), i, rtol)
 
+    def row_lengths(self, p: Any) -> RowLengths:
+        """How far each token's row sticks out from those that compete with it in distributions p (N, V).
+
+        This is what the κ rule may know of W (row_lengths.py); a hundred distributions do.
+        """
+        p = as_numpy(p)
+        if p.ndim != 2 or not len(p):
+            raise ValueError(f"p has shape {p.shape}; row lengths need distributions, (N, V).")
+        share_V = np.zeros(self.vocabulary)
+        for row_V in p:
+            p_V = probabilities(row_V, self.vocabulary)
+            # Where fewer than m tokens have any probability, κ is infinite, and 0·∞ no number.
+            share_V += np.minimum(1, min(kappa(p_V, self.m), 1e300) * p_V)
+        return row_lengths(self._white.X_VK, share_V)
+
     def calibrate_kappa(
-        self, p: ArrayLike, taus: Sequence[float], *, tokens: int = 8, fit: float = 0.5, seed: int = 0
+        self,
+        p: ArrayLike,
+        taus: Sequence[float],
+        *,
+        tokens: int = 8,
+        fit: float = 0.5,
+        seed: int = 0,
+        lengths: bool = True,
     ) -> Calibration:
         """Fit the κ rule to this test's verdicts on distributions p (N, V): see `calibrate_kappa`."""
-        return calibrate_kappa(self, p, taus, tokens=tokens, fit=fit, seed=seed)
+        return calibrate_kappa(self, p, taus, tokens=tokens, fit=fit, seed=seed, lengths=lengths)
 
     def check(self, certificate: Acceptance | Rejection, p: ArrayLike, tau: float) -> bool:
         """Verify a certificate independently of how it was found."""

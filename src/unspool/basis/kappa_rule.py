@@ -1,11 +1,12 @@
 """κ: how many tokens share the mass, relative to the width of the model — and a rule that needs nothing else.
 
-    Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ≥ g(c),   c = τ/(1 − τ)
+    Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ℓᵢ ≥ g(c),   c = τ/(1 − τ)
 
 κ is the scale of the closed-form Lewis weights in lewis.py. That it nearly decides the test alone, whatever W
-is, is an observation of this project; the rule costs one partial sort and proves nothing. g is fitted, one
-number per τ, on distributions whose exact verdicts are known, and interpolated in log c between them. Where
-nothing was fitted there is a formula,
+is, is an observation of this project; the rule costs one partial sort and proves nothing. ℓᵢ is 1, or the
+length of the token's own row (row_lengths.py), V numbers of W. g is fitted, one number per τ, on
+distributions whose exact verdicts are known, and interpolated in log c between them. Where nothing was fitted
+there is a formula for ℓ = 1,
 
     g ≈ 0.8·m^0.45·c^0.85, and c^0.4 in place of c^0.85 where c > 1
 
@@ -26,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unspool.basis.arrays import Array, float64
 from unspool.basis.certificate import Verdict
+from unspool.basis.row_lengths import RowLengths
 from unspool.basis.theory import slope_from_tau
 
 
@@ -51,8 +53,8 @@ def kappa_of_sorted(head_N: Array, beyond_N: Array, m: int) -> float:
         return inf
     with np.errstate(divide="ignore", over="ignore"):
         kappa_R = (m - np.arange(count)) / beyond_N[:count]
-    fits_R = kappa_R * head_N[:count] <= 1
-    return float(kappa_R[np.argmax(fits_R)]) if fits_R.any() else float(1 / head_N[count - 1])
+        fits_R = kappa_R * head_N[:count] <= 1
+        return float(kappa_R[np.argmax(fits_R)]) if fits_R.any() else float(1 / head_N[count - 1])
 
 
 def typical_threshold(m: int, slope: float) -> float:
@@ -62,13 +64,15 @@ def typical_threshold(m: int, slope: float) -> float:
 
 @dataclass(frozen=True)
 class KappaRule:
-    """Accept iff κ·p̂ᵢ ≥ g(c): g is linear between its knots in log c and log g, and beyond them."""
+    """Accept iff κ·p̂ᵢ·ℓᵢ ≥ g(c): g is linear between its knots in log c and log g, and beyond them."""
 
     m: int
     slopes: tuple[float, ...]
     """The c of each knot, rising."""
     thresholds: tuple[float, ...]
     """g at each knot."""
+    lengths: RowLengths | None = None
+    """ℓ, the row lengths that g was fitted with; None: ℓ = 1, and the rule needs nothing of W."""
 
     def __post_init__(self) -> None:
         if len(self.slopes) != len(self.thresholds) or not self.slopes:
@@ -99,17 +103,19 @@ class KappaRule:
         p = float64(p)
         if p.ndim == 2:
             return np.stack([self.mask(p_V, tau) for p_V in p])
-        scale = kappa(p, self.m)
-        return (p > 0) & (p >= self.threshold(tau) / scale)
+        return (p > 0) & (self._weighted(p) >= self.threshold(tau) / kappa(p, self.m))
 
     def step(self, p: ArrayLike) -> KappaStep:
         """Opinions on the tokens of one distribution (V,): `BasisTest.step`, without a proof."""
         p_V = float64(p)
-        return KappaStep(self, p_V, kappa(p_V, self.m))
+        return KappaStep(self, self._weighted(p_V), kappa(p_V, self.m))
 
     def accepts(self, p: ArrayLike, i: int, tau: float) -> bool:
         """The rule's opinion of one token."""
         return bool(self.step(p).accepts(i, tau=tau))
+
+    def _weighted(self, p_V: Array) -> Array:
+        return p_V if self.lengths is None else p_V * self.lengths.of(len(p_V))
 
 
 @dataclass(frozen=True)
@@ -117,11 +123,12 @@ class KappaStep:
     """What a rule says of one distribution."""
 
     rule: KappaRule
-    p_V: Array
+    weighted_V: Array
+    """p̂·ℓ."""
     kappa: float
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
         """A verdict without a certificate: nothing is proven."""
-        p = float(self.p_V[i])
-        accepted = p > 0 and p >= self.rule.threshold(tau) / self.kappa
+        weighted = float(self.weighted_V[i])
+        accepted = weighted > 0 and weighted >= self.rule.threshold(tau) / self.kappa
         return Verdict(accepted, i, tau, "kappa rule", None, 0.0, inf)

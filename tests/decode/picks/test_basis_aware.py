@@ -2,11 +2,12 @@ from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from unspool.basis import BasisTest, KappaRule, store
+from unspool.basis import BasisTest, KappaRule, RowLengths, store
 from unspool.decode.generate import generate
 from unspool.decode.picks import basis_aware
 from unspool.decode.picks.basis_aware import BasisAware
@@ -188,6 +189,25 @@ def test_a_rule_of_the_models_own_is_taken():
             model, [0], Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=nothing)), max_new_tokens=1, seed=0
         )
     assert out.stats["fallbacks"] == 1
+
+
+def test_the_row_lengths_of_a_rule_are_used_and_said():
+    model, tau = random_model(3, vocabulary=40, width=6), 0.9
+    p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
+    rule = KappaRule(7, (1.0,), (3.0,), RowLengths(np.where(np.arange(40) == p.argmax(), 1e-3, 10.0)))
+    search = Sample(BasisAware(tau, rank=6, exact_up_to=5, rule=rule))
+    with pytest.warns(UserWarning, match="the one given, with row lengths"):
+        outs = generate(model, [0], search, n=300, seed=0, max_new_tokens=1)
+    kept = rule.mask(p, tau)
+    assert not kept[p.argmax()]  # by its short row alone
+    assert {out.tokens[0] for out in outs} <= set(kept.nonzero()[0].tolist())
+
+
+def test_row_lengths_of_another_model_are_refused():
+    other = KappaRule(7, (1.0,), (3.0,), RowLengths(np.ones(30)))
+    search = Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=other))
+    with pytest.raises(ValueError, match="lengths for 30 tokens, and probabilities of 40"):
+        generate(random_model(3, vocabulary=40, width=6), [0], search)
 
 
 def test_up_to_that_rank_it_is_tested_exactly():

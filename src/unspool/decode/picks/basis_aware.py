@@ -114,7 +114,7 @@ class BasisAware:
         W_VD = matrix.detach()
         rank = W_VD.shape[1] if self.rank is None else self.rank
         if self.exact_up_to < rank <= W_VD.shape[1]:
-            return Bound(self, self._kappa_rule(rank))
+            return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
         tests = _TESTS.setdefault(model, {})
         key = (self.rank, matrix._version)
         if key not in tests:
@@ -122,14 +122,17 @@ class BasisAware:
             tests[key] = BasisTest(W_VD, self.rank, cache=cache)
         return Bound(self, tests[key])
 
-    def _kappa_rule(self, rank: int) -> KappaRule:
+    def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
         """The rule that stands in for the test, with a warning."""
         rule = self.rule or KappaRule.typical(rank + 1)
+        if rule.lengths is not None:
+            rule.lengths.of(vocabulary)  # refuses another model's, in its own words
         fitted = "the one given" if self.rule else "extrapolated from another model, SmolLM2"
+        lengths = "without row lengths" if rule.lengths is None else "with row lengths"
         warnings.warn(
             f"An exact basis-aware test at rank {rank} takes seconds for a step, so the κ rule decides "
-            f"instead ({fitted}); it proves nothing. Choose a rank of {self.exact_up_to} or less for "
-            f"proofs, or say BasisAware(…, exact_up_to={rank}) to wait for them.",
+            f"instead ({fitted}, {lengths}); it proves nothing. Choose a rank of {self.exact_up_to} or less "
+            f"for proofs, or say BasisAware(…, exact_up_to={rank}) to wait for them.",
             UserWarning,
             stacklevel=3,
         )

@@ -1,20 +1,22 @@
 """The κ rule: a threshold that adapts to how many tokens share the mass, relative to the model's width.
 
-    keep x  ⇔  κ p(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
+    keep x  ⇔  κ p(x) ℓ(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
 
 An observation of this project: the exact basis-aware test (Finlayson et al. 2024, §4; `unspool.basis`) hardly
 depends on W, and this is its first-order form. It costs one partial sort and proves nothing. g stands for τ:
-`BasisTest.calibrate_kappa` fits it to a model; it rises with τ.
+`BasisTest.calibrate_kappa` fits it to a model; it rises with τ. ℓ is 1 unless row lengths are given
+(`BasisTest.row_lengths`), as g was fitted: V numbers of W, which bring the rule nearer to the test.
 papers.bib: finlayson2024closing
 
 Symbols: m = width + 1. Where fewer than m tokens have any probability, κ is infinite and all of them stay;
-the most probable token always stays. Ties: equal probabilities are kept or cut together.
+the most probable token always stays. Ties: equal p(x) ℓ(x) are kept or cut together.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,27 +25,49 @@ from unspool.decode.transforms.arguments import number, whole
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
+if TYPE_CHECKING:  # a transform that cuts by p alone should not have to load the tests
+    from unspool.basis import KappaRule, RowLengths
+
 
 @dataclass(frozen=True)
 class Kappa(Truncation):
-    """Keep tokens whose probability, times κ, is g or more."""
+    """Keep tokens whose probability, times κ (and the length of their row), is g or more."""
 
     g: float
     width: int
     """The width of the model's output layer (or the rank that the exact test would look at)."""
+    lengths: RowLengths | None = None
+    """ℓ, the row lengths that g was fitted with; None: ℓ = 1."""
 
     def __post_init__(self) -> None:
         number(
             "Kappa.g", self.g, at_least=0, advice="0 keeps everything; 0.2 … 40 stand for τ from 0.01 to 0.9."
         )
         whole("Kappa.width", self.width, at_least=0, advice="Give the width of the model, such as 576.")
+        if self.lengths is not None and not hasattr(self.lengths, "of"):
+            raise TypeError(
+                f"Kappa.lengths is a {type(self.lengths).__name__}, but must be unspool.basis.RowLengths. "
+                f"Take BasisTest(W, rank).row_lengths(p), or say RowLengths(lengths)."
+            )
+
+    @classmethod
+    def of(cls, rule: KappaRule, tau: float) -> Kappa:
+        """What a fitted rule says at τ."""
+        return cls(rule.threshold(tau), rule.m - 1, rule.lengths)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True where κp reaches g, and for the most probable tokens."""
+        """True where κpℓ reaches g, and for the most probable tokens."""
         logp_NV = precise(logp_NV)
         threshold_N1 = math.log(self.g) - log_kappa(logp_NV, self.width + 1) if self.g else -math.inf
         best_NV = logp_NV >= logp_NV.amax(dim=-1, keepdim=True)
-        return (logp_NV >= threshold_N1) & alive(logp_NV) | best_NV
+        return (self._weighted(logp_NV) >= threshold_N1) & alive(logp_NV) | best_NV
+
+    def _weighted(self, logp_NV: Tensor) -> Tensor:
+        """log pℓ."""
+        if self.lengths is None:
+            return logp_NV
+        length_V = torch.tensor(self.lengths.of(logp_NV.shape[1]), device=logp_NV.device)
+        return logp_NV + length_V.log()
 
 
 def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
