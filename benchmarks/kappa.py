@@ -1,10 +1,11 @@
 """The κ rule beside the exact basis-aware test: its thresholds, and how often it says the same.
 
-    python benchmarks/kappa.py --prompts texts.jsonl --ranks 100 576 --json out/kappa.json --figure out/kappa.png
+    python benchmarks/kappa.py --prompts texts.jsonl --ranks 100 576 --json out/kappa.json --figure out/kappa.svg
 
 g(c) is fitted on the distributions after the first half of the texts, and judged on those after the other half
-(`BasisTest.calibrate_kappa`). Per distribution and τ a few tokens below τ are drawn from the model: those that a
-sampler would ask about. Without --prompts, or for a model without a tokenizer, the beginnings are the model's
+(`BasisTest.calibrate_kappa`), for the rule that needs nothing of W and for the one that knows the lengths of its
+rows; and again with the halves exchanged. Per distribution and τ a few tokens below τ are drawn from the model:
+those that a sampler would ask about. Without --prompts, or for a model without a tokenizer, the beginnings are the model's
 own text. Each rank is saved as soon as it is there; one that --json already holds is not measured again.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,11 @@ from threadpoolctl import threadpool_limits
 
 import unspool as us
 from unspool.basis import BasisTest
+from unspool.basis.calibrate import ExactVerdicts, exact_verdicts
+from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 
 TAUS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9)
+FORMS = {"ℓ = 1": False, "row lengths": True}
 
 
 def read(path: Path, count: int) -> list[str]:
@@ -55,17 +60,28 @@ def distributions(model: Any, rows: list[list[int]]) -> np.ndarray:
 
 def measure(W: Any, rank: int, p_NV: np.ndarray, tokens: int) -> dict[str, Any]:
     start, test = time.process_time(), BasisTest(W, rank)
-    found = test.calibrate_kappa(p_NV, TAUS, tokens=tokens)
+    verdicts = exact_verdicts(test, p_NV, TAUS, tokens=tokens)
+    forms = {name: agreement(verdicts, lengths) for name, lengths in FORMS.items()}
     return {
-        "m": found.rule.m,
+        "m": test.m,
         "c": [tau / (1 - tau) for tau in TAUS],
+        "forms": forms,
+        "seconds": time.process_time() - start,
+    }
+
+
+def agreement(verdicts: ExactVerdicts, lengths: bool) -> dict[str, Any]:
+    found = verdicts.calibrate(lengths=lengths)
+    last = len(verdicts.p_NV) - 1
+    exchanged = replace(verdicts, p_NV=verdicts.p_NV[::-1], place_Q=last - verdicts.place_Q)
+    return {
         "g": [found.rule.threshold(tau) for tau in TAUS],
         "knots": dict(zip(found.rule.slopes, found.rule.thresholds, strict=True)),
         "fitted": found.fitted,
         "held_out": found.held_out,
+        "held_out_exchanged": exchanged.calibrate(lengths=lengths).held_out,
         "held_out_by_tau": {str(tau): share for tau, share in found.held_out_by_tau.items()},
         "verdicts": list(found.counts),
-        "seconds": time.process_time() - start,
     }
 
 
@@ -99,49 +115,60 @@ def main() -> int:
                     args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     show(found, console, f"{Path(args.model).name}, {W.shape[0]} × {W.shape[1]}")
     if args.figure is not None:
-        draw(found, args.figure, f"{Path(args.model).name}")
+        draw(found, args.figure, Path(args.model).name)
     return 0
 
 
 def show(found: dict[str, Any], console: Console, what: str) -> None:
-    table = Table(
-        title=f"the κ rule, {what}: agreement with the exact test, held out (fitted); by τ: agreement, g"
-    )
-    for column in ("rank", "verdicts", "agreement", *map(str, TAUS)):
+    table = Table(title=f"the κ rule, {what}: agreement with the exact test, held out; by τ: agreement, g")
+    for column in ("rank", "form", "verdicts", "agreement", "fitted", "halves exchanged", *map(str, TAUS)):
         table.add_column(column)
     for rank, line in found.items():
-        by_tau = line["held_out_by_tau"]
-        table.add_row(
-            rank,
-            str(line["verdicts"][1]),
-            f"{100 * line['held_out']:.1f} % ({100 * line['fitted']:.1f} %)",
-            *(
-                f"{100 * by_tau[str(tau)]:.1f} %, {g:.3g}"
-                for tau, g in zip(map(str, TAUS), line["g"], strict=True)
-            ),
-        )
+        for name, form in line["forms"].items():
+            by_tau = form["held_out_by_tau"]
+            table.add_row(
+                rank,
+                name,
+                str(form["verdicts"][1]),
+                *(f"{100 * form[key]:.1f} %" for key in ("held_out", "fitted", "held_out_exchanged")),
+                *(
+                    f"{100 * by_tau[tau]:.1f} %, {g:.3g}" if tau in by_tau else "–"
+                    for tau, g in zip(map(str, TAUS), form["g"], strict=True)
+                ),
+            )
     console.print(table)
 
 
 def draw(found: dict[str, Any], path: Path, what: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for rank, line in found.items():
-        name = f"rank {rank}: {100 * line['held_out']:.1f} %"
-        left.plot(line["c"], [100 * share for share in line["held_out_by_tau"].values()], "o-", label=name)
-        right.loglog(line["c"], line["g"], "o-", label=f"rank {rank}")
-    left.set(xscale="log", xlabel="c = τ/(1 − τ)", ylabel="agreement, %", title=f"{what}: held-out agreement")
-    right.set(xlabel="c = τ/(1 − τ)", ylabel="g(c)", title="accept if κ·p̂ ≥ g(c)")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    colours = (ORANGE, BLUE, GREEN, RED, SOFT)
+    with canvas(path, 8.4, 3.4) as figure:
+        left, right = figure.subplots(1, 2)
+        for n, (rank, line) in enumerate(sorted(found.items(), key=lambda item: int(item[0]))):
+            for (name, form), style in zip(line["forms"].items(), ("s--", "o-"), strict=True):
+                look = {"color": colours[n % len(colours)], "markersize": 3.5, "linewidth": 1.2}
+                points = {
+                    c: 100 * form["held_out_by_tau"][str(tau)]
+                    for c, tau in zip(line["c"], TAUS, strict=True)
+                    if str(tau) in form["held_out_by_tau"]
+                }
+                share = f"rank {rank}, {name}: {100 * form['held_out']:.1f} %"
+                left.plot(points.keys(), points.values(), style, label=share, **look)
+                right.plot(line["c"], form["g"], style, **look)
+        left.set(
+            xscale="log", xlabel="c = τ/(1 − τ)", ylabel="agreement, %", title=f"{what}: held-out agreement"
+        )
+        right.set(
+            xscale="log",
+            yscale="log",
+            xlabel="c = τ/(1 − τ)",
+            ylabel="g(c)",
+            title="accept if κ·p̂·ℓ ≥ g(c)",
+        )
+        for axes in (left, right):
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside right center", frameon=False, fontsize=8)
 
 
 if __name__ == "__main__":
