@@ -1,12 +1,29 @@
 import math
+from functools import cache
+from random import Random
 
 import pytest
 import torch
 
-from unspool.diagnose.bottleneck import bottleneck, least_error, spectrum
+from unspool.data.languages import LANGUAGES
+from unspool.data.languages.true_model import TrueModel
+from unspool.diagnose.bottleneck import (
+    bottleneck,
+    fitting_contexts,
+    least_error,
+    own_text,
+    smoothed,
+    spectrum,
+)
+from unspool.diagnose.overestimation import failures, underestimation
+from unspool.evaluate.teacher_forcing import read, windows
+from unspool.heads import HEADS
 from unspool.heads.kerbs import Kerbs
 from unspool.heads.softmax import Softmax
+from unspool.models.rnn_lm import RNNConfig
+from unspool.models.transformer_lm import TransformerConfig
 from unspool.testing import bigram
+from unspool.training import train
 
 
 def test_a_diagonal_by_hand():
@@ -65,3 +82,137 @@ def test_what_is_not_finite_is_refused():
         spectrum(endless)
     with pytest.raises(ValueError, match="smooth the language"):
         least_error(endless, 1)
+
+
+KINDS = {
+    "rnn_lm": (RNNConfig, {"cell": "gru"}),
+    "transformer_lm": (
+        TransformerConfig,
+        {"layers": 1, "heads": 2, "kv_heads": 2, "head_width": 4, "inner_width": 16, "context": 256},
+    ),
+}
+SETTINGS = {"senses": {"word_count": 60}, "zipf_markov": {"word_count": 60, "order": 1}}
+"""Of languages that are larger by default than a test needs."""
+
+
+def random_model(kind, width, head, vocab_size=60):
+    torch.manual_seed(width)
+    config, shape = KINDS[kind]
+    return config(vocab_size=vocab_size, width=width, head=HEADS[head](), **shape).build()
+
+
+@cache
+def trained(language, kind="rnn_lm", width=3, head="softmax"):
+    """A model that has learnt a language for some seconds."""
+    return train(
+        {
+            "seed": 1,
+            "data": {
+                "kind": "language",
+                "language": {"kind": language, **SETTINGS.get(language, {})},
+                **{"train": 1500, "valid": 20},
+            },
+            "batches": {"kind": "bucketed", "tokens": 512},
+            "model": {"kind": kind, "width": width, "head": {"kind": head}, **KINDS[kind][1]},
+            "schedule": {"kind": "cosine", "warmup": 10},
+            "train": {
+                **{"updates": 80, "lr": 2e-2, "threads": 1},
+                **{"validate_every": 80, "checkpoint_every": 80},
+            },
+        }
+    )
+
+
+def beside_the_truth(model, language, contexts=150):
+    """log p̂ and p* in the same contexts: all places of sentences that the language says."""
+    dice, rows = Random(7), []
+    while sum(map(len, rows)) < 2 * contexts:
+        rows.append((language.bos, *language.sample(dice), language.eos))
+    parts = windows(rows)
+    logp, true = (torch.cat([it.logp_MV for it in read(by, parts)]) for by in (model, TrueModel(language)))
+    return logp[:contexts].double(), true[:contexts].double().exp()
+
+
+@pytest.mark.parametrize("width", [2, 6, 12])
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_models_reach_the_limit_and_never_exceed_it(kind, width):
+    found = bottleneck(random_model(kind, width, "softmax"), [_noise(60, 200)])
+    assert found.conclusive
+    assert (found.rank, found.limit) == (width + 1, width + 1)
+
+
+@pytest.mark.parametrize("width", [2, 6, 12])
+@pytest.mark.parametrize("kind", KINDS)
+def test_trained_models_never_exceed_the_limit(kind, width):
+    model = trained("senses", kind, width)
+    found = bottleneck(model, own_text(model, fitting_contexts(model)))
+    assert found.conclusive
+    assert found.rank <= found.limit == width + 1
+    assert found.rank > width // 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mixture_of_softmaxes_breaks_the_limit_random_and_trained(kind):
+    for model in (random_model(kind, 6, "mixture"), trained("senses", kind, 6, "mixture")):
+        found = bottleneck(model, [_noise(model.vocab_size, 200)], contexts=150)
+        assert (found.limit, found.width) == (None, None)
+        assert found.rank > 2 * (6 + 1)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_trained_model_comes_nearer_to_the_truth_than_its_rank_allows(language):
+    """Where p* = 0 the true matrix is smoothed with a share of one in a million: without it, it has no norm."""
+    known, width = LANGUAGES[language](**SETTINGS.get(language, {})), 3
+    logp, true = beside_the_truth(trained(language), known)
+    assert (true == 0).any()
+    matrix = smoothed(true, 1e-6)
+    least = least_error(matrix, width + 1)
+    assert least > 1.0  # the bound says something: the truth has more dimensions than the model
+    assert (matrix - logp).norm().item() >= least
+    best = torch.linalg.svd(matrix, full_matrices=False)
+    near = (best.U[:, : width + 1] * best.S[: width + 1]) @ best.Vh[: width + 1]
+    assert (matrix - near).norm().item() == pytest.approx(least, rel=1e-6)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_underestimation_is_bounded_by_the_least_log_probability(language):
+    """log p* − log p̂ ≤ −min log p̂, and then p̂ − p* ≤ 1 − e^(−δ): nothing above that τ is impossible."""
+    known = LANGUAGES[language](**SETTINGS.get(language, {}))
+    model = trained(language)
+    logp, true = beside_the_truth(model, known)
+    found, delta = underestimation(logp, true), spectrum(logp.float(), model.output_matrix).delta
+    assert 0 < found.delta <= delta
+    assert 0 < found.overestimation <= 1 - math.exp(-found.delta) <= 1 - math.exp(-delta)
+    assert found.tau == pytest.approx(1 - math.exp(-found.delta))
+    assert failures(logp, true, found.tau).impossible == 0
+    assert (
+        failures(logp, true, 1e-6).impossible > 0
+    )  # overestimation: a threshold of nothing keeps falsehoods
+
+
+def test_smoothing_by_hand():
+    """(1 − s)·p + s/V for s = 0.2 and two words."""
+    found = smoothed(torch.tensor([[1.0, 0.0]]), 0.2).exp()
+    assert found[0].tolist() == pytest.approx([0.9, 0.1])
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"share is {share}"):
+            smoothed(torch.tensor([[1.0, 0.0]]), share)
+
+
+def test_a_model_speaks_for_itself_in_as_many_places_as_are_asked_for():
+    model = bigram([[0.4, 0.3, 0.3]] * 3)
+    rows = own_text(model, 200, seed=3)
+    assert sum(len(row) - 1 for row in rows) >= 200
+    assert own_text(model, 200, seed=3) == rows
+    assert own_text(model, 200, seed=4) != rows
+    assert len({tuple(row) for row in rows}) == len(rows)
+
+
+def test_a_uniform_model_underestimates_by_log_v_at_most():
+    found = spectrum(torch.full((3, 8), -math.log(8)))
+    assert found.delta == pytest.approx(found.uniform_delta)
+    assert found.rank == 1
+
+
+def _noise(words, count):
+    return torch.randint(words, (count,), generator=torch.Generator().manual_seed(0)).tolist()

@@ -23,13 +23,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unspool.decode.generate import generate
+from unspool.decode.search import Sample
 from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
-from unspool.protocols import StepModel
+from unspool.protocols import StepModel, Text
 
 SPARE = 64
 """Contexts more than the rank could explain, where the width of the head is known."""
 ROUNDINGS = 8.0
 """How many times the last digit of an entry may be wrong, after a product of long vectors."""
+ROW = 64
+"""Places of a row of the model's own text: rows are said all at once, which is quicker than one long text."""
+TRIES = 8
+"""How often rows are drawn, where they end before there are tokens enough."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def bottleneck(
     """Measure a model on the first `contexts` places of some texts (None: D + 65, or 512 without a D)."""
     matrix: Tensor | None = getattr(model, "output_matrix", None)
     if contexts is None:
-        contexts = 512 if matrix is None else matrix.shape[1] + 1 + SPARE
+        contexts = fitting_contexts(model)
     found: list[Tensor] = []
     missing = contexts
     for seen in read(model, windows(encode(model, texts), fitting(model, context)), batch=1):
@@ -87,6 +93,12 @@ def bottleneck(
         if missing <= 0:
             break
     return spectrum(torch.cat(found), matrix)
+
+
+def fitting_contexts(model: StepModel) -> int:
+    """Enough to see a rank above D + 1, if there were one: D + 65; 512 where there is no D."""
+    matrix: Tensor | None = getattr(model, "output_matrix", None)
+    return 512 if matrix is None else matrix.shape[1] + 1 + SPARE
 
 
 def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None) -> Bottleneck:
@@ -109,6 +121,43 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None) -> Bottleneck:
         weight_singular_values=tuple(weights),
         delta=float(-logp_CV.min()),
     )
+
+
+def smoothed(true_CV: Tensor, share: float) -> Tensor:
+    """log((1 − s)·p* + s/V) of true probabilities p*: a share s for all words alike makes every one possible.
+
+    Where p* = 0 the truth is −∞, and every finite prediction is infinitely wrong.
+    """
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"share is {share}; it must be above 0, or zeros stay zeros, and below 1")
+    logp_CV: Tensor = ((1.0 - share) * true_CV.double() + share / true_CV.shape[1]).log()
+    return logp_CV
+
+
+def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
+    """Text that the model says itself, sampled from its own distribution, with so many places to measure.
+
+    It is without the token that every row began with: its place would be the same in all of them.
+    """
+    length = 1 + ROW if model.context is None else max(2, min(1 + ROW, model.context - 1))
+    first, rows, missing = _first(model.text), [], tokens
+    for number in range(0, TRIES * tokens, tokens):
+        seeds = [seed + number + row for row in range(-(-missing // (length - 1)))]
+        drawn = generate(model, [[first]] * len(seeds), Sample(), max_new_tokens=length, seed=seeds)
+        rows += [list(out.tokens) for out in drawn if len(out.tokens) > 1]
+        missing = tokens - sum(len(row) - 1 for row in rows)
+        if missing <= 0:
+            return rows
+    if not rows:
+        raise ValueError("the model says no two words before its end: give a text to measure it on")
+    return rows
+
+
+def _first(text: Text | None) -> int:
+    """What a text begins with: BOS, or the end of another."""
+    if text is None:
+        return 0
+    return min(text.eos_ids, default=0) if text.bos_id is None else text.bos_id
 
 
 def least_error(true_CV: Tensor, rank: int) -> float:

@@ -15,9 +15,7 @@ SUFFIXES = (".svg", ".png", ".pdf")
 @contextmanager
 def canvas(path: str | Path, width: float, height: float) -> Iterator[Any]:
     """A matplotlib Figure of so many inches, saved to `path` at the end."""
-    path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path}: a picture is written as {', '.join(SUFFIXES)}; name the file so.")
+    path = named(path)
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -30,6 +28,14 @@ def canvas(path: str | Path, width: float, height: float) -> Iterator[Any]:
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         figure.savefig(path, facecolor="white", metadata=about.get(path.suffix.lower()), dpi=150)
+
+
+def named(path: str | Path) -> Path:
+    """The path of a picture; ask before the work where a wrong name should not be found out after it."""
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{path}: a picture is written as {', '.join(SUFFIXES)}; name the file so.")
+    return path
 
 
 def label(text: str) -> str:

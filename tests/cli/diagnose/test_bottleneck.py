@@ -32,3 +32,29 @@ def test_errors_name_the_file(unspool, loaded, tmp_path):
     status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", short)
     assert (status, out) == (2, "")
     assert err.startswith(f"unspool: {short}: text 0 has 1 tokens")
+
+
+def test_without_a_text_the_model_speaks_for_itself(unspool, loaded):
+    argv = ("diagnose", "bottleneck", "tiny", "--contexts", "40", "--json")
+    status, out, err = unspool(*argv)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["contexts"] == 40
+    assert unspool(*argv)[1] == out
+    assert unspool(*argv, "--seed", "1")[1] != out
+
+
+def test_a_picture_is_drawn(unspool, loaded, text, tmp_path):
+    path = tmp_path / "spectrum.svg"
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "-o", path)
+    assert (status, err) == (0, f"unspool: wrote {path}\n")
+    assert "rank of log p" in out
+    assert "<svg" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.txt", "a picture is written as"), ("no/a.svg", "No such file")]
+)
+def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, text, tmp_path, name, said):
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "-o", tmp_path / name)
+    assert (status, out, loaded) == (2, "", [])
+    assert said in err

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.diagnose.texts import read_texts
 from unspool.cli.output import json_line
-from unspool.cli.parser import positive
+from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
     from unspool.diagnose.bottleneck import Bottleneck
 
 SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
 EXAMPLES = """examples:
-  unspool diagnose bottleneck smollm2 --text book.txt
+  unspool diagnose bottleneck smollm2
+  unspool diagnose bottleneck smollm2 --text book.txt -o spectrum.svg
   unspool diagnose bottleneck runs/kerbs --text book.txt --contexts 300 --json
 
 A head with one output matrix of width D cannot exceed rank D + 1, however many contexts there are.
+Without --text the model is measured on text that it says itself.
 """
 
 
@@ -29,30 +32,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
     )
-    parser.add_argument("--text", type=Path, required=True, metavar="PATH", help="the text, or JSON lines")
+    parser.add_argument(
+        "--text", type=Path, metavar="PATH", help="the text, or JSON lines (default: the model's own words)"
+    )
     parser.add_argument(
         "--contexts", type=positive, metavar="N", help="places of the text to measure (default: D + 65)"
     )
+    parser.add_argument(
+        "--seed", type=natural, default=0, metavar="N", help="of the model's own words (default: 0)"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw it: .svg, .png or .pdf")
     parser.add_argument("--json", action="store_true", help="one JSON object, with all singular values")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the text, measure."""
-    texts = read_texts(args.text)
+    """Read the text, measure, draw."""
+    texts = None if args.text is None else read_texts(args.text)
 
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.diagnose.bottleneck import bottleneck
+    from unspool.diagnose.bottleneck import bottleneck, fitting_contexts, own_text
+    from unspool.diagnose.drawing import named
+
+    if args.output:
+        named(args.output).touch()  # a path that cannot be written must fail before the work, not after it
 
     model = us.load(args.model, device=args.device)
     try:
-        found = bottleneck(model, texts, args.contexts)
+        given = texts or own_text(model, args.contexts or fitting_contexts(model), args.seed)
+        found = bottleneck(model, given, args.contexts)
     except ValueError as error:
-        raise ValueError(f"{args.text}: {error}") from error
+        raise ValueError(f"{args.text or args.model}: {error}") from error
     if args.json:
         derived = {"limit": found.limit, "conclusive": found.conclusive, "uniform_delta": found.uniform_delta}
         print(json_line(asdict(found) | derived))
     else:
         print("\n".join(_lines(found)))
+    if args.output:
+        from unspool.diagnose.spectrum_picture import draw_spectrum
+
+        draw_spectrum(found, args.output)
+        print(f"unspool: wrote {args.output}", file=sys.stderr)
     return 0
 
 
