@@ -54,6 +54,12 @@ def test_too_few_contexts_tell_nothing():
         assert spectrum(head(torch.randn(7, 5)), head.weight).conclusive
 
 
+def test_a_full_rank_is_told_from_too_few_contexts():
+    dice = torch.Generator().manual_seed(0)
+    assert spectrum(torch.randn(9, 4, generator=dice)).conclusive
+    assert not spectrum(torch.randn(3, 4, generator=dice)).conclusive
+
+
 def test_nothing_of_lower_rank_comes_nearer_than_the_tail():
     torch.manual_seed(0)
     true = torch.randn(12, 9, dtype=torch.float64)
@@ -206,6 +212,35 @@ def test_a_model_speaks_for_itself_in_as_many_places_as_are_asked_for():
     assert own_text(model, 200, seed=3) == rows
     assert own_text(model, 200, seed=4) != rows
     assert len({tuple(row) for row in rows}) == len(rows)
+
+
+def test_a_model_of_short_texts_speaks_until_there_is_enough():
+    rows = own_text(bigram([[0.3, 0.3, 0.4]] * 3, text=Ending()), 100)
+    assert sum(len(row) - 1 for row in rows) >= 100
+    with pytest.raises(ValueError, match="give a text to measure it on"):
+        own_text(bigram([[0.0, 0.0, 1.0]] * 3, text=Ending()), 5)
+
+
+class Ending:
+    """Token 2 ends a text."""
+
+    vocab_size, bos_id, eos_ids = 3, 0, frozenset({2})
+
+    def watch(self, stop=(), after=None):
+        return Silent()
+
+    def decode(self, ids):
+        return ""
+
+
+class Silent:
+    text, finish = "", None
+
+    def push(self, token):
+        return self
+
+    def close(self):
+        return ""
 
 
 def test_a_uniform_model_underestimates_by_log_v_at_most():

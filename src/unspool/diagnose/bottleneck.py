@@ -64,9 +64,13 @@ class Bottleneck:
 
     @property
     def conclusive(self) -> bool:
-        """Whether there were contexts and words enough for the rank to exceed the limit."""
-        most = min(self.contexts, self.vocab_size)
-        return self.rank < most if self.limit is None else self.limit < most
+        """Whether there were contexts and words enough for the rank to exceed the limit.
+
+        Where there is no limit: whether more contexts would not have given a larger one.
+        """
+        if self.limit is None:
+            return self.rank < self.contexts or self.rank == self.vocab_size
+        return self.limit < min(self.contexts, self.vocab_size)
 
     @property
     def uniform_delta(self) -> float:
@@ -140,13 +144,15 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
     It is without the token that every row began with: its place would be the same in all of them.
     """
     length = 1 + ROW if model.context is None else max(2, min(1 + ROW, model.context - 1))
-    first, rows, missing = _first(model.text), [], tokens
-    for number in range(0, TRIES * tokens, tokens):
-        seeds = [seed + number + row for row in range(-(-missing // (length - 1)))]
-        drawn = generate(model, [[first]] * len(seeds), Sample(), max_new_tokens=length, seed=seeds)
-        rows += [list(out.tokens) for out in drawn if len(out.tokens) > 1]
-        missing = tokens - sum(len(row) - 1 for row in rows)
-        if missing <= 0:
+    first, rows, drawn, found = _first(model.text), list[list[int]](), 0, 0
+    for _ in range(TRIES):
+        # As many rows as are missing if they are as long as those so far; at first, if none ends early.
+        share = found / drawn if found else length - 1
+        seeds = [seed + drawn + row for row in range(math.ceil((tokens - found) / share))]
+        said = generate(model, [[first]] * len(seeds), Sample(), max_new_tokens=length, seed=seeds)
+        rows += [list(out.tokens) for out in said if len(out.tokens) > 1]
+        drawn, found = drawn + len(seeds), sum(len(row) - 1 for row in rows)
+        if found >= tokens:
             return rows
     if not rows:
         raise ValueError("the model says no two words before its end: give a text to measure it on")

@@ -1,6 +1,9 @@
 import json
 
 import pytest
+import torch
+
+import unspool as us
 
 
 @pytest.fixture
@@ -58,3 +61,13 @@ def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded,
     status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "-o", tmp_path / name)
     assert (status, out, loaded) == (2, "", [])
     assert said in err
+
+
+def test_a_head_wider_than_the_vocabulary_has_no_bottleneck(unspool, loaded, monkeypatch, text):
+    model = us.load("tiny")
+    object.__setattr__(model, "output_matrix", torch.ones(4, 5))
+    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
+    assert "at most D + 1 = 6" in out
+    assert "no bottleneck" in out
+    assert "too few contexts" not in out

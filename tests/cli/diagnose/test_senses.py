@@ -24,7 +24,7 @@ def test_the_table_shows_words_with_most_senses_first(unspool):
     status, out, err = unspool("diagnose", "senses", "run", "--words", "2")
     assert (status, err) == (0, "")
     first, *rows = out.splitlines()
-    assert first == "2 words with 1  1 words with 2"
+    assert first == "words with 1 sense: 2,  2 senses: 1"
     shown = [line.split() for line in rows if line.lstrip().startswith("#")]
     assert shown == [["#1", "2", "+0.50", "+2.00", "0.00", "…", "0.00"], ["#0", "1", "+0.00"]]
 
@@ -47,3 +47,38 @@ def test_another_head_is_refused(unspool, loaded):
     status, _, err = unspool("diagnose", "senses", "tiny")
     assert status == 2
     assert "only a KerBS head has senses" in err
+
+
+@pytest.mark.usefixtures("kerbs")
+def test_a_picture_is_drawn(unspool, tmp_path):
+    path = tmp_path / "senses.svg"
+    status, out, err = unspool("diagnose", "senses", "run", "-o", path)
+    assert (status, err) == (0, f"unspool: wrote {path}\n")
+    assert out.startswith("words with 1 sense: 2")
+    assert "<svg" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.txt", "a picture is written as"), ("no/a.svg", "No such file")]
+)
+def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, tmp_path, name, said):
+    status, out, err = unspool("diagnose", "senses", "tiny", "-o", tmp_path / name)
+    assert (status, out, loaded) == (2, "", [])
+    assert said in err
+
+
+def test_a_run_that_is_not_there_is_named(unspool, tmp_path):
+    status, out, err = unspool("diagnose", "senses", tmp_path / "nowhere")
+    assert (status, out) == (2, "")
+    assert "nowhere" in err
+
+
+class Specials:
+    def decode(self, ids):
+        return "" if ids == [1] else "word"
+
+
+def test_special_tokens_are_shown_by_their_numbers(unspool, kerbs, monkeypatch):
+    monkeypatch.setattr(us.load("run"), "text", Specials())
+    found = [json.loads(line) for line in unspool("diagnose", "senses", "run", "--json")[1].splitlines()]
+    assert [it["text"] for it in found] == ["#1", "'word'", "'word'"]

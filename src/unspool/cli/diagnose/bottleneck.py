@@ -81,7 +81,9 @@ def _lines(found: Bottleneck) -> list[str]:
         f"contexts             {found.contexts:,} of {found.vocab_size:,} words",
         f"rank of log p        {found.rank:,} ({limit})",
     ]
-    if not found.conclusive:
+    if found.limit is not None and found.limit >= found.vocab_size:
+        lines.append("                     there are no more words than that: no bottleneck")
+    elif not found.conclusive:
         lines.append("                     too few contexts to tell: give a longer text or more --contexts")
     lines.append(f"singular values      {_some(found.singular_values)}")
     if found.weight_singular_values:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.output import json_line, printable
@@ -17,6 +19,7 @@ SUMMARY = "Show the senses of the words of a KerBS head."
 EXAMPLES = """examples:
   unspool diagnose senses runs/kerbs
   unspool diagnose senses runs/kerbs --words 100 --json
+  unspool diagnose senses runs/kerbs -o senses.svg
 
 Words with the most senses come first. θ is how wide a sense is; cos is between two senses of a word.
 """
@@ -31,14 +34,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--words", type=positive, default=20, metavar="N", help="words to show (default: %(default)s)"
     )
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw them: .svg, .png or .pdf")
     parser.add_argument("--json", action="store_true", help="one JSON object for each word")
 
 
 def run(args: argparse.Namespace) -> int:
     """Load the run, show its senses."""
     import unspool as us  # only now: the command line itself must not wait for torch
+    from unspool.diagnose.drawing import named
     from unspool.diagnose.senses import senses
 
+    if args.output:
+        named(args.output).touch()  # a path that cannot be written must fail before the work, not after it
     model = us.load(args.model, device=args.device)
     try:
         found = senses(model)
@@ -49,6 +56,11 @@ def run(args: argparse.Namespace) -> int:
             print(json_line({**asdict(it), "text": _spelt(it.word, model.text)}))
     else:
         _print_table(found, args.words, model.text)
+    if args.output:
+        from unspool.diagnose.senses_picture import draw_senses
+
+        draw_senses(found, args.output)
+        print(f"unspool: wrote {args.output}", file=sys.stderr)
     return 0
 
 
@@ -57,7 +69,10 @@ def _print_table(found: Senses, words: int, text: Text | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    print("  ".join(f"{count:,} words with {number}" for number, count in found.by_number.items()))
+    print(
+        "words with "
+        + ",  ".join(f"{number} {_plural(number)}: {count:,}" for number, count in found.by_number.items())
+    )
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("word", "senses", "θ", "cos"):
         table.add_column(name, no_wrap=True)
@@ -71,5 +86,10 @@ def _print_table(found: Senses, words: int, text: Text | None) -> None:
     console.print(table)
 
 
+def _plural(number: int) -> str:
+    return "sense" if number == 1 else "senses"
+
+
 def _spelt(word: int, text: Text | None) -> str:
-    return f"#{word}" if text is None else repr(text.decode([word]))
+    spelt = "" if text is None else text.decode([word])
+    return repr(spelt) if spelt else f"#{word}"  # special tokens are spelt as nothing

@@ -1,0 +1,24 @@
+import re
+
+from unspool.diagnose.senses import Senses, WordSenses
+from unspool.diagnose.senses_picture import draw_senses
+
+BLUE = "#2471a3"
+
+
+def word(number, *thetas):
+    return WordSenses(number, thetas, (1.0,) * len(thetas), None, None)
+
+
+def points(path):
+    """How many dots there are: each is one use of a marker."""
+    return len(re.findall(r"<use [^>]*fill: " + BLUE, path.read_text()))
+
+
+def test_every_sense_is_a_dot(tmp_path):
+    few = Senses((word(0, 0.5, -0.5), word(1, 0.0)))
+    more = Senses((word(0, 0.5, -0.5, 0.5, 0.5), word(1, 0.0)))
+    for name, found in (("few.svg", few), ("more.svg", more)):
+        draw_senses(found, tmp_path / name)
+    assert points(tmp_path / "few.svg") == 3
+    assert points(tmp_path / "more.svg") == 5
