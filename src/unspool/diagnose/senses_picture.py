@@ -2,7 +2,8 @@
 
     left: the number of words with j senses,   right: θ of every sense, by the number of its word's senses
 
-After Miao et al. 2019, §4 (papers.bib: miao2019kernelized), who list words by their numbers of senses and by θ.
+After Miao et al. 2019, §4 (papers.bib: miao2019kernelized), who list words by
+number of senses and by θ.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def draw_spectrum(found: Bottleneck, path: str | Path) -> None:
         if found.weight_singular_values:
             matrix = [max(it, floor) for it in found.weight_singular_values]
             panel.semilogy(range(1, len(matrix) + 1), matrix, ".", ms=3, color=SOFT, label="output matrix")
-        panel.legend(loc="lower left", frameon=False, markerscale=3)
+        panel.legend(loc="upper center", frameon=False, markerscale=3)
         panel.axhline(found.smallest, color=RED, lw=0.8, ls="--")
         panel.text(1, found.smallest, "rounding reaches up to here", color=RED, va="bottom", fontsize=8)
         if found.limit is not None:
