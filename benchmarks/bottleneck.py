@@ -3,7 +3,7 @@
 First the numerical rank of log-probabilities beside D + 1: random models, the same models trained, a mixture of
 softmaxes and KerBS. Then, for every language with a known truth, the error that no matrix of rank D + 1 can go below
 (Eckart & Young) beside that of a trained model. Where p* = 0 the truth has no finite logarithm: it is smoothed,
-(1 − s)·p* + s/V, and s is printed. One thread; about two minutes.
+(1 − s)·p* + s/V, and s is printed. One thread; a few minutes.
 """
 
 from __future__ import annotations
