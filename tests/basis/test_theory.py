@@ -44,7 +44,7 @@ def test_one_of_tau_and_delta_is_needed():
     assert the_tau(None, log(2)) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="neither was given"):
         the_tau(None, None)
-    with pytest.raises(ValueError, match="both was given"):
+    with pytest.raises(ValueError, match="both were given"):
         the_tau(0.1, 0.1)
 
 

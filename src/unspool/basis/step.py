@@ -9,6 +9,7 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,12 @@ class BasisStep:
 
     def _checked(self, i: int) -> int:
         vocabulary = self.distribution.vocabulary
+        try:
+            i = index(i)
+        except TypeError as error:
+            raise TypeError(
+                f"Token {i!r} is a {type(i).__name__}; give its number, 0 … {vocabulary - 1}."
+            ) from error
         if not 0 <= i < vocabulary:
             raise IndexError(
                 f"Token {i} is not in the vocabulary: W has {vocabulary} rows, 0 … {vocabulary - 1}."
@@ -93,4 +100,4 @@ class BasisStep:
             raise ValueError(
                 f"Token {i} has probability zero: there is nothing to test, it cannot be sampled."
             )
-        return int(i)
+        return i

@@ -46,8 +46,8 @@ def checked_tau(tau: float) -> float:
 def the_tau(tau: float | None, delta: float | None) -> float:
     """τ, from whichever of the two the caller gave."""
     if (tau is None) == (delta is None):
-        given = "neither" if tau is None else "both"
-        raise ValueError(f"Give tau or delta, one of them (τ = 1 − e^(−δ)); {given} was given.")
+        given = "neither was" if tau is None else "both were"
+        raise ValueError(f"Give tau or delta, one of them (τ = 1 − e^(−δ)); {given} given.")
     return checked_tau(tau) if tau is not None else tau_from_delta(delta)  # type: ignore[arg-type]
 
 
