@@ -35,9 +35,10 @@ def plain_loss(hidden, senses, theta, table, targets, weights, smoothing):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """Three rows at a time."""
+    """Three rows at a time, and of these at most two."""
     monkeypatch.setattr(chunked, "SCORES", 1)
     monkeypatch.setattr(chunked, "FEWEST_ROWS", 3)
+    monkeypatch.setattr("unspool.heads.kerbs_loss.STRIP", 12)
 
 
 def test_by_hand():

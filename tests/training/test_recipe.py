@@ -80,6 +80,11 @@ def test_labels_are_the_datas():
         ({"train": 3}, "a table"),
         ({"hooks": [{"kind": "nothing"}]}, "nothing"),
         ({"hooks": {"kind": "nothing"}}, "a list of tables"),
+        (
+            {"hooks": [{"kind": "kerbs_reallocate"}], "train": {"updates": 1, "final": "average"}},
+            "mean of two",
+        ),
+        ({"hooks": [{"kind": "kerbs_reallocate"}], "train": {"updates": 1, "shard": True}}, "shared out"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_read(wrong, said):

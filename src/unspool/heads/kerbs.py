@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads.kerbs_loss import kerbs_loss
-from unspool.heads.kernel import bounded, kernel, scale
+from unspool.heads.kernel import bounded, kernel, scale, shortest
 from unspool.heads.senses import SenseTable
 from unspool.heads.softmax import normalised
 from unspool.nn.layout import Layout
@@ -78,7 +78,7 @@ class Kerbs(nn.Module):
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """The same kernel, from a product whose weights lie as decoding wants them."""
-        tiny = torch.finfo(hidden.dtype).tiny
+        tiny = shortest(hidden)
         lengths, lengths_S = hidden.norm(dim=-1, keepdim=True), self.senses_SD.norm(dim=-1).clamp_min(tiny)
         theta_S = bounded(self.theta_S)
         unit = hidden / lengths.clamp_min(tiny)

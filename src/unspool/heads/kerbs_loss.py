@@ -25,8 +25,9 @@ from unspool.heads.chunked import chunks, counted
 from unspool.heads.kernel import LARGEST, bounded, scale, shortest
 from unspool.heads.senses import SenseTable
 
-BUFFERS = 4
-"""Numbers that are held for every score of a row."""
+STRIP = 1 << 19
+"""Scores that all passes but the products go over at once (2 MB in single precision): few enough to stay near
+the caches, and enough that calling the passes costs little."""
 FLAT = {torch.float32: 0.5, torch.float64: 0.01}
 """Below this |θ|, F is summed by its series: its error, θ⁵/15120, is then that of the identity above it."""
 
@@ -48,8 +49,9 @@ def kerbs_loss(
     return loss, -(weights_M.to(logp_M.dtype) @ logp_M), (targets_M, logp_M, usage_MJ)
 
 
-def _chunks(hidden_MD: Tensor, senses_SD: Tensor) -> Iterator[slice]:
-    return chunks(len(hidden_MD), BUFFERS // 2 * len(senses_SD))
+def _strips(rows: int, senses: int) -> Iterator[slice]:
+    size = max(1, STRIP // senses)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 class _KerbsLoss(torch.autograd.Function):
@@ -70,7 +72,7 @@ class _KerbsLoss(torch.autograd.Function):
         given = hidden_MD.to(full), senses_SD.to(full), theta_S.to(full), table
         with torch.autocast(hidden_MD.device.type, enabled=False):
             sums = _Sums(*given, smoothing, wanted)
-            for rows in _chunks(hidden_MD, senses_SD):
+            for rows in chunks(len(hidden_MD), len(senses_SD)):
                 sums.add(rows, targets_M[rows], weights_M[rows].to(full))
             if wanted:
                 grads = (sums.grad_hidden_MD, *sums.by_sense())
@@ -108,8 +110,10 @@ class _Sums:
         self.gain_S = -self.kappa_S / self.theta_S * self.lengths_S
         self.turned_SD = senses_SD * (-self.theta_S / self.lengths_S)[:, None]
         self.flat_K = (self.theta_S.abs() < FLAT[hidden_MD.dtype]).nonzero()[:, 0]
-        size = next(_chunks(hidden_MD, senses_SD), slice(0, 0)).stop
-        self.room = hidden_MD.new_empty(BUFFERS, size, len(senses_SD))
+        size = next(chunks(len(hidden_MD), len(senses_SD)), slice(0, 0)).stop
+        strip = next(_strips(size, len(senses_SD)), slice(0, 0)).stop
+        self.room_RS = hidden_MD.new_empty(size, len(senses_SD))
+        self.strips = hidden_MD.new_empty(3, strip, len(senses_SD))
         self.loss = hidden_MD.new_zeros(())
         self.logp_M = hidden_MD.new_empty(len(hidden_MD))
         self.usage_MJ = hidden_MD.new_empty(len(hidden_MD), table.senses_VJ.shape[1])
@@ -121,8 +125,31 @@ class _Sums:
 
     def add(self, rows: slice, targets_R: Tensor, weights_R: Tensor) -> None:
         """Loss and, where they are wanted, gradients of some rows."""
-        x_RS, e_RS, z_RS, spare_RS = self.room[:, : rows.stop - rows.start]
+        x_RS = self.room_RS[: rows.stop - rows.start]
         torch.mm(self.unit_MD[rows], self.turned_SD.t(), out=x_RS)
+        found = [
+            self._add_strip(
+                slice(rows.start + part.start, rows.start + part.stop),
+                x_RS[part],
+                targets_R[part],
+                weights_R[part],
+            )
+            for part in _strips(len(x_RS), x_RS.shape[1])
+        ]
+        if self.wanted:
+            factor_R1, by_length_R1 = (torch.cat(it)[:, None] for it in zip(*found, strict=True))
+            unit_RD, q_RS = self.unit_MD[rows], x_RS
+            turn_RD = q_RS @ self.pull_SD
+            along_R1 = by_length_R1 - (unit_RD * turn_RD).sum(-1, keepdim=True)
+            torch.mul(turn_RD.addcmul_(unit_RD, along_R1), factor_R1, out=self.grad_hidden_MD[rows])
+            self.b_SD.addmm_(q_RS.t(), self.hidden_MD[rows] * factor_R1)
+
+    def _add_strip(
+        self, rows: slice, x_RS: Tensor, targets_R: Tensor, weights_R: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """All but the products. Where gradients are wanted, G·(E + 1) takes the place of x; returns what they
+        are still to be multiplied by, weight / Σ exp z, and Σ_s G·E·gain."""
+        e_RS, z_RS, spare_RS = self.strips[:, : len(x_RS)]
         torch.expm1(x_RS, out=e_RS)
         torch.mul(e_RS, self.gain_S, out=z_RS).mul_(self.lengths_M1[rows])
 
@@ -137,35 +164,26 @@ class _Sums:
         self.usage_MJ[rows] = (own_RJ - total_R[:, None]).exp()
         s = self.smoothing
         self.loss += weights_R @ (total_R - (1.0 - s) * target_R - s * mean_R)
-        if self.wanted:
-            # z_RS becomes ∂L/∂z up to weight / sum, which is left to the thin sides of the products.
-            if s:
-                z_RS.sub_(spare_RS.mul_(sum_R1 * (s / len(self.table.senses_VJ))))
-            shares_RJ = (own_RJ - target_R[:, None]).exp()
-            z_RS.scatter_add_(1, senses_RJ, (s - 1.0) * shares_RJ * sum_R1)
-            self._differentiate(rows, weights_R[:, None] / sum_R1, x_RS, e_RS, z_RS, spare_RS)
+        factor_R = weights_R / sum_R1[:, 0]
+        if not self.wanted:
+            return factor_R, total_R
+        if s:
+            z_RS.sub_(spare_RS.mul_(sum_R1 * (s / len(self.table.senses_VJ))))
+        shares_RJ = (own_RJ - target_R[:, None]).exp()
+        g_RS = z_RS.scatter_add_(1, senses_RJ, (s - 1.0) * shares_RJ * sum_R1)
+        ge_RS = e_RS.mul_(g_RS)
+        reach_R = factor_R * self.lengths_M1[rows, 0]
+        self.p_S.addmv_(ge_RS.t(), reach_R)
+        if len(self.flat_K):
+            self.x_K.addmv_(self._bent(x_RS, ge_RS, spare_RS).t(), reach_R, alpha=1.0 / 12.0)
+        torch.add(ge_RS, g_RS, out=x_RS)
+        return factor_R, ge_RS @ self.gain_S
 
     def _word_shares(self, z_RS: Tensor, out_RS: Tensor) -> Tensor:
         """P(s | word of s) of every sense; returns the mean of all words' logsumexp."""
         words_RV = self.table.by_word(z_RS)
         torch.sub(z_RS, words_RV.index_select(1, self.table.words_S), out=out_RS).exp_()
         return words_RV.mean(-1)
-
-    def _differentiate(
-        self, rows: slice, factor_R1: Tensor, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor, spare_RS: Tensor
-    ) -> None:
-        ge_RS = e_RS.mul_(g_RS)
-        by_length_R1 = (ge_RS @ self.gain_S)[:, None]
-        reach_R = (factor_R1 * self.lengths_M1[rows])[:, 0]
-        self.p_S += reach_R @ ge_RS
-        if len(self.flat_K):
-            self.x_K += (reach_R / 12.0) @ self._bent(x_RS, ge_RS, spare_RS)
-        q_RS = ge_RS.add_(g_RS)
-        unit_RD = self.unit_MD[rows]
-        turn_RD = q_RS @ self.pull_SD
-        along_R1 = by_length_R1 - (unit_RD * turn_RD).sum(-1, keepdim=True)
-        torch.mul(turn_RD.addcmul_(unit_RD, along_R1), factor_R1, out=self.grad_hidden_MD[rows])
-        self.b_SD.addmm_(q_RS.t(), self.hidden_MD[rows] * factor_R1)
 
     def _bent(self, x_RS: Tensor, ge_RS: Tensor, out_RS: Tensor) -> Tensor:
         """12·G·F of the senses whose θ is small."""

@@ -111,6 +111,8 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
         settings.get("seed", 0),
     )
+    for hook in recipe.hooks:
+        hook.check(recipe.train)
     # Labels, like the vocabulary, are known once the data is read.
     recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE), _ANY_LABELS if _has_labels(recipe.model) else ())
     return recipe

@@ -1,6 +1,7 @@
 """What looks at the model after each update, and may change it: one small file each.
 
-Settings are a frozen dataclass with `build(model) -> protocols.Hook`; a recipe lists them as [[hooks]].
+Settings are a frozen dataclass with `build(model) -> protocols.Hook`, and `check(train)` that refuses what
+they do not go with; a recipe lists them as [[hooks]].
 """
 
 from typing import Any

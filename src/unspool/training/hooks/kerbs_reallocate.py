@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from unspool.heads.kerbs import Kerbs
 from unspool.protocols import Batch, Clock
+from unspool.training.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,18 @@ class KerbsReallocate:
             raise ValueError(
                 f"rate={self.rate} must be above 0 and at most 1, share={self.share} between 0 and 1, "
                 f"noise={self.noise} not negative"
+            )
+
+    def check(self, train: TrainSettings) -> None:
+        """Refuse settings that moves of senses do not go with."""
+        if train.final == "average":
+            raise ValueError(
+                "kerbs_reallocate gives senses to other words, and the mean of two words is none: set "
+                'train.final to "best" or "last"'
+            )
+        if train.shard:
+            raise ValueError(
+                "kerbs_reallocate cannot move senses that are shared out: set train.shard to false"
             )
 
     def build(self, model: nn.Module) -> Reallocation:
@@ -117,10 +130,6 @@ class Reallocation:
 
     @torch.no_grad()
     def _move(self, head: Kerbs, optimizer: Any, sense: int, word: int, update: int) -> None:
-        if hasattr(head.senses_SD, "full_tensor"):
-            raise ValueError(
-                "kerbs_reallocate cannot move senses that are shared out: set train.shard to false"
-            )
         own = (head.words_S == word).nonzero()[:, 0].cpu()
         model_D = head.senses_SD[own[self.usage_S[own].argmax()]]
         # Of the update and the sense alone, so that a resumed run draws the same.
