@@ -120,3 +120,14 @@ def test_without_a_kernel_theta_does_not_learn():
     plain = torch.logsumexp((hidden @ fixed.senses_SD.T)[:, [0, 4]], dim=1)  # the two senses of word 0
     everything = torch.logsumexp(hidden @ fixed.senses_SD.T, dim=1)
     torch.testing.assert_close(fixed(hidden)[:, 0], plain - everything)
+
+
+def test_the_senses_of_a_word_begin_close_to_each_other():
+    head = KerbsHead(senses=2.5).build(64, 10)
+    senses_JD = head.senses_SD.detach()[head.words_S == 3]
+    assert len(senses_JD) == 3
+    cos = torch.nn.functional.cosine_similarity(senses_JD[:1], senses_JD[1:])
+    assert (cos > 0.97).all()
+    assert (cos < 0.9999).all()
+    others = head.senses_SD.detach()[:10]
+    assert (torch.nn.functional.cosine_similarity(others[3], others[torch.arange(10) != 3]).abs() < 0.7).all()

@@ -8,6 +8,10 @@ in `senses.py`, the loss in `kerbs_loss.py`; which word has how many senses is s
 hook `kerbs_reallocate`, which reads the sums kept here. There is no output matrix, and basis-aware
 sampling refuses the head.
 
+Differs from the paper: the senses of a word begin close to each other, so that the head begins as a plain
+softmax and learns as fast. Senses that begin apart share a word's contexts out at random, before anything is
+known about them, and learn far slower (docs/lab-log.md).
+
 Symbols: w `senses_SD`, θ `theta_S`, ⟨i, ·⟩ `words_S`.
 """
 
@@ -23,6 +27,9 @@ from unspool.heads.kernel import bounded, kernel, scale, shortest
 from unspool.heads.senses import SenseTable
 from unspool.heads.softmax import normalised
 from unspool.nn.layout import Layout
+
+NEAR = 0.1
+"""How far a word's further senses are from its first in the beginning, as a part of its length."""
 
 
 @dataclass(frozen=True)
@@ -137,5 +144,8 @@ class KerbsHead:
         """The head that reads hidden vectors of this width. It is never tied."""
         words_S = torch.arange(round(self.senses * vocab_size)) % vocab_size
         head = Kerbs(width, words_S, vocab_size)
+        with torch.no_grad():
+            first, further = head.senses_SD[words_S[vocab_size:]], head.senses_SD[vocab_size:]
+            further.mul_(NEAR).add_(first)
         head.theta_S.requires_grad_(self.kernel)
         return head
