@@ -104,8 +104,11 @@ def dials(logp_CV: Tensor, matrix_VD: Tensor, ranks: list[int]) -> dict[str, Dia
     return found
 
 
-def at_optimum(matrix_VD: Tensor, true_CV: Tensor, steps: int = 200, ridge: float = 1e-6) -> Tensor:
-    """log p̂ of the hidden vectors with the least cross-entropy, so that Wᵀp̂ = Wᵀp*: Newton, damped by the logits."""
+def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6, steps: int = 200) -> Tensor:
+    """log p̂ of the hidden vectors with the least cross-entropy, so that Wᵀp̂ = Wᵀp*: Newton, damped by the logits.
+
+    Where no finite vector is best, `pull` towards 0 keeps it finite; without it, Wᵀp̂ comes as near as the steps allow.
+    """
     w_VD = matrix_VD.double() - matrix_VD.double().mean(dim=0)
     h_CD, goal_CD = w_VD.new_zeros(len(true_CV), w_VD.shape[1]), true_CV.double() @ w_VD
     for _ in range(steps):
@@ -113,24 +116,31 @@ def at_optimum(matrix_VD: Tensor, true_CV: Tensor, steps: int = 200, ridge: floa
         mean_CD = p_CV @ w_VD
         curvature_CDD = torch.einsum("cv,vd,ve->cde", p_CV, w_VD, w_VD)
         curvature_CDD -= mean_CD[:, :, None] * mean_CD[:, None, :]
-        curvature_CDD += ridge * torch.eye(w_VD.shape[1], dtype=w_VD.dtype)
-        step_CD = torch.linalg.solve(curvature_CDD, mean_CD - goal_CD + ridge * h_CD)
+        curvature_CDD += max(pull, 1e-9) * torch.eye(w_VD.shape[1], dtype=w_VD.dtype)
+        step_CD = torch.linalg.solve(curvature_CDD, mean_CD - goal_CD + pull * h_CD)
         longest_C1 = (step_CD @ w_VD.T).abs().amax(-1, keepdim=True)
         h_CD -= step_CD / longest_C1.clamp(min=1.0)
     return (h_CD @ w_VD.T).log_softmax(-1)
 
 
 def examine(language: ZipfMarkov, model: Trigram, args: argparse.Namespace) -> dict:
-    context_N2, _ = examples(language, args.contexts, args.seed + 1)
-    rows_C = torch.randperm(len(context_N2), generator=torch.Generator().manual_seed(args.seed))[
-        : args.contexts
-    ]
-    context_C2 = context_N2[rows_C]
+    context_C2 = some_contexts(language, args)
     true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
     matrix_VD = model.head.weight.detach()
     with torch.no_grad():
         said = {"trained": model(context_C2), "optimal": at_optimum(matrix_VD, true_CV)}
-    return {name: judge(logp_CV, true_CV, matrix_VD, args) for name, logp_CV in said.items()}
+    found = {name: judge(logp_CV, true_CV, matrix_VD, args) for name, logp_CV in said.items()}
+    found["trained"]["safe"] = safe(said["trained"], true_CV, matrix_VD)
+    exact_CV = at_optimum(matrix_VD, true_CV, pull=0.0)
+    reached_C = optimality_gap(exact_CV, true_CV, matrix_VD).residual_C < 1e-12
+    found["optimal"]["safe"] = safe(exact_CV[reached_C], true_CV[reached_C], matrix_VD)
+    return found
+
+
+def some_contexts(language: ZipfMarkov, args: argparse.Namespace) -> Tensor:
+    context_N2, _ = examples(language, args.contexts, args.seed + 1)
+    order_N = torch.randperm(len(context_N2), generator=torch.Generator().manual_seed(args.seed))
+    return context_N2[order_N[: args.contexts]]
 
 
 def judge(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor, args: argparse.Namespace) -> dict:
@@ -145,22 +155,32 @@ def judge(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor, args: argparse.Na
             "relative_median": float(gap.relative_C.median()),
             "residual_median": float(gap.residual_C.median()),
         },
-        "safe": safe(logp_CV, true_CV, matrix_VD, delta.tau),
         "rules": {str(mass): rules(logp_CV, true_CV, matrix_VD, mass, args) for mass in args.masses},
     }
 
 
-def safe(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor, tau: float) -> dict[str, dict]:
-    """At the τ that δ makes safe, a threshold keeps nothing impossible; nor does the test, where W is at its optimum."""
+def safe(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor) -> dict:
+    """At the τ that δ makes safe, a threshold keeps nothing impossible; nor does the test, if Wᵀp̂ = Wᵀp*."""
+    if not len(logp_CV):
+        return {"contexts": 0}
+    tau = underestimation(logp_CV, true_CV).tau
     p_CV = logp_CV.double().exp()
-    tested_CV = torch.from_numpy(BasisTest(matrix_VD).mask((p_CV / p_CV.sum(-1, keepdim=True)).numpy(), tau))
+    p_CV /= p_CV.sum(-1, keepdim=True)
+    kept = {
+        "threshold": p_CV > tau,
+        "basis-aware": torch.from_numpy(BasisTest(matrix_VD).mask(p_CV.numpy(), tau)),
+    }
     return {
-        name: {
-            "kept": int(kept_CV.sum()),
-            "impossible": int((kept_CV & (true_CV == 0)).sum()),
-            "mass_recall": float((true_CV * kept_CV).sum(-1).mean()),
-        }
-        for name, kept_CV in (("threshold", p_CV > tau), ("basis-aware", tested_CV))
+        "contexts": len(logp_CV),
+        "tau": tau,
+        **{
+            name: {
+                "kept": int(kept_CV.sum()),
+                "impossible": int((kept_CV & (true_CV == 0)).sum()),
+                "mass_recall": float((true_CV * kept_CV).sum(-1).mean()),
+            }
+            for name, kept_CV in kept.items()
+        },
     }
 
 
@@ -208,7 +228,9 @@ def show(found: dict[str, dict], console: Console) -> None:
                 *(f"{each['impossible']}/{each['kept']}" for each in row["failures"].values()),
                 *(
                     f"{it['impossible']}/{it['kept']}, recall {it['mass_recall']:.3f}"
-                    for it in row["safe"].values()
+                    for it in (
+                        row["safe"][rule] for rule in ("threshold", "basis-aware") if rule in row["safe"]
+                    )
                 ),
             )
             for mass, by_rule in row["rules"].items():
