@@ -252,11 +252,18 @@ def draw(found: dict[str, dict], path: Path) -> None:
         panels = figure.subplots(2, len(masses), sharex=True, sharey=True, squeeze=False)
         for kind, row in zip(("trained", "optimal"), panels, strict=True):
             for panel, mass in zip(row, masses, strict=True):
-                widths = {width: kinds[kind]["rules"][mass] for width, kinds in found.items()}
+                widths = {
+                    int(width): {
+                        "basis-aware, full rank" if name == f"basis-aware, rank {width}" else name: it
+                        for name, it in kinds[kind]["rules"][mass].items()
+                    }
+                    for width, kinds in found.items()
+                }
                 for name in dict.fromkeys(name for by_rule in widths.values() for name in by_rule):
-                    points = [(int(w), it[name]["mass_precision"]) for w, it in widths.items() if name in it]
+                    points = [(w, it[name]["mass_precision"]) for w, it in widths.items() if name in it]
                     panel.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
                 panel.set_xscale("log", base=2)
+                panel.set_xticks(list(widths), [str(width) for width in widths])
                 panel.set_title(f"{kind}, {float(mass):.0%} of the mass kept", fontsize=9)
             row[0].set_ylabel("possible, of what is drawn")
         for panel in panels[-1]:
