@@ -22,3 +22,11 @@ def test_every_sense_is_a_dot(tmp_path):
         draw_senses(found, tmp_path / name)
     assert points(tmp_path / "few.svg") == 3
     assert points(tmp_path / "more.svg") == 5
+
+
+def test_the_use_of_senses_is_a_bar_each(tmp_path):
+    found = Senses((word(0, 0.5, -0.5), word(1, 0.0)))
+    bars = lambda path: len(re.findall(r"<path [^>]*fill: " + BLUE, path.read_text()))  # noqa: E731
+    draw_senses(found, tmp_path / "plain.svg")
+    draw_senses(found, tmp_path / "used.svg", [("the $1 [bank]", 0.7), ("a river [bank]", 0.3)])
+    assert bars(tmp_path / "used.svg") == bars(tmp_path / "plain.svg") + 2

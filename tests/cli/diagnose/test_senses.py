@@ -21,7 +21,7 @@ def kerbs(monkeypatch):
 
 @pytest.mark.usefixtures("kerbs")
 def test_the_table_shows_words_with_most_senses_first(unspool):
-    status, out, err = unspool("diagnose", "senses", "run", "--words", "2")
+    status, out, err = unspool("diagnose", "senses", "run", "--words", "2", "--examples", "0")
     assert (status, err) == (0, "")
     first, *rows = out.splitlines()
     assert first == "words with 1 sense: 2,  2 senses: 1"
@@ -52,7 +52,7 @@ def test_another_head_is_refused(unspool, loaded):
 @pytest.mark.usefixtures("kerbs")
 def test_a_picture_is_drawn(unspool, tmp_path):
     path = tmp_path / "senses.svg"
-    status, out, err = unspool("diagnose", "senses", "run", "-o", path)
+    status, out, err = unspool("diagnose", "senses", "run", "--examples", "0", "-o", path)
     assert (status, err) == (0, f"unspool: wrote {path}\n")
     assert out.startswith("words with 1 sense: 2")
     assert "<svg" in path.read_text()
@@ -82,3 +82,41 @@ def test_special_tokens_are_shown_by_their_numbers(unspool, kerbs, monkeypatch):
     monkeypatch.setattr(us.load("run"), "text", Specials())
     found = [json.loads(line) for line in unspool("diagnose", "senses", "run", "--json")[1].splitlines()]
     assert [it["text"] for it in found] == ["#1", "'word'", "'word'"]
+
+
+@pytest.mark.usefixtures("kerbs")
+def test_a_run_without_its_text_says_so_and_shows_the_rest(unspool):
+    status, out, err = unspool("diagnose", "senses", "run")
+    assert status == 0
+    assert out.startswith("words with 1 sense: 2")
+    assert "no contexts are shown" in err
+
+
+def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_path):
+    recipe = {
+        "data": {
+            "kind": "language",
+            "language": {"kind": "senses", "word_count": 20},
+            "train": 50,
+            "valid": 9,
+        },
+        "batches": {"kind": "bucketed", "tokens": 256},
+        "model": {"kind": "rnn_lm", "width": 8, "head": {"kind": "kerbs", "senses": 2.0}},
+        "train": {"updates": 2, "threads": 1},
+    }
+    model = us.train(recipe, out=tmp_path / "run")
+    status, out, err = unspool("diagnose", "senses", tmp_path / "run", "--words", "24", "--json")
+    assert (status, err) == (0, "")
+    found = [json.loads(line) for line in out.splitlines()]
+    said = [it for it in found if it["said"]]
+    assert len(said) > 10
+    for it in said:
+        assert sum(it["shares"]) == pytest.approx(1.0)
+        assert [len(of_sense) for of_sense in it["contexts"]] == [min(2, it["said"])] * 2
+    words = set(model.text.decode(range(24)).split())
+    assert all(set(context.split()) <= words for it in said for each in it["contexts"] for context in each)
+    path = tmp_path / "senses.svg"
+    status, out, _ = unspool("diagnose", "senses", tmp_path / "run", "--words", "3", "-o", path)
+    assert status == 0
+    assert out.count(" %  after  ") == 2 * out.count(" times")
+    assert "<svg" in path.read_text()

@@ -1,27 +1,30 @@
-"""`unspool diagnose senses`: how many senses the words of a KerBS head have, how wide and how far apart."""
+"""`unspool diagnose senses`: the senses of a KerBS head's words, how wide they are, how used, and where."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import json_line, printable
-from unspool.cli.parser import positive
+from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
+    from unspool.diagnose.sense_contexts import WordUse
     from unspool.diagnose.senses import Senses
     from unspool.protocols import Text
 
 SUMMARY = "Show the senses of the words of a KerBS head."
 EXAMPLES = """examples:
   unspool diagnose senses runs/kerbs
-  unspool diagnose senses runs/kerbs --words 100 --json
+  unspool diagnose senses runs/kerbs --words 100 --examples 0 --json
   unspool diagnose senses runs/kerbs -o senses.svg
 
-Words with the most senses come first. θ is how wide a sense is; cos is between two senses of a word.
+Words with the most senses come first. θ is how wide a sense is; cos is between two senses of a word. How much
+each sense is used, and examples of what stands before it, are from the run's own validation text.
 """
 
 
@@ -33,6 +36,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--words", type=positive, default=20, metavar="N", help="words to show (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--examples",
+        type=natural,
+        default=2,
+        metavar="N",
+        help="contexts to show of every sense; 0 reads no text (default: %(default)s)",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw them: .svg, .png or .pdf")
     parser.add_argument("--json", action="store_true", help="one JSON object for each word")
@@ -51,20 +61,67 @@ def run(args: argparse.Namespace) -> int:
         found = senses(model)
     except TypeError as error:
         raise ValueError(f"{args.model}: {error}") from error
+    shown = found.words[: args.words]
+    used = _used(args, model, [it.word for it in shown]) if args.examples else {}
+    spelt = _Spelling(model.text)
     if args.json:
-        for it in found.words[: args.words]:
-            print(json_line({**asdict(it), "text": _spelt(it.word, model.text)}))
+        for it in shown:
+            print(json_line({**asdict(it), "text": spelt.word(it.word), **_said(used.get(it.word), spelt)}))
     else:
-        _print_table(found, args.words, model.text)
+        _print_table(found, args.words, spelt)
+        _print_uses(used, spelt)
     if args.output:
         from unspool.diagnose.senses_picture import draw_senses
 
-        draw_senses(found, args.output)
+        draw_senses(found, args.output, _rows(used, spelt))
         print(f"unspool: wrote {args.output}", file=sys.stderr)
     return 0
 
 
-def _print_table(found: Senses, words: int, text: Text | None) -> None:
+def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, WordUse]:
+    """From the run's validation text; nothing, and a word about it, where that is no longer there."""
+    from unspool.data.preparation import prepare
+    from unspool.diagnose.sense_contexts import sense_contexts
+    from unspool.training import read_recipe
+
+    folder = Path(args.model)
+    try:
+        recipe = read_recipe(folder / "recipe.toml")
+        batches = prepare(recipe.data, model.text, recipe.batches, recipe.seed, folder / "data").valid
+    except (OSError, ValueError) as error:
+        print(f"unspool: no contexts are shown, for the run's text cannot be read: {error}", file=sys.stderr)
+        return {}
+    return sense_contexts(model, batches, words, examples=args.examples)
+
+
+def _said(use: WordUse | None, spelt: _Spelling) -> dict[str, Any]:
+    if use is None:
+        return {}
+    contexts = [[spelt.text(place.before) for place in of_sense] for of_sense in use.places]
+    return {"said": use.count, "shares": use.shares, "contexts": contexts}
+
+
+def _rows(used: dict[int, WordUse], spelt: _Spelling) -> list[tuple[str, float]]:
+    """A label and a share for every sense of words that have several, and were said."""
+    return [
+        (f"{spelt.text(places[0].before)} [{spelt.word(word)}]", share)
+        for word, use in used.items()
+        if len(use.shares) > 1
+        for share, places in zip(use.shares, use.places, strict=True)
+    ]
+
+
+def _print_uses(used: dict[int, WordUse], spelt: _Spelling) -> None:
+    for word, use in used.items():
+        if len(use.shares) < 2:
+            continue
+        print(f"\n{printable(spelt.word(word))}, said {use.count:,} times")
+        for share, places in zip(use.shares, use.places, strict=True):
+            contexts = "  |  ".join(printable(spelt.text(place.before)) for place in places)
+            print(f"  {100 * share:3.0f} %  after  {contexts}")
+
+
+def _print_table(found: Senses, words: int, spelt: _Spelling) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -79,7 +136,7 @@ def _print_table(found: Senses, words: int, text: Text | None) -> None:
     for it in found.words[:words]:
         thetas = " ".join(f"{theta:+.2f}" for theta in it.thetas)
         cosines = "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}"
-        table.add_row(printable(_spelt(it.word, text)), str(len(it.thetas)), thetas, cosines)
+        table.add_row(printable(spelt.word(it.word)), str(len(it.thetas)), thetas, cosines)
     console = Console(markup=False)
     if not console.is_terminal and console.width < 100:
         console.width = 100
@@ -90,6 +147,15 @@ def _plural(number: int) -> str:
     return "sense" if number == 1 else "senses"
 
 
-def _spelt(word: int, text: Text | None) -> str:
-    spelt = "" if text is None else text.decode([word])
-    return repr(spelt) if spelt else f"#{word}"  # special tokens are spelt as nothing
+class _Spelling:
+    """Tokens as they are shown."""
+
+    def __init__(self, text: Text | None) -> None:
+        self._text = text
+
+    def word(self, word: int) -> str:
+        spelt = "" if self._text is None else self._text.decode([word])
+        return repr(spelt) if spelt else f"#{word}"  # special tokens are spelt as nothing
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return " ".join(f"#{it}" for it in tokens) if self._text is None else self._text.decode(tokens)

@@ -1,0 +1,104 @@
+"""Which sense of a word says it where: how much each is used, and the contexts that are most its own.
+
+    P(s = ⟨i, j⟩ | y = i, h) = exp K_θij(h, w_ij) / Σ_k exp K_θik(h, w_ik)
+
+Miao et al. 2019, §4 (papers.bib: miao2019kernelized), who show contexts of each sense. A sense's use is the
+mean of its probability over the places where its word is said.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.heads.kernel import kernel
+from unspool.protocols import Batch
+
+ROWS = 256
+"""Places whose scores are held at once."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere that a word was said."""
+
+    probability: float
+    """Of the sense, given the word."""
+    before: tuple[int, ...]
+    """The tokens that the model had read, the last ones."""
+
+
+@dataclass
+class WordUse:
+    """How the senses of one word were used."""
+
+    count: int = 0
+    """Places where the word was said."""
+    shares: list[float] = field(default_factory=list)
+    """Of each sense; they sum to 1."""
+    places: list[list[Place]] = field(default_factory=list)
+    """Of each sense, the most probable first."""
+
+
+@torch.no_grad()
+def sense_contexts(
+    model: Any, batches: Iterable[Batch], words: Collection[int], *, examples: int = 3, before: int = 8
+) -> dict[int, WordUse]:
+    """The use of the senses of some words, of a model with a KerBS head, in the targets of batches."""
+    head, wanted = model.head, torch.zeros(model.head.vocab_size, dtype=torch.bool)
+    wanted[list(words)] = True
+    used = {word: _Gathered(int(head.table.real_VJ[word].sum()), examples) for word in words}
+    model.eval()
+    for batch in batches:
+        places = (wanted[batch.targets_NU] & (batch.weights_NU > 0)).nonzero()
+        if not len(places):
+            continue
+        hidden_MD = model.hidden_for(batch.to(head.theta_S.device))[places[:, 0], places[:, 1]]
+        targets_M = batch.targets_NU[places[:, 0], places[:, 1]]
+        for start in range(0, len(places), ROWS):
+            part = slice(start, start + ROWS)
+            for place, word, shares_J in zip(
+                places[part].tolist(),
+                targets_M[part].tolist(),
+                _shares(head, hidden_MD[part], targets_M[part]),
+                strict=True,
+            ):
+                row, at = place
+                context = batch.inputs_NT[row, max(0, at + 1 - before) : at + 1].tolist()
+                used[word].add(shares_J, tuple(context))
+    return {word: it.use() for word, it in used.items()}
+
+
+def _shares(head: Any, hidden_MD: Tensor, targets_M: Tensor) -> list[list[float]]:
+    senses_MJ = head.table.senses_VJ[targets_M]
+    scores_MS = kernel(hidden_MD, head.senses_SD, head.theta_S)
+    own_MJ = scores_MS.gather(1, senses_MJ).masked_fill(~head.table.real_VJ[targets_M], -torch.inf)
+    shares: list[list[float]] = own_MJ.softmax(-1).tolist()
+    return shares
+
+
+class _Gathered:
+    def __init__(self, senses: int, examples: int) -> None:
+        self.count, self.examples = 0, examples
+        self.sums = [0.0] * senses
+        self.best: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(senses)]
+
+    def add(self, shares_J: list[float], before: tuple[int, ...]) -> None:
+        self.count += 1
+        for j, best in enumerate(self.best):
+            self.sums[j] += shares_J[j]
+            heapq.heappush(best, (shares_J[j], -self.count, before))
+            if len(best) > self.examples:
+                heapq.heappop(best)
+
+    def use(self) -> WordUse:
+        return WordUse(
+            self.count,
+            [each / self.count for each in self.sums] if self.count else [],
+            [[Place(share, before) for share, _, before in sorted(it, reverse=True)] for it in self.best],
+        )
