@@ -127,7 +127,7 @@ def test_the_senses_of_a_word_begin_close_to_each_other():
     senses_JD = head.senses_SD.detach()[head.words_S == 3]
     assert len(senses_JD) == 3
     cos = torch.nn.functional.cosine_similarity(senses_JD[:1], senses_JD[1:])
-    assert (cos > 0.97).all()
-    assert (cos < 0.9999).all()
+    assert (cos > 0.75).all()  # 1 / √(1 + 0.6²) = 0.86 on average
+    assert (cos < 0.95).all()
     others = head.senses_SD.detach()[:10]
     assert (torch.nn.functional.cosine_similarity(others[3], others[torch.arange(10) != 3]).abs() < 0.7).all()

@@ -28,7 +28,7 @@ from unspool.heads.senses import SenseTable
 from unspool.heads.softmax import normalised
 from unspool.nn.layout import Layout
 
-NEAR = 0.1
+NEAR = 0.6
 """How far a word's further senses are from its first in the beginning, as a part of its length."""
 
 
