@@ -28,5 +28,5 @@ def test_the_use_of_senses_is_a_bar_each(tmp_path):
     found = Senses((word(0, 0.5, -0.5), word(1, 0.0)))
     bars = lambda path: len(re.findall(r"<path [^>]*fill: " + BLUE, path.read_text()))  # noqa: E731
     draw_senses(found, tmp_path / "plain.svg")
-    draw_senses(found, tmp_path / "used.svg", [("the $1 [bank]", 0.7), ("a river [bank]", 0.3)])
+    draw_senses(found, tmp_path / "used.svg", [("the $1 [bank]", 0.7), ("a 川\nriver [bank]", 0.3)])
     assert bars(tmp_path / "used.svg") == bars(tmp_path / "plain.svg") + 2

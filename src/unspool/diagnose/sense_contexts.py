@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,15 +33,15 @@ class Place:
     """The tokens that the model had read, the last ones."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class WordUse:
     """How the senses of one word were used."""
 
-    count: int = 0
+    count: int
     """Places where the word was said."""
-    shares: list[float] = field(default_factory=list)
-    """Of each sense; they sum to 1."""
-    places: list[list[Place]] = field(default_factory=list)
+    shares: list[float]
+    """Of each sense; they sum to 1. Empty where the word was not said."""
+    places: list[list[Place]]
     """Of each sense, the most probable first."""
 
 

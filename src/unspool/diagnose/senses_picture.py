@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unspool.diagnose.drawing import BLUE, INK, SOFT, canvas
+from unspool.diagnose.drawing import BLUE, INK, SOFT, canvas, label
 from unspool.diagnose.senses import Senses
 
 MOST = 16
@@ -50,8 +50,13 @@ def draw_senses(found: Senses, path: str | Path, uses: Sequence[tuple[str, float
 def _draw_uses(figure: Any, uses: Sequence[tuple[str, float]]) -> None:
     panel = figure.subplots()
     panel.barh(range(len(uses)), [share for _, share in uses], color=BLUE, height=0.7)
-    panel.set_yticks(range(len(uses)), [label for label, _ in uses], fontsize=7, parse_math=False)
+    panel.set_yticks(range(len(uses)), [_drawable(text) for text, _ in uses], fontsize=7, parse_math=False)
     panel.invert_yaxis()
     panel.set_xlim(0.0, 1.0)
     panel.set_xlabel("share of the word's places that the sense says", color=INK)
     panel.spines[["right", "top"]].set_visible(False)
+
+
+def _drawable(text: str) -> str:
+    """A context as it can be drawn; between words, a space is a space."""
+    return " ".join(label(word) for word in text.split(" "))
