@@ -36,3 +36,9 @@ def test_may_be_tied_to_an_embedding_of_another_width():
     head = BilinearHead(tied=True).build(5, 7, nn.Embedding(7, 3))
     assert head.form_DE.shape == (5, 3)
     assert head(torch.randn(2, 5)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("inner_width", [0, -3])
+def test_a_width_that_holds_nothing_is_refused(inner_width):
+    with pytest.raises(ValueError, match=f"inner_width={inner_width} must be at least 1"):
+        BilinearHead(inner_width)

@@ -98,6 +98,12 @@ def test_fewer_senses_than_words_are_refused():
         KerbsHead(senses=0.9)
 
 
+@pytest.mark.parametrize("senses", [float("inf"), 1e9])
+def test_more_senses_than_anybody_needs_are_refused(senses):
+    with pytest.raises(ValueError, match="must be at most 1000"):
+        KerbsHead(senses=senses)
+
+
 def test_can_be_built_without_memory_and_filled_from_floats():
     """As run folders are read: on the meta device, then every tensor assigned in single precision."""
     head = KerbsHead(senses=1.5).build(3, 4)

@@ -33,3 +33,7 @@ def test_a_part_has_its_own_kind():
     assert configured(said, "model") == shape
     with pytest.raises(ValueError, match=r"'softmx' .* \[model\.head\]: did you mean 'softmax'\?"):
         configured({**said, "head": {"kind": "softmx"}}, "model")
+    with pytest.raises(
+        ValueError, match=r'model\.head is .* must be a table: write head = \{kind = "kerbs"\}'
+    ):
+        configured({**said, "head": "kerbs"}, "model")

@@ -65,6 +65,12 @@ class BilinearHead:
     bias: bool = False
     """One number for each word, added to its score."""
 
+    def __post_init__(self) -> None:
+        if self.inner_width is not None and self.inner_width < 1:
+            raise ValueError(
+                f"inner_width={self.inner_width} must be at least 1: leave it out for the hidden vectors' own"
+            )
+
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
         """The head that reads hidden vectors of this width."""
         inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)

@@ -31,6 +31,9 @@ from unspool.nn.layout import Layout
 NEAR = 0.6
 """How far a word's further senses are from its first in the beginning, as a part of its length."""
 
+MOST = 1000
+"""Senses per word on average. More of them than anybody needs is a slip of the pen."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -139,6 +142,8 @@ class KerbsHead:
     def __post_init__(self) -> None:
         if not self.senses >= 1.0:
             raise ValueError(f"senses={self.senses} must be at least 1: every word needs a sense")
+        if self.senses > MOST:
+            raise ValueError(f"senses={self.senses} must be at most {MOST}: a word of the paper has up to 4")
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Kerbs:  # noqa: ARG002
         """The head that reads hidden vectors of this width. It is never tied."""

@@ -32,6 +32,11 @@ def configured(settings: Mapping[str, Any], where: str) -> Any:
     """The shape that a mapping describes; `where` names the place in errors."""
     rest = dict(settings)
     for name, kinds in PARTS.items():
-        if isinstance(rest.get(name), Mapping):
-            rest[name] = choose(kinds, rest[name], f"{where}.{name}")
+        part = rest.get(name)
+        if isinstance(part, str):
+            raise ValueError(
+                f'{where}.{name} is {part!r}, but must be a table: write {name} = {{kind = "{part}"}}'
+            )
+        if isinstance(part, Mapping):
+            rest[name] = choose(kinds, part, f"{where}.{name}")
     return choose(MODELS, rest, where)
