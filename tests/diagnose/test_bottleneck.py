@@ -12,14 +12,17 @@ from unspool.diagnose.bottleneck import (
     fitting_contexts,
     least_error,
     own_text,
+    rank_limit,
     smoothed,
     spectrum,
 )
 from unspool.diagnose.overestimation import failures, underestimation
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.heads import HEADS
+from unspool.heads.bilinear import BilinearHead
 from unspool.heads.kerbs import Kerbs
-from unspool.heads.softmax import Softmax
+from unspool.heads.softmax import Softmax, SoftmaxHead
+from unspool.heads.tempered import TemperedHead
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.testing import bigram
@@ -145,6 +148,43 @@ def test_random_models_reach_the_limit_and_never_exceed_it(kind, width):
     found = bottleneck(random_model(kind, width, "softmax"), [_noise(60, 200)])
     assert found.conclusive
     assert (found.rank, found.limit) == (width + 1, width + 1)
+
+
+BIASED = {
+    "softmax": (SoftmaxHead(bias=True), 8 + 2),
+    "tied": (SoftmaxHead(tied=True, bias=True), 8 + 2),
+    "tempered": (TemperedHead(bias=True), 8 + 2),
+    "bilinear": (BilinearHead(bias=True), 8 + 2),
+    "narrow": (BilinearHead(inner_width=5), 5 + 1),
+    "narrow with a bias": (BilinearHead(inner_width=5, bias=True), 5 + 2),
+    "wide": (BilinearHead(inner_width=11), 8 + 1),
+}
+"""Heads whose limit is not D + 1 for D = 8, or not for its reason."""
+
+
+@pytest.mark.parametrize("head", BIASED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bias_adds_a_dimension_and_a_narrow_product_takes_some_away(kind, head):
+    said, limit = BIASED[head]
+    torch.manual_seed(0)
+    config, shape = KINDS[kind]
+    model = config(vocab_size=60, width=8, head=said, **shape).build()
+    for parameter in model.head.parameters():
+        torch.nn.init.normal_(parameter)
+    if said == BIASED["tempered"][0]:
+        model.head.beta.data.fill_(0.5)
+    found = bottleneck(model, [_noise(60, 200)])
+    assert (found.rank, found.limit) == (limit, limit)
+    assert rank_limit(model) == limit
+    assert found.contexts == fitting_contexts(model) == limit + 64
+    assert found.conclusive
+
+
+def test_the_limit_is_told_with_what_it_is_made_of():
+    logp, matrix = torch.randn(9, 7), torch.ones(7, 4)
+    for limit, told in ((None, "D + 1 = 5"), (6, "D + 2 = 6"), (4, "4"), (3, "3")):
+        assert spectrum(logp, matrix, limit).limit_said == told
+    assert spectrum(logp).limit_said == "any rank"
 
 
 @pytest.mark.parametrize("width", [2, 6, 12])

@@ -42,3 +42,11 @@ def test_may_be_tied_to_an_embedding_of_another_width():
 def test_a_width_that_holds_nothing_is_refused(inner_width):
     with pytest.raises(ValueError, match=f"inner_width={inner_width} must be at least 1"):
         BilinearHead(inner_width)
+
+
+@pytest.mark.parametrize("inner_width", [None, 2, 9])
+def test_tells_its_bias_and_the_width_between_its_matrices(inner_width):
+    head = BilinearHead(inner_width, bias=True).build(5, 7)
+    assert head.bias is head.inner.bias is not None
+    assert head.inner_width == (inner_width or 5)
+    assert BilinearHead().build(5, 7).bias is None

@@ -26,3 +26,10 @@ def test_beta_learns_only_when_asked(learnt):
     assert head.beta.item() == 0.5
     head.loss(torch.randn(3, 4), torch.tensor([1, 2, 3]), torch.ones(3))[0].backward()
     assert (head.beta.grad is not None) == learnt
+
+
+def test_the_matrix_and_the_bias_say_it_all():
+    head, hidden = TemperedHead(bias=True).build(4, 5), torch.randn(3, 4)
+    torch.nn.init.normal_(head.bias)
+    torch.testing.assert_close(head(hidden), (hidden @ head.weight.T + head.bias).log_softmax(-1))
+    assert TemperedHead().build(4, 5).bias is None

@@ -1,6 +1,6 @@
 """The softmax bottleneck, measured: the rank of a model's log-probabilities over many contexts.
 
-    A′ = log softmax(HWᵀ),   rank A′ ≤ D + 1
+    A′ = HWᵀ + 1bᵀ − (log Z)1ᵀ,   rank A′ ≤ D + 1, or D + 2 with a bias b
     min over rank A′ ≤ r of ‖A − A′‖_F = √Σ_{k>r} σ_k(A)²          (Eckart & Young 1936)
     log p*(y | c) − log p̂(y | c) ≤ −min A′,                        log V for a uniform prediction
 
@@ -11,7 +11,8 @@ bounded, overestimation is not: where p* = 0, any p̂ > 0 is infinitely too much
 The rank is numerical: singular values that rounding alone could cause do not count. Errors of size ε in
 every entry make none larger than about ε·(√C + √V).
 
-Symbols: C contexts, H their hidden vectors, A the true log-probabilities, A′ `logp_CV`, D `width`.
+Symbols: C contexts, H their hidden vectors, Z what normalises each, A the true log-probabilities,
+A′ `logp_CV`, D `width`. Where W itself is a product of two narrower matrices, their width E takes the place of D.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
 from unspool.protocols import StepModel, Text
 
 SPARE = 64
-"""Contexts more than the rank could explain, where the width of the head is known."""
+"""Contexts more than the rank could explain, where its limit is known."""
 ROUNDINGS = 8.0
 """How many times the last digit of an entry may be wrong, after a product of long vectors."""
 ROW = 64
@@ -46,6 +47,8 @@ class Bottleneck:
     vocab_size: int
     width: int | None
     """D, where the model has an output matrix."""
+    limit: int | None
+    """What the rank cannot exceed with one output matrix: D + 1, and one more with a bias."""
     rank: int
     """Of the log-probabilities, numerically."""
     smallest: float
@@ -58,9 +61,12 @@ class Bottleneck:
     """No true log-probability is underestimated by more: −min A′."""
 
     @property
-    def limit(self) -> int | None:
-        """D + 1: what the rank cannot exceed with one output matrix."""
-        return None if self.width is None else self.width + 1
+    def limit_said(self) -> str:
+        """The limit with what it is made of: "D + 1 = 577"; the number alone where D has no part in it."""
+        if self.limit is None:
+            return "any rank"
+        beyond = 0 if self.width is None else self.limit - self.width
+        return f"D + {beyond} = {self.limit:,}" if beyond > 0 else f"{self.limit:,}"
 
     @property
     def conclusive(self) -> bool:
@@ -85,7 +91,7 @@ def bottleneck(
     *,
     context: int | None = None,
 ) -> Bottleneck:
-    """Measure a model on the first `contexts` places of some texts (None: D + 65, or 512 without a D)."""
+    """Measure a model on the first `contexts` places of some texts (None: as `fitting_contexts` says)."""
     matrix: Tensor | None = getattr(model, "output_matrix", None)
     if contexts is None:
         contexts = fitting_contexts(model)
@@ -96,17 +102,32 @@ def bottleneck(
         missing -= len(found[-1])
         if missing <= 0:
             break
-    return spectrum(torch.cat(found), matrix)
+    return spectrum(torch.cat(found), matrix, rank_limit(model))
 
 
 def fitting_contexts(model: StepModel) -> int:
-    """Enough to see a rank above D + 1, if there were one: D + 65; 512 where there is no D."""
-    matrix: Tensor | None = getattr(model, "output_matrix", None)
-    return 512 if matrix is None else matrix.shape[1] + 1 + SPARE
+    """Enough to see a rank above the limit, if there were one: 64 more; 512 where there is no limit."""
+    limit = rank_limit(model)
+    return 512 if limit is None else limit + SPARE
 
 
-def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None) -> Bottleneck:
-    """The same, from log-probabilities that are at hand."""
+def rank_limit(model: StepModel) -> int | None:
+    """What the rank of a model's log-probabilities cannot exceed; None without a single output matrix."""
+    matrix_VD: Tensor | None = getattr(model, "output_matrix", None)
+    if matrix_VD is None:
+        return None
+    head = getattr(model, "head", None)
+    bias_V: Tensor | None = getattr(head, "bias", None)
+    width = matrix_VD.shape[1]
+    between: int = getattr(head, "inner_width", width)
+    return min(width, between) + 1 + (bias_V is not None)
+
+
+def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None = None) -> Bottleneck:
+    """The same, from log-probabilities that are at hand.
+
+    Without a `limit` that of a head without a bias is taken, D + 1: for another, ask `rank_limit`.
+    """
     if not bool(logp_CV.isfinite().all()):
         raise ValueError(
             "some log-probability is not finite: measure the model itself, before any truncation"
@@ -114,11 +135,15 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None) -> Bottleneck:
     singular_K = torch.linalg.svdvals(logp_CV.double())
     error = ROUNDINGS * torch.finfo(logp_CV.dtype).eps * float(logp_CV.abs().max())
     smallest = error * (len(logp_CV) ** 0.5 + logp_CV.shape[1] ** 0.5)
+    width = None if matrix_VD is None else matrix_VD.shape[1]
+    if limit is None and width is not None:
+        limit = width + 1
     weights = () if matrix_VD is None else torch.linalg.svdvals(matrix_VD.detach().double()).tolist()
     return Bottleneck(
         contexts=len(logp_CV),
         vocab_size=logp_CV.shape[1],
-        width=None if matrix_VD is None else matrix_VD.shape[1],
+        width=width,
+        limit=limit,
         rank=int((singular_K > smallest).sum()),
         smallest=smallest,
         singular_values=tuple(singular_K.tolist()),

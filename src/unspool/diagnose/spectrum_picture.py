@@ -1,6 +1,6 @@
 """The picture of a softmax bottleneck: the singular values of a model's log-probabilities, largest first.
 
-    σ₁ ≥ σ₂ ≥ …  of A′ = log softmax(HWᵀ), which fall to rounding after D + 1 of them
+    σ₁ ≥ σ₂ ≥ …  of A′ = log softmax(HWᵀ), which fall to rounding after D + 1 of them (D + 2 with a bias)
 
 After Yang et al. 2018, §2.2 (papers.bib: yang2018breaking), where the rank itself is the claim.
 """
@@ -31,7 +31,7 @@ def draw_spectrum(found: Bottleneck, path: str | Path) -> None:
         if found.limit is not None:
             panel.axvline(found.limit, color=ORANGE, lw=0.8)
             panel.annotate(
-                f"D + 1 = {found.limit:,} ",
+                f"{found.limit_said} ",
                 (found.limit, 0.98),
                 xycoords=("data", "axes fraction"),
                 **{"color": ORANGE, "ha": "right", "va": "top", "fontsize": 8},

@@ -33,6 +33,16 @@ class Bilinear(nn.Module):
         """(V, D): We for every word, the output matrix."""
         return self.inner.weight @ self.form_DE.t()
 
+    @property
+    def bias(self) -> Tensor | None:
+        """(V,): the softmax's own."""
+        return self.inner.bias
+
+    @property
+    def inner_width(self) -> int:
+        """E: neither W nor e, and so not their product, has a higher rank."""
+        return self.form_DE.shape[1]
+
     def folded(self) -> Softmax:
         """The plain softmax that says the same."""
         bias = self.inner.bias

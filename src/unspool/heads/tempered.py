@@ -30,6 +30,11 @@ class Tempered(nn.Module):
         """(V, D): β·e for every word, the output matrix."""
         return self.beta * self.inner.weight
 
+    @property
+    def bias(self) -> Tensor | None:
+        """(V,): the softmax's own."""
+        return self.inner.bias
+
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
         logp: Tensor = self.inner(self.beta * hidden)

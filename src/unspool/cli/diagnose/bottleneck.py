@@ -21,7 +21,8 @@ EXAMPLES = """examples:
   unspool diagnose bottleneck smollm2 --text book.txt -o spectrum.svg
   unspool diagnose bottleneck runs/kerbs --text book.txt --contexts 300 --json
 
-A head with one output matrix of width D cannot exceed rank D + 1, however many contexts there are.
+A head with one output matrix of width D cannot exceed rank D + 1, or D + 2 with a bias, however many contexts
+there are.
 Without --text the model is measured on text that it says itself.
 """
 
@@ -36,7 +37,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--text", type=Path, metavar="PATH", help="the text, or JSON lines (default: the model's own words)"
     )
     parser.add_argument(
-        "--contexts", type=positive, metavar="N", help="places of the text to measure (default: D + 65)"
+        "--contexts",
+        type=positive,
+        metavar="N",
+        help="places of the text to measure (default: 64 more than the rank can be, so D + 65 or D + 66 with "
+        "a bias; 512 where there is no single output matrix)",
     )
     parser.add_argument(
         "--seed", type=natural, default=0, metavar="N", help="of the model's own words (default: 0)"
@@ -63,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise ValueError(f"{args.text or args.model}: {error}") from error
     if args.json:
-        derived = {"limit": found.limit, "conclusive": found.conclusive, "uniform_delta": found.uniform_delta}
+        derived = {"conclusive": found.conclusive, "uniform_delta": found.uniform_delta}
         print(json_line(asdict(found) | derived))
     else:
         print("\n".join(_lines(found)))
@@ -76,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(found: Bottleneck) -> list[str]:
-    limit = "no single output matrix: any rank" if found.limit is None else f"at most D + 1 = {found.limit}"
+    limit = "no single output matrix: any rank" if found.limit is None else f"at most {found.limit_said}"
     lines = [
         f"contexts             {found.contexts:,} of {found.vocab_size:,} words",
         f"rank of log p        {found.rank:,} ({limit})",
