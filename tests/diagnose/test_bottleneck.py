@@ -43,7 +43,7 @@ def test_softmax_is_bound_by_its_width_and_kerbs_is_not():
     softmax, kerbs = Softmax(5, 30), Kerbs(5, torch.arange(30), 30)
     torch.nn.init.normal_(kerbs.theta_S, std=3.0)
     with torch.no_grad():
-        bound, free = spectrum(softmax(hidden), softmax.weight), spectrum(kerbs(hidden))
+        bound, free = spectrum(softmax(hidden), softmax.weight, 5 + 1), spectrum(kerbs(hidden))
     assert (bound.rank, bound.limit) == (6, 6)
     assert bound.conclusive
     assert len(bound.weight_singular_values) == 5
@@ -53,8 +53,8 @@ def test_softmax_is_bound_by_its_width_and_kerbs_is_not():
 def test_too_few_contexts_tell_nothing():
     head = Softmax(5, 30)
     with torch.no_grad():
-        assert not spectrum(head(torch.randn(6, 5)), head.weight).conclusive
-        assert spectrum(head(torch.randn(7, 5)), head.weight).conclusive
+        assert not spectrum(head(torch.randn(6, 5)), head.weight, 5 + 1).conclusive
+        assert spectrum(head(torch.randn(7, 5)), head.weight, 5 + 1).conclusive
 
 
 def test_a_full_rank_is_told_from_too_few_contexts():
@@ -180,9 +180,20 @@ def test_a_bias_adds_a_dimension_and_a_narrow_product_takes_some_away(kind, head
     assert found.conclusive
 
 
+def test_a_matrix_alone_does_not_tell_of_a_bias():
+    torch.manual_seed(0)
+    for bias in (False, True):
+        head = SoftmaxHead(bias=bias).build(8, 60)
+        for parameter in head.parameters():
+            torch.nn.init.normal_(parameter)
+        with torch.no_grad():
+            found = spectrum(head(torch.randn(100, 8)), head.weight)
+        assert (found.rank, found.limit) == (9 + bias, 10)
+
+
 def test_the_limit_is_told_with_what_it_is_made_of():
     logp, matrix = torch.randn(9, 7), torch.ones(7, 4)
-    for limit, told in ((None, "D + 1 = 5"), (6, "D + 2 = 6"), (4, "4"), (3, "3")):
+    for limit, told in ((None, "D + 2 = 6"), (5, "D + 1 = 5"), (4, "4"), (3, "3")):
         assert spectrum(logp, matrix, limit).limit_said == told
     assert spectrum(logp).limit_said == "any rank"
 

@@ -12,7 +12,7 @@ The rank is numerical: singular values that rounding alone could cause do not co
 every entry make none larger than about ε·(√C + √V).
 
 Symbols: C contexts, H their hidden vectors, Z what normalises each, A the true log-probabilities,
-A′ `logp_CV`, D `width`. Where W itself is a product of two narrower matrices, their width E takes the place of D.
+A′ `logp_CV`, D `width`. Where W is itself a product of two narrower matrices, their width E stands for D.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def rank_limit(model: StepModel) -> int | None:
 def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None = None) -> Bottleneck:
     """The same, from log-probabilities that are at hand.
 
-    Without a `limit` that of a head without a bias is taken, D + 1: for another, ask `rank_limit`.
+    A matrix does not tell whether there is a bias: without a `limit` it is D + 2, which holds for both.
+    `rank_limit` knows a model's own.
     """
     if not bool(logp_CV.isfinite().all()):
         raise ValueError(
@@ -137,7 +138,7 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None
     smallest = error * (len(logp_CV) ** 0.5 + logp_CV.shape[1] ** 0.5)
     width = None if matrix_VD is None else matrix_VD.shape[1]
     if limit is None and width is not None:
-        limit = width + 1
+        limit = width + 2
     weights = () if matrix_VD is None else torch.linalg.svdvals(matrix_VD.detach().double()).tolist()
     return Bottleneck(
         contexts=len(logp_CV),
