@@ -1,3 +1,4 @@
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
@@ -14,6 +15,7 @@ from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
 from unspool.decode.transforms import Temperature, TopK
+from unspool.models.kinds import configured
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Step
 from unspool.testing import TableModel, random_table
@@ -215,6 +217,84 @@ def test_up_to_that_rank_it_is_tested_exactly():
     out = generate(random_model(0), [0], search, seed=1, max_new_tokens=30)
     assert out.stats["tests"] > 0
     assert not any("kappa" in name for name in out.stats)
+
+
+def small_lm(head):
+    torch.manual_seed(0)
+    shape = {"kind": "rnn_lm", "vocab_size": 12, "width": 4, "head": head}
+    return configured(shape, "model").build().eval()
+
+
+def in_place(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(-1.5)
+
+
+def loaded(model):
+    model.load_state_dict({name: it + 1 for name, it in model.state_dict().items()})
+
+
+def replaced(model):
+    for module in model.modules():
+        for name, it in module.named_parameters(recurse=False):
+            setattr(module, name, torch.nn.Parameter(it.detach() + 1, it.requires_grad))
+
+
+def optimised(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    model.output_matrix.square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("change", [in_place, loaded, replaced, optimised])
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"kind": "softmax"},
+        {"kind": "softmax", "tied": True},
+        {"kind": "tempered"},
+        {"kind": "tempered", "tied": True},
+        {"kind": "bilinear"},
+        {"kind": "bilinear", "tied": True},
+    ],
+    ids=lambda head: head["kind"] + " tied" * head.get("tied", False),
+)
+def test_the_test_is_that_of_the_weights_as_they_are(head, change):
+    model, pick = small_lm(head), BasisAware(0.1, rank=None)
+    first = pick.bind(model, ()).test
+    assert pick.bind(model, ()).test is first
+    change(model)
+    second = pick.bind(model, ()).test
+    assert second is not first
+    assert pick.bind(model, ()).test is second
+    assert torch.equal(second.weight, model.output_matrix.detach())
+
+
+def test_every_rank_has_its_test_and_old_ones_are_let_go():
+    model = small_lm({"kind": "softmax"})
+    two, three = BasisAware(0.1, rank=2), BasisAware(0.1, rank=3)
+    tests = [pick.bind(model, ()).test for pick in (two, three, two, three)]
+    assert [test.rank for test in tests] == [2, 3, 2, 3]
+    assert tests[0] is tests[2]
+    assert tests[1] is tests[3]
+    old = weakref.ref(tests[0])
+    in_place(model)
+    two.bind(model, ())
+    del tests
+    assert old() is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_stamp_sees_the_last_bit_of_one_number_signs_and_order(dtype):
+    W = torch.randn(6, 4, generator=torch.Generator().manual_seed(3)).to(dtype)
+    assert basis_aware._stamp(W) == basis_aware._stamp(W.clone())
+    last_bit = W.clone()
+    bits = last_bit.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[W.element_size()])
+    bits[4, 2] ^= 1
+    signs = torch.cat((-W[:2], W[2:]))
+    others = [last_bit, -W, signs, W[:, [1, 0, 2, 3]], W[[1, 0, 2, 3, 4, 5]], W[:5], W.reshape(4, 6)]
+    assert len({basis_aware._stamp(it) for it in (W, *others)}) == 8
 
 
 def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -42,14 +43,30 @@ from unspool.protocols import Step, StepModel, Transform
 KEPT = 4_000_000
 """Numbers of W from which on its test is kept on disk: a smaller one is made sooner than it is read."""
 
-_TESTS: WeakKeyDictionary[Any, dict[tuple[int | None, int], BasisTest]] = WeakKeyDictionary()
-"""The tests made for each model, so that a second text need not make them again."""
+_TESTS: WeakKeyDictionary[Any, dict[int | None, tuple[bytes, BasisTest]]] = WeakKeyDictionary()
+"""Model → rank → the test made last and the stamp of its W: a second text need not make it again."""
 
 
 @cache
 def _blas() -> ThreadpoolController:
     """numpy's threads: on products this small they gain nothing, and they stall beside torch's."""
     return ThreadpoolController()
+
+
+def _stamp(W_VD: Tensor) -> bytes:
+    """Short bytes that change with any of the numbers; to read W twice is less than a step of its model does.
+
+    Nothing else tells that W has changed: torch counts neither what fused optimizers write, nor changes of
+    what a head computes W from.
+    """
+    bits_VD = W_VD.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[W_VD.element_size()])
+    # The first sees the last bit of any number, and neither order nor pairs of signs; the second those.
+    sums_V = bits_VD.sum(1, dtype=bits_VD.dtype)
+    products_V = (W_VD @ torch.arange(1.0, W_VD.shape[1] + 1).sin().to(W_VD)).float()
+    digest = blake2b(f"{W_VD.dtype} {tuple(W_VD.shape)}".encode(), digest_size=20)
+    for it_V in (sums_V, products_V):
+        digest.update(it_V.cpu().numpy().data)
+    return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -115,12 +132,12 @@ class BasisAware:
         rank = W_VD.shape[1] if self.rank is None else self.rank
         if self.exact_up_to < rank <= W_VD.shape[1]:
             return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
-        tests = _TESTS.setdefault(model, {})
-        key = (self.rank, matrix._version)
-        if key not in tests:
-            cache = users_folder() if W_VD.numel() >= KEPT else None
-            tests[key] = BasisTest(W_VD, self.rank, cache=cache)
-        return Bound(self, tests[key])
+        tests, now = _TESTS.setdefault(model, {}), _stamp(W_VD)
+        made_of, test = tests.get(self.rank, (None, None))
+        if test is None or made_of != now:
+            test = BasisTest(W_VD, self.rank, cache=users_folder() if W_VD.numel() >= KEPT else None)
+            tests[self.rank] = now, test
+        return Bound(self, test)
 
     def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
         """The rule that stands in for the test, with a warning."""
