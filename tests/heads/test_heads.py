@@ -117,3 +117,26 @@ def test_a_tied_head_reads_the_embedding_and_does_not_own_it(kind):
     assert all(it is not embed.weight for it in head.parameters())
     head.loss(torch.randn(3, WIDTH), torch.tensor([1, 2, 3]), torch.ones(3))[0].backward()
     assert embed.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_an_optimizer_that_tells_nobody_leaves_no_old_answer_behind(kind):
+    """torch's fused optimizers change weights without counting a version."""
+    head, hidden = build(kind), torch.randn(3, WIDTH)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.5, fused=True)
+    with torch.no_grad():
+        before = head(hidden)
+    head.loss(hidden, torch.tensor([1, 2, 3]), torch.ones(3))[0].backward()
+    optimizer.step()
+    with torch.no_grad():
+        after = head(hidden)
+    torch.testing.assert_close(after, head(hidden).detach())
+    assert (after - before).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_gradient_of_the_gradient_is_refused(kind):
+    head, hidden = build(kind), torch.randn(3, WIDTH, requires_grad=True)
+    loss, _ = head.loss(hidden.sin(), torch.tensor([1, 2, 3]), torch.ones(3))
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        torch.autograd.grad(loss, hidden, create_graph=True)

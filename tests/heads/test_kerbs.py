@@ -48,6 +48,42 @@ def test_says_the_same_with_and_without_gradients(rows):
     torch.testing.assert_close(quick, head(hidden).detach())
 
 
+@pytest.mark.parametrize("size", [1e20, 1e30])
+def test_long_vectors_have_a_loss_and_probabilities(size):
+    head, hidden = KerbsHead(senses=2.0).build(4, 7), (size * torch.randn(3, 4)).requires_grad_()
+    torch.nn.init.normal_(head.theta_S)
+    loss, _ = head.loss(hidden, torch.tensor([1, 2, 3]), torch.ones(3))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(it.isfinite().all() for it in (hidden.grad, head.senses_SD.grad, head.theta_S.grad))
+    with torch.no_grad():
+        torch.testing.assert_close(head(hidden).exp().sum(-1), torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("theta", [0.0, -20.0, 20.0])
+def test_half_precision_keeps_words_and_probabilities(dtype, theta):
+    head, hidden = KerbsHead(senses=1.5).build(4, 3000), torch.randn(3, 4)
+    head.theta_S.data.fill_(theta)
+    words_S, exact = head.words_S, head(hidden).detach()
+    head.to(dtype)
+    assert torch.equal(head.words_S, words_S)
+    for grads in (True, False):
+        with torch.set_grad_enabled(grads):
+            logp = head(hidden.to(dtype)).detach()
+        assert logp.dtype == torch.float32
+        torch.testing.assert_close(logp, exact, atol=0.2, rtol=0.1)
+        torch.testing.assert_close(logp.exp().sum(-1), torch.ones(3))
+
+
+def test_autocast_leaves_probabilities_as_they_are():
+    head, hidden = KerbsHead(senses=2.0).build(4, 7), torch.randn(3, 4)
+    exact = head(hidden).detach()
+    for grads in (True, False):
+        with torch.set_grad_enabled(grads), torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(head(hidden).detach(), exact)
+
+
 def test_senses_are_spread_evenly_over_words():
     words = KerbsHead(senses=1.5).build(4, 6).words_S
     assert torch.bincount(words).tolist() == [2, 2, 2, 1, 1, 1]

@@ -1,5 +1,6 @@
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -54,6 +55,27 @@ def test_five_digits_on_a_grid_of_angles_and_widths():
     )
     for mine, exact in zip(low, high, strict=True):
         torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-30)
+
+
+def exact(cos, theta):
+    """Value, ∂/∂cos and ∂/∂θ as the paper prints the kernel, with a hundred digits."""
+    with mpmath.workdps(100):
+        cos, theta = mpmath.mpf(cos), mpmath.mpf(theta)
+        below = 2 * (mpmath.exp(-theta) + theta - 1)
+        a, by_theta = -theta / below, -1 / below - 2 * theta * (mpmath.exp(-theta) - 1) / below**2
+        bent = mpmath.exp(-theta * cos)
+        return tuple(map(float, (a * bent - a, -a * theta * bent, by_theta * (bent - 1) - a * cos * bent)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "theta", [1e-12, -9e-11, -9e-9, 1e-6, -1e-4, 3e-4, 1e-3, 0.3, -0.99, 1.01, 7.0, -20.0, 20.0]
+)
+def test_five_digits_of_the_numbers_of_a_hundred_digits(theta, dtype):
+    theta = torch.tensor(theta, dtype=dtype).item()
+    for cos in (-1.0, -0.3, -1e-4, 1e-3, 0.25, 0.6667, 0.875, 1.0):
+        cos = torch.tensor(cos, dtype=dtype).item()
+        assert evaluate(cos, theta, dtype) == pytest.approx(exact(cos, theta), rel=1e-5, abs=1e-30)
 
 
 def _all_three(cos, theta, dtype):
@@ -135,6 +157,17 @@ def test_a_vector_of_zeros_scores_zero_and_has_finite_gradients():
     scores.sum().backward()
     assert hidden.grad.isfinite().all()
     assert senses.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1e-18, 1e20, 1e30])
+def test_long_and_short_vectors_keep_their_length(size):
+    hidden, senses = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.6, 0.8], [0.0, 1.0]])
+    theta = torch.tensor([2.0, 0.0])
+    for factor_h, factor_w in ((size, 1.0), (1.0, size)):
+        given = (factor_h * hidden).requires_grad_(), (factor_w * senses).requires_grad_()
+        scores = kernel(*given, theta)
+        torch.testing.assert_close(scores.detach() / size, kernel(hidden, senses, theta), rtol=1e-5, atol=0)
+        assert all(it.isfinite().all() for it in torch.autograd.grad(scores.sum(), given))
 
 
 def test_beyond_the_largest_theta_nothing_changes_any_more():

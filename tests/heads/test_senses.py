@@ -31,7 +31,13 @@ def test_one_sense_each_is_left_alone_only_in_order():
     assert SenseTable.of(torch.tensor([2, 0, 1]), 3).by_word(scores).tolist() == [6.0, 7.0, 5.0]
 
 
-@pytest.mark.parametrize("words", [[0, 2], [0, 1, 2, 3]])
-def test_a_word_without_a_sense_or_an_unknown_word_is_refused(words):
-    with pytest.raises(ValueError, match="each of 3 words must have a sense"):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([0, 2], "1 of 3 words have no sense, the first of them word 1"),
+        ([0, 1, 2, 3], "belongs to word 3, but there are 3 words: name words from 0 to 2"),
+    ],
+)
+def test_a_word_without_a_sense_or_an_unknown_word_is_refused(words, message):
+    with pytest.raises(ValueError, match=message):
         SenseTable.of(torch.tensor(words), 3)

@@ -65,6 +65,14 @@ def chunks(rows: int, vocab_size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
+def refuse_second_order() -> None:
+    """To be called in `backward`: gradients that were computed in `forward` have none of their own."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "a head's loss has no second derivatives (create_graph=True): take those of head(hidden) instead"
+        )
+
+
 class _LinearLoss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -91,6 +99,7 @@ class _LinearLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_order()
         hidden_MD, weight_VD, bias_V = (None if it is None else it * outer[0] for it in ctx.saved_tensors)
         return hidden_MD, weight_VD, bias_V, None, None, None, None
 

@@ -17,13 +17,14 @@ Symbols: w `senses_SD`, θ `theta_S`, ⟨i, ·⟩ `words_S`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from unspool.heads.kerbs_loss import kerbs_loss
-from unspool.heads.kernel import bounded, kernel, scale, shortest
+from unspool.heads.kernel import bounded, kernel, lengths, scale, shortest
 from unspool.heads.senses import SenseTable
 from unspool.heads.softmax import normalised
 from unspool.nn.layout import Layout
@@ -80,31 +81,46 @@ class Kerbs(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not self._is_plain(hidden):
+            self.layout.forget()
             scores = kernel(hidden, self.senses_SD, self.theta_S)
         else:
             scores = self._scores(hidden)
         return normalised(self.table.by_word(scores))
 
+    def _is_plain(self, hidden: Tensor) -> bool:
+        """Everything is in one precision, and not in half of one."""
+        plain = hidden.dtype == self.senses_SD.dtype and hidden.dtype.itemsize >= 4
+        return plain and not torch.is_autocast_enabled(hidden.device.type)
+
     def _scores(self, hidden: Tensor) -> Tensor:
         """The same kernel, from a product whose weights lie as decoding wants them."""
         tiny = shortest(hidden)
-        lengths, lengths_S = hidden.norm(dim=-1, keepdim=True), self.senses_SD.norm(dim=-1).clamp_min(tiny)
+        length, length_S = lengths(hidden), lengths(self.senses_SD)[:, 0].clamp_min(tiny)
         theta_S = bounded(self.theta_S)
-        unit = hidden / lengths.clamp_min(tiny)
-        scores = self.layout.linear(unit, self.senses_SD).mul_(-theta_S / lengths_S).expm1_()
-        return scores.mul_(-scale(theta_S)[0] / theta_S * lengths_S).mul_(lengths)
+        unit = hidden / length.clamp_min(tiny)
+        scores = self.layout.linear(unit, self.senses_SD).mul_(-theta_S / length_S).expm1_()
+        return scores.mul_(-scale(theta_S)[0] / theta_S * length_S).mul_(length)
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        self.layout.forget()
         loss, nll, seen = kerbs_loss(
             hidden_MD, self.senses_SD, self.theta_S, self.table, targets_M, weights_M, smoothing
         )
         if torch.is_grad_enabled() and self.training:
             self._note(*seen)
         return loss, nll
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Kerbs:
+        """Moves the head to another device or precision: all but `owners_S`, which half of one would ruin."""
+        exact_S = self.owners_S
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.owners_S.dtype != exact_S.dtype:
+            self.owners_S = exact_S.to(self.owners_S.device)
+        return self
 
     def take_seen(self) -> Seen:
         """What the losses since the last call have seen; then the sums begin anew."""

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.heads.chunked import chunks, counted
-from unspool.heads.kernel import LARGEST, bounded, scale, shortest
+from unspool.heads.chunked import chunks, counted, refuse_second_order
+from unspool.heads.kernel import LARGEST, bounded, lengths, scale, shortest
 from unspool.heads.senses import SenseTable
 
 STRIP = 1 << 19
@@ -83,6 +83,7 @@ class _KerbsLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_order()
         wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         return (*(it * outer[0] if want else None for it, want in wanted), None, None, None, None, None)
 
@@ -102,9 +103,9 @@ class _Sums:
         tiny = shortest(hidden_MD)
         self.hidden_MD, self.senses_SD, self.table = hidden_MD, senses_SD, table
         self.smoothing, self.wanted = smoothing, wanted
-        self.lengths_M1 = hidden_MD.norm(dim=-1, keepdim=True)
+        self.lengths_M1 = lengths(hidden_MD)
         self.unit_MD = hidden_MD / self.lengths_M1.clamp_min(tiny)
-        self.lengths_S = senses_SD.norm(dim=-1).clamp_min(tiny)
+        self.lengths_S = lengths(senses_SD)[:, 0].clamp_min(tiny)
         self.inside_S, self.theta_S = theta_S.abs() <= LARGEST, bounded(theta_S)
         self.kappa_S, _ = scale(self.theta_S)
         self.gain_S = -self.kappa_S / self.theta_S * self.lengths_S

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-8
+SMALLEST = 1e-10
 """|θ| is taken to be at least so large: the kernel differs from θ = 0 by less than single precision sees."""
 LARGEST = 40.0
 """… and at most so large, that no exponential overflows."""
@@ -32,12 +32,21 @@ BEND = tuple((n - 1) / math.factorial(n) for n in range(2, 11))
 
 
 def kernel(hidden: Tensor, senses_SD: Tensor, theta_S: Tensor) -> Tensor:
-    """(…, D), (S, D), (S,) → (…, S): K_θ of every hidden vector with every sense."""
+    """(…, D), (S, D), (S,) → (…, S): K_θ of every hidden vector with every sense; never in half precision."""
+    full = torch.promote_types(senses_SD.dtype, torch.float32)
+    hidden, senses_SD, theta_S = hidden.to(full), senses_SD.to(full), theta_S.to(full)
     tiny = shortest(hidden)
-    lengths, lengths_S = hidden.norm(dim=-1, keepdim=True), senses_SD.norm(dim=-1)
-    cos = (hidden / lengths.clamp_min(tiny)) @ (senses_SD / lengths_S.clamp_min(tiny)[:, None]).t()
-    scores: Tensor = lengths * lengths_S * profile(cos, theta_S)
+    length, length_S1 = lengths(hidden), lengths(senses_SD)
+    with torch.autocast(hidden.device.type, enabled=False):
+        cos = (hidden / length.clamp_min(tiny)) @ (senses_SD / length_S1.clamp_min(tiny)).t()
+    scores: Tensor = length * length_S1[:, 0] * profile(cos, theta_S)
     return scores
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """(…, D) → (…, 1): squares are summed in double precision, where those of long vectors have room."""
+    found: Tensor = vectors.norm(dim=-1, keepdim=True, dtype=torch.float64).to(vectors.dtype)
+    return found
 
 
 def shortest(vectors: Tensor) -> float:

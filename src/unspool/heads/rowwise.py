@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.heads.chunked import chunks, counted
+from unspool.heads.chunked import chunks, counted, refuse_second_order
 
 LogProbabilities = Callable[..., Tensor]
 """(hidden_RD, *parameters) → logp_RV."""
@@ -83,5 +83,6 @@ class _RowwiseLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_order()
         grads = (None if it is None else it * outer[0] for it in ctx.saved_tensors)
         return (None, None, None, None, None, None, *grads)

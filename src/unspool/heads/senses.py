@@ -36,9 +36,16 @@ class SenseTable:
     def of(cls, words_S: Tensor, vocab_size: int) -> SenseTable:
         """The table, from the word of every sense."""
         counts_V = torch.bincount(words_S, minlength=vocab_size)
-        if len(counts_V) > vocab_size or bool((counts_V == 0).any()):
+        lacking = (counts_V[:vocab_size] == 0).nonzero()[:, 0].tolist()
+        if lacking:
             raise ValueError(
-                f"each of {vocab_size} words must have a sense, and no other: {words_S.tolist()}"
+                f"{len(lacking)} of {vocab_size} words have no sense, the first of them word {lacking[0]}: "
+                "give every word at least one"
+            )
+        if len(counts_V) > vocab_size:
+            raise ValueError(
+                f"a sense belongs to word {len(counts_V) - 1}, but there are {vocab_size} words: "
+                f"name words from 0 to {vocab_size - 1}"
             )
         most = int(counts_V.max())
         order_S = torch.argsort(words_S, stable=True)

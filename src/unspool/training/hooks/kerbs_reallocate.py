@@ -41,17 +41,18 @@ class KerbsReallocate:
     most: int = 4
     """The most senses of a word."""
     share: float = 0.005
-    """The share of all words that get one more sense at a time (at least one word does)."""
+    """The share of all words that get one more sense at a time (at least one word does): up to ½, for the
+    others give."""
     noise: float = 0.1
     """How far a moved sense is from its original, as a part of the original's length."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.most < 1:
             raise ValueError(f"every={self.every} and most={self.most} must be at least 1")
-        if not (0.0 < self.rate <= 1.0 and 0.0 <= self.share <= 1.0 and self.noise >= 0.0):
+        if not (0.0 < self.rate <= 1.0 and 0.0 <= self.share <= 0.5 and 0.0 <= self.noise <= 10.0):
             raise ValueError(
-                f"rate={self.rate} must be above 0 and at most 1, share={self.share} between 0 and 1, "
-                f"noise={self.noise} not negative"
+                f"rate={self.rate} must be above 0 and at most 1, share={self.share} between 0 and 0.5, "
+                f"noise={self.noise} between 0 and 10"
             )
 
     def check(self, train: TrainSettings) -> None:
@@ -73,6 +74,11 @@ class KerbsReallocate:
             raise TypeError(
                 f"kerbs_reallocate needs a model with a KerBS head, not {type(head).__name__}: "
                 'set model.head.kind to "kerbs", or leave the hook out'
+            )
+        if len(head.words_S) == head.vocab_size:
+            raise ValueError(
+                "kerbs_reallocate has nothing to move where every word has one sense: set model.head.senses "
+                "above 1, or leave the hook out"
             )
         return Reallocation(self, head)
 
