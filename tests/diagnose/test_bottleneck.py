@@ -34,6 +34,7 @@ def test_a_diagonal_by_hand():
     found = spectrum(torch.tensor([[-3.0, 0.0, 0.0], [0.0, -2.0, 0.0], [0.0, 0.0, 0.0]]))
     assert found.singular_values == pytest.approx((3.0, 2.0, 0.0))
     assert (found.rank, found.limit, found.delta) == (2, None, 3.0)
+    assert found.tau == pytest.approx(1 - math.exp(-3.0))
     assert found.uniform_delta == pytest.approx(math.log(3))
 
 

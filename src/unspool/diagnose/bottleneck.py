@@ -2,11 +2,13 @@
 
     A′ = HWᵀ + 1bᵀ − (log Z)1ᵀ,   rank A′ ≤ D + 1, or D + 2 with a bias b
     min over rank A′ ≤ r of ‖A − A′‖_F = √Σ_{k>r} σ_k(A)²          (Eckart & Young 1936)
-    log p*(y | c) − log p̂(y | c) ≤ −min A′,                        log V for a uniform prediction
+    log p*(y | c) − log p̂(y | c) ≤ δ = −min A′,                    log V for a uniform prediction
+    p̂(y | c) − p*(y | c) ≤ τ = 1 − e^(−δ)                          so that p̂ > τ is never impossible
 
 Yang et al. 2018, §2.2 (papers.bib: yang2018breaking); Eckart & Young 1936 (papers.bib:
 eckart1936approximation); Finlayson et al. 2024, §3 (papers.bib: finlayson2024closing). Underestimation is
-bounded, overestimation is not: where p* = 0, any p̂ > 0 is infinitely too much in logarithms.
+bounded, overestimation is not: where p* = 0, any p̂ > 0 is infinitely too much in logarithms. As a
+difference of probabilities it is.
 
 The rank is numerical: singular values that rounding alone could cause do not count. Errors of size ε in
 every entry make none larger than about ε·(√C + √V).
@@ -77,6 +79,11 @@ class Bottleneck:
         if self.limit is None:
             return self.rank < self.contexts or self.rank == self.vocab_size
         return self.limit < min(self.contexts, self.vocab_size)
+
+    @property
+    def tau(self) -> float:
+        """No probability is overestimated by more: 1 − e^(−δ). A threshold there keeps nothing impossible."""
+        return -math.expm1(-self.delta)
 
     @property
     def uniform_delta(self) -> float:

@@ -1,9 +1,11 @@
 import json
+import re
 
 import pytest
 import torch
 
 import unspool as us
+from unspool.testing import bigram
 
 
 @pytest.fixture
@@ -18,7 +20,8 @@ def test_the_rank_is_told(unspool, loaded, text):
     assert (status, err) == (0, "")
     assert loaded == [("tiny", "cpu")]
     assert "rank of log p        3 (no single output matrix: any rank)" in out
-    assert "at most 3.00 nats anywhere (1.39 if uniform)" in out
+    assert "at most δ = 3.00 nats anywhere (1.39 if uniform)" in out
+    assert "at most 1 − e^(−δ) = 0.950" in out
 
 
 def test_json_by_hand(unspool, loaded, text):
@@ -27,6 +30,31 @@ def test_json_by_hand(unspool, loaded, text):
     assert (found["contexts"], found["vocab_size"], found["rank"], found["limit"]) == (2, 4, 2, None)
     assert found["conclusive"] is False
     assert len(found["singular_values"]) == 2
+    assert found["tau"] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize("words", [(), ("--text", "ab.txt")])
+def test_one_context_is_enough(unspool, loaded, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ab.txt").write_text("ab")
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", *words, "--contexts", "1", "-o", "one.svg")
+    assert (status, err) == (0, "unspool: wrote one.svg\n")
+    assert out.startswith("contexts             1 of 4 words\n")
+    assert re.search(r"singular values      1: [\d.]+\n", out)
+
+
+def test_a_matrix_of_one_column_is_shown(unspool, loaded, monkeypatch, text):
+    model = us.load("tiny")
+    object.__setattr__(model, "output_matrix", torch.ones(4, 1))
+    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
+    assert "… of the matrix      1: 2\n" in out
+
+
+def test_a_threshold_next_to_one_is_told_by_what_it_lacks(unspool, loaded, monkeypatch, text):
+    model = bigram([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 4, text=us.load("tiny").text)
+    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    assert "1 − e^(−δ) = 1 − 1e-06" in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
 
 
 def test_errors_name_the_file(unspool, loaded, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise ValueError(f"{args.text or args.model}: {error}") from error
     if args.json:
-        derived = {"conclusive": found.conclusive, "uniform_delta": found.uniform_delta}
+        derived = {"conclusive": found.conclusive, "tau": found.tau, "uniform_delta": found.uniform_delta}
         print(json_line(asdict(found) | derived))
     else:
         print("\n".join(_lines(found)))
@@ -93,14 +94,22 @@ def _lines(found: Bottleneck) -> list[str]:
     lines.append(f"singular values      {_some(found.singular_values)}")
     if found.weight_singular_values:
         lines.append(f"… of the matrix      {_some(found.weight_singular_values)}")
+    uniform = f"{found.uniform_delta:.2f} if uniform"
+    lines.append(f"underestimation      at most δ = {found.delta:.2f} nats anywhere ({uniform})")
     lines.append(
-        f"underestimation      at most {found.delta:.2f} nats anywhere ({found.uniform_delta:.2f} if uniform)"
+        f"overestimation       at most 1 − e^(−δ) = {_short(found.delta)}: what is above is possible"
     )
     return lines
+
+
+def _short(delta: float) -> str:
+    """1 − e^(−δ), which is 1 to all digits that are usually shown where δ is large."""
+    rest = math.exp(-delta)
+    return f"1 − {rest:.2g}" if rest < 1e-3 else f"{1 - rest:.3f}"
 
 
 def _some(values: tuple[float, ...]) -> str:
     """First, middle and last ones, with their ranks."""
     last = len(values) - 1
-    ranks = sorted({0, 1, last // 4, last // 2, 3 * last // 4, last})
+    ranks = sorted({0, min(1, last), last // 4, last // 2, 3 * last // 4, last})
     return "  ".join(f"{rank + 1}: {values[rank]:.3g}" for rank in ranks)
