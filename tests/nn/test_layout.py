@@ -72,3 +72,32 @@ def test_an_optimizer_that_changes_weights_in_silence_is_noticed():
         optimizer.step()
     with torch.no_grad():
         torch.testing.assert_close(linear(x), F.linear(x, linear.weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_under_autocast_the_product_is_in_its_precision_whatever_is_read(rows, dtype, threads):
+    torch.manual_seed(0)
+    layer, x = Linear(24, 40, bias=True), torch.randn(rows, 24).to(dtype)
+    with torch.no_grad():
+        want = layer(x.float())
+        with torch.autocast("cpu", torch.bfloat16):
+            found = layer(x)
+        torch.testing.assert_close(layer(x.float()), want)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), want, atol=0.02, rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_layer_in_another_precision_computes_in_it(rows, dtype, threads):
+    torch.manual_seed(0)
+    layer, x = Linear(24, 40).to(dtype), torch.randn(rows, 24, dtype=dtype)
+    with torch.no_grad():
+        assert torch.equal(layer(x), F.linear(x, layer.weight))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_two_precisions_are_refused_as_torch_refuses_them(rows, threads):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="same dtype"):
+        Linear(24, 40)(torch.randn(rows, 24, dtype=torch.bfloat16))

@@ -9,7 +9,7 @@ single layout serves both (side by side in `benchmarks/layout.py`):
     otherwise              W prepacked into oneDNN's blocks
 
 Both are copies made at the first product that wants them, and made again when W has changed. With
-gradients, on a GPU or in another precision the product is torch's own.
+gradients, on a GPU, in another precision (x's or W's) or under autocast the product is torch's own.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class Layout:
         """x · Wᵀ + b."""
         if torch.is_grad_enabled():
             self.forget()
+            return F.linear(x, weight_OI, bias_O)
+        # The blocks are float32 and know nothing of autocast, which may also have made x what it is.
+        if x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
             return F.linear(x, weight_OI, bias_O)
         try:
             of = weight_OI.data_ptr(), weight_OI._version
