@@ -9,7 +9,8 @@ one learning rate, none of them tied to the embedding; KerBS has two senses a wo
 dearer step, therefore two softmaxes stand beside it: a wider one with as many weights, and one that learns longer, with
 as much processor time. The ablations are those of the paper: senses without kernels (every θ stays 0), and senses that
 stay where they began. Perplexity and BLEU are of the test file.
-Each run is saved as soon as it is there; one that --json already holds is not made again.
+Each run is saved as soon as it is there, with its settings; one that --json already holds is not made again, and one that
+was made with other settings is an error.
 Miao et al. 2019, §4 (papers.bib: miao2019kernelized).
 """
 
@@ -20,6 +21,7 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,46 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
+def settings(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
+    """All that decides a run's numbers. Of files the names do: the folders are another machine's."""
+    asked = recipe(args, name, seed)
+    asked["data"] |= {"train": args.train.name}
+    told: dict[str, Any] = json.loads(json.dumps({**asked, "test": args.test.name, "limit": args.limit}))
+    return told
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def held(path: Path, args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The runs of a file, all of them made as `args` say."""
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    for key, run in found.items():
+        if run["name"] not in HEADS:
+            raise SystemExit(
+                f"{path}: {key!r} is of a head that is not known: choose another file for --json"
+            )
+        asked = dict(flat(settings(args, run["name"], run["seed"])))
+        # The oldest files tell nothing but the updates.
+        was = dict(flat(run["settings"])) if "settings" in run else asked | {"train.updates": run["updates"]}
+        differ = [
+            f"{it} was {was.get(it, 'not there')} and is {asked.get(it, 'not there')}"
+            for it in sorted(was | asked)
+            if was.get(it, ...) != asked.get(it, ...)
+        ]
+        if differ:
+            raise SystemExit(
+                f"{path}: {key!r} was made with other settings: {'; '.join(differ)}. Choose another file for "
+                "--json, or the settings of this one"
+            )
+    return found
+
+
 def run(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     start = time.process_time()
     asked = recipe(args, name, seed)
@@ -145,6 +187,7 @@ def run(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         "weights": sum(it.numel() for it in model.parameters()),
         "cpu_seconds": trained,
         **args.measure(model.eval(), args),
+        "settings": settings(args, name, seed),
     }
 
 
@@ -167,7 +210,7 @@ def show(found: dict[str, dict[str, Any]], console: Console) -> None:
     console.print(table)
 
 
-def main() -> int:
+def arguments(said: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -185,17 +228,22 @@ def main() -> int:
         "--longer", type=float, help="times as many updates for the softmax that learns longer"
     )
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(said)
     for path in (args.train, args.test):
         if not path.exists():
             raise SystemExit(f"{path} is not there: say where the texts are")
     for key, value in TASKS[args.task].items():
         if getattr(args, key, None) is None:
             setattr(args, key, value)
+    return args
+
+
+def main(said: Sequence[str] | None = None) -> int:
+    args = arguments(said)
     torch.set_num_threads(1)
     found: dict[str, dict[str, Any]] = {}
     if args.json is not None and args.json.exists():
-        found = json.loads(args.json.read_text(encoding="utf-8"))
+        found = held(args.json, args)
     todo = [(name, seed) for seed in args.seeds for name in args.heads if f"{name} | {seed}" not in found]
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("runs", total=len(todo))
