@@ -1,8 +1,15 @@
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
+from unspool.heads import HEADS, KerbsHead
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
-from unspool.training.recipe import changed, read_recipe, recipe_of
+from unspool.training import recipe
+from unspool.training.hooks import KerbsReallocate
+from unspool.training.recipe import SECTIONS, changed, read_recipe, recipe_of
 from unspool.training.schedule import Cosine, InverseSqrt
 from unspool.training.toml import dumps
 
@@ -123,3 +130,22 @@ def test_a_file_that_is_no_toml_is_named(tmp_path):
     path.write_text("[train]\nupdates = 3\n")
     with pytest.raises(ValueError, match=r"recipe.toml: the recipe lacks"):
         read_recipe(path)
+
+
+def test_every_section_is_documented():
+    page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    for section in SECTIONS:
+        said = {"seed": "seed =", "hooks": "[[hooks]]"}.get(section, f"[{section}]")
+        assert said in recipe.__doc__, section
+        assert said in page, section
+
+
+def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
+    page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    whole, part = (tomllib.loads(block) for block in re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S))
+    assert recipe_of(whole).hooks == ()
+    found = recipe_of({**whole, **part, "model": whole["model"] | part["model"]})
+    assert found.shape(100).head == KerbsHead(senses=2.0)
+    assert found.hooks == (KerbsReallocate(every=50),)
+    comment = re.search(r"^head = .*# (.*)$", page, re.M)[1]
+    assert [name.split()[0] for name in comment.split(", ")] == list(HEADS)

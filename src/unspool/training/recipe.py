@@ -8,6 +8,7 @@
     [objective]  kind = "cross_entropy",  smoothing = 0.1
     [schedule]   kind = "inverse_sqrt",  warmup = 400
     [train]      updates = 10000, …
+    [[hooks]]    kind = "kerbs_reallocate",  every = 50         any number of them; none is needed
 
 Every key is checked before anything is read: an unknown one fails with the nearest that is known.
 """
