@@ -76,6 +76,19 @@ def test_value_and_gradients_are_those_of_the_definition(theta, smoothing):
     )
 
 
+@pytest.mark.parametrize("reach", [1.0, 300.0])
+def test_smoothing_is_exact_whether_or_not_improbable_words_have_digits(reach):
+    """exp of scores hundreds below the largest is 0 in single precision: shares are then taken another way."""
+    hidden, senses, theta, table, targets, weights = problem(8, [1, 0, 2, 0, 3, 0], [0.1, 0, 0.5, 0, 0, 0])
+    given = [(reach * hidden).detach(), senses.detach(), theta.detach()]
+    low, high = [it.float().requires_grad_() for it in given], [it.clone().requires_grad_() for it in given]
+    ours = kerbs_loss(*low, table, targets, weights.float(), 0.3)[0]
+    plain = plain_loss(*high, table, targets, weights, 0.3)
+    assert ours.item() == pytest.approx(plain.item(), rel=1e-5)
+    for mine, exact in zip(torch.autograd.grad(ours, low), torch.autograd.grad(plain, high), strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=1e-4, atol=1e-5 * exact.abs().max().item())
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_numerical_gradients():
     hidden, senses, theta, table, targets, weights = problem(4, [0, 1, 2, 1], [0.3, -0.5, 2.0, 0.02])

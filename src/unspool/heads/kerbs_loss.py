@@ -4,7 +4,8 @@
     ∂/∂z_s = P(s) − [s ∈ i]·P(s | i)
 
 Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Only the target's own senses are summed by word,
-unless labels are smoothed. With x, E, F and κ of `kernel.py`, G = ∂L/∂z and, for every sense,
+unless labels are smoothed; senses are put in order for that (`senses.py`). With x, E, F and κ of `kernel.py`,
+G = ∂L/∂z and, for every sense,
 
     P = Σ_rows |h|·G·E,   B = Σ_rows G·(E + 1)·h,   X = Σ_rows |h|·G·F = −θ·B·w/|w| − P
     ∂L/∂w = −(κ/θ)·P·w/|w| + κ·(B − w·(w·B)/|w|²),   ∂L/∂θ = −|w|·(κ′/θ·P + κ/θ²·X)
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.heads.chunked import chunks, counted, refuse_second_order
@@ -30,6 +32,13 @@ STRIP = 1 << 19
 the caches, and enough that calling the passes costs little."""
 FLAT = {torch.float32: 0.5, torch.float64: 0.01}
 """Below this |θ|, F is summed by its series: its error, θ⁵/15120, is then that of the identity above it."""
+
+ALIGNED = 16
+"""Numbers in a row of the caches."""
+FEW = 16
+"""Fewer than this part of the senses are few."""
+DEEP = 60.0
+"""exp of less than −60 has not all its digits in single precision, where 10⁻³⁸ is the end."""
 
 
 def kerbs_loss(
@@ -72,7 +81,7 @@ class _KerbsLoss(torch.autograd.Function):
         given = hidden_MD.to(full), senses_SD.to(full), theta_S.to(full), table
         with torch.autocast(hidden_MD.device.type, enabled=False):
             sums = _Sums(*given, smoothing, wanted)
-            for rows in chunks(len(hidden_MD), len(senses_SD)):
+            for rows in sums.chunks:
                 sums.add(rows, targets_M[rows], weights_M[rows].to(full))
             if wanted:
                 grads = (sums.grad_hidden_MD, *sums.by_sense())
@@ -101,7 +110,12 @@ class _Sums:
         wanted: bool,
     ) -> None:
         tiny = shortest(hidden_MD)
+        # Rows of scores have a length that products of matrices like: the senses that fill it up score −∞.
+        self.count, padding = len(senses_SD), -len(senses_SD) % ALIGNED
+        senses_SD = F.pad(senses_SD.index_select(0, table.order_S), (0, 0, 0, padding))
+        theta_S = F.pad(theta_S[table.order_S], (0, padding))
         self.hidden_MD, self.senses_SD, self.table = hidden_MD, senses_SD, table
+        self.places_VJ = table.places_S[table.senses_VJ]
         self.smoothing, self.wanted = smoothing, wanted
         self.lengths_M1 = lengths(hidden_MD)
         self.unit_MD = hidden_MD / self.lengths_M1.clamp_min(tiny)
@@ -110,8 +124,11 @@ class _Sums:
         self.kappa_S, _ = scale(self.theta_S)
         self.gain_S = -self.kappa_S / self.theta_S * self.lengths_S
         self.turned_SD = senses_SD * (-self.theta_S / self.lengths_S)[:, None]
-        self.flat_K = (self.theta_S.abs() < FLAT[hidden_MD.dtype]).nonzero()[:, 0]
-        size = next(chunks(len(hidden_MD), len(senses_SD)), slice(0, 0)).stop
+        self.flat_K = (self.theta_S[: self.count].abs() < FLAT[hidden_MD.dtype]).nonzero()[:, 0]
+        self.chunks = list(
+            chunks(len(hidden_MD), len(table.senses_VJ))
+        )  # as many rows as a softmax would take
+        size = self.chunks[0].stop if self.chunks else 0
         strip = next(_strips(size, len(senses_SD)), slice(0, 0)).stop
         self.room_RS = hidden_MD.new_empty(size, len(senses_SD))
         self.strips = hidden_MD.new_empty(3, strip, len(senses_SD))
@@ -153,14 +170,16 @@ class _Sums:
         e_RS, z_RS, spare_RS = self.strips[:, : len(x_RS)]
         torch.expm1(x_RS, out=e_RS)
         torch.mul(e_RS, self.gain_S, out=z_RS).mul_(self.lengths_M1[rows])
+        z_RS[:, self.count :] = -torch.inf
 
-        senses_RJ = self.table.senses_VJ[targets_R]
-        own_RJ = z_RS.gather(1, senses_RJ).masked_fill_(~self.table.real_VJ[targets_R], -torch.inf)
+        places_RJ = self.places_VJ[targets_R]
+        own_RJ = z_RS.gather(1, places_RJ).masked_fill_(~self.table.real_VJ[targets_R], -torch.inf)
         target_R = own_RJ.logsumexp(-1)
-        mean_R = self._word_shares(z_RS, spare_RS) if self.smoothing else target_R
         top_R1 = z_RS.amax(-1, keepdim=True)
+        words = _Words(self.table, z_RS, top_R1, spare_RS) if self.smoothing else None
         sum_R1 = z_RS.sub_(top_R1).exp_().sum(-1, keepdim=True)
         total_R = (top_R1 + sum_R1.log())[:, 0]
+        mean_R = target_R if words is None else words.mean(z_RS)
         self.logp_M[rows] = target_R - total_R
         self.usage_MJ[rows] = (own_RJ - total_R[:, None]).exp()
         s = self.smoothing
@@ -168,32 +187,29 @@ class _Sums:
         factor_R = weights_R / sum_R1[:, 0]
         if not self.wanted:
             return factor_R, total_R
-        if s:
-            z_RS.sub_(spare_RS.mul_(sum_R1 * (s / len(self.table.senses_VJ))))
+        if words is not None:
+            words.pull(z_RS, sum_R1 * (s / len(self.places_VJ)))
         shares_RJ = (own_RJ - target_R[:, None]).exp()
-        g_RS = z_RS.scatter_add_(1, senses_RJ, (s - 1.0) * shares_RJ * sum_R1)
+        g_RS = z_RS.scatter_add_(1, places_RJ, (s - 1.0) * shares_RJ * sum_R1)
         ge_RS = e_RS.mul_(g_RS)
         reach_R = factor_R * self.lengths_M1[rows, 0]
         self.p_S.addmv_(ge_RS.t(), reach_R)
         if len(self.flat_K):
-            self.x_K.addmv_(self._bent(x_RS, ge_RS, spare_RS).t(), reach_R, alpha=1.0 / 12.0)
+            self._bend(x_RS, ge_RS, spare_RS, reach_R / 12.0)
         torch.add(ge_RS, g_RS, out=x_RS)
         return factor_R, ge_RS @ self.gain_S
 
-    def _word_shares(self, z_RS: Tensor, out_RS: Tensor) -> Tensor:
-        """P(s | word of s) of every sense; returns the mean of all words' logsumexp."""
-        words_RV = self.table.by_word(z_RS)
-        torch.sub(z_RS, words_RV.index_select(1, self.table.words_S), out=out_RS).exp_()
-        return words_RV.mean(-1)
-
-    def _bent(self, x_RS: Tensor, ge_RS: Tensor, out_RS: Tensor) -> Tensor:
-        """12·G·F of the senses whose θ is small."""
-        if len(self.flat_K) < x_RS.shape[1]:
+    def _bend(self, x_RS: Tensor, ge_RS: Tensor, out_RS: Tensor, reach_R: Tensor) -> None:
+        """Add 12·|h|·G·F of the senses whose θ is small to X. If these are not few, it is quicker to compute
+        it for all: picking columns costs more."""
+        few = len(self.flat_K) < x_RS.shape[1] // FEW
+        if few:
             x_RS, ge_RS = x_RS.index_select(1, self.flat_K), ge_RS.index_select(1, self.flat_K)
             out_RS = torch.empty_like(x_RS)
         square_RS = torch.mul(x_RS, x_RS, out=out_RS)
         torch.addcmul(x_RS, square_RS, x_RS, value=-1.0 / 60.0, out=out_RS)
-        return out_RS.add_(6.0).mul_(x_RS).mul_(ge_RS)
+        sums = out_RS.add_(6.0).mul_(x_RS).mul_(ge_RS).t().mv(reach_R)
+        self.x_K += sums if few else sums[self.flat_K]
 
     def by_sense(self) -> tuple[Tensor, Tensor]:
         """Gradients of the senses' vectors and of θ, from the sums P, B and X."""
@@ -206,4 +222,43 @@ class _Sums:
         by_theta_S = (slope_S / theta_S * p_S + kappa_S / theta_S**2 * x_S).to(along_S)
         radial_S = -(self.p_S / self.theta_S + along_S) * self.kappa_S / self.lengths_S
         by_vector_SD = self.b_SD.mul_(self.kappa_S[:, None]).addcmul_(self.senses_SD, radial_S[:, None])
-        return by_vector_SD, -self.lengths_S * by_theta_S * self.inside_S
+        by_theta_S = -self.lengths_S * by_theta_S * self.inside_S
+        return by_vector_SD.index_select(0, self.table.places_S), by_theta_S[self.table.places_S]
+
+
+class _Words:
+    """What smoothed labels need of a strip: log Σ_j exp z_ij of every word, and P(s | word of s).
+
+    Both come from exp(z − top), which is there anyhow, unless a word is so improbable that it has no digits.
+    """
+
+    def __init__(self, table: SenseTable, z_RS: Tensor, top_R1: Tensor, spare_RS: Tensor) -> None:
+        self.table, self.top_R1, self.spare_RS = table, top_R1, spare_RS
+        self.single = slice(table.several, len(table.senses_VJ))
+        self.total_R = z_RS[:, self.single].sum(-1)
+        self.logs_RW: Tensor | None = None
+        real = len(table.words_S)
+        if table.several and bool((z_RS[:, :real].amin(-1, keepdim=True) < top_R1 - DEEP).any()):
+            self.logs_RW = table.folded(z_RS, torch.logaddexp)
+            for senses, words in table.blocks():
+                torch.sub(z_RS[:, senses], self.logs_RW[:, words], out=spare_RS[:, senses]).exp_()
+
+    def mean(self, exp_RS: Tensor) -> Tensor:
+        """The mean of the words' logarithms, given exp(z − top)."""
+        if self.logs_RW is None:
+            self.sums_RW = self.table.folded(exp_RS, torch.add)
+            logs_RW = torch.log(self.sums_RW, out=self.spare_RS[:, : self.table.several]).add_(self.top_R1)
+        else:
+            logs_RW = self.logs_RW
+        return (self.total_R + logs_RW.sum(-1)) / len(self.table.senses_VJ)
+
+    def pull(self, exp_RS: Tensor, size_R1: Tensor) -> None:
+        """Take size·P(s | word of s) from every exp(z − top)."""
+        exp_RS[:, self.single] -= size_R1
+        if self.logs_RW is None:
+            kept_RW = torch.div(size_R1, self.sums_RW, out=self.sums_RW).neg_().add_(1.0)
+            for senses, words in self.table.blocks():
+                exp_RS[:, senses] *= kept_RW[:, words]
+        else:
+            for senses, _ in self.table.blocks():
+                exp_RS[:, senses] -= self.spare_RS[:, senses].mul_(size_R1)

@@ -44,8 +44,9 @@ def kernel(hidden: Tensor, senses_SD: Tensor, theta_S: Tensor) -> Tensor:
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """(…, D) → (…, 1): squares are summed in double precision, where those of long vectors have room."""
-    found: Tensor = vectors.norm(dim=-1, keepdim=True, dtype=torch.float64).to(vectors.dtype)
+    """(…, D) → (…, 1). Entries are made small before they are squared: the squares of large ones overflow."""
+    largest = vectors.detach().abs().amax(-1, keepdim=True).clamp_min(torch.finfo(vectors.dtype).tiny)
+    found: Tensor = (vectors / largest).norm(dim=-1, keepdim=True) * largest
     return found
 
 

@@ -6,12 +6,18 @@ Miao et al. 2019, §3 (papers.bib: miao2019kernelized): the Bayesian composition
 stand in any order. Words have different numbers of them, so that the sum goes by rank: all first senses
 at once, then the second senses of those words that have one, and so on.
 
-Shapes: V words, S senses, J the most senses that a word has.
+Where many such sums are taken, the senses may be put in order first: the first senses of all words, those
+of words with more senses before others, then the second senses of those that have one, in the same order, and
+so on. Then the senses of each rank lie side by side, and the sums need slices alone.
+
+Shapes: V words, S senses, J the most senses that a word has, W the words that have several.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -31,6 +37,12 @@ class SenseTable:
     """For j = 1 … J − 1: the words that have a sense of that rank, and those senses."""
     plain: bool
     """Every word has one sense, in the order of the words."""
+    order_S: Tensor
+    """The senses, put in order."""
+    places_S: Tensor
+    """Where each sense stands in that order."""
+    ranks: tuple[slice, ...]
+    """The places of the senses of each rank."""
 
     @classmethod
     def of(cls, words_S: Tensor, vocab_size: int) -> SenseTable:
@@ -58,7 +70,31 @@ class SenseTable:
         having = [real_VJ[:, rank].nonzero()[:, 0] for rank in range(1, most)]
         further = tuple((words, senses_VJ[words, rank]) for rank, words in enumerate(having, start=1))
         plain = most == 1 and bool((order_S == torch.arange(vocab_size, device=words_S.device)).all())
-        return cls(words_S, senses_VJ, real_VJ, further, plain)
+        most_first_V = torch.argsort(counts_V, descending=True, stable=True)
+        ordered_S = torch.cat(
+            [senses_VJ[most_first_V[: int(real_V.sum())], rank] for rank, real_V in enumerate(real_VJ.t())]
+        )
+        ends = real_VJ.sum(0).cumsum(0).tolist()
+        ranks = tuple(slice(*it) for it in zip([0, *ends[:-1]], ends, strict=True))
+        return cls(words_S, senses_VJ, real_VJ, further, plain, ordered_S, torch.argsort(ordered_S), ranks)
+
+    @property
+    def several(self) -> int:
+        """How many words have several senses."""
+        return self.ranks[1].stop - self.ranks[1].start if len(self.ranks) > 1 else 0
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Of the words that have several senses, by rank: the places of the senses, and the words."""
+        for rank in self.ranks:
+            words = min(rank.stop - rank.start, self.several)
+            yield slice(rank.start, rank.start + words), slice(words)
+
+    def folded(self, ordered_RS: Tensor, add: Callable[..., Tensor]) -> Tensor:
+        """(R, S) → (R, W): sums over the senses of the words that have several."""
+        sums_RW = ordered_RS[:, : self.several].clone()
+        for senses, words in islice(self.blocks(), 1, None):
+            add(sums_RW[:, words], ordered_RS[:, senses], out=sums_RW[:, words])
+        return sums_RW
 
     def by_word(self, scores: Tensor) -> Tensor:
         """(…, S) → (…, V): logsumexp over the senses of every word."""
