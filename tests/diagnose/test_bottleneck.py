@@ -9,22 +9,29 @@ from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel
 from unspool.diagnose.bottleneck import (
     bottleneck,
+    first_places,
     fitting_contexts,
     least_error,
+    log_probabilities,
+    measure,
+    own_pairs,
     own_text,
+    paired,
     rank_limit,
     smoothed,
     spectrum,
 )
 from unspool.diagnose.overestimation import failures, underestimation
-from unspool.evaluate.teacher_forcing import read, windows
+from unspool.evaluate.teacher_forcing import Window, read, windows
 from unspool.heads import HEADS
 from unspool.heads.bilinear import BilinearHead
 from unspool.heads.kerbs import Kerbs
 from unspool.heads.softmax import Softmax, SoftmaxHead
 from unspool.heads.tempered import TemperedHead
 from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.testing import bigram
 from unspool.training import train
 
@@ -293,6 +300,68 @@ class Silent:
 
     def close(self):
         return ""
+
+
+ANSWERING = {
+    "rnn_seq2seq": RNNSeq2SeqConfig(vocab_size=40, width=8, bos=1, eos=2),
+    "transformer_seq2seq": TransformerSeq2SeqConfig(
+        vocab_size=40,
+        width=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        heads=2,
+        inner_width=12,
+        context=30,
+        bos=1,
+        eos=2,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERING)
+def test_an_encoder_decoder_reads_its_source_and_scores_its_target(kind):
+    torch.manual_seed(0)
+    model = ANSWERING[kind].build().eval()
+    pairs = [([5, 6, 7, 2], [8, 9, 2]), ([3, 2], [4, 2])]
+    parts = paired(model, pairs)
+    assert parts == [Window(0, (5, 6, 7, 2, 8, 9, 2), 4), Window(1, (3, 2, 4, 2), 2)]
+    with torch.no_grad():
+        rows = [
+            model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[1, *target[:-1]]]))[0]
+            for source, target in pairs
+        ]
+    torch.testing.assert_close(log_probabilities(model, parts, 9), torch.cat(rows))
+    with pytest.raises(
+        ValueError, match="an encoder–decoder, which says nothing of a text without its source"
+    ):
+        bottleneck(model, [[5, 6, 7]])
+
+
+@pytest.mark.parametrize("kind", ANSWERING)
+def test_an_encoder_decoder_answers_random_words(kind):
+    torch.manual_seed(0)
+    model = ANSWERING[kind].build().eval()
+    parts = own_pairs(model, 73, seed=2)
+    assert len({it.tokens[: it.first] for it in parts}) > 20
+    assert own_pairs(model, 73, seed=2) == parts != own_pairs(model, 73, seed=3)
+    found = measure(model, parts)
+    assert (found.contexts, found.limit, found.rank) == (73, 9, 9)
+
+
+def test_pairs_that_do_not_fit_are_cut_or_refused():
+    model = ANSWERING["transformer_seq2seq"].build()
+    assert paired(model, [([3] * 20, [4] * 20)]) == [Window(0, (*[3] * 20, *[4] * 9), 20)]
+    for source, target in (([3] * 29, [4]), ([], [4]), ([3], [])):
+        with pytest.raises(ValueError, match=r"pair 0 has .* Leave it out"):
+            paired(model, [(source, target)])
+
+
+def test_the_first_places_are_read_though_others_are_longer():
+    parts = windows([[0, 1, 2], [1, 2, 0, 1, 2, 0, 1], [2, 2]])
+    assert first_places(parts, 4) == [parts[0], Window(1, (1, 2, 0), 1)]
+    assert first_places(parts, 99) == parts
+    rows = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
+    assert sorted(log_probabilities(bigram(rows), parts, 2).exp()[:, 0].tolist()) == pytest.approx([0.1, 0.7])
 
 
 def test_a_uniform_model_underestimates_by_log_v_at_most():

@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 
 import torch
 from torch import Tensor
 
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample
-from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
-from unspool.protocols import StepModel, Text
+from unspool.evaluate.teacher_forcing import Window, encode, fitting, read, windows
+from unspool.protocols import Answering, StepModel, Text
 
 SPARE = 64
 """Contexts more than the rank could explain, where its limit is known."""
@@ -37,6 +38,10 @@ ROUNDINGS = 8.0
 """How many times the last digit of an entry may be wrong, after a product of long vectors."""
 ROW = 64
 """Places of a row of the model's own text: rows are said all at once, which is quicker than one long text."""
+SOURCE = 8
+"""The most words of a random source."""
+ROWS = 32
+"""Random sources that are answered at once."""
 TRIES = 8
 """How often rows are drawn, where they end before there are tokens enough."""
 
@@ -99,17 +104,52 @@ def bottleneck(
     context: int | None = None,
 ) -> Bottleneck:
     """Measure a model on the first `contexts` places of some texts (None: as `fitting_contexts` says)."""
+    if isinstance(model, Answering) and model.answers:
+        raise ValueError(
+            "the model is an encoder–decoder, which says nothing of a text without its source: give "
+            "`measure` sources and targets that are `paired`, or `own_pairs`"
+        )
+    return measure(model, windows(encode(model, texts), fitting(model, context)), contexts)
+
+
+def measure(model: StepModel, parts: Sequence[Window], contexts: int | None = None) -> Bottleneck:
+    """The same on windows, which may be sources and targets that `paired` has made windows of."""
     matrix: Tensor | None = getattr(model, "output_matrix", None)
-    if contexts is None:
-        contexts = fitting_contexts(model)
-    found: list[Tensor] = []
-    missing = contexts
-    for seen in read(model, windows(encode(model, texts), fitting(model, context)), batch=1):
-        found.append(seen.logp_MV[:missing].cpu())
-        missing -= len(found[-1])
-        if missing <= 0:
+    count = fitting_contexts(model) if contexts is None else contexts
+    return spectrum(log_probabilities(model, parts, count), matrix, rank_limit(model))
+
+
+def log_probabilities(model: StepModel, parts: Sequence[Window], contexts: int) -> Tensor:
+    """(C, V): what a model says at the first `contexts` places, in the same order whatever the model is."""
+    return torch.cat([seen.logp_MV.cpu() for seen in read(model, first_places(parts, contexts), batch=1)])
+
+
+def first_places(parts: Sequence[Window], places: int) -> list[Window]:
+    """The windows of the first places, the last one cut; `read` itself would begin with the longest."""
+    found = []
+    for part in parts:
+        if places <= 0:
             break
-    return spectrum(torch.cat(found), matrix, rank_limit(model))
+        found.append(replace(part, tokens=part.tokens[: part.first + places]))
+        places -= len(part.tokens) - part.first
+    return found
+
+
+def paired(model: StepModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Window]:
+    """Sources and targets as windows: the model starts from the source, and scores the target.
+
+    A target is without BOS. Where the model's context is too short, it is cut.
+    """
+    found = []
+    for place, (source, target) in enumerate(pairs):
+        room = len(target) if model.context is None else model.context - len(source) - 1
+        if not source or min(room, len(target)) < 1:
+            raise ValueError(
+                f"pair {place} has a source of {len(source)} and a target of {len(target)} tokens: both need "
+                f"one or more, and the model holds {model.context or 'any number'} together. Leave it out."
+            )
+        found.append(Window(place, (*source, *target[:room]), len(source)))
+    return found
 
 
 def fitting_contexts(model: StepModel) -> int:
@@ -190,6 +230,25 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
     if not rows:
         raise ValueError("the model says no two words before its end: give a text to measure it on")
     return rows
+
+
+def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
+    """What an encoder–decoder answers to sources of 1 to 8 random words, with so many places to measure.
+
+    No such source means anything: it is for a model whose own pairs are not at hand.
+    """
+    dice, found = Random(seed), list[Window]()
+    while sum(len(it.tokens) - it.first for it in found) < tokens:
+        sources = [_random_words(model, dice) for _ in range(ROWS)]
+        room = ROW if model.context is None else max(1, min(ROW, model.context - SOURCE - 2))
+        seeds = [seed + len(found) + row for row in range(ROWS)]
+        said = generate(model, sources, Sample(), max_new_tokens=room, seed=seeds)
+        found += paired(model, [(it, out.tokens) for it, out in zip(sources, said, strict=True)])
+    return found
+
+
+def _random_words(model: StepModel, dice: Random) -> list[int]:
+    return [dice.randrange(model.vocab_size) for _ in range(dice.randint(1, SOURCE))]
 
 
 def _first(text: Text | None) -> int:

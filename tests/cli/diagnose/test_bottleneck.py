@@ -1,4 +1,5 @@
 import json
+import math
 import re
 
 import pytest
@@ -39,7 +40,7 @@ def test_one_context_is_enough(unspool, loaded, tmp_path, monkeypatch, words):
     (tmp_path / "ab.txt").write_text("ab")
     status, out, err = unspool("diagnose", "bottleneck", "tiny", *words, "--contexts", "1", "-o", "one.svg")
     assert (status, err) == (0, "unspool: wrote one.svg\n")
-    assert out.startswith("contexts             1 of 4 words\n")
+    assert out.startswith("contexts             1 of 4 words, in ")
     assert re.search(r"singular values      1: [\d.]+\n", out)
 
 
@@ -57,12 +58,71 @@ def test_a_threshold_next_to_one_is_told_by_what_it_lacks(unspool, loaded, monke
     assert "1 − e^(−δ) = 1 − 1e-06" in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
 
 
+def test_a_run_of_a_known_language_is_set_beside_its_truth(unspool, tmp_path):
+    recipe = {
+        "data": {
+            "kind": "language",
+            "language": {"kind": "senses", "word_count": 40},
+            "train": 50,
+            "valid": 9,
+        },
+        "batches": {"kind": "bucketed", "tokens": 256},
+        "model": {"kind": "rnn_lm", "width": 4, "head": {"kind": "softmax", "bias": True}},
+        "train": {"updates": 2, "threads": 1},
+    }
+    us.train(recipe, out=tmp_path / "run")
+    argv = ("diagnose", "bottleneck", tmp_path / "run")
+    status, out, err = unspool(*argv, "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert (found["contexts"], found["limit"], found["texts"]) == (4 + 2 + 64, 6, "sentences of its language")
+    assert found["rank"] <= 6
+    truth = found["truth"]
+    assert 1 < truth["least"] <= truth["reached"]
+    assert truth["rank"] > 6
+    assert 0 < truth["delta"] <= found["delta"]
+    assert truth["tau"] == pytest.approx(-math.expm1(-truth["delta"]))
+    assert 0 < truth["overestimation"] <= truth["tau"] <= found["tau"]
+    lines = unspool(*argv)[1].splitlines()
+    assert "rank of log p" in lines[1]
+    assert "(at most D + 2 = 6)" in lines[1]
+    error = f"{truth['reached']:.4g}; no matrix of rank 6 has less than {truth['least']:.4g}"
+    assert f"error of log p       {error}" in lines
+    assert f"beside the truth     of rank {truth['rank']}; s = 1e-06 makes every word possible" in lines
+    assert any(
+        line.startswith(f"underestimation      δ = {truth['delta']:.2f} nats was found") for line in lines
+    )
+
+
+def test_no_truth_is_told_where_none_is_known(unspool, loaded, text):
+    found = json.loads(unspool("diagnose", "bottleneck", "tiny", "--text", text, "--json")[1])
+    assert (found["truth"], found["texts"]) == (None, str(text))
+    assert "beside the truth" not in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
+
+
+def test_a_text_that_is_not_there_fails_before_the_work(unspool, loaded, tmp_path):
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", tmp_path / "no.txt")
+    assert (status, out, loaded) == (2, "", [])
+    assert "no.txt" in err
+
+
+def test_an_encoder_decoder_needs_no_text_and_refuses_one_without_sources(unspool, text):
+    status, out, err = unspool("diagnose", "bottleneck", "dates")
+    assert (status, err) == (0, "")
+    assert "in its answers to random words" in out
+    status, out, err = unspool("diagnose", "bottleneck", "dates", "--text", text)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"unspool: {text}: the model is an encoder–decoder")
+
+
 def test_errors_name_the_file(unspool, loaded, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("a")
     status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", short)
     assert (status, out) == (2, "")
     assert err.startswith(f"unspool: {short}: text 0 has 1 tokens")
+    short.write_text("")
+    assert unspool("diagnose", "bottleneck", "tiny", "--text", short)[2].count(str(short)) == 1
 
 
 def test_without_a_text_the_model_speaks_for_itself(unspool, loaded):

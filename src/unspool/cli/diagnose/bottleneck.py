@@ -9,12 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.diagnose.texts import read_texts
+from unspool.cli.diagnose.material import find_material
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
     from unspool.diagnose.bottleneck import Bottleneck
+    from unspool.diagnose.truth import Distance
 
 SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
 EXAMPLES = """examples:
@@ -23,8 +24,17 @@ EXAMPLES = """examples:
   unspool diagnose bottleneck runs/kerbs --text book.txt --contexts 300 --json
 
 A head with one output matrix of width D cannot exceed rank D + 1, or D + 2 with a bias, however many contexts
-there are.
-Without --text the model is measured on text that it says itself.
+there are. δ bounds how far a true log-probability is underestimated, 1 − e^(−δ) how far a probability is
+overestimated: a threshold there keeps nothing impossible.
+
+Without --text the model is measured on text that it says itself. A run that learnt a language of the package
+(data.kind = "language") is measured on sentences of the language, whose truth is known, and set beside it:
+the model's error, the least error of any matrix of its rank (Eckart & Young), and its largest
+underestimation. Impossible words have no finite logarithm: for the error, the truth gives a share s of the
+probability to all words alike.
+
+An encoder–decoder is measured on its run's validation pairs, or on --text pairs.jsonl with
+{"source": "…", "target": "…"} a line; where there are none, on its answers to random words.
 """
 
 
@@ -35,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
     )
     parser.add_argument(
-        "--text", type=Path, metavar="PATH", help="the text, or JSON lines (default: the model's own words)"
+        "--text", type=Path, metavar="PATH", help="the text, or JSON lines (default: as told below)"
     )
     parser.add_argument(
         "--contexts",
@@ -45,34 +55,45 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "a bias; 512 where there is no single output matrix)",
     )
     parser.add_argument(
-        "--seed", type=natural, default=0, metavar="N", help="of the model's own words (default: 0)"
+        "--seed",
+        type=natural,
+        default=0,
+        metavar="N",
+        help="of the model's own words, or of sentences (default: 0)",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw it: .svg, .png or .pdf")
     parser.add_argument("--json", action="store_true", help="one JSON object, with all singular values")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the text, measure, draw."""
-    texts = None if args.text is None else read_texts(args.text)
+    """Find something to read, measure, draw."""
+    if args.text:
+        args.text.open(
+            "rb"
+        ).close()  # what cannot be read must fail before the work, and what cannot be written
 
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.diagnose.bottleneck import bottleneck, fitting_contexts, own_text
+    from unspool.diagnose.bottleneck import fitting_contexts, measure
     from unspool.diagnose.drawing import named
 
     if args.output:
-        named(args.output).touch()  # a path that cannot be written must fail before the work, not after it
+        named(args.output).touch()
 
     model = us.load(args.model, device=args.device)
+    contexts = args.contexts or fitting_contexts(model)
     try:
-        given = texts or own_text(model, args.contexts or fitting_contexts(model), args.seed)
-        found = bottleneck(model, given, args.contexts)
+        material = find_material(model, Path(args.model), args.text, contexts, args.seed)
+        found = measure(model, material.parts, contexts)
+        truth = material.beside_truth(model, contexts)
     except ValueError as error:
-        raise ValueError(f"{args.text or args.model}: {error}") from error
+        where = str(args.text or args.model)
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
     if args.json:
         derived = {"conclusive": found.conclusive, "tau": found.tau, "uniform_delta": found.uniform_delta}
-        print(json_line(asdict(found) | derived))
+        beside = {"texts": material.whose, "truth": None if truth is None else asdict(truth)}
+        print(json_line(asdict(found) | derived | beside))
     else:
-        print("\n".join(_lines(found)))
+        print("\n".join([*_lines(found, material.whose), *([] if truth is None else _truth(found, truth))]))
     if args.output:
         from unspool.diagnose.spectrum_picture import draw_spectrum
 
@@ -81,10 +102,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(found: Bottleneck) -> list[str]:
+def _lines(found: Bottleneck, whose: str) -> list[str]:
     limit = "no single output matrix: any rank" if found.limit is None else f"at most {found.limit_said}"
     lines = [
-        f"contexts             {found.contexts:,} of {found.vocab_size:,} words",
+        f"contexts             {found.contexts:,} of {found.vocab_size:,} words, in {whose}",
         f"rank of log p        {found.rank:,} ({limit})",
     ]
     if found.limit is not None and found.limit >= found.vocab_size:
@@ -97,9 +118,21 @@ def _lines(found: Bottleneck) -> list[str]:
     uniform = f"{found.uniform_delta:.2f} if uniform"
     lines.append(f"underestimation      at most δ = {found.delta:.2f} nats anywhere ({uniform})")
     lines.append(
-        f"overestimation       at most 1 − e^(−δ) = {_short(found.delta)}: what is above is possible"
+        f"overestimation       at most 1 − e^(−δ) = {_short(found.delta)}; a word above it is possible"
     )
     return lines
+
+
+def _truth(found: Bottleneck, truth: Distance) -> list[str]:
+    least = "any rank can be reached, so that nothing bounds it"
+    if truth.least is not None:
+        least = f"no matrix of rank {found.limit:,} has less than {truth.least:.4g}"
+    return [
+        f"beside the truth     of rank {truth.rank:,}; s = {truth.share:g} makes every word possible",
+        f"error of log p       {truth.reached:.4g}; {least}",
+        f"underestimation      δ = {truth.delta:.2f} nats was found, and 1 − e^(−δ) = {_short(truth.delta)}",
+        f"overestimation       {truth.overestimation:.3f} was found",
+    ]
 
 
 def _short(delta: float) -> str:

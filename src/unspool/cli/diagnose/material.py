@@ -1,0 +1,142 @@
+"""What a model is measured on: a text, sentences of the language that it learnt, pairs, or its own words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unspool.cli.diagnose.texts import read_texts
+from unspool.cli.prompts import JSONL_SUFFIXES
+
+if TYPE_CHECKING:
+    from unspool.data.languages.known_language import KnownLanguage
+    from unspool.diagnose.truth import Distance
+    from unspool.evaluate.teacher_forcing import Window
+    from unspool.protocols import Batch, StepModel
+    from unspool.training import Recipe
+
+
+@dataclass(frozen=True)
+class Material:
+    """Windows to read, and where they are from."""
+
+    whose: str
+    parts: list[Window]
+    language: KnownLanguage[Any] | None = None
+    """Whose sentences they are, where their truth is known."""
+
+    def beside_truth(self, model: StepModel, contexts: int) -> Distance | None:
+        """How far the model is from the truth in these contexts."""
+        if self.language is None:
+            return None
+        from unspool.diagnose.bottleneck import log_probabilities, rank_limit
+        from unspool.diagnose.truth import distance, true_probabilities
+
+        logp_CV = log_probabilities(model, self.parts, contexts)
+        return distance(logp_CV, true_probabilities(self.language, self.parts, contexts), rank_limit(model))
+
+
+def find_material(model: StepModel, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
+    """The text at `path`; else what suits the run in `folder`, if it is one; else the model's own words."""
+    from unspool.diagnose.bottleneck import own_text
+    from unspool.evaluate.teacher_forcing import encode, fitting, windows
+    from unspool.protocols import Answering
+
+    if isinstance(model, Answering) and model.answers:
+        return _pairs(model, folder, path, contexts, seed)
+    if path is not None:
+        return Material(str(path), windows(encode(model, read_texts(path)), fitting(model, None)))
+    language = _language(model, folder)
+    if language is not None:
+        from unspool.diagnose.truth import sentences
+
+        said = sentences(language, contexts, seed, model.context)
+        return Material("sentences of its language", said, language)
+    return Material("its own words", windows(own_text(model, contexts, seed), fitting(model, None)))
+
+
+def _language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
+    """The language that the run learnt, word by word; None where it learnt anything else."""
+    from unspool.data.languages.source import Language
+    from unspool.diagnose.truth import speaks
+
+    recipe = _recipe(folder)
+    if recipe is None or not isinstance(recipe.data, Language):
+        return None
+    if speaks(model, recipe.data.known):
+        return recipe.data.known
+    _note("the model is not set beside the truth, for its tokens are not the words of the language")
+    return None
+
+
+def _pairs(model: Any, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
+    """What an encoder–decoder reads."""
+    from unspool.diagnose.bottleneck import own_pairs, paired
+
+    if path is not None:
+        return Material(str(path), paired(model, _read_pairs(model, path)))
+    found = _validation_pairs(model, folder)
+    if found:
+        return Material("the run's validation pairs", paired(model, found))
+    return Material("its answers to random words", own_pairs(model, contexts, seed))
+
+
+def _read_pairs(model: Any, path: Path) -> list[tuple[list[int], list[int]]]:
+    from unspool.data.forms import Pairs
+    from unspool.data.jsonl import JSONL
+    from unspool.data.meter import silent
+
+    wanted = '{"source": "…", "target": "…"}'
+    if path.suffix.lower() not in JSONL_SUFFIXES:
+        raise ValueError(
+            "the model is an encoder–decoder, which says nothing of a text without its source: give a file "
+            f"of pairs, {wanted} a line, whose name ends in .jsonl, or leave --text out"
+        )
+    rows = list(JSONL(train=str(path), source="source", target="target").rows(str(path), silent))
+    if not rows:
+        raise ValueError(f"there is no pair in this file: write {wanted} a line")
+    # A target begins with BOS here, which the model reads by itself.
+    return [(source, target[1:]) for source, target in Pairs().encode(rows, model.text)]
+
+
+def _validation_pairs(model: Any, folder: Path) -> list[tuple[list[int], list[int]]]:
+    from unspool.data.preparation import prepare
+
+    recipe = _recipe(folder)
+    if recipe is None:
+        return []
+    try:
+        batches = prepare(recipe.data, model.text, recipe.batches, recipe.seed, folder / "data").valid
+    except (OSError, ValueError) as error:
+        _note(f"the run's pairs cannot be read: {error}")
+        return []
+    return list(_rows(batches))
+
+
+def _rows(batches: Iterable[Batch]) -> Iterable[tuple[list[int], list[int]]]:
+    for batch in batches:
+        if batch.source_NS is None or batch.source_lengths_N is None:
+            continue
+        sizes = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
+        for row, (source, target) in enumerate(sizes):
+            yield batch.source_NS[row, :source].tolist(), batch.targets_NU[row, :target].tolist()
+
+
+def _recipe(folder: Path) -> Recipe | None:
+    from unspool.training import read_recipe
+
+    path = folder / "recipe.toml"
+    if not path.is_file():
+        return None
+    try:
+        return read_recipe(path)
+    except ValueError as error:
+        _note(f"the run's recipe cannot be read: {error}")
+        return None
+
+
+def _note(said: str) -> None:
+    print(f"unspool: {said}", file=sys.stderr)
