@@ -45,6 +45,7 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
         ("a\tb", "a⇥b"),
         ("é", "é"),
         ("“", "“"),
+        ("⟨start⟩→…", "⟨start⟩→…"),
         ("中", "□"),
         ("\x1b", "□"),
         ("", ""),
@@ -52,3 +53,11 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
 )
 def test_tokens_are_shown_as_they_can_be_drawn(token, shown):
     assert label(token) == shown
+
+
+def test_the_font_has_what_is_shown_of_tokens():
+    from matplotlib import font_manager
+    from matplotlib.ft2font import FT2Font
+
+    has = FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap()
+    assert {it for it in "⟨⟩→…“”␣⏎⇥□" if ord(it) not in has} == set()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -55,3 +57,14 @@ def test_shares_sum_to_one_and_a_word_that_is_not_said_has_none():
     assert [len(it) for it in found[1].places] == [2, 2]
     nothing = sense_contexts(Reader(), [batch([[0, 0]])], [1])[1]
     assert (nothing.count, nothing.shares, nothing.places) == (0, [], [[], []])
+
+
+def test_the_source_of_a_row_is_kept_without_its_padding():
+    with_sources = replace(
+        batch([[0, 1], [2, 1]]),
+        source_NS=torch.tensor([[7, 8, 9], [5, 0, 0]]),
+        source_lengths_N=torch.tensor([3, 1]),
+    )
+    found = sense_contexts(Reader(), [with_sources], [1])[1].places[0]
+    assert [(place.before, place.source) for place in found] == [((0,), (7, 8, 9)), ((2,), (5,))]
+    assert sense_contexts(Reader(), [batch([[0, 1]])], [1])[1].places[0][0].source == ()

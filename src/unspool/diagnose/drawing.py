@@ -41,6 +41,9 @@ def named(path: str | Path) -> Path:
 def label(text: str) -> str:
     """A token as it can be drawn: spaces and line ends are shown, and what the font lacks is a box."""
     shown = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-    # The font has Latin, Greek and Cyrillic letters and the common punctuation.
-    drawable = (c if c.isprintable() and (c < "\u0530" or "\u2010" <= c <= "\u2027") else "□" for c in text)
+    # The font has Latin, Greek and Cyrillic letters, the common punctuation, and the marks of contexts.
+    drawable = (
+        c if c.isprintable() and (c < "\u0530" or "\u2010" <= c <= "\u2027" or c in "⟨⟩→") else "□"
+        for c in text
+    )
     return "".join(shown.get(c, d) for c, d in zip(text, drawable, strict=True))

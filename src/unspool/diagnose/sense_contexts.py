@@ -31,6 +31,8 @@ class Place:
     """Of the sense, given the word."""
     before: tuple[int, ...]
     """The tokens that the model had read, the last ones."""
+    source: tuple[int, ...] = ()
+    """What the encoder of an encoder–decoder had read; nothing for other models."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def sense_contexts(
         places = (wanted[batch.targets_NU] & (batch.weights_NU > 0)).nonzero()
         if not len(places):
             continue
+        sources = _sources(batch)
         hidden_MD = model.hidden_for(batch.to(head.theta_S.device))[places[:, 0], places[:, 1]]
         targets_M = batch.targets_NU[places[:, 0], places[:, 1]]
         for start in range(0, len(places), ROWS):
@@ -70,8 +73,16 @@ def sense_contexts(
             ):
                 row, at = place
                 context = batch.inputs_NT[row, max(0, at + 1 - before) : at + 1].tolist()
-                used[word].add(shares_J, tuple(context))
+                used[word].add(shares_J, tuple(context), sources[row] if sources else ())
     return {word: it.use() for word, it in used.items()}
+
+
+def _sources(batch: Batch) -> list[tuple[int, ...]]:
+    """Of every row, without padding; none at all where no model reads them."""
+    if batch.source_NS is None or batch.source_lengths_N is None:
+        return []
+    rows = zip(batch.source_NS.tolist(), batch.source_lengths_N.tolist(), strict=True)
+    return [tuple(row[:length]) for row, length in rows]
 
 
 def _shares(head: Any, hidden_MD: Tensor, targets_M: Tensor) -> list[list[float]]:
@@ -86,13 +97,13 @@ class _Gathered:
     def __init__(self, senses: int, examples: int) -> None:
         self.count, self.examples = 0, examples
         self.sums = [0.0] * senses
-        self.best: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(senses)]
+        self.best: list[list[tuple[float, int, Place]]] = [[] for _ in range(senses)]
 
-    def add(self, shares_J: list[float], before: tuple[int, ...]) -> None:
+    def add(self, shares_J: list[float], before: tuple[int, ...], source: tuple[int, ...]) -> None:
         self.count += 1
         for j, best in enumerate(self.best):
             self.sums[j] += shares_J[j]
-            heapq.heappush(best, (shares_J[j], -self.count, before))
+            heapq.heappush(best, (shares_J[j], -self.count, Place(shares_J[j], before, source)))
             if len(best) > self.examples:
                 heapq.heappop(best)
 
@@ -100,5 +111,5 @@ class _Gathered:
         return WordUse(
             self.count,
             [each / self.count for each in self.sums] if self.count else [],
-            [[Place(share, before) for share, _, before in sorted(it, reverse=True)] for it in self.best],
+            [[place for _, _, place in sorted(it, reverse=True)] for it in self.best],
         )

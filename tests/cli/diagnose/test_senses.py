@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 import unspool as us
+from unspool.cli.diagnose.senses import Spelling
+from unspool.diagnose.sense_contexts import Place
 from unspool.heads.kerbs import Kerbs
 
 
@@ -113,10 +115,73 @@ def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_
     for it in said:
         assert sum(it["shares"]) == pytest.approx(1.0)
         assert [len(of_sense) for of_sense in it["contexts"]] == [min(2, it["said"])] * 2
+        assert "sources" not in it
     words = set(model.text.decode(range(24)).split())
-    assert all(set(context.split()) <= words for it in said for each in it["contexts"] for context in each)
+    contexts = [context for it in said for each in it["contexts"] for context in each]
+    assert all(set(context.split()) <= words | {"⟨start⟩"} for context in contexts)
+    assert all(context.startswith("⟨start⟩") for context in contexts if len(context.split()) < 8)
+    assert "⟨start⟩" in contexts
     path = tmp_path / "senses.svg"
     status, out, _ = unspool("diagnose", "senses", tmp_path / "run", "--words", "3", "-o", path)
     assert status == 0
     assert out.count(" %  after  ") == 2 * out.count(" times")
     assert "<svg" in path.read_text()
+
+
+def test_the_source_of_an_encoder_decoder_is_shown(unspool, tmp_path):
+    recipe = {
+        "data": {"kind": "task", "task": {"kind": "copy"}, "train": 50, "valid": 9},
+        "text": {"kind": "words"},
+        "batches": {"kind": "bucketed", "tokens": 256},
+        "model": {"kind": "rnn_seq2seq", "width": 8, "head": {"kind": "kerbs", "senses": 2.0}},
+        "train": {"updates": 1, "threads": 1},
+    }
+    us.train(recipe, out=tmp_path / "run")
+    out = unspool("diagnose", "senses", tmp_path / "run", "--words", "99", "--json")[1]
+    said = [it for it in map(json.loads, out.splitlines()) if it["said"]]
+    assert len(said) > 5
+    for it in said:
+        for contexts, sources in zip(it["contexts"], it["sources"], strict=True):
+            for context, source in zip(contexts, sources, strict=True):
+                # A copy says what stands in its source: all of what was said so far is a part of it.
+                assert context.removeprefix("⟨start⟩").strip() in source
+    argv = ("diagnose", "senses", tmp_path / "run", "--words", "99", "-o", tmp_path / "senses.svg")
+    shown = [line for line in unspool(*argv)[1].splitlines() if " %  after  " in line]
+    places = [place for line in shown for place in line.partition("after  ")[2].split("  |  ")]
+    assert len(places) > 10
+    for source, arrow, before in (place.partition(" → ") for place in places):
+        assert (arrow, before == "") == (" → ", False)
+        assert len(source.removesuffix(" …").split()) <= 5
+    assert any(place.partition(" → ")[0].endswith(" …") for place in places)
+
+
+class Ends:
+    """Tokens 1 and 2 are words, 0 ends a text; BOS is `bos_id`, if any."""
+
+    eos_ids = frozenset({0})
+
+    def __init__(self, bos_id):
+        self.bos_id = bos_id
+
+    def decode(self, ids):
+        return " ".join("ab"[it - 1] for it in ids if it in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("bos", "tokens", "spelt"),
+    [
+        (3, (3,), "⟨start⟩"),
+        (3, (3, 1, 2), "⟨start⟩ a b"),
+        (3, (1, 2), "a b"),
+        (3, (1, 0, 3, 2), "a ⟨start⟩ b"),
+        (None, (0,), "⟨start⟩"),
+        (None, (1, 0, 2), "a ⟨start⟩ b"),
+    ],
+)
+def test_the_beginning_of_a_text_is_marked(bos, tokens, spelt):
+    assert Spelling(Ends(bos)).text(tokens) == spelt
+
+
+def test_a_model_of_numbers_spells_them():
+    assert Spelling(None).place(Place(1.0, (3, 4), tuple(range(9)))) == "#0 #1 #2 #3 #4 … → #3 #4"
+    assert Spelling(None).place(Place(1.0, (3,))) == "#3"

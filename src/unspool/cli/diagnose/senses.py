@@ -13,7 +13,7 @@ from unspool.cli.output import json_line, printable
 from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
-    from unspool.diagnose.sense_contexts import WordUse
+    from unspool.diagnose.sense_contexts import Place, WordUse
     from unspool.diagnose.senses import Senses
     from unspool.protocols import Text
 
@@ -24,8 +24,12 @@ EXAMPLES = """examples:
   unspool diagnose senses runs/kerbs -o senses.svg
 
 Words with the most senses come first. θ is how wide a sense is; cos is between two senses of a word. How much
-each sense is used, and examples of what stands before it, are from the run's own validation text.
+each sense is used, and examples of what stands before it, are from the run's own validation text. ⟨start⟩ is
+where a text begins; of an encoder–decoder the beginning of the source is shown, too: source → target so far.
 """
+START = "⟨start⟩"
+SOURCE = 5
+"""Tokens of a source that are shown."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.model}: {error}") from error
     shown = found.words[: args.words]
     used = _used(args, model, [it.word for it in shown]) if args.examples else {}
-    spelt = _Spelling(model.text)
+    spelt = Spelling(model.text)
     if args.json:
         for it in shown:
             print(json_line({**asdict(it), "text": spelt.word(it.word), **_said(used.get(it.word), spelt)}))
@@ -94,34 +98,39 @@ def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, W
     return sense_contexts(model, batches, words, examples=args.examples)
 
 
-def _said(use: WordUse | None, spelt: _Spelling) -> dict[str, Any]:
+def _said(use: WordUse | None, spelt: Spelling) -> dict[str, Any]:
     if use is None:
         return {}
     contexts = [[spelt.text(place.before) for place in of_sense] for of_sense in use.places]
-    return {"said": use.count, "shares": use.shares, "contexts": contexts}
+    found = {"said": use.count, "shares": use.shares, "contexts": contexts}
+    if any(place.source for of_sense in use.places for place in of_sense):
+        found["sources"] = [
+            [spelt.source(place.source, None) for place in of_sense] for of_sense in use.places
+        ]
+    return found
 
 
-def _rows(used: dict[int, WordUse], spelt: _Spelling) -> list[tuple[str, float]]:
+def _rows(used: dict[int, WordUse], spelt: Spelling) -> list[tuple[str, float]]:
     """A label and a share for every sense of words that have several, and were said."""
     return [
-        (f"{spelt.text(places[0].before)} [{spelt.word(word)}]", share)
+        (f"{spelt.place(places[0])} [{spelt.word(word)}]", share)
         for word, use in used.items()
         if len(use.shares) > 1
         for share, places in zip(use.shares, use.places, strict=True)
     ]
 
 
-def _print_uses(used: dict[int, WordUse], spelt: _Spelling) -> None:
+def _print_uses(used: dict[int, WordUse], spelt: Spelling) -> None:
     for word, use in used.items():
         if len(use.shares) < 2:
             continue
         print(f"\n{printable(spelt.word(word))}, said {use.count:,} times")
         for share, places in zip(use.shares, use.places, strict=True):
-            contexts = "  |  ".join(printable(spelt.text(place.before)) for place in places)
+            contexts = "  |  ".join(printable(spelt.place(place)) for place in places)
             print(f"  {100 * share:3.0f} %  after  {contexts}")
 
 
-def _print_table(found: Senses, words: int, spelt: _Spelling) -> None:
+def _print_table(found: Senses, words: int, spelt: Spelling) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -147,15 +156,38 @@ def _plural(number: int) -> str:
     return "sense" if number == 1 else "senses"
 
 
-class _Spelling:
+class Spelling:
     """Tokens as they are shown."""
 
     def __init__(self, text: Text | None) -> None:
         self._text = text
 
     def word(self, word: int) -> str:
+        """One word in quotes, or its number."""
         spelt = "" if self._text is None else self._text.decode([word])
         return repr(spelt) if spelt else f"#{word}"  # special tokens are spelt as nothing
 
     def text(self, tokens: Sequence[int]) -> str:
-        return " ".join(f"#{it}" for it in tokens) if self._text is None else self._text.decode(tokens)
+        """Several words, with a mark where a text begins."""
+        if self._text is None:
+            return " ".join(f"#{it}" for it in tokens)
+        # A text begins after BOS; without one, after the end of another.
+        begin = self._text.eos_ids if self._text.bos_id is None else {self._text.bos_id}
+        texts: list[list[int]] = [[]]
+        for token in tokens:
+            if token in begin:
+                texts.append([])
+            else:
+                texts[-1].append(token)
+        first, *others = (self._text.decode(each) for each in texts)
+        return " ".join(said for said in (first, *(it for each in others for it in (START, each))) if said)
+
+    def place(self, place: Place) -> str:
+        """What stands before a word, after the beginning of its source where there is one."""
+        before, shown = self.text(place.before), self.source(place.source)
+        return f"{shown} → {before}" if shown else before
+
+    def source(self, tokens: Sequence[int], most: int | None = SOURCE) -> str:
+        """Its first words, without the EOS that ends it."""
+        words = [it for it in tokens if self._text is None or it not in self._text.eos_ids]
+        return self.text(words[:most]) + " …" * (len(words[:most]) < len(words))
