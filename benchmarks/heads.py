@@ -7,7 +7,8 @@ The language model is a GRU over the 10,000 most frequent words, the translator 
 attention (`recipes/split_pairs.py` makes its files). All heads learn from the same batches for as many updates, with
 one learning rate, none of them tied to the embedding; KerBS has two senses a word on average, so more weights and a
 dearer step, therefore two softmaxes stand beside it: a wider one with as many weights, and one that learns longer, with
-as much processor time. The ablations are those of the paper: senses without kernels (every θ stays 0), and senses that
+as much processor time. A mixture stands here with the tanh of its paper, and without: our hidden vectors have come
+out of one. The ablations are those of the paper: senses without kernels (every θ stays 0), and senses that
 stay where they began. Perplexity and BLEU are of the test file.
 Each run is saved as soon as it is there, with its settings; one that --json already holds is not made again, and one that
 was made with other settings is an error.
@@ -42,6 +43,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "softmax, wider": {"model": {"head": {"kind": "softmax"}}, "wider": True},
     "softmax, longer": {"model": {"head": {"kind": "softmax"}}, "longer": True},
     "mixture of 2": {"model": {"head": {"kind": "mixture", "experts": 2}}},
+    "mixture of 2, no tanh": {"model": {"head": {"kind": "mixture", "experts": 2, "bent": False}}},
     "KerBS": {"model": {"head": KERBS}, "hooks": REALLOCATE},
     "KerBS, no kernel": {"model": {"head": {**KERBS, "kernel": False}}, "hooks": REALLOCATE},
     "KerBS, no allocation": {"model": {"head": KERBS}},

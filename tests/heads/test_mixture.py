@@ -7,18 +7,20 @@ from unspool.heads.mixture import Mixture, MixtureHead
 from unspool.heads.softmax import Softmax
 
 
-def test_by_hand():
-    """π = (¼, ¾); the experts read tanh(±1)·h of width 1."""
-    head = Mixture(Softmax(1, 2), width=1, experts=2)
+@pytest.mark.parametrize(("bent", "score"), [(True, math.tanh(1)), (False, 1.0)])
+def test_by_hand(bent, score):
+    """π = (¼, ¾); the experts read tanh(±h) of width 1, or ±h itself."""
+    head = Mixture(Softmax(1, 2), width=1, experts=2, bent=bent)
     head.prior_KD.data = torch.tensor([[0.0], [math.log(3)]])
     head.latent_KDD.data = torch.tensor([[[1.0]], [[-1.0]]])
     head.words.weight.data = torch.tensor([[1.0], [0.0]])
-    first = 1 / (1 + math.exp(-math.tanh(1)))
+    first = 1 / (1 + math.exp(-score))
     expected = 0.25 * first + 0.75 * (1 - first)
     assert head(torch.tensor([1.0])).exp().tolist() == pytest.approx([expected, 1 - expected])
 
 
-def test_breaks_the_bottleneck_that_softmax_cannot():
+@pytest.mark.parametrize("bent", [True, False])
+def test_breaks_the_bottleneck_that_softmax_cannot(bent):
     torch.manual_seed(0)
     hidden = torch.randn(60, 3, dtype=torch.float64)
 
@@ -26,7 +28,7 @@ def test_breaks_the_bottleneck_that_softmax_cannot():
         return torch.linalg.matrix_rank(head.double()(hidden), rtol=1e-9).item()
 
     assert rank(Softmax(3, 40)) == 4
-    assert rank(MixtureHead(experts=3).build(3, 40)) > 20
+    assert rank(MixtureHead(experts=3, bent=bent).build(3, 40)) > 20
 
 
 def test_experts_are_counted():

@@ -6,12 +6,17 @@ Yang et al. 2018, §2.4 (papers.bib: yang2018breaking). The logarithm of a sum o
 linear function of h, so that the matrix of log-probabilities may have any rank: the head has no output
 matrix, and basis-aware sampling refuses it.
 
+Where h has come out of a tanh, a second one may slow learning down a lot (docs/heads.md): `bent = False`
+leaves it out, h_k = W_k h. The rank stays unbounded.
+
 Symbols: P `prior_KD`, W_1 … W_K above each other `latent_KDD`, e `words.weight`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +29,10 @@ from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax, normalised
 class Mixture(nn.Module):
     """K softmaxes over one set of word vectors, weighted by the context."""
 
-    def __init__(self, words: Softmax | TiedSoftmax, width: int, experts: int) -> None:
+    def __init__(self, words: Softmax | TiedSoftmax, width: int, experts: int, bent: bool = True) -> None:
         super().__init__()
         self.words = words
+        self._logp = partial(_logp, torch.tanh if bent else _straight)
         self.prior_KD = nn.Parameter(torch.empty(experts, width))
         self.latent_KDD = nn.Parameter(torch.empty(experts, width, width))
         for matrix in (self.prior_KD, self.latent_KDD):
@@ -34,14 +40,14 @@ class Mixture(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return _logp(hidden, *self._matrices)
+        return self._logp(hidden, *self._matrices)
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
         scores = len(self.prior_KD) * len(self.words.weight)
-        return rowwise_loss(_logp, hidden_MD, self._matrices, targets_M, weights_M, smoothing, scores)
+        return rowwise_loss(self._logp, hidden_MD, self._matrices, targets_M, weights_M, smoothing, scores)
 
     @property
     def _matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -49,12 +55,22 @@ class Mixture(nn.Module):
 
 
 def _logp(
-    hidden: Tensor, prior_KD: Tensor, latent_KDD: Tensor, weight_VD: Tensor, bias_V: Tensor | None
+    bend: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    prior_KD: Tensor,
+    latent_KDD: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
 ) -> Tensor:
     log_prior = normalised(F.linear(hidden, prior_KD))
-    latent = F.linear(hidden, latent_KDD.flatten(0, 1)).tanh().view(*hidden.shape[:-1], *latent_KDD.shape[:2])
+    latent = bend(F.linear(hidden, latent_KDD.flatten(0, 1)))
+    latent = latent.view(*hidden.shape[:-1], *latent_KDD.shape[:2])
     logp = normalised(F.linear(latent, weight_VD, bias_V))
     return torch.logsumexp(log_prior[..., None] + logp, dim=-2)
+
+
+def _straight(latent: Tensor) -> Tensor:
+    return latent
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,8 @@ class MixtureHead:
 
     experts: int = 4
     """How many softmaxes are mixed. Memory and time grow with it."""
+    bent: bool = True
+    """h_k go through a tanh, as in the paper. Without it, h_k = W_k h."""
     tied: bool = False
     """The words' vectors are the input embedding."""
     bias: bool = False
@@ -74,4 +92,5 @@ class MixtureHead:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Mixture:
         """The head that reads hidden vectors of this width."""
-        return Mixture(SoftmaxHead(self.tied, self.bias).build(width, vocab_size, embed), width, self.experts)
+        words = SoftmaxHead(self.tied, self.bias).build(width, vocab_size, embed)
+        return Mixture(words, width, self.experts, self.bent)
