@@ -67,10 +67,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Find something to read, measure, draw."""
-    if args.text:
-        args.text.open(
-            "rb"
-        ).close()  # what cannot be read must fail before the work, and what cannot be written
+    if args.text:  # what cannot be read, or written, must fail before the work
+        args.text.open("rb").close()
 
     import unspool as us  # only now: the command line itself must not wait for torch
     from unspool.diagnose.bottleneck import fitting_contexts, measure
