@@ -57,7 +57,7 @@ def reallocated(words):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--targets", type=int, default=2048)
     parser.add_argument("--words", type=int, default=10_000)
     parser.add_argument("--smoothing", type=float, nargs="+", default=[0.0, 0.1])
