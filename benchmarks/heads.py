@@ -155,15 +155,19 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def held(path: Path, args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """The runs of a file, all of them made as `args` say."""
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    for key, run in found.items():
-        if run["name"] not in HEADS:
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        told = {key: (it["name"], it["seed"], dict(flat(it["settings"]))) for key, it in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SystemExit(
+            f"{path} holds no runs of this comparison: choose another file for --json"
+        ) from error
+    for key, (name, seed, was) in told.items():
+        if name not in HEADS:
             raise SystemExit(
                 f"{path}: {key!r} is of a head that is not known: choose another file for --json"
             )
-        asked = dict(flat(settings(args, run["name"], run["seed"])))
-        # The oldest files tell nothing but the updates.
-        was = dict(flat(run["settings"])) if "settings" in run else asked | {"train.updates": run["updates"]}
+        asked = dict(flat(settings(args, name, seed)))
         differ = [
             f"{it} was {was.get(it, 'not there')} and is {asked.get(it, 'not there')}"
             for it in sorted(was | asked)

@@ -39,10 +39,16 @@ def said(tmp_path):
     return words
 
 
-def old_run(updates=2):
-    """A run as it was saved before settings were."""
-    numbers = {"updates": updates, "weights": 10, "cpu_seconds": 1.0, "perplexity": 12.5}
-    return {"softmax | 1": {"name": "softmax", "seed": 1, **numbers}}
+def made():
+    """What is saved of a run, but its settings."""
+    return {
+        "name": "softmax",
+        "seed": 1,
+        "updates": 2,
+        "weights": 10,
+        "cpu_seconds": 1.0,
+        "perplexity": 12.5,
+    }
 
 
 def test_a_run_is_made_once(heads, said, tmp_path, monkeypatch, capsys):
@@ -61,9 +67,7 @@ def test_a_run_is_made_once(heads, said, tmp_path, monkeypatch, capsys):
 def test_files_in_another_folder_are_the_same_files(heads, said, tmp_path):
     args = heads.arguments(said())
     (tmp_path / "lm.json").write_text(
-        json.dumps(
-            {"softmax | 1": old_run()["softmax | 1"] | {"settings": heads.settings(args, "softmax", 1)}}
-        ),
+        json.dumps({"softmax | 1": made() | {"settings": heads.settings(args, "softmax", 1)}}),
         encoding="utf-8",
     )
     (tmp_path / "moved").mkdir()
@@ -84,7 +88,7 @@ def test_files_in_another_folder_are_the_same_files(heads, said, tmp_path):
     ],
 )
 def test_a_run_with_other_settings_is_an_error(heads, said, tmp_path, monkeypatch, change, message):
-    run = old_run()["softmax | 1"] | {"settings": heads.settings(heads.arguments(said()), "softmax", 1)}
+    run = made() | {"settings": heads.settings(heads.arguments(said()), "softmax", 1)}
     (tmp_path / "lm.json").write_text(json.dumps({"softmax | 1": run}), encoding="utf-8")
     monkeypatch.setattr(heads, "run", lambda *_: pytest.fail("made again"))
     with pytest.raises(
@@ -96,7 +100,7 @@ def test_a_run_with_other_settings_is_an_error(heads, said, tmp_path, monkeypatc
 def test_a_setting_that_only_one_of_them_has_is_named(heads, said, tmp_path):
     told = heads.settings(heads.arguments(said()), "softmax", 1)
     told["model"]["dropouts"] = told["model"].pop("dropout")
-    run = old_run()["softmax | 1"] | {"settings": told}
+    run = made() | {"settings": told}
     (tmp_path / "lm.json").write_text(json.dumps({"softmax | 1": run}), encoding="utf-8")
     with pytest.raises(
         SystemExit, match=r"model.dropout was not there and is 0.2; model.dropouts was 0.2 and is not"
@@ -104,20 +108,17 @@ def test_a_setting_that_only_one_of_them_has_is_named(heads, said, tmp_path):
         heads.main(said())
 
 
-def test_an_old_run_that_tells_no_settings_is_taken_if_its_updates_agree(
-    heads, said, tmp_path, monkeypatch, capsys
-):
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"softmax | 1": {"name": "softmax", "seed": 1}}'])
+def test_a_file_of_something_else_is_an_error_and_is_left_alone(heads, said, tmp_path, monkeypatch, text):
     monkeypatch.setattr(heads, "run", lambda *_: pytest.fail("made again"))
-    (tmp_path / "lm.json").write_text(json.dumps(old_run()), encoding="utf-8")
-    assert heads.main(said()) == 0
-    assert "12.50" in capsys.readouterr().out
-    (tmp_path / "lm.json").write_text(json.dumps(old_run(updates=7)), encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"train\.updates was 7 and is 2"):
+    (tmp_path / "lm.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"lm\.json holds no runs of this comparison: choose another"):
         heads.main(said())
+    assert (tmp_path / "lm.json").read_text(encoding="utf-8") == text
 
 
 def test_a_head_that_is_not_known_is_an_error(heads, said, tmp_path):
-    run = old_run()["softmax | 1"] | {"name": "hardmax"}
+    run = made() | {"name": "hardmax", "settings": {}}
     (tmp_path / "lm.json").write_text(json.dumps({"hardmax | 1": run}), encoding="utf-8")
     with pytest.raises(SystemExit, match=r"'hardmax \| 1' is of a head that is not known"):
         heads.main(said())

@@ -34,9 +34,9 @@ FLAT = {torch.float32: 0.5, torch.float64: 0.01}
 """Below this |θ|, F is summed by its series: its error, θ⁵/15120, is then that of the identity above it."""
 
 ALIGNED = 16
-"""Numbers in a row of the caches."""
+"""Numbers in a line of the caches, in single precision."""
 FEW = 16
-"""Fewer than this part of the senses are few."""
+"""Less than one sense in so many are few."""
 DEEP = 60.0
 """exp of less than −60 has not all its digits in single precision, where 10⁻³⁸ is the end."""
 
@@ -125,9 +125,8 @@ class _Sums:
         self.gain_S = -self.kappa_S / self.theta_S * self.lengths_S
         self.turned_SD = senses_SD * (-self.theta_S / self.lengths_S)[:, None]
         self.flat_K = (self.theta_S[: self.count].abs() < FLAT[hidden_MD.dtype]).nonzero()[:, 0]
-        self.chunks = list(
-            chunks(len(hidden_MD), len(table.senses_VJ))
-        )  # as many rows as a softmax would take
+        # By words, not senses: as many rows as a softmax takes, for products of fewer are slower.
+        self.chunks = list(chunks(len(hidden_MD), len(table.senses_VJ)))
         size = self.chunks[0].stop if self.chunks else 0
         strip = next(_strips(size, len(senses_SD)), slice(0, 0)).stop
         self.room_RS = hidden_MD.new_empty(size, len(senses_SD))
