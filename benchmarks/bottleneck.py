@@ -16,7 +16,8 @@ import torch
 
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel
-from unspool.diagnose.bottleneck import (
+from unspool.diagnose.overestimation import underestimation
+from unspool.diagnose.softmax_bottleneck import (
     bottleneck,
     fitting_contexts,
     least_error,
@@ -24,7 +25,6 @@ from unspool.diagnose.bottleneck import (
     smoothed,
     spectrum,
 )
-from unspool.diagnose.overestimation import underestimation
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.training import train
 

@@ -32,8 +32,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 import unspool as us
-from unspool.evaluate.overlap import overlap
-from unspool.evaluate.perplexity import perplexity
+from unspool.evaluate.reference_overlap import overlap
+from unspool.evaluate.text_perplexity import perplexity
 from unspool.training import train
 
 REALLOCATE = [{"kind": "kerbs_reallocate", "every": 50}]

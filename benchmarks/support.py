@@ -34,7 +34,7 @@ from unspool.basis import BasisTest
 from unspool.data.languages import ZipfMarkov
 from unspool.diagnose.drawing import canvas
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
-from unspool.evaluate.support import Dial, at_mass, support
+from unspool.evaluate.exact_support import Dial, at_mass, support
 
 TAUS = (0.01, 0.1, 0.5)
 CLOSE = 2e-3

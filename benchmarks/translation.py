@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import unspool as us
-from unspool.evaluate.overlap import overlap
+from unspool.evaluate.reference_overlap import overlap
 
 DECODERS = ["Greedy()", "Beam(5)", "Beam(5, length_penalty=GNMT(0.6))"]
 

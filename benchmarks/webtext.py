@@ -27,9 +27,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 import unspool as us
-from unspool.diagnose.thresholds import rejected_shares, thresholds
+from unspool.diagnose.matched_thresholds import rejected_shares, thresholds
 from unspool.evaluate.diversity import distinct_n, seq_rep_n
-from unspool.evaluate.mauve import features, mauve
+from unspool.evaluate.mauve_curve import features, mauve
 
 CLUSTERINGS = 5
 """MAUVE depends on where k-means starts: the mean of so many is taken."""

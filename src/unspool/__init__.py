@@ -12,8 +12,9 @@ Names are imported when first used, so that `import unspool` is quick and torch 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unspool.deferred import deferred
 
 if TYPE_CHECKING:
     from unspool.adapters.huggingface import to_huggingface
@@ -246,12 +247,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'unspool' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = deferred(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 import re
 
-from unspool.diagnose.senses import Senses, WordSenses
 from unspool.diagnose.senses_picture import draw_senses
+from unspool.diagnose.word_senses import Senses, WordSenses
 
 BLUE = "#2471a3"
 

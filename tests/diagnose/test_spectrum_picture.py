@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.diagnose.bottleneck import spectrum
+from unspool.diagnose.softmax_bottleneck import spectrum
 from unspool.diagnose.spectrum_picture import draw_spectrum
 from unspool.heads.softmax import Softmax
 

@@ -5,7 +5,7 @@ import torch
 
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel
-from unspool.diagnose.bottleneck import first_places, log_probabilities, rank_limit, spectrum
+from unspool.diagnose.softmax_bottleneck import first_places, log_probabilities, rank_limit, spectrum
 from unspool.diagnose.truth import distance, sentences, speaks, true_probabilities
 from unspool.heads.softmax import SoftmaxHead
 from unspool.models.rnn_lm import RNNConfig

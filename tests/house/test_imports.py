@@ -66,6 +66,7 @@ def heavy_after(code):
     [
         "import unspool",
         "import unspool; dir(unspool)",
+        "import unspool.evaluate, unspool.diagnose; dir(unspool.evaluate)",
         "from unspool.cli import main; assert main(['--help']) == 0",
         "from unspool.cli import main; assert main(['generate', '--help']) == 0",
         "from unspool.cli import main; assert main(['generate']) == 2",

@@ -1,14 +1,22 @@
 """The public names: sorted, complete, importable, explained."""
 
 import ast
+import importlib
 import inspect
+import pkgutil
 import re
 import tomllib
+import types
+from pathlib import Path
 
 import pytest
 
 import unspool as us
+import unspool.diagnose
+import unspool.evaluate
 from unspool.decode.spec import TECHNIQUES
+
+LAZY = (us, unspool.evaluate, unspool.diagnose)
 
 
 def in_order(names):
@@ -30,7 +38,19 @@ def exported(source):
                 bound |= {(alias.asname or alias.name) for alias in found}
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                bound |= for_checkers(node)
     return names, bound
+
+
+def for_checkers(node):
+    """The names that a block of imports for type checkers binds."""
+    return {alias.asname or alias.name for each in node.body for alias in each.names}
+
+
+def shadowed(package):
+    """The names that a package exports although one of its files has them, too."""
+    return sorted(set(package.__all__) & {it.name for it in pkgutil.iter_modules(package.__path__)})
 
 
 def is_explained(thing):
@@ -56,16 +76,33 @@ def test_every_technique_that_parse_knows_is_public():
     assert {name: getattr(us, name) for name in TECHNIQUES} == TECHNIQUES
 
 
-def test_type_checkers_and_python_see_the_same_names(root):
-    tree = ast.parse((root / "src/unspool/__init__.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("package", LAZY)
+def test_type_checkers_and_python_see_the_same_names(package):
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
     (checked,) = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    seen = {alias.asname or alias.name for node in checked.body for alias in node.names}
-    assert seen == set(us.__all__) == set(us._HOME)
+    assert for_checkers(checked) == set(package.__all__) == set(package._HOME)
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="Samle"):
-        us.Samle  # noqa: B018
+@pytest.mark.parametrize("package", [unspool.evaluate, unspool.diagnose])
+def test_what_a_room_exports_is_the_thing_itself_whatever_was_imported_before(package):
+    for file in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{file.name}")
+    assert shadowed(package) == []
+    for name in package.__all__:
+        thing = getattr(package, name)
+        assert callable(thing), name
+        assert is_explained(thing), f"{package.__name__}.{name} has no docstring"
+
+
+def test_a_name_that_is_also_a_file_is_noticed(tree):
+    package = types.SimpleNamespace(__all__=["found", "lost"], __path__=[str(tree({"lost.py": ""}))])
+    assert shadowed(package) == ["lost"]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_an_unknown_name_is_an_attribute_error(package):
+    with pytest.raises(AttributeError, match=f"{package.__name__}.*Samle"):
+        package.Samle  # noqa: B018
 
 
 def test_folders_export_in_order_what_they_bind(root):

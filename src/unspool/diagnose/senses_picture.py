@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool.diagnose.drawing import BLUE, INK, SOFT, canvas, label
-from unspool.diagnose.senses import Senses
+from unspool.diagnose.word_senses import Senses
 
 MOST = 16
 """Senses whose use is drawn."""

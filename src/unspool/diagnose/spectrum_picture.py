@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unspool.diagnose.bottleneck import Bottleneck
 from unspool.diagnose.drawing import BLUE, INK, ORANGE, RED, SOFT, canvas
+from unspool.diagnose.softmax_bottleneck import Bottleneck
 
 
 def draw_spectrum(found: Bottleneck, path: str | Path) -> None:

@@ -23,8 +23,8 @@ from torch import Tensor
 from unspool.data.fingerprint import of_text
 from unspool.data.languages.known_language import KnownLanguage
 from unspool.data.languages.true_model import TrueModel
-from unspool.diagnose.bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.diagnose.overestimation import underestimation
+from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import Window
 from unspool.protocols import StepModel
 from unspool.text import Codec

@@ -6,7 +6,7 @@ from torch import nn
 
 import unspool as us
 from unspool.cli.diagnose.senses import Spelling
-from unspool.diagnose.sense_contexts import Place
+from unspool.diagnose.sense_uses import Place
 from unspool.heads.kerbs import Kerbs
 
 

@@ -14,7 +14,7 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
-    from unspool.diagnose.bottleneck import Bottleneck
+    from unspool.diagnose.softmax_bottleneck import Bottleneck
     from unspool.diagnose.truth import Distance
 
 SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         args.text.open("rb").close()
 
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.diagnose.bottleneck import fitting_contexts, measure
     from unspool.diagnose.drawing import named
+    from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
 
     if args.output:
         named(args.output).touch()

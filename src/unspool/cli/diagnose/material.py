@@ -32,7 +32,7 @@ class Material:
         """How far the model is from the truth in these contexts."""
         if self.language is None:
             return None
-        from unspool.diagnose.bottleneck import log_probabilities, rank_limit
+        from unspool.diagnose.softmax_bottleneck import log_probabilities, rank_limit
         from unspool.diagnose.truth import distance, true_probabilities
 
         logp_CV = log_probabilities(model, self.parts, contexts)
@@ -41,7 +41,7 @@ class Material:
 
 def find_material(model: StepModel, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
     """The text at `path`; else what suits the run in `folder`, if it is one; else the model's own words."""
-    from unspool.diagnose.bottleneck import own_text
+    from unspool.diagnose.softmax_bottleneck import own_text
     from unspool.evaluate.teacher_forcing import encode, fitting, windows
     from unspool.protocols import Answering
 
@@ -74,7 +74,7 @@ def _language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
 
 def _pairs(model: Any, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
     """What an encoder–decoder reads."""
-    from unspool.diagnose.bottleneck import own_pairs, paired
+    from unspool.diagnose.softmax_bottleneck import own_pairs, paired
 
     if path is not None:
         return Material(str(path), paired(model, _read_pairs(model, path)))

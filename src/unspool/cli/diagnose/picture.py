@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, then draw."""
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.diagnose.rank_picture import DEFAULT_RULES, draw_ranks, rank_picture
+    from unspool.diagnose.ranks_picture import DEFAULT_RULES, draw_ranks, rank_picture
 
     specs = args.decoder or list(DEFAULT_RULES)
     rules = []

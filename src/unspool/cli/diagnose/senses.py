@@ -13,8 +13,8 @@ from unspool.cli.output import json_line, printable
 from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
-    from unspool.diagnose.sense_contexts import Place, WordUse
-    from unspool.diagnose.senses import Senses
+    from unspool.diagnose.sense_uses import Place, WordUse
+    from unspool.diagnose.word_senses import Senses
     from unspool.protocols import Text
 
 SUMMARY = "Show the senses of the words of a KerBS head."
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     """Load the run, show its senses."""
     import unspool as us  # only now: the command line itself must not wait for torch
     from unspool.diagnose.drawing import named
-    from unspool.diagnose.senses import senses
+    from unspool.diagnose.word_senses import senses
 
     if args.output:
         named(args.output).touch()  # a path that cannot be written must fail before the work, not after it
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, WordUse]:
     """From the run's validation text; nothing, and a word about it, where that is no longer there."""
     from unspool.data.preparation import prepare
-    from unspool.diagnose.sense_contexts import sense_contexts
+    from unspool.diagnose.sense_uses import sense_contexts
     from unspool.training import read_recipe
 
     folder = Path(args.model)

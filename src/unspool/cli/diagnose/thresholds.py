@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.diagnose.thresholds import thresholds
+    from unspool.diagnose.matched_thresholds import thresholds
 
     model = us.load(args.model, device=args.device)
     if model.text is None:

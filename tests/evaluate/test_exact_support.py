@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unspool as us
-from unspool.evaluate.support import Dial, at_mass, compare, support
+from unspool.evaluate.exact_support import Dial, at_mass, compare_support, support
 
 P = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1]])
 TRUE = torch.tensor([[0.5, 0.0, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0]])
@@ -57,7 +57,9 @@ def test_near_enough_stops_the_search():
 
 
 def test_rules_compare_at_the_same_mass():
-    found = compare({"epsilon": dial(us.Epsilon, 0.0, 1.0), "min-p": dial(us.MinP, 0.0, 1.0)}, P, TRUE, 0.75)
+    found = compare_support(
+        {"epsilon": dial(us.Epsilon, 0.0, 1.0), "min-p": dial(us.MinP, 0.0, 1.0)}, P, TRUE, 0.75
+    )
     assert found.keys() == {"epsilon", "min-p"}
     assert found["epsilon"].support.precision == pytest.approx((2 / 3 + 1) / 2)
     assert found["epsilon"].support.mass >= 0.75

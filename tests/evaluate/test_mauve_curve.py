@@ -5,7 +5,7 @@ from math import exp, log
 import pytest
 import torch
 
-from unspool.evaluate.mauve import features, mauve
+from unspool.evaluate.mauve_curve import features, mauve
 from unspool.protocols import Step
 from unspool.testing import bigram
 

@@ -3,7 +3,7 @@ from math import exp, log
 
 import pytest
 
-from unspool.evaluate.overlap import overlap
+from unspool.evaluate.reference_overlap import overlap
 
 
 def test_a_sentence_by_hand():

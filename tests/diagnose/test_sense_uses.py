@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.diagnose.sense_contexts import sense_contexts
+from unspool.diagnose.sense_uses import sense_contexts
 from unspool.heads.kerbs import Kerbs
 from unspool.protocols import Batch
 

@@ -7,7 +7,8 @@ import torch
 
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel
-from unspool.diagnose.bottleneck import (
+from unspool.diagnose.overestimation import failures, underestimation
+from unspool.diagnose.softmax_bottleneck import (
     bottleneck,
     first_places,
     fitting_contexts,
@@ -21,7 +22,6 @@ from unspool.diagnose.bottleneck import (
     smoothed,
     spectrum,
 )
-from unspool.diagnose.overestimation import failures, underestimation
 from unspool.evaluate.teacher_forcing import Window, read, windows
 from unspool.heads import HEADS
 from unspool.heads.bilinear import BilinearHead

@@ -2,7 +2,7 @@ from math import exp, inf, log
 
 import pytest
 
-from unspool.evaluate.perplexity import perplexity
+from unspool.evaluate.text_perplexity import perplexity
 from unspool.testing import TableModel, bigram
 
 ROWS = [[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.0, 1.0, 0.0]]

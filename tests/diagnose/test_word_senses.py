@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.diagnose.senses import senses
+from unspool.diagnose.word_senses import senses
 from unspool.heads.kerbs import Kerbs
 
 

@@ -110,7 +110,7 @@ def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tup
     return good, kept_CV
 
 
-def compare(
+def compare_support(
     dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float, *, close: float = 0.0
 ) -> dict[str, Matched]:
     """Every rule at the setting that keeps the same mass of p̂."""

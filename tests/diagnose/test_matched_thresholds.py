@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.diagnose.thresholds import rejected_shares, thresholds
+from unspool.diagnose.matched_thresholds import rejected_shares, thresholds
 from unspool.evaluate.teacher_forcing import windows
 from unspool.testing import bigram, random_table
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.diagnose.rank_picture import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
+from unspool.diagnose.ranks_picture import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
 from unspool.protocols import Step
 from unspool.testing import bigram
 
