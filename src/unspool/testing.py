@@ -1,9 +1,15 @@
-"""Small models whose distributions are known exactly: for tests, of this house and of yours."""
+"""Small models whose distributions are known exactly: for tests, of this house and of yours.
+
+They are as strict as real ones. A row that outgrows the context, a token outside the vocabulary, a tensor
+of the wrong shape or type, and a state that was used before (real models write over theirs) are errors here,
+too; and what a Step holds cannot be written to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -11,15 +17,35 @@ from torch import Tensor
 from unspool.protocols import Step, Text
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableState:
     """What a table model remembers: every row's tokens."""
 
     rows: tuple[tuple[int, ...], ...]
+    new: int = field(default=0, compare=False)
+    """How many of them came after the prompt, the same in every row."""
+    spent: bool = field(default=False, compare=False)
+    """Whether it has been used: the state that came of it is the one to go on from."""
 
     def select(self, rows_M: Tensor) -> TableState:
         """Reorder, repeat or drop rows."""
-        return TableState(tuple(self.rows[row] for row in rows_M.tolist()))
+        rows = _whole_numbers("rows", rows_M, 1).tolist()
+        if not rows or not 0 <= min(rows) <= max(rows) < len(self.rows):
+            raise ValueError(
+                f"rows {rows} were asked of a state that has rows 0…{len(self.rows) - 1}: choose at least "
+                "one, and only rows that there are"
+            )
+        self.spend()
+        return TableState(tuple(self.rows[row] for row in rows), self.new)
+
+    def spend(self) -> None:
+        """Refuse a state that was used before, and make this one such a state."""
+        if self.spent:
+            raise ValueError(
+                "this state was used before, and a real model would have written over it: go on from the "
+                "state that step, select, extend or rewind gave back"
+            )
+        self.spent = True
 
 
 @dataclass(frozen=True)
@@ -34,22 +60,36 @@ class TableModel:
     context: int | None = None
     text: Text | None = None
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
         """As long as the table's answers."""
         return len(self.table((0,)))
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TableState]:
         """Remember the prompts."""
-        return self._said(TableState(tuple(tuple(prompt) for prompt in prompts)))
+        rows = tuple(tuple(prompt) for prompt in prompts)
+        if not rows or not all(rows):
+            raise ValueError(f"the prompts are {list(rows)}: give at least one, each of at least one token")
+        for token in (token for row in rows for token in row):
+            if not isinstance(token, int) or isinstance(token, bool):
+                raise TypeError(f"a prompt holds {token!r}: token ids are whole numbers")
+        self._check(rows)
+        return self._said(TableState(rows))
 
     def step(self, state: TableState, tokens_N: Tensor) -> tuple[Step, TableState]:
         """Remember one more token of every row."""
-        grown = tuple((*row, token) for row, token in zip(state.rows, tokens_N.tolist(), strict=True))
-        return self._said(TableState(grown))
+        tokens = _whole_numbers("tokens", tokens_N, 1).tolist()
+        if len(tokens) != len(state.rows):
+            raise ValueError(f"{len(tokens)} tokens came for {len(state.rows)} rows: give one for each row")
+        grown = tuple((*row, token) for row, token in zip(state.rows, tokens, strict=True))
+        self._check(grown)
+        state.spend()
+        return self._said(TableState(grown, state.new + 1))
 
     def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Tensor, TableState]:
         """Remember T more tokens of every row."""
+        if _whole_numbers("tokens", tokens_NT, 2).shape[1] == 0:
+            raise ValueError("there is no token to extend the rows by: give at least one for each row")
         steps = []
         for tokens_N in tokens_NT.unbind(1):
             step, state = self.step(state, tokens_N)
@@ -58,11 +98,47 @@ class TableModel:
 
     def rewind(self, state: TableState, tokens: int) -> TableState:
         """Forget the last tokens of every row."""
-        return TableState(tuple(row[: len(row) - tokens] for row in state.rows))
+        if not 0 <= tokens <= state.new:
+            raise ValueError(
+                f"{tokens} tokens cannot be forgotten of rows that have {state.new} after their prompt: "
+                "forget what was added, and nothing of a prompt"
+            )
+        state.spend()
+        return TableState(tuple(row[: len(row) - tokens] for row in state.rows), state.new - tokens)
 
+    def _check(self, rows: tuple[tuple[int, ...], ...]) -> None:
+        size, longest = self.vocab_size, max(map(len, rows))
+        outside = sorted({token for row in rows for token in row if not 0 <= token < size})
+        if outside:
+            raise ValueError(f"the tokens {outside} are outside the vocabulary 0…{size - 1} of this model")
+        if self.context is not None and longest > self.context:
+            raise ValueError(
+                f"a row has {longest} tokens, and this model's context holds {self.context}: stop before"
+            )
+
+    # Real models hand out tensors that nobody may write to.
+    @torch.inference_mode()
     def _said(self, state: TableState) -> tuple[Step, TableState]:
-        p_NV = torch.tensor([list(self.table(row)) for row in state.rows], dtype=torch.float32)
-        return Step(p_NV.log()), state
+        said = [list(self.table(row)) for row in state.rows]
+        sizes = {len(p) for p in said}
+        if sizes != {self.vocab_size}:
+            raise ValueError(
+                f"the table gave {sorted(sizes)} probabilities, and {self.vocab_size} for the row (0,): give "
+                "one for each token, whatever the row"
+            )
+        return Step(torch.tensor(said, dtype=torch.float32).log()), state
+
+
+def _whole_numbers(name: str, values: Tensor, dimensions: int) -> Tensor:
+    """Refuse anything but a tensor of ids as an embedding takes them."""
+    if not isinstance(values, Tensor) or values.dtype not in (torch.long, torch.int):
+        said = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name} are {said}, but must be a tensor of whole numbers, torch.long")
+    if values.dim() != dimensions:
+        raise ValueError(
+            f"{name} have the shape {tuple(values.shape)}, but must have {dimensions} dimensions"
+        )
+    return values
 
 
 def bigram(rows: Sequence[Sequence[float]], text: Text | None = None) -> TableModel:
