@@ -83,6 +83,24 @@ def test_a_second_run_in_the_same_folder_is_refused(unspool, recipe, tmp_path):
     assert unspool(*argv, "--resume")[0] == 0
 
 
+def test_a_run_is_resumed_from_its_own_folder(unspool, recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert unspool("train", recipe, "--out", "run", "--set", "data.train=text.txt")[0] == 0
+    monkeypatch.chdir(tmp_path / "run")
+    status, _, err = unspool("train", "--resume", ".", "--set", "train.updates=6")
+    assert status == 0, err
+    assert "unspool: after update 4: train.updates was 4, is 6\nunspool: going on after update 4" in err
+
+
+def test_a_refused_resume_does_no_harm(unspool, recipe, tmp_path):
+    run = tmp_path / "run"
+    assert unspool("train", recipe, "--out", run)[0] == 0
+    status, _, err = unspool("train", "--resume", run, "--set", "batches.tokens=128")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "batches.tokens was 64, is 128" in err
+    assert unspool("train", "--resume", run)[0] == 0
+
+
 def test_a_loss_that_is_not_finite_has_its_own_line(unspool, recipe, tmp_path, monkeypatch):
     import unspool.training as room
     from unspool.training import Diverged

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from unspool.data import fingerprint
 from unspool.data.lines import Lines
 from unspool.text import BPE, Words, words
@@ -34,3 +36,12 @@ def test_settings_count_with_their_kind() -> None:
     names = {fingerprint.of_settings(*it) for it in ((BPE, {}), (Words, {}), (Words, {"min_count": 2}))}
     assert len(names) == 3
     assert fingerprint.together("a", "b") != fingerprint.together("b", "a")
+
+
+def test_files_are_named_by_their_settings(write: Write) -> None:
+    data = Lines(train=write("a", "x\n"), valid=write("b", "x\n"))
+    found = fingerprint.of_files(data)
+    assert found["train"] == found["valid"]
+    assert fingerprint.of_data(data, 0, found) == fingerprint.of_data(data, 0)
+    with pytest.raises(FileNotFoundError, match=r"valid = 'no\.txt': there is no such file"):
+        fingerprint.of_files(Lines(train=data.train, valid="no.txt"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unspool.data.read import read_lines, size
+from unspool.data.read import check_files, read_lines, size
 
 Write = Callable[..., str]
 
@@ -65,3 +65,9 @@ def test_no_file_a_folder_and_an_empty_file_are_said(write: Write, tmp_path: Pat
     with pytest.raises(ValueError, match=r"a\.txt is empty"):
         list(read_lines(write("a.txt", "")))
     assert size(tmp_path / "none.txt") == 0
+
+
+def test_a_file_that_is_missing_is_named_by_its_setting(write: Write) -> None:
+    check_files({"train": write("a", "x\n")})
+    with pytest.raises(FileNotFoundError, match="train = 'none': there is no such file"):
+        check_files({"train": "none"})

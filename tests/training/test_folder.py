@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 from unspool.models import TransformerConfig
 from unspool.models.load import load_folder
 from unspool.training.checkpoint import good
-from unspool.training.folder import RunFolder, Snapshot, mean, write_model
+from unspool.training.distributed import Alone
+from unspool.training.folder import RunFolder, Snapshot, last_checkpoint, mean, write_model, write_recipe
 from unspool.training.loop import training
 
 
@@ -105,3 +106,16 @@ def test_a_snapshot_is_written_like_a_model(tmp_path):
     snapshot = Snapshot(None, None, {"w": torch.ones(1)})
     assert snapshot.state_dict() == {"w": torch.ones(1)}
     assert callable(write_model)
+
+
+def test_a_checkpoint_tells_where_the_run_comes_from(tiny, write, tmp_path):
+    finish(tiny(updates=3), RunFolder(tmp_path, write, origin={"recipe": {"seed": 4}}))
+    assert last_checkpoint(tmp_path, Alone(), pytest.fail).about["recipe"] == {"seed": 4}
+
+
+def test_the_recipe_stands_below_what_was_changed(tmp_path):
+    write_recipe(tmp_path, {"seed": 2}, ["after update 3: seed was 1, is 2", "another"])
+    assert (tmp_path / "recipe.toml").read_text() == (
+        "# after update 3: seed was 1, is 2\n# another\nseed = 2\n"
+    )
+    assert [it.name for it in tmp_path.iterdir()] == ["recipe.toml"]

@@ -1,5 +1,6 @@
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,21 @@ def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     assert found.hooks == (KerbsReallocate(every=50),)
     comment = re.search(r"^head = .*# (.*)$", page, re.M)[1]
     assert [name.split()[0] for name in comment.split(", ")] == list(HEADS)
+
+
+def test_paths_lead_to_their_files_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = recipe.located(
+        recipe_of({**PLAIN, "data": {"kind": "lines", "train": "x.txt", "valid": "/v.txt"}})
+    )
+    assert found.data.train == found.settings["data"]["train"] == str(tmp_path / "x.txt")
+    assert found.data.valid == "/v.txt"
+    made = recipe_of({**PLAIN, "data": {"kind": "task", "task": {"kind": "copy"}}})
+    assert recipe.located(made) is made
+
+
+def test_a_recipe_says_what_it_is():
+    read = recipe_of(PLAIN)
+    assert read.said() is read.settings
+    other = replace(read, seed=5, schedule=Cosine(3, 0.0))
+    assert recipe_of(other.said()) == replace(other, settings=other.said(), model=read.model)

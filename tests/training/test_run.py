@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 import unspool as us
 from unspool.models.load import load_folder
-from unspool.training import Stopped, train
+from unspool.training import Stopped, read_recipe, train
+from unspool.training.curves import read_curves
+from unspool.training.recipe import recipe_of
 
 ROWS = ["ab" * n for n in range(1, 13)] * 4
 MODEL = {
@@ -104,6 +108,102 @@ def test_a_finished_run_can_be_made_longer(recipe, tmp_path):
     train(recipe, tmp_path / "run", changes=["train.updates=20"])
     longer = train(recipe, tmp_path / "run", resume=True)
     assert all(torch.equal(it, long.state_dict()[name]) for name, it in longer.state_dict().items())
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("batches.tokens=64", "batches.tokens was 128, is 64"),
+        ("model.width=32", "model.width was 16, is 32"),
+        ("model.kind=rnn_lm", "model.kind was 'transformer_lm'|lacks|not a known key"),
+        ("text.kind=words", "text.kind was 'characters', is 'words'"),
+        ("seed=9", "seed was 0, is 9"),
+        ("data.valid_lines=7", "data.valid_lines was 6, is 7"),
+        ("train.accumulate=2", "train.accumulate was 1, is 2"),
+        ("train.updates=5", "train.updates is 5, but the run has done 20"),
+    ],
+)
+def test_a_refused_change_leaves_the_run_as_it_was(recipe, tmp_path, change, said):
+    train(recipe, tmp_path / "run", changes=["train.updates=20"])
+    before = contents(tmp_path / "run")
+    with pytest.raises(ValueError, match=said):
+        train(tmp_path / "run" / "recipe.toml", tmp_path / "run", resume=True, changes=[change])
+    assert contents(tmp_path / "run") == before
+    train(tmp_path / "run" / "recipe.toml", tmp_path / "run", resume=True)
+
+
+def test_changed_data_is_refused_and_moved_data_is_not(recipe, tmp_path):
+    text = tmp_path / "text.txt"
+    train(recipe, tmp_path / "run", changes=["train.updates=10"])
+    before, cached = contents(tmp_path / "run"), sorted((tmp_path / "run" / "data").iterdir())
+    moved = text.rename(tmp_path / "moved.txt")
+    train(recipe, tmp_path / "run", resume=True, changes=[f"data.train={moved}", "train.updates=10"])
+    # The same counts of rows, tokens and batches: only what is said differs.
+    text.write_text("\n".join(it.replace("ab", "ba") for it in ROWS) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"data\.train = '.*text\.txt' does not hold what it held"):
+        train(recipe, tmp_path / "run", resume=True, changes=["train.updates=10"])
+    assert sorted((tmp_path / "run" / "data").iterdir()) == cached
+    assert contents(tmp_path / "run")["model.safetensors"] == before["model.safetensors"]
+
+
+def test_what_changes_on_the_way_is_said_and_kept(recipe, tmp_path):
+    watch = StopAt(None)
+    train(recipe, tmp_path / "run", changes=["train.updates=10"])
+    own = tmp_path / "run" / "recipe.toml"
+    train(own, tmp_path / "run", resume=True, changes=["train.updates=20", "train.lr=0.5"], watch=watch)
+    said = ["after update 10: train.updates was 10, is 20", "after update 10: train.lr was 0.01, is 0.5"]
+    assert watch.notes == [*said, "going on after update 10"]
+    # A change that was made before the next checkpoint is said again, but written once.
+    train(own, tmp_path / "run", resume=True, changes=["model.dropout=0.0"], watch=StopAt(None))
+    assert own.read_text().splitlines()[:3] == [
+        *(f"# {it}" for it in said),
+        "# after update 20: model.dropout was 0.1, is 0.0",
+    ]
+    train(own, tmp_path / "run", resume=True)
+    assert own.read_text().count("#") == 3
+
+
+def test_a_run_goes_on_from_any_folder(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe["data"]["train"] = "text.txt"
+    train(recipe, "run", changes=["train.updates=2"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train("../run/recipe.toml", "../run", resume=True, changes=["train.updates=3"])
+
+
+def test_a_killed_start_can_be_resumed(recipe, tmp_path, monkeypatch):
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unspool.training.run.prepare", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "run", changes=["train.updates=3"])
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "run", resume=True, changes=["train.updates=4"])
+    own = tmp_path / "run" / "recipe.toml"
+    assert "updates = 3" in own.read_text()
+    train(own, tmp_path / "run", resume=True)
+
+
+def test_changes_are_made_in_a_recipe_that_was_read(recipe, tmp_path):
+    read = recipe_of(recipe)
+    train(read, tmp_path / "run", changes=["train.updates=3"])
+    assert len(read_curves(tmp_path / "run")) == 2  # the last point and the last validation
+    assert "updates = 3" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def test_a_recipe_with_a_part_replaced_is_written_as_it_is_trained(recipe, tmp_path):
+    read = recipe_of(recipe)
+    train(replace(read, seed=7, train=replace(read.train, updates=2)), tmp_path / "run")
+    written = read_recipe(tmp_path / "run" / "recipe.toml")
+    assert (written.seed, written.train.updates, written.train.lr) == (7, 2, 0.01)
+    assert written.data == read.data
 
 
 def test_resuming_nothing_begins(recipe, tmp_path):

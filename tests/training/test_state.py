@@ -79,3 +79,13 @@ def test_batches_that_cannot_be_shared_out_are_refused(tiny):
     run = tiny()
     with pytest.raises(ValueError, match=r"train.accumulate=3 .* multiple of 2"):
         Run(run.model, CrossEntropy(), run.feed, TrainSettings(updates=1, accumulate=3), team=Two())
+
+
+def test_weights_of_another_model_are_refused_in_words(tiny):
+    run = tiny()
+    with pytest.raises(ValueError, match=r"'norm.bias' is \(9,\) in it, but \(8,\) in this one"):
+        run.set_weights({**run.weights(), "norm.bias": torch.zeros(9)})
+    weights = run.weights()
+    del weights["norm.bias"]
+    with pytest.raises(ValueError, match=r"'norm\.bias' is not there in it"):
+        run.set_weights(weights)

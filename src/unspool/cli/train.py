@@ -24,7 +24,8 @@ Ctrl-C writes a checkpoint first; a resumed run ends with the same bits as one t
 """
 
 DIVERGED = 1
-_HERE = "."
+_OUT = object()
+"""--resume without a folder: the one in --out."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         nargs="?",
-        const=_HERE,
+        const=_OUT,
         metavar="RUN",
         help="go on with an interrupted run: RUN, or the one in --out",
     )
@@ -72,8 +73,9 @@ def run(args: argparse.Namespace) -> int:
 def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:
     """The recipe, the run folder, and whether to go on with what is there."""
     resume = args.resume is not None
-    out = Path(args.resume) if resume and args.resume != _HERE else args.out
-    if resume and args.resume != _HERE and args.out is not None and args.out != out:
+    named = resume and args.resume is not _OUT
+    out = Path(args.resume) if named else args.out
+    if named and args.out is not None and args.out != out:
         raise ValueError(f"--resume {out} and --out {args.out} are two run folders: give one of them")
     if out is None:
         raise ValueError("no run folder: give --out RUN (or --resume RUN)")

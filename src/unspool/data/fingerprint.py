@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from unspool.config import plain
+from unspool.data.read import check_files
 from unspool.text import Codec
 
 _FORMAT = 1
@@ -18,12 +20,22 @@ def of_settings(kind: type[Any], settings: dict[str, Any]) -> str:
     return _digest([_FORMAT, kind.__name__, settings])
 
 
-def of_data(data: Any, seed: int) -> str:
-    """Of the rows that `data` gives, and of which of them are held out: files count by what they hold."""
-    settings = plain(data)
+def of_files(data: Any) -> dict[str, str]:
+    """Of what each file of `data` holds, by the name of its setting; FileNotFoundError names one missing."""
+    check_files(data.files())
+    found = {}
     for name, path in data.files().items():
         with open(path, "rb") as file:  # noqa: PTH123 — hashlib wants the file itself
-            settings[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def of_data(data: Any, seed: int, files: Mapping[str, str] | None = None) -> str:
+    """Of the rows that `data` gives, and of which of them are held out: files count by what they hold.
+
+    `files` is what `of_files` says, where that has been asked already.
+    """
+    settings = {**plain(data), **(of_files(data) if files is None else files)}
     return _digest([of_settings(type(data), settings), seed if data.holds_out else None])
 
 

@@ -23,7 +23,7 @@ from unspool.data.encode import Encoded, Filled, encoded, read_encoded
 from unspool.data.forms import Form, Row, ends
 from unspool.data.kinds import Data, OwnText
 from unspool.data.meter import metered, silent
-from unspool.data.read import size
+from unspool.data.read import check_files, size
 from unspool.data.store import appearing
 from unspool.protocols import Batch, Feed
 from unspool.text import Codec, TextConfig
@@ -52,13 +52,14 @@ def prepare(
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
+    files: Mapping[str, str] | None = None,
 ) -> Prepared:
     """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
 
-    Where `text` is None, the data brings its own. Whatever is wrong with the data is an error here, before
-    anything is trained.
+    Where `text` is None, the data brings its own. `files` is what `fingerprint.of_files` says of the data,
+    where that is known already. Whatever is wrong with the data is an error here, before anything is trained.
     """
-    work = _Work(data, seed, None if cache is None else Path(cache), progress)
+    work = _Work(data, seed, None if cache is None else Path(cache), progress, files)
     codec = work.vocabulary(text)
     if work.form.joined and not batches.takes_streams:
         raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
@@ -84,9 +85,11 @@ def prepare(
 class _Work:
     """One preparation: reads the data as seldom as can be."""
 
-    def __init__(self, data: Data, seed: int, cache: Path | None, progress: bool) -> None:
-        self.data, self.seed, self.cache, self.progress = data, seed, cache, progress
-        self._check_files()
+    def __init__(
+        self, data: Data, seed: int, cache: Path | None, progress: bool, files: Mapping[str, str] | None
+    ) -> None:
+        self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
+        check_files(data.files())
         self.bytes = sum(map(size, data.files().values()))
         self.form: Form = data.form(data.train_rows(silent))
         self._key: str | None = None
@@ -126,7 +129,7 @@ class _Work:
     def key(self) -> str:
         """Names the rows."""
         if self._key is None:
-            self._key = fingerprint.of_data(self.data, self.seed)
+            self._key = fingerprint.of_data(self.data, self.seed, self._files)
         return self._key
 
     @property
@@ -156,8 +159,3 @@ class _Work:
             for number, row in enumerate(rows):
                 if not held[number]:
                     yield from self.form.texts(row)
-
-    def _check_files(self) -> None:
-        for name, path in self.data.files().items():
-            if not Path(path).is_file():
-                raise FileNotFoundError(f"{name} = {path!r}: there is no such file")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from unspool.data.meter import Advance, silent
@@ -40,6 +40,13 @@ def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES, advance: Advance =
             advance(len(raw))
         if not before:
             raise ValueError(f"{path} is empty: there is nothing to learn from")
+
+
+def check_files(files: Mapping[str, str]) -> None:
+    """FileNotFoundError for a file that is not there, with the setting that names it."""
+    for name, path in files.items():
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"{name} = {path!r}: there is no such file")
 
 
 def size(path: str | Path) -> int:

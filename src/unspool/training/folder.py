@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,11 @@ from unspool.training.checkpoint import (
     write_checkpoint,
 )
 from unspool.training.curves import CURVES, Curves
+from unspool.training.distributed import Team
 from unspool.training.picture import draw_curves
 from unspool.training.state import Progress, Run
 from unspool.training.tensorboard import Events
+from unspool.training.toml import dumps
 from unspool.training.watch import warn
 
 RECIPE = "recipe.toml"
@@ -55,6 +57,21 @@ def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
     write_files(Snapshot(run.model.config, run.model.text, weights), folder)
 
 
+def last_checkpoint(path: Path, team: Team, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest good one, once what a killed process has left is swept away. Every process must ask."""
+    if team.rank == 0:
+        sweep(path)
+    team.wait()
+    return newest(path, say)
+
+
+def write_recipe(path: Path, settings: Mapping[str, Any], history: Sequence[str] = ()) -> None:
+    """recipe.toml: what was asked for, below what was changed on the way."""
+    fresh = path / f".{RECIPE}.unfinished"
+    fresh.write_text("".join(f"# {it}\n" for it in history) + dumps(settings), encoding="utf-8")
+    fresh.replace(path / RECIPE)
+
+
 class RunFolder:
     """Keeps a run on the disk. In a team, the first process writes and the others only help to gather."""
 
@@ -63,17 +80,21 @@ class RunFolder:
         path: Path,
         write: Callable[[Run, Mapping[str, Tensor], Path], None] = write_model,
         facts: Mapping[str, Any] | None = None,
+        origin: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path, self._write, self._facts = path, write, dict(facts or {})
+        """`facts` count the data; `origin` is what else a checkpoint tells of where the run comes from."""
+        self.path, self._write, self._facts, self._origin = path, write, dict(facts or {}), dict(origin or {})
         self._curves: Curves | None = None
         self._events: Events | None = None
 
     def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Go on from the newest good checkpoint; None where there is none, and the run begins."""
-        if run.team.rank == 0:
-            sweep(self.path)
-        run.team.wait()
-        found = newest(self.path, say)
+        found = last_checkpoint(self.path, run.team, say)
+        self.restore(run, found)
+        return found
+
+    def restore(self, run: Run, found: Checkpoint | None) -> None:
+        """Go on from this checkpoint; begin where there is none."""
         if found is not None:
             self._same_data(found)
             run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
@@ -83,7 +104,6 @@ class RunFolder:
             self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
             if run.settings.tensorboard:
                 self._events = Events(self.path, run.progress.update)
-        return found
 
     def _same_data(self, found: Checkpoint) -> None:
         before = found.about["data"]
@@ -110,6 +130,7 @@ class RunFolder:
                 "curves": self._curves.flush() if self._curves else 0,
                 "progress": run.progress.plain(),
                 "data": self._facts,
+                **self._origin,
                 "torch": torch.__version__,
             }
             path = write_checkpoint(

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from unspool.config import build, choose, unknown
+from unspool.config import build, choose, kind_of, plain, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
 from unspool.models import MODELS
 from unspool.models.kinds import configured
@@ -72,6 +73,20 @@ class Recipe:
             )
         return configured(table, "model")
 
+    def said(self) -> Mapping[str, Any]:
+        """The settings that make this very recipe: those it was made from, unless a part was replaced."""
+        with suppress(ValueError):
+            if recipe_of(self.settings) == self:
+                return self.settings
+        kinds: dict[str, Mapping[str, type[Any]]] = {
+            **{"data": DATA, "text": TEXTS, "batches": BATCHES},
+            **{"objective": OBJECTIVES, "schedule": SCHEDULES},
+        }
+        parts = {name: getattr(self, name) for name in kinds}
+        found = {name: kind_of(kinds[name], part) for name, part in parts.items() if part is not None}
+        hooks = [kind_of(HOOKS, hook) for hook in self.hooks]
+        return {"seed": self.seed, **found, "model": self.model, "train": plain(self.train), "hooks": hooks}
+
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """The recipe in a TOML file, with changes such as "train.lr=0.01"."""
@@ -117,6 +132,18 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     # Labels, like the vocabulary, are known once the data is read.
     recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE), _ANY_LABELS if _has_labels(recipe.model) else ())
     return recipe
+
+
+def located(recipe: Recipe) -> Recipe:
+    """The same recipe with the whole path of every file: it leads there from any folder."""
+    paths = {
+        name: str(Path(path).absolute())
+        for name, path in recipe.data.files().items()
+        if getattr(recipe.data, name) == path  # a file inside of a package is found by other means
+    }
+    if not paths:
+        return recipe
+    return recipe_of({**recipe.settings, "data": {**recipe.settings["data"], **paths}})
 
 
 def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:

@@ -15,21 +15,22 @@ from typing import Any
 import torch
 
 from unspool.data import Prepared, prepare
-from unspool.models.load.folder import is_run_folder, load_folder
+from unspool.data.fingerprint import of_files
+from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
-from unspool.training.checkpoint import good
+from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched
 from unspool.training.distributed import team as joined
 from unspool.training.fit import check_fit
-from unspool.training.folder import RECIPE, RunFolder
+from unspool.training.folder import RECIPE, RunFolder, last_checkpoint, write_recipe
 from unspool.training.interrupt import interruptible
 from unspool.training.lock import locked
 from unspool.training.loop import Stopped, training
 from unspool.training.precision import check_device
-from unspool.training.recipe import Recipe, changed, read_recipe, recipe_of
+from unspool.training.recipe import Recipe, changed, located, read_recipe, recipe_of
+from unspool.training.resumption import check_files, check_length, check_settings, differences, spelled
 from unspool.training.seeds import reseed
 from unspool.training.state import Run
-from unspool.training.toml import dumps
 from unspool.training.watch import Quiet, Watch
 
 
@@ -62,14 +63,23 @@ def train(
 
 def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any:
     watch = watch or Quiet()
-    prepared = _prepared(recipe, path, team, watch.draws)
+    found = last_checkpoint(path, team, watch.warn)
+    files = of_files(recipe.data)
+    history = [] if found is None else _history(recipe, path, found, files)
+    prepared = _prepared(recipe, path, team, watch.draws, files, found)
     for note in prepared.notes:
         watch.warn(note)
     run = start(recipe, prepared, team)
     check_fit(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
-    folder = RunFolder(path, facts=prepared.facts)
-    found = folder.resume(run, watch.warn)
+    origin = {"recipe": spelled(recipe, run.model.config), "data_files": files, "history": history}
+    folder = RunFolder(path, facts=prepared.facts, origin=origin)
+    folder.restore(run, found)
+    # Only now, when nothing is left that could be refused: else a refused change would stay here.
+    if team.rank == 0:
+        write_recipe(path, recipe.settings, history)
     if found is not None:
+        for change in history[len(found.about.get("history", ())) :]:
+            watch.note(change)
         watch.note(f"going on after update {found.update}")
     try:
         with interruptible() as asked:
@@ -102,37 +112,54 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
 
 
 def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
+    """The recipe, with paths that lead to their files from anywhere."""
     match recipe:
         case Recipe():
-            return recipe
+            return located(recipe_of(changed(recipe.said(), changes)))
         case str() | os.PathLike():
-            return read_recipe(recipe, changes)
-    return recipe_of(changed(recipe, changes))
+            return located(read_recipe(recipe, changes))
+    return located(recipe_of(changed(recipe, changes)))
 
 
-def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool) -> Prepared:
+def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Mapping[str, str]) -> list[str]:
+    """What was changed on the way, now included; an error for a change that cannot be made."""
+    about = found.about
+    before = run_config(found.path)
+    shape = recipe.shape(before.vocab_size, getattr(before, "labels", ()))
+    new = differences(about.get("recipe", {}), spelled(recipe, shape), recipe.data)
+    check_settings(path, new)
+    check_files(path, about.get("data_files", files), files, recipe.data)
+    check_length(path, recipe.train.updates, found.update)
+    return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
+
+
+def _prepared(
+    recipe: Recipe, path: Path, team: Team, draws: bool, files: Mapping[str, str], found: Checkpoint | None
+) -> Prepared:
     """The first process reads and encodes; the others find it done."""
-    cache = path / "data"
     # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
-    found = next((text_of_run(it.path) for it in reversed(good(path))), None)
-    text: Any = found or recipe.text
+    learnt = None if found is None else text_of_run(found.path)
+
+    def prepared(progress: bool) -> Prepared:
+        text: Any = learnt or recipe.text
+        return prepare(recipe.data, text, recipe.batches, recipe.seed, path / "data", progress, files)
+
     if team.rank == 0:
-        prepared = prepare(recipe.data, text, recipe.batches, recipe.seed, cache, progress=draws)
+        first = prepared(draws)
     team.wait()
-    return prepared if team.rank == 0 else prepare(recipe.data, text, recipe.batches, recipe.seed, cache)
+    return first if team.rank == 0 else prepared(False)
 
 
 def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
-    """Refuse to write over another run; leave the recipe there."""
+    """Refuse to write over another run; leave the recipe there, so that a killed start can be resumed."""
     if team.rank == 0:
         # Before its first checkpoint there is nothing to lose: a failed start does not block the next one.
         if not resume and (good(path) or is_run_folder(path)):
             raise FileExistsError(
                 f"{path} holds a run already: --resume goes on with it; or choose another --out"
             )
-        fresh = path / f".{RECIPE}.unfinished"
-        fresh.write_text(dumps(recipe.settings), encoding="utf-8")
-        fresh.replace(path / RECIPE)
+        if not resume or not (path / RECIPE).exists():
+            write_recipe(path, recipe.settings)
     team.wait()
 
 

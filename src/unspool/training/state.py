@@ -130,7 +130,16 @@ class Run:
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy these into the model's own tensors."""
+        """Copy these into the model's own tensors, which they must fit."""
+        fits = {name: tuple(it.shape) for name, it in self.model.state_dict().items()}
+        found = {name: tuple(it.shape) for name, it in weights.items()}
+        for name in sorted(fits.keys() | found.keys()):
+            if fits.get(name) != found.get(name):
+                there, here = (it.get(name, "not there") for it in (found, fits))
+                raise ValueError(
+                    f"the checkpoint holds the weights of another model: {name!r} is {there} in it, but "
+                    f"{here} in this one"
+                )
         for name, tensor in self.model.state_dict().items():
             tensor.copy_(self._part(weights[name], tensor))
 

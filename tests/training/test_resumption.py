@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import pytest
+
+from unspool.data import Lines, TaggedLines
+from unspool.training.recipe import recipe_of
+from unspool.training.resumption import (
+    Change,
+    check_files,
+    check_length,
+    check_settings,
+    differences,
+    spelled,
+)
+
+PLAIN = {
+    "data": {"kind": "lines", "train": "x.txt"},
+    "text": {"kind": "characters"},
+    "model": {"kind": "rnn_lm", "width": 8},
+    "train": {"updates": 10},
+}
+
+
+def found(before, now):
+    one, two = recipe_of(before), recipe_of(now)
+    names = differences(spelled(one, one.shape(30)), spelled(two, two.shape(30)), two.data)
+    return {str(it): it.allowed for it in names}
+
+
+def changed(**sections):
+    return {name: {**PLAIN.get(name, {}), **it} for name, it in sections.items()}
+
+
+def test_what_is_left_out_is_spelled_too():
+    said = spelled(recipe_of(PLAIN), recipe_of(PLAIN).shape(30))
+    assert said["seed"] == 0
+    assert said["train.lr"] == 1e-3
+    assert said["train.patience"] is None
+    assert said["model.kind"], said["model.vocab_size"] == ("rnn_lm", 30)
+    assert said["model.head.kind"] is None
+    assert said["batches.kind"] == "bucketed"
+    assert said["hooks.kinds"] == []
+
+
+def test_the_same_in_other_words_is_no_change():
+    assert (
+        found(PLAIN, {**PLAIN, "seed": 0, **changed(train={"lr": 1e-3}, schedule={"kind": "inverse_sqrt"})})
+        == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "allowed"),
+    [
+        (changed(train={"lr": 0.5}), "train.lr was 0.001, is 0.5", True),
+        (changed(train={"patience": 3}), "train.patience was not given, is 3", True),
+        (changed(train={"accumulate": 2}), "train.accumulate was 1, is 2", False),
+        (changed(schedule={"kind": "cosine"}), "schedule.kind was 'inverse_sqrt', is 'cosine'", True),
+        (changed(objective={"smoothing": 0.1}), "objective.smoothing was 0.0, is 0.1", True),
+        (changed(model={"dropout": 0.1}), "model.dropout was 0.0, is 0.1", True),
+        (changed(model={"width": 16}), "model.width was 8, is 16", False),
+        (changed(model={"head": {"kind": "mixture"}}), "model.head.kind was not given, is 'mixture'", False),
+        (changed(text={"kind": "words"}), "text.kind was 'characters', is 'words'", False),
+        (changed(batches={"tokens": 128}), "batches.tokens was 4096, is 128", False),
+        (changed(data={"valid_lines": 3}), "data.valid_lines was 0, is 3", False),
+        ({"seed": 2}, "seed was 0, is 2", False),
+    ],
+)
+def test_what_may_change_and_what_may_not(now, said, allowed):
+    assert found(PLAIN, {**PLAIN, **now}) == {said: allowed}
+
+
+def test_hooks_may_be_set_but_not_exchanged():
+    head = {"head": {"kind": "kerbs", "senses": 2.0}}
+    one = {**PLAIN, **changed(model=head), "hooks": [{"kind": "kerbs_reallocate"}]}
+    assert found(one, {**one, "hooks": [{"kind": "kerbs_reallocate", "every": 7}]}) == {
+        "hooks.0.every was 100, is 7": True
+    }
+    assert found(one, {**one, "hooks": []})["hooks.kinds was ['kerbs_reallocate'], is []"] is False
+
+
+def test_a_setting_that_is_newer_than_the_run_is_no_change():
+    now = spelled(recipe_of(PLAIN), recipe_of(PLAIN).shape(30))
+    before = {name: it for name, it in now.items() if name != "train.clip"}
+    assert differences(before, now, recipe_of(PLAIN).data) == []
+
+
+def test_all_that_is_refused_is_named_at_once(tmp_path):
+    changes = [Change("seed", 1, 2), Change("train.lr", 1.0, 2.0), Change("model.width", 8, 16)]
+    with pytest.raises(ValueError, match=r"seed was 1, is 2; model\.width was 8, is 16\. Set it back"):
+        check_settings(tmp_path, changes)
+    check_settings(tmp_path, changes[1:2])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"train": "a"}, {"train": "b"}, "data.train = 't.txt' does not hold what it held"),
+        ({"train": "a"}, {"train": "a", "valid": "b"}, "data.valid = 'v.txt' which the run did not have"),
+        ({"train": "a", "valid": "b"}, {"train": "a"}, "data.valid = 'v.txt' which the run had"),
+    ],
+)
+def test_files_must_hold_what_they_held(tmp_path, before, now, said):
+    data = Lines(train="t.txt", valid="v.txt")
+    check_files(tmp_path, before, before, data)
+    with pytest.raises(ValueError, match=said):
+        check_files(tmp_path, before, now, data)
+
+
+def test_another_kind_of_data_is_named_once():
+    now = replace(recipe_of(PLAIN), data=TaggedLines(train="x.txt"))
+    before = recipe_of(PLAIN)
+    shape = before.shape(30)
+    names = differences(spelled(before, shape), spelled(now, shape), now.data)
+    assert [str(it) for it in names] == ["data.kind was 'lines', is 'tagged'"]
+
+
+def test_a_run_does_not_become_shorter_than_it_is(tmp_path):
+    check_length(tmp_path, 20, 20)
+    with pytest.raises(ValueError, match=r"train\.updates is 19, but the run has done 20"):
+        check_length(tmp_path, 19, 20)
