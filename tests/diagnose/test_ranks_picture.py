@@ -1,10 +1,12 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import unspool as us
 from unspool.diagnose.ranks_picture import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
 from unspool.protocols import Step
-from unspool.testing import bigram
+from unspool.testing import TableModel, bigram, random_table
 
 WEIGHT = torch.tensor([[0.55], [0.71], [0.29]])
 
@@ -44,10 +46,59 @@ def test_by_hand():
     assert found.exceptions(threshold) == []
 
 
-def test_truncations_keep_what_survives_all_of_them():
+def test_transforms_apply_one_after_another():
     model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
-    found = look(model, "Sample(TopP(0.7))", "Sample(TopK(2), MinP(0.9))", "Sample()", top=99)
-    assert list(found.kept.values()) == [(True, True, False), (True, False, False), (True, True, True)]
+    kept = {
+        "Sample()": (True, True, True),
+        "Sample(TopP(0.7))": (True, True, False),
+        "Sample(TopK(2), MinP(0.9))": (True, False, False),
+        # 0.5, 0.3, 0.2 sharpened are 0.73, 0.20, 0.07; flattened 0.37, 0.33, 0.30
+        "Sample(Temperature(0.4), TopP(0.7))": (True, False, False),
+        "Sample(Temperature(4.0), TopP(0.7))": (True, True, False),
+        "Sample(Temperature(4.0), TopP(0.75))": (True, True, True),
+        # of the two that are left, the first has 0.625
+        "Sample(TopK(2), TopP(0.6))": (True, False, False),
+        "Sample(TopP(0.6), TopK(2))": (True, True, False),
+    }
+    assert look(model, *kept, top=99).kept == kept
+
+
+def test_what_was_said_before_counts():
+    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    rule = us.Sample(us.NoRepeatNgram(2))
+    assert rank_picture(model, "aba", [rule], ["rule"]).kept == {"rule": (True, False, True)}
+
+
+@given(
+    st.integers(0, 999),
+    st.lists(
+        st.sampled_from([us.Temperature(0.3), us.TopP(0.9), us.TopK(3), us.MinP(0.2), us.Epsilon(0.05)]),
+        max_size=3,
+    ),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_is_drawn_is_kept_and_what_is_kept_can_be_drawn(seed, rules):
+    table = random_table(3, seed).table
+    model = TableModel(table, text=Letters())
+    rule = us.Sample(*rules)
+    found = rank_picture(model, "ab", [rule], ["rule"])
+    drawn = us.generate(TableModel(table), [0, 1], rule, n=200, seed=1, max_new_tokens=1, alternatives=3)
+    kept = {token for token, keep in zip(found.tokens, found.kept["rule"], strict=True) if keep}
+    assert {"abc"[out.tokens[0]] for out in drawn} <= kept
+    assert kept == {"abc"[token] for token, logp in drawn[0].ranked[0].drawn if logp > -float("inf")}
+
+
+def test_basis_aware_tests_what_transforms_made_where_it_is_told_to():
+    own, processed = (
+        f"Sample({first}BasisAware(0.474, rank=None{last}))"
+        for first, last in (("", ""), ("Temperature(0.5), ", ', on="processed"'))
+    )
+    found = look(WorkedExample(), own, processed)
+    # twice as sharp, b alone is more probable than 0.474, and the segment of what may be true ends elsewhere
+    assert found.kept[own] == (True, False, True)
+    assert found.kept[processed][0]
+    with pytest.raises(ValueError, match="stands before BasisAware"):
+        look(WorkedExample(), "Sample(Temperature(0.5), BasisAware(0.474))")
 
 
 def test_what_cannot_be_shown_is_refused():

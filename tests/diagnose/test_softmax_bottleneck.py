@@ -17,12 +17,11 @@ from unspool.diagnose.softmax_bottleneck import (
     measure,
     own_pairs,
     own_text,
-    paired,
     rank_limit,
     smoothed,
     spectrum,
 )
-from unspool.evaluate.teacher_forcing import Window, read, windows
+from unspool.evaluate.teacher_forcing import Window, paired, read, windows
 from unspool.heads import HEADS
 from unspool.heads.bilinear import BilinearHead
 from unspool.heads.kerbs import Kerbs
@@ -331,6 +330,8 @@ def test_an_encoder_decoder_reads_its_source_and_scores_its_target(kind):
             for source, target in pairs
         ]
     torch.testing.assert_close(log_probabilities(model, parts, 9), torch.cat(rows))
+    sources, targets = zip(*pairs, strict=True)
+    assert bottleneck(model, targets, 5, sources=sources) == measure(model, parts, 5)
     with pytest.raises(
         ValueError, match="an encoder–decoder, which says nothing of a text without its source"
     ):
@@ -346,14 +347,6 @@ def test_an_encoder_decoder_answers_random_words(kind):
     assert own_pairs(model, 73, seed=2) == parts != own_pairs(model, 73, seed=3)
     found = measure(model, parts)
     assert (found.contexts, found.limit, found.rank) == (73, 9, 9)
-
-
-def test_pairs_that_do_not_fit_are_cut_or_refused():
-    model = ANSWERING["transformer_seq2seq"].build()
-    assert paired(model, [([3] * 20, [4] * 20)]) == [Window(0, (*[3] * 20, *[4] * 9), 20)]
-    for source, target in (([3] * 29, [4]), ([], [4]), ([3], [])):
-        with pytest.raises(ValueError, match=r"pair 0 has .* Leave it out"):
-            paired(model, [(source, target)])
 
 
 def test_the_first_places_are_read_though_others_are_longer():

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.evaluate.teacher_forcing import Window, encode, fitting, read, windows
+from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, read, token_ids, windows
+from unspool.models.transformer_lm import TransformerConfig
 from unspool.testing import TableModel, bigram, random_table
 
 ROWS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]]
@@ -20,6 +22,30 @@ class Slow:
 
     def step(self, state, tokens_N):
         return self.inner.step(state, tokens_N)
+
+
+class Answers:
+    """A StepModel whose prompts are sources: p(t | source, target so far) depends on all of them."""
+
+    answers, vocab_size, context, text = True, 3, 4, None
+
+    def __init__(self):
+        self.inner = TableModel(lambda row: ROWS[sum(row) % 3])
+
+    def start(self, prompts):
+        return self.inner.start(prompts)
+
+    def step(self, state, tokens_N):
+        return self.inner.step(state, tokens_N)
+
+
+class Spelt:
+    """A tokenizer of the letters a, b, c; BOS is 3, and EOS 4."""
+
+    bos_id, eos_ids = 3, frozenset({4})
+
+    def encode(self, text):
+        return [3, *("abc".index(letter) for letter in text)]
 
 
 def scored(model, parts, batch):
@@ -100,3 +126,111 @@ def test_the_window_fits_the_model():
     assert fitting(bigram(ROWS), None) == 1024
     with pytest.raises(ValueError, match="at most 16"):
         fitting(short, 17)
+
+
+def learned(context):
+    torch.manual_seed(0)
+    return TransformerConfig(
+        vocab_size=11,
+        width=8,
+        layers=1,
+        heads=2,
+        kv_heads=2,
+        head_width=4,
+        inner_width=12,
+        context=context,
+        positions="learned",
+    ).build()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8])
+def test_windows_of_different_sizes_stay_within_learned_positions(batch):
+    model = learned(6)
+    row = torch.randint(11, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+    parts = forced(model, [row, row[:9], row[:3]])
+    want = []
+    for part in parts:
+        with torch.no_grad():
+            logp_TV = model(torch.tensor([part.tokens]))[0]
+        want += [
+            (part.text, part.tokens[t], logp_TV[t - 1, part.tokens[t]].item())
+            for t in range(part.first, len(part.tokens))
+        ]
+    found = sorted(scored(model, parts, batch))
+    assert [each[:2] for each in found] == [each[:2] for each in sorted(want)]
+    assert [each[2] for each in found] == pytest.approx([each[2] for each in sorted(want)], abs=1e-5)
+
+
+@given(st.lists(st.integers(2, 50), min_size=1, max_size=5), st.integers(2, 9), st.data())
+def test_no_row_is_ever_read_beyond_its_own_window(lengths, context, data):
+    stride, batch = data.draw(st.integers(1, context - 1)), data.draw(st.integers(1, 5))
+    inner = random_table(4, seed=3, order=2)
+
+    def table(row):
+        assert len(row) < context, "the last token of a window is scored, and not read"
+        return inner.table(row)
+
+    rows = [[i % 4 for i in range(length)] for length in lengths]
+    model = TableModel(table, context=context)
+    found = scored(model, windows(rows, context, stride), batch)
+    assert len(found) == sum(length - 1 for length in lengths)
+
+
+def test_an_encoder_decoder_scores_every_token_of_its_targets():
+    model = Answers()
+    parts = forced(model, [[0, 1], [2]], [[1, 1, 1], [2]])
+    assert parts == [Window(0, (1, 1, 1, 0, 1), 3), Window(1, (2, 2), 1)]
+    # 0 after 1+1+1, 1 after 1+1+1+0, and 2 after 2
+    want = [(0, 0, ROWS[0][0]), (0, 1, ROWS[0][1]), (1, 2, ROWS[2][2])]
+    found = sorted(scored(model, parts, 8))
+    assert [each[:2] for each in found] == [each[:2] for each in want]
+    assert [each[2] for each in found] == pytest.approx([torch.tensor(p).log().item() for *_, p in want])
+
+
+def test_a_target_that_is_a_string_has_no_beginning_and_an_end():
+    model = Answers()
+    model.text, model.vocab_size = Spelt(), 5
+    assert forced(model, ["ab", [0, 1]], ["c", [2]]) == [
+        Window(0, (3, 2, 0, 1, 4), 2),
+        Window(1, (2, 0, 1), 1),
+    ]
+
+
+def test_pairs_that_do_not_fit_are_cut_or_refused():
+    model = Answers()
+    assert paired(model, [([1] * 4, [2] * 6)], cut=True) == [Window(0, (1, 1, 1, 1, 2, 2, 2, 2), 4)]
+    with pytest.raises(ValueError, match="pair 0 has a target of 6 tokens, and the model reads at most 4"):
+        paired(model, [([1] * 4, [2] * 6)])
+    with pytest.raises(ValueError, match="pair 0 has a source of 5 tokens"):
+        paired(model, [([1] * 5, [2])], cut=True)
+    for source, target in (([], [1]), ([1], [])):
+        with pytest.raises(ValueError, match=r"pair 0 has .* Leave it out"):
+            paired(model, [(source, target)])
+
+
+def test_sources_belong_to_encoder_decoders():
+    with pytest.raises(ValueError, match=r"says nothing of a text without its source: give sources=\[…\]"):
+        forced(Answers(), [[0, 1]])
+    with pytest.raises(ValueError, match="one source for each text"):
+        forced(Answers(), [[0, 1]], [[1], [2]])
+    with pytest.raises(ValueError, match="one source for each text"):
+        forced(Answers(), ["a"], "a")
+    with pytest.raises(ValueError, match="leave context and stride out"):
+        forced(Answers(), [[0, 1]], [[1]], stride=1)
+    with pytest.raises(ValueError, match="has no use for sources"):
+        forced(bigram(ROWS), [[0, 1]], [[1]])
+
+
+def test_tokens_are_those_of_the_model():
+    model = bigram(ROWS)
+    assert token_ids(model, torch.tensor([0, 2]), 0) == (0, 2)
+    assert token_ids(model, np.array([1, 2]), 0) == (1, 2)
+    with pytest.raises(ValueError, match=r"text 1 holds token 3, outside the model's vocabulary 0…2"):
+        encode(model, [[0, 1], [0, 3]])
+    with pytest.raises(ValueError, match="holds token -1"):
+        encode(model, [[0, -1]])
+    with pytest.raises(TypeError, match="text 0 is bytes: decode them"):
+        encode(model, [b"ab"])
+    for wrong in ([0.5, 1], None, ["a", "b"], 7):
+        with pytest.raises(TypeError, match="must be a string or a list of token ids"):
+            encode(model, [wrong])

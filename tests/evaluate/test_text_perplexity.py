@@ -2,6 +2,7 @@ from math import exp, inf, log
 
 import pytest
 
+import unspool as us
 from unspool.evaluate.text_perplexity import perplexity
 from unspool.testing import TableModel, bigram
 
@@ -42,3 +43,21 @@ def test_a_longer_context_helps_a_model_that_uses_it():
 
 def test_an_impossible_token_makes_it_infinite():
     assert perplexity(bigram(ROWS), [[2, 0]]).value == inf
+
+
+def test_an_encoder_decoder_needs_the_sources_of_its_targets():
+    model = us.load("dates")
+    right = perplexity(model, ["1921-05-05"], ["the 5th of May, 1921"])
+    wrong = perplexity(model, ["1921-05-05"], ["the 6th of July, 1830"])
+    assert right.tokens == len(model.text.encode("1921-05-05")) + 1  # the end of the text, too
+    assert right.value < 1.1 < 2 < wrong.value
+    with pytest.raises(ValueError, match="without its source"):
+        perplexity(model, ["1921-05-05"])
+
+
+def test_what_is_no_text_is_refused():
+    for texts in ("abc", [], None, 5, b"abc"):
+        with pytest.raises(ValueError, match="must be a list of one text or more"):
+            perplexity(bigram(ROWS), texts)
+    with pytest.raises(ValueError, match="outside the model's vocabulary"):
+        perplexity(bigram(ROWS), [[0, 9]])

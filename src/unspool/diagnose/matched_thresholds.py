@@ -21,7 +21,7 @@ from unspool.basis import BasisTest
 from unspool.diagnose.basis_critical import BasisCriticals
 from unspool.diagnose.critical import Places, criteria
 from unspool.diagnose.matching import First, Match
-from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
+from unspool.evaluate.teacher_forcing import forced, read
 from unspool.protocols import StepModel
 
 PLACES = 64
@@ -33,6 +33,7 @@ def thresholds(
     texts: Sequence[str | Sequence[int]],
     shares: Sequence[float] = (0.01,),
     *,
+    sources: Sequence[str | Sequence[int]] | None = None,
     rank: int | None = 20,
     basis_tokens: int = 1000,
     context: int | None = None,
@@ -43,13 +44,14 @@ def thresholds(
 
     The closed forms look at every token but the first of each text. The exact basis-aware tests, at `rank`
     directions, take longer: they look at `basis_tokens` of them, evenly spread (0: at none), and at a model
-    that has an output matrix. `progress` is called with the tokens done and all tokens.
+    that has an output matrix. An encoder–decoder needs `sources`, one for each text: the texts are then its
+    targets, every token of which is looked at. `progress` is called with the tokens done and all tokens.
     """
     if not shares:
         raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens.")
     if basis_tokens < 0:
         raise ValueError(f"basis_tokens is {basis_tokens}, but must be 0 (none) or more.")
-    parts = windows(encode(model, texts), fitting(model, context))
+    parts = forced(model, texts, sources, context=context)
     total = sum(len(part.tokens) - part.first for part in parts)
     matrix: Tensor | None = getattr(model, "output_matrix", None)
     rules = criteria(None if matrix is None else matrix.shape[1])
@@ -83,6 +85,7 @@ def rejected_shares(
     texts: Sequence[str | Sequence[int]],
     settings: Mapping[str, float],
     *,
+    sources: Sequence[str | Sequence[int]] | None = None,
     context: int | None = None,
     batch: int = 8,
 ) -> dict[str, float]:
@@ -97,7 +100,7 @@ def rejected_shares(
     if unknown := sorted(settings.keys() - rules.keys()):
         raise ValueError(f"{', '.join(unknown)} is unknown here: choose from {', '.join(sorted(rules))}.")
     rejected, total = dict.fromkeys(settings, 0), 0
-    for seen in read(model, windows(encode(model, texts), fitting(model, context)), batch=batch):
+    for seen in read(model, forced(model, texts, sources, context=context), batch=batch):
         for begin in range(0, len(seen.token_M), PLACES):
             at = Places(seen.logp_MV[begin : begin + PLACES], seen.token_M[begin : begin + PLACES])
             total += len(at.token_N)

@@ -1,6 +1,6 @@
 """The picture of one next-token distribution: tokens by rank, and which of them each sampler keeps.
 
-    kept(rule) = { x : the rule keeps x after the prompt }
+    kept(f₁, …, fₖ) = { x : fₖ(… f₁(log p(· | prompt)) …)(x) > −∞ }
 
 Every threshold cuts the ranking at one place. Basis-aware sampling does not: it may reject a token and keep a
 less probable one, which the picture sets off.
@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log10
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Sample
-from unspool.decode.transforms.survivors import survivors
+from unspool.decode.search.ancestral import reshape
+from unspool.decode.transforms.scores import alive
 from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, label
-from unspool.protocols import StepModel
+from unspool.protocols import Path, Step, StepModel
 
 DEFAULT_RULES = (
     "Sample(TopK(40))",
@@ -51,7 +52,8 @@ def rank_picture(
 ) -> RankPicture:
     """Look at the `top` most probable tokens after a prompt.
 
-    A rule is a Sample with one truncation, or with BasisAware, which is asked about these tokens exactly.
+    A rule is a Sample: its transforms are applied in order, as when it draws, and BasisAware is asked about
+    each of these tokens exactly.
     """
     if model.text is None:
         raise ValueError("the model has no tokenizer, so it can neither read a prompt nor show tokens.")
@@ -62,31 +64,31 @@ def rank_picture(
         raise ValueError(f"top is {top}, but at least one token must be shown.")
     step, _ = model.start([ids])
     p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
-    order = token_K.tolist()
+    order, path = token_K.tolist(), Path(0, 0, tuple(ids))
     kept = {
-        name: tuple(_kept(rule, model, step.logp_NV, order)) for name, rule in zip(names, rules, strict=True)
+        name: tuple(_kept(rule, model, step, path, order)) for name, rule in zip(names, rules, strict=True)
     }
     return RankPicture(prompt, tuple(model.text.decode([t]) for t in order), tuple(p_K.tolist()), kept)
 
 
-def _kept(rule: Sample, model: StepModel, logp_NV: Any, order: Sequence[int]) -> list[bool]:
-    keeps_V = logp_NV[0] > -float("inf")
-    for transform in rule.transforms:
-        keeps_V &= survivors(transform, logp_NV)[0]
-    kept = [bool(keeps_V[token]) for token in order]
+def _kept(rule: Sample, model: StepModel, step: Step, path: Path, order: Sequence[int]) -> list[bool]:
+    """Which of the tokens the rule may draw next."""
+    scores_1V = reshape(step, [path], rule.transforms)
+    kept = alive(scores_1V)[0, order].tolist()
     if not isinstance(rule.pick, BasisAware):
         return kept
     bound = rule.pick.bind(model, rule.transforms)
-    (tau,) = rule.pick.tau(logp_NV)  # type: ignore[operator]
-    p_V = logp_NV[0].double().exp()
-    test = bound.test.step(p_V.numpy())
+    tested_1V = scores_1V if rule.pick.on == "processed" else step.logp_NV
+    (tau,) = rule.pick.tau(tested_1V)  # type: ignore[operator]
+    p_V = tested_1V[0].double().exp()
+    test = bound.test.step(p_V)
     return [
         k and (bool(p_V[token] >= tau) or bool(test.accepts(token, tau=tau)))
         for k, token in zip(kept, order, strict=True)
     ]
 
 
-def draw_ranks(picture: RankPicture, path: str | Path) -> None:
+def draw_ranks(picture: RankPicture, path: str | FilePath) -> None:
     """Save the picture (.svg, .png, .pdf)."""
     ranks = range(len(picture.p))
     width = max(4.0, 0.17 * len(picture.p) + 2.2)

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample
-from unspool.evaluate.teacher_forcing import Window, encode, fitting, read, windows
-from unspool.protocols import Answering, StepModel, Text
+from unspool.evaluate.teacher_forcing import Window, forced, paired, read
+from unspool.protocols import StepModel, Text
 
 SPARE = 64
 """Contexts more than the rank could explain, where its limit is known."""
@@ -101,19 +101,18 @@ def bottleneck(
     texts: Sequence[str | Sequence[int]],
     contexts: int | None = None,
     *,
+    sources: Sequence[str | Sequence[int]] | None = None,
     context: int | None = None,
 ) -> Bottleneck:
-    """Measure a model on the first `contexts` places of some texts (None: as `fitting_contexts` says)."""
-    if isinstance(model, Answering) and model.answers:
-        raise ValueError(
-            "the model is an encoder–decoder, which says nothing of a text without its source: give "
-            "`measure` sources and targets that are `paired`, or `own_pairs`"
-        )
-    return measure(model, windows(encode(model, texts), fitting(model, context)), contexts)
+    """Measure a model on the first `contexts` places of some texts (None: as `fitting_contexts` says).
+
+    An encoder–decoder needs `sources`, one for each text: the texts are then its targets.
+    """
+    return measure(model, forced(model, texts, sources, context=context), contexts)
 
 
 def measure(model: StepModel, parts: Sequence[Window], contexts: int | None = None) -> Bottleneck:
-    """The same on windows, which may be sources and targets that `paired` has made windows of."""
+    """The same on windows, which may be sources and targets (`paired`)."""
     matrix: Tensor | None = getattr(model, "output_matrix", None)
     count = fitting_contexts(model) if contexts is None else contexts
     return spectrum(log_probabilities(model, parts, count), matrix, rank_limit(model))
@@ -132,23 +131,6 @@ def first_places(parts: Sequence[Window], places: int) -> list[Window]:
             break
         found.append(replace(part, tokens=part.tokens[: part.first + places]))
         places -= len(part.tokens) - part.first
-    return found
-
-
-def paired(model: StepModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Window]:
-    """Sources and targets as windows: the model starts from the source, and scores the target.
-
-    A target is without BOS. Where the model's context is too short, it is cut.
-    """
-    found = []
-    for place, (source, target) in enumerate(pairs):
-        room = len(target) if model.context is None else model.context - len(source) - 1
-        if not source or min(room, len(target)) < 1:
-            raise ValueError(
-                f"pair {place} has a source of {len(source)} and a target of {len(target)} tokens: both need "
-                f"one or more, and the model holds {model.context or 'any number'} together. Leave it out."
-            )
-        found.append(Window(place, (*source, *target[:room]), len(source)))
     return found
 
 
@@ -240,7 +222,7 @@ def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
     dice, found = Random(seed), list[Window]()
     while sum(len(it.tokens) - it.first for it in found) < tokens:
         sources = [_random_words(model, dice) for _ in range(ROWS)]
-        room = ROW if model.context is None else max(1, min(ROW, model.context - SOURCE - 2))
+        room = ROW if model.context is None else min(ROW, model.context)
         seeds = [seed + len(found) + row for row in range(ROWS)]
         said = generate(model, sources, Sample(), max_new_tokens=room, seed=seeds)
         found += paired(model, [(it, out.tokens) for it, out in zip(sources, said, strict=True)])
@@ -248,7 +230,8 @@ def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
 
 
 def _random_words(model: StepModel, dice: Random) -> list[int]:
-    return [dice.randrange(model.vocab_size) for _ in range(dice.randint(1, SOURCE))]
+    most = SOURCE if model.context is None else max(1, min(SOURCE, model.context - 1))
+    return [dice.randrange(model.vocab_size) for _ in range(dice.randint(1, most))]
 
 
 def _first(text: Text | None) -> int:

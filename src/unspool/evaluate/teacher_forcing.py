@@ -5,10 +5,13 @@
 A text longer than the context is read in windows that overlap: each scores only the tokens that the window
 before it has not, so that every token but the first is scored exactly once and has at least
 context − stride tokens before it (fewer only at the beginning of the text).
+
+An encoder–decoder reads a source and scores its target, the end of the text included.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.protocols import Rewindable, StepModel
+from unspool.protocols import Answering, Rewindable, StepModel
 
 COLUMNS = 32
 """Tokens of every row that are read at once: log-probabilities of a large vocabulary are many megabytes."""
@@ -43,11 +46,44 @@ class Seen:
     """Which text each is of."""
 
 
+def forced(
+    model: StepModel,
+    texts: Sequence[str | Sequence[int]],
+    sources: Sequence[str | Sequence[int]] | None = None,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    cut: bool = False,
+) -> list[Window]:
+    """Texts, strings or token ids, as windows that the model can read.
+
+    The texts of an encoder–decoder are targets: each needs its source. Of a string, the end of the text is
+    part of the target. One that is longer than the model's context is `cut`, or refused.
+    """
+    texts = _listed(texts)
+    if not (isinstance(model, Answering) and model.answers):
+        if sources is not None:
+            raise ValueError("the model continues texts, and has no use for sources: leave them out.")
+        return windows(encode(model, texts), fitting(model, context), stride)
+    if sources is None:
+        raise ValueError(
+            "the model is an encoder–decoder, which says nothing of a text without its source: give "
+            "sources=[…], one for each text."
+        )
+    if context is not None or stride is not None:
+        raise ValueError("an encoder–decoder reads both sides whole: leave context and stride out.")
+    if isinstance(sources, str) or len(sources) != len(texts):
+        raise ValueError(f"sources is {sources!r:.60}, but must be a list with one source for each text.")
+    pairs = [
+        (token_ids(model, source, place, "source"), _target(model, text, place))
+        for place, (source, text) in enumerate(zip(sources, texts, strict=True))
+    ]
+    return paired(model, pairs, cut=cut)
+
+
 def encode(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
     """Texts as token ids; refuses what leaves nothing to score."""
-    if isinstance(texts, str) or not texts:
-        raise ValueError(f"texts is {texts!r}, but must be a list of one text or more.")
-    rows = [_ids(model, text, place) for place, text in enumerate(texts)]
+    rows = [token_ids(model, text, place) for place, text in enumerate(_listed(texts))]
     for place, row in enumerate(rows):
         if len(row) < 2:
             raise ValueError(
@@ -55,6 +91,31 @@ def encode(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple
                 "before it. Leave it out, or join it to another."
             )
     return rows
+
+
+def paired(
+    model: StepModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, cut: bool = False
+) -> list[Window]:
+    """Sources and targets as windows: the model starts from the source, and scores the target.
+
+    A target is without BOS. One that is longer than the model's context is cut, or refused.
+    """
+    found = []
+    for place, (source, target) in enumerate(pairs):
+        if not source or not target:
+            raise ValueError(
+                f"pair {place} has a source of {len(source)} and a target of {len(target)} tokens: both need "
+                "one or more. Leave it out."
+            )
+        most = model.context
+        for side, tokens in {"source": source, "target": target}.items():
+            if most is not None and len(tokens) > most and not (cut and side == "target"):
+                raise ValueError(
+                    f"pair {place} has a {side} of {len(tokens)} tokens, and the model reads at most {most}. "
+                    "Shorten it, or leave it out."
+                )
+        found.append(Window(place, (*source, *target[:most]), len(source)))
+    return found
 
 
 def windows(
@@ -92,35 +153,36 @@ def fitting(model: StepModel, context: int | None, most: int = 1024) -> int:
 
 @torch.inference_mode()
 def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[Seen]:
-    """Every token that the windows score, some at a time; windows of like lengths go together."""
-    order = sorted(range(len(parts)), key=lambda i: (len(parts[i].tokens), parts[i].first), reverse=True)
-    for start in range(0, len(parts), batch):
-        yield from _read([parts[i] for i in order[start : start + batch]], model)
+    """Every token that the windows score, some at a time; windows that score equally many go together."""
+    order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
+    for start in range(0, len(order), batch):
+        yield from _read(order[start : start + batch], model)
 
 
 def _read(rows: Sequence[Window], model: StepModel) -> Iterator[Seen]:
+    """Rows side by side; one whose tokens are all scored leaves, so that none is read beyond its end."""
     step, state = model.start([row.tokens[: row.first] for row in rows])
-    device = step.logp_NV.device
-    longest = max(len(row.tokens) - row.first for row in rows)
-    # Flush left: what is appended after the end of a shorter row cannot change what came before.
-    after_NT = torch.zeros(len(rows), longest, dtype=torch.long, device=device)
-    there_NT = torch.zeros(len(rows), longest, dtype=torch.bool, device=device)
-    for n, row in enumerate(rows):
-        scored = row.tokens[row.first :]
-        after_NT[n, : len(scored)] = torch.tensor(scored, device=device)
-        there_NT[n, : len(scored)] = True
-    text_N1 = torch.tensor([row.text for row in rows], device=device)[:, None]
     done, logp_NTV = 0, step.logp_NV[:, None]
     while True:
         width = logp_NTV.shape[1]
-        here_NT = there_NT[:, done : done + width]
-        token_NT = after_NT[:, done : done + width]
-        yield Seen(logp_NTV[here_NT], token_NT[here_NT], text_N1.expand_as(token_NT)[here_NT])
-        if done + width >= longest:
-            return
-        # Column t of what follows is said after token t has been read.
-        logp_NTV, state = _extend(model, state, after_NT[:, done + width - 1 : longest - 1][:, :COLUMNS])
+        token_NT = _columns(rows, done, width, logp_NTV.device)
+        text_N1 = torch.tensor([row.text for row in rows], device=logp_NTV.device)[:, None]
+        yield Seen(logp_NTV.flatten(0, 1), token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
         done += width
+        left = [n for n, row in enumerate(rows) if len(row.tokens) - row.first > done]
+        if not left:
+            return
+        if len(left) < len(rows):
+            rows = [rows[n] for n in left]
+            state = state.select(torch.tensor(left, device=logp_NTV.device))
+        width = min(COLUMNS, *(len(row.tokens) - row.first - done for row in rows))
+        # Column t of what follows is said after token t has been read.
+        logp_NTV, state = _extend(model, state, _columns(rows, done - 1, width, logp_NTV.device))
+
+
+def _columns(rows: Sequence[Window], begin: int, width: int, device: torch.device) -> Tensor:
+    """(N, T): so many of the tokens that each row scores, from `begin` on."""
+    return torch.tensor([row.tokens[row.first :][begin : begin + width] for row in rows], device=device)
 
 
 def _extend(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Tensor, Any]:
@@ -133,12 +195,42 @@ def _extend(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Tensor, An
     return torch.stack(said, dim=1), state
 
 
-def _ids(model: StepModel, text: str | Sequence[int], place: int) -> tuple[int, ...]:
-    if not isinstance(text, str):
-        return tuple(text)
-    if model.text is None:
+def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str = "text") -> tuple[int, ...]:
+    """A text as token ids; `what` and `place` name it in errors."""
+    if isinstance(text, str):
+        if model.text is None:
+            raise ValueError(
+                f"{what} {place} is a string, and the model has no tokenizer. Give token ids, or load the "
+                "model from a folder with its tokenizer."
+            )
+        return tuple(model.text.encode(text))
+    if isinstance(text, (bytes, bytearray)):
+        raise TypeError(f'{what} {place} is bytes: decode them, as .decode("utf-8") does.')
+    try:
+        ids = tuple(map(operator.index, text))
+    except TypeError:
+        raise TypeError(
+            f"{what} {place} is {text!r:.60}, but must be a string or a list of token ids."
+        ) from None
+    if ids and not 0 <= min(ids) <= max(ids) < model.vocab_size:
+        wrong = min(ids) if min(ids) < 0 else max(ids)
         raise ValueError(
-            f"text {place} is a string, and the model has no tokenizer. Give token ids, or load the model "
-            "from a folder with its tokenizer."
+            f"{what} {place} holds token {wrong}, outside the model's vocabulary 0…{model.vocab_size - 1}: "
+            "was it encoded by another model's tokenizer?"
         )
-    return tuple(model.text.encode(text))
+    return ids
+
+
+def _target(model: StepModel, text: str | Sequence[int], place: int) -> tuple[int, ...]:
+    """What an encoder–decoder should say: of a string, its tokens without BOS, and EOS at the end."""
+    ids = token_ids(model, text, place)
+    if not isinstance(text, str) or model.text is None:
+        return ids
+    bare = ids[1:] if ids[:1] == (model.text.bos_id,) else ids
+    return (*bare, min(model.text.eos_ids)) if model.text.eos_ids else bare
+
+
+def _listed(texts: Sequence[str | Sequence[int]]) -> Sequence[str | Sequence[int]]:
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
+        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more.")
+    return texts

@@ -5,8 +5,10 @@
 Jelinek, Mercer, Bahl & Baker 1977; papers.bib: jelinek1977perplexity
 
 Every token weighs the same, whichever text it is of. The first token of a text is not scored, since nothing
-stands before it (a tokenizer that writes a beginning-of-text token gives it something). How texts longer than
-the context are read is in teacher_forcing.py. Perplexities under different tokenizers do not compare.
+stands before it (a tokenizer that writes a beginning-of-text token gives it something). A text longer than
+the context is read in windows that overlap by half of it; teacher_forcing.py says how. Of an encoder–decoder
+every token of the target is scored, given its source, and of a target that is a string its end, too.
+Perplexities under different tokenizers do not compare.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf
 
-from unspool.evaluate.teacher_forcing import encode, fitting, read, windows
+from unspool.evaluate.teacher_forcing import forced, read
 from unspool.protocols import StepModel
 
 
@@ -39,6 +41,7 @@ class Perplexity:
 def perplexity(
     model: StepModel,
     texts: Sequence[str | Sequence[int]],
+    sources: Sequence[str | Sequence[int]] | None = None,
     *,
     context: int | None = None,
     stride: int | None = None,
@@ -48,10 +51,11 @@ def perplexity(
 
     `context` is the most tokens read at once (the model's own limit, but no more than 1024), `stride` how
     many of them each window scores after the first (half of the context): smaller is slower and kinder.
+    An encoder–decoder needs `sources`, one for each text: the texts are then its targets.
     """
-    rows = encode(model, texts)
-    nats, counts = [0.0] * len(rows), [0] * len(rows)
-    for seen in read(model, windows(rows, fitting(model, context), stride), batch=batch):
+    parts = forced(model, texts, sources, context=context, stride=stride)
+    nats, counts = [0.0] * len(texts), [0] * len(texts)
+    for seen in read(model, parts, batch=batch):
         logp_M = seen.logp_MV.gather(1, seen.token_M[:, None])[:, 0].double()
         for place, logp in zip(seen.text_M.tolist(), logp_M.tolist(), strict=True):
             nats[place] -= logp

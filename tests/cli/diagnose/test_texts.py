@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.cli.diagnose.texts import read_texts
+from unspool.cli.diagnose.texts import read_pairs, read_texts
 
 
 @pytest.fixture
@@ -38,3 +38,24 @@ def test_json_lines_are_many(write):
 def test_what_is_no_text_is_refused(write, name, data, match):
     with pytest.raises(ValueError, match=match):
         read_texts(write(name, data))
+
+
+def test_pairs_are_json_lines(write):
+    path = write("a.jsonl", b'{"source": "one", "target": "eins"}\n\n{"source": "two", "target": "zwei"}\n')
+    assert read_pairs(path) == (["one", "two"], ["eins", "zwei"])
+    assert read_pairs(path, limit=1) == (["one"], ["eins"])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "match"),
+    [
+        ("a.txt", b"one", r"a\.txt: the model is an encoder–decoder, .* whose name ends in \.jsonl"),
+        ("a.jsonl", b"\n", r"a\.jsonl: there is no pair in this file"),
+        ("a.jsonl", b'{"source": "a", "target": "b"}\n{"text": "a"}', r'a\.jsonl:2: expected \{"source"'),
+        ("a.jsonl", b'{"source": "a", "target": 1}', r"a\.jsonl:1: expected"),
+        ("a.jsonl", b"[", r"a\.jsonl:1: not JSON"),
+    ],
+)
+def test_what_is_no_pair_is_refused(write, name, data, match):
+    with pytest.raises(ValueError, match=match):
+        read_pairs(write(name, data))

@@ -62,3 +62,17 @@ def test_bad_numbers_fail_before_the_model_is_loaded(unspool, loaded, text, wron
     assert status == 2
     assert "--help" in err
     assert loaded == []
+
+
+def test_an_encoder_decoder_is_measured_on_pairs(unspool, text, tmp_path):
+    status, _, err = unspool("diagnose", "thresholds", "dates", "--text", text)
+    assert status == 2
+    assert "encoder–decoder, which says nothing of a text without its source" in err
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"source": "the 5th of May, 1921", "target": "1921-05-05"}\n')
+    argv = ("diagnose", "thresholds", "dates", "--text", pairs, "--basis-tokens", "0", "--json")
+    status, out, err = unspool(*argv)
+    assert (status, err) == (0, "")
+    model = us.load("dates")
+    tokens = {json.loads(line)["tokens"] for line in out.splitlines()}
+    assert tokens == {len(model.text.encode("1921-05-05")) + 1}

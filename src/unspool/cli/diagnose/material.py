@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.diagnose.texts import read_texts
-from unspool.cli.prompts import JSONL_SUFFIXES
+from unspool.cli.diagnose.texts import read_pairs, read_texts
 
 if TYPE_CHECKING:
     from unspool.data.languages.known_language import KnownLanguage
@@ -42,13 +41,13 @@ class Material:
 def find_material(model: StepModel, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
     """The text at `path`; else what suits the run in `folder`, if it is one; else the model's own words."""
     from unspool.diagnose.softmax_bottleneck import own_text
-    from unspool.evaluate.teacher_forcing import encode, fitting, windows
+    from unspool.evaluate.teacher_forcing import fitting, forced, windows
     from unspool.protocols import Answering
 
     if isinstance(model, Answering) and model.answers:
         return _pairs(model, folder, path, contexts, seed)
     if path is not None:
-        return Material(str(path), windows(encode(model, read_texts(path)), fitting(model, None)))
+        return Material(str(path), forced(model, read_texts(path)))
     language = _language(model, folder)
     if language is not None:
         from unspool.diagnose.truth import sentences
@@ -74,32 +73,16 @@ def _language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
 
 def _pairs(model: Any, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
     """What an encoder–decoder reads."""
-    from unspool.diagnose.softmax_bottleneck import own_pairs, paired
+    from unspool.diagnose.softmax_bottleneck import own_pairs
+    from unspool.evaluate.teacher_forcing import forced, paired
 
     if path is not None:
-        return Material(str(path), paired(model, _read_pairs(model, path)))
+        sources, targets = read_pairs(path)
+        return Material(str(path), forced(model, targets, sources, cut=True))
     found = _validation_pairs(model, folder)
     if found:
-        return Material("the run's validation pairs", paired(model, found))
+        return Material("the run's validation pairs", paired(model, found, cut=True))
     return Material("its answers to random words", own_pairs(model, contexts, seed))
-
-
-def _read_pairs(model: Any, path: Path) -> list[tuple[list[int], list[int]]]:
-    from unspool.data.forms import Pairs
-    from unspool.data.jsonl import JSONL
-    from unspool.data.meter import silent
-
-    wanted = '{"source": "…", "target": "…"}'
-    if path.suffix.lower() not in JSONL_SUFFIXES:
-        raise ValueError(
-            "the model is an encoder–decoder, which says nothing of a text without its source: give a file "
-            f"of pairs, {wanted} a line, whose name ends in .jsonl, or leave --text out"
-        )
-    rows = list(JSONL(train=str(path), source="source", target="target").rows(str(path), silent))
-    if not rows:
-        raise ValueError(f"there is no pair in this file: write {wanted} a line")
-    # A target begins with BOS here, which the model reads by itself.
-    return [(source, target[1:]) for source, target in Pairs().encode(rows, model.text)]
 
 
 def _validation_pairs(model: Any, folder: Path) -> list[tuple[list[int], list[int]]]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.diagnose.texts import read_texts
+from unspool.cli.diagnose.texts import read_pairs, read_texts
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
 
@@ -21,7 +21,9 @@ EXAMPLES = """examples:
   unspool diagnose thresholds smollm2 --text articles.jsonl --share 0.01 0.05 --json
 
 The text should be one that people wrote. At equal shares of rejected human tokens, samplers compare fairly.
-JSON lines hold one text each, as {"text": "…"}; any other file is one text.
+JSON lines hold one text each, as {"text": "…"}; any other file is one text. A text longer than what the model
+reads at once is read in windows that overlap by half. An encoder–decoder is measured on the targets of pairs:
+JSON lines with {"source": "…", "target": "…"}.
 """
 
 
@@ -63,17 +65,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the text once, match every sampler."""
-    texts = read_texts(args.text, args.limit)
+    args.text.open("rb").close()  # what cannot be read must fail before the work
 
     from rich.console import Console
     from rich.progress import Progress
 
     import unspool as us  # only now: the command line itself must not wait for torch
     from unspool.diagnose.matched_thresholds import thresholds
+    from unspool.protocols import Answering
 
     model = us.load(args.model, device=args.device)
     if model.text is None:
         raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
+    sources = None
+    if isinstance(model, Answering) and model.answers:
+        sources, texts = read_pairs(args.text, args.limit)
+    else:
+        texts = read_texts(args.text, args.limit)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("tokens", total=None)
@@ -82,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
                 model,
                 texts,
                 args.share,
+                sources=sources,
                 rank=args.rank,
                 basis_tokens=args.basis_tokens,
                 context=args.context,
