@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from unspool.cli import VERBS, _parser
+from unspool.cli.verbs import VERBS, command_parser
 
 
 def examples(text):
@@ -18,11 +18,11 @@ def test_every_verb_shows_examples_that_can_be_parsed(verb):
     found = [command for command in examples(VERBS[verb].EXAMPLES) if command.startswith(f"unspool {verb} ")]
     assert found
     for command in found:
-        assert _parser().parse_args(shlex.split(command)[1:]).verb == verb
+        assert command_parser().parse_args(shlex.split(command)[1:]).verb == verb
 
 
 def test_a_wrong_example_is_noticed(capsys):
     (command,) = examples("examples:\n  echo x | unspool generate --tempreature 3\n")
     with pytest.raises(SystemExit):
-        _parser().parse_args(shlex.split(command)[1:])
+        command_parser().parse_args(shlex.split(command)[1:])
     assert "--tempreature" in capsys.readouterr().err

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from unspool.cli.streams import written_to
+
 # A model may generate escape sequences; a terminal must not obey them.
 _CONTROLS = {code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -20,7 +22,7 @@ def opened(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
     else:
-        with path.open("w", encoding="utf-8", newline="\n", buffering=1) as file:
+        with written_to(path) as file:
             yield file
 
 

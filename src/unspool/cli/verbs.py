@@ -1,0 +1,30 @@
+"""The verbs of the command and the parser that knows them all."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from unspool.cli import compare, diagnose, generate, train
+from unspool.cli.parser import Parser
+
+VERBS: dict[str, ModuleType] = {
+    "compare": compare,
+    "diagnose": diagnose,
+    "generate": generate,
+    "train": train,
+}
+
+
+def command_parser() -> Parser:
+    """The parser of the whole command line."""
+    parser = Parser(
+        prog="unspool",
+        description="Unspool text from language models, with the decoder under control.",
+        epilog='example:\n  unspool generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 1',
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, verb in VERBS.items():
+        sub = verbs.add_parser(name, help=verb.SUMMARY, description=verb.SUMMARY, epilog=verb.EXAMPLES)
+        verb.add_options(sub)
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
