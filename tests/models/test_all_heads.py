@@ -115,3 +115,14 @@ def test_greedy_says_the_most_probable_tokens_of_one_parallel_pass(model, recipe
             logp_TV = model(torch.tensor([[*prompt, *tokens[:-1]]]))[0, len(prompt) - 1 :]
     assert logp_TV.argmax(-1).tolist() == tokens
     torch.testing.assert_close(logp_TV.exp().sum(-1), torch.ones(len(tokens)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_normalised_and_says_nearly_the_same(model, dtype):
+    want, _ = model.start([[3, 4], [5]])
+    half, state = model.to(dtype).start([[3, 4], [5]])
+    for _ in range(2):
+        assert half.logp_NV.dtype == torch.float32
+        torch.testing.assert_close(half.logp_NV.exp().sum(-1), torch.ones(2))
+        half, state = model.step(state, torch.tensor([6, 7]))
+    torch.testing.assert_close(model.start([[3, 4], [5]])[0].logp_NV, want.logp_NV, atol=0.1, rtol=0.0)

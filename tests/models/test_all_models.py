@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unspool.decode.search import Beam, Greedy
+from unspool.decode.picks import BasisAware
+from unspool.decode.search import Beam, Greedy, Sample
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.protocols import Batch, Job, Projecting, Rewindable
 
@@ -194,3 +195,56 @@ def test_a_batch_without_a_source_is_refused(translator):
     tokens = torch.ones(1, 3, dtype=torch.long)
     with pytest.raises(ValueError, match="has no source"):
         translator.model.hidden_for(Batch(tokens, torch.tensor([3]), tokens, torch.ones(1, 3)))
+
+
+OFF = {torch.bfloat16: 0.15, torch.float16: 0.02}
+"""How far log-probabilities of these models may be off; a wrong position or mask puts them off by nats."""
+
+
+@pytest.mark.parametrize("dtype", OFF, ids=str)
+def test_half_precision_says_nearly_the_same_and_is_normalised(any_speaker, dtype):
+    model = copy.deepcopy(any_speaker.model).to(dtype)
+    half, close = replace(any_speaker, model=model), {"atol": OFF[dtype], "rtol": 0.0}
+    step, state = model.start(PROMPTS)
+    for t in range(5):
+        assert step.logp_NV.dtype == torch.float32
+        torch.testing.assert_close(step.logp_NV.exp().sum(-1), torch.ones(3), **CLOSE)
+        for row, prompt in enumerate(PROMPTS):
+            said = TOKENS[row, :t].tolist()
+            torch.testing.assert_close(step.logp_NV[row], any_speaker.forced(prompt, said)[-1], **close)
+            torch.testing.assert_close(step.logp_NV[row], half.forced(prompt, said)[-1], **close)
+        step, state = model.step(state.select(torch.tensor([0, 1, 2])), TOKENS[:, t])
+
+
+@pytest.mark.parametrize("dtype", OFF, ids=str)
+def test_searches_run_in_half_precision(any_speaker, dtype):
+    model = copy.deepcopy(any_speaker.model).to(dtype)
+    job = Job(((3, 4), (5,)), (4, 4), (0, 0), 1, frozenset({EOS}))
+    for search in (Greedy(), Beam(3), Sample(), Sample(BasisAware(0.1, rank=4))):
+        ended = [path for frontier in search(model, job) for path in frontier.ended]
+        assert {path.request for path in ended} == {0, 1}
+
+
+def test_decoding_is_without_dropout_and_leaves_the_mode_as_it_was(any_speaker):
+    config = replace(any_speaker.model.config, dropout=0.5)
+    model = config.build()
+    model.load_state_dict(any_speaker.model.state_dict())
+    model.train()
+    quiet = list(model.modules())[-1].train(False)  # a part that was in another mode stays in it
+    want, want_state = any_speaker.model.start(PROMPTS)
+    step, state = model.start(PROMPTS)
+    for t in range(3):
+        torch.testing.assert_close(step.logp_NV, want.logp_NV, **CLOSE)
+        want, want_state = any_speaker.model.step(want_state, TOKENS[:, t])
+        step, state = model.step(state, TOKENS[:, t])
+    if isinstance(model, Rewindable):
+        want_NTV, _ = any_speaker.model.extend(want_state, TOKENS[:, 3:])
+        torch.testing.assert_close(model.extend(state, TOKENS[:, 3:])[0], want_NTV, **CLOSE)
+    assert [part for part in model.modules() if not part.training] == [quiet]
+
+
+def test_a_model_that_fails_while_decoding_is_in_train_mode_again(any_speaker):
+    model = copy.deepcopy(any_speaker.model).train()
+    with pytest.raises((IndexError, RuntimeError)):
+        model.start([[V + 100]])
+    assert all(part.training for part in model.modules())

@@ -77,3 +77,15 @@ def test_weights_are_shared_and_the_face_is_the_models(model):
 def test_layers_that_are_not_early_are_refused(model, layers):
     with pytest.raises(ValueError, match="layer"):
         model.exits(layers)
+
+
+def test_exits_of_a_model_in_train_mode_are_without_dropout(model):
+    learning = TransformerLM(TransformerConfig(**SHAPE, dropout=0.5)).train()
+    learning.load_state_dict(model.state_dict())
+    step, state = learning.exits((1,)).start([[1, 2, 3], [4]])
+    want, past = model.exits((1,)).start([[1, 2, 3], [4]])
+    torch.testing.assert_close(step.exits_NEV, want.exits_NEV)
+    tokens = torch.tensor([5, 6])
+    step, want = learning.exits((1,)).step(state, tokens)[0], model.exits((1,)).step(past, tokens)[0]
+    torch.testing.assert_close(step.logp_NV, want.logp_NV)
+    assert all(part.training for part in learning.modules())

@@ -65,3 +65,25 @@ def test_a_text_is_tagged_word_by_word_after_saving(tmp_path):
     (tags,) = found.tag(["the dog saw"])
     assert [tag.label for tag in tags] == [tag.label for tag in model.tag(["the dog saw"])[0]]
     assert len(tags) == 3
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_answers_in_train_mode_are_without_dropout(encoder):
+    model = make(encoder).eval()
+    want = model.tag([[3, 4, 5], [7]])
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
+    assert model.train().tag([[3, 4, 5], [7]]) == want
+    assert all(part.training for part in model.modules())
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_normalised_and_says_nearly_the_same(encoder, dtype):
+    model, tokens, lengths = make(encoder).eval(), torch.tensor([[3, 4, 5], [7, 0, 0]]), torch.tensor([3, 1])
+    want = model(tokens, lengths)
+    logp = model.to(dtype)(tokens, lengths)
+    torch.testing.assert_close(logp.exp().sum(-1), torch.ones(logp.shape[:-1]))
+    torch.testing.assert_close(logp[0], want[0], atol=0.05, rtol=0.0)
+    torch.testing.assert_close(logp[1:, :1], want[1:, :1], atol=0.05, rtol=0.0)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
+from unspool.models.decoding_mode import decodes
 from unspool.models.labels import Labelled, Labeller, LabellerConfig, inputs
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Classifier(Labeller):
         logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
         return logp
 
-    @torch.inference_mode()
+    @decodes
     def classify(self, texts: Sequence[str | Sequence[int]]) -> list[Labelled]:
         """The most probable label of each text (a string, or token ids)."""
         logp_NK = self(*inputs(texts, self.text, self.embed))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unspool.models.decoding_mode import decoding
 from unspool.models.state import TransformerState
 from unspool.protocols import Step
 
@@ -68,9 +69,9 @@ class Exits:
         """Append one token to every row."""
         return self._said(tokens_N[:, None], state), state
 
-    @torch.inference_mode()
     def _said(self, tokens_NT: Tensor, state: TransformerState) -> Step:
-        depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
-        hidden_ND = self.model.norm(depth_ND[-1])
-        early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
-        return Step(self.model.head(hidden_ND), hidden_ND, exits_NEV=self.model.head(early_NED))
+        with decoding(self.model):
+            depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
+            hidden_ND = self.model.norm(depth_ND[-1])
+            early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
+            return Step(self.model.head(hidden_ND), hidden_ND, exits_NEV=self.model.head(early_NED))

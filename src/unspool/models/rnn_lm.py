@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.decoding_mode import decodes
 from unspool.models.sources import padded
 from unspool.nn.rnn import CELLS
 from unspool.protocols import Step
@@ -112,14 +113,14 @@ class RNNLM(nn.Module):
         logp: Tensor = self.head(self.hidden(tokens_NT))
         return logp
 
-    @torch.inference_mode()
+    @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
         """Read the prompts in one pass."""
         tokens_NT, lengths_N = padded(prompts, self.device)
         _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
         return self._said(self.rnn.top(state_NLS), state_NLS)
 
-    @torch.inference_mode()
+    @decodes
     def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
         """Append one token to every row."""
         return self._said(*self.rnn.step(self.embed(tokens_N), state.state_NLS))

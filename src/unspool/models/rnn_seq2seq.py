@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
 from unspool.models.sources import Ends, Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
@@ -152,7 +153,7 @@ class RNNSeq2Seq(nn.Module):
         begin_NLS = torch.tanh(self.begin(summary_NE)).view(len(source_NS), self.rnn.layers, -1)
         if self.score is None:
             return begin_NLS, Sources.of(summary_NE, None, None, summary_NE)
-        padding_NS = padding(lengths_N, source_NS.shape[1])
+        padding_NS = padding(lengths_N, source_NS.shape[1], memory_NSE.dtype)
         return begin_NLS, Sources.of(memory_NSE, self.score.keys(memory_NSE), padding_NS, None)
 
     def hidden(self, tokens_NT: Tensor, begin_NLS: Tensor, sources: Sources) -> Tensor:
@@ -177,14 +178,14 @@ class RNNSeq2Seq(nn.Module):
         logp: Tensor = self.head(self.hidden(tokens_NT, *self.read(source_NS, lengths_N)))
         return logp
 
-    @torch.inference_mode()
+    @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
         source = padded([self.ends.source(prompt) for prompt in prompts], self.device)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(RNNSeq2SeqState(*self.read(*source)), begin_N)
 
-    @torch.inference_mode()
+    @decodes
     def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
         """Append one token to every row."""
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
+from unspool.models.decoding_mode import decodes
 from unspool.models.labels import Labelled, Labeller, LabellerConfig, inputs
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Tagger(Labeller):
         logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
         return logp
 
-    @torch.inference_mode()
+    @decodes
     def tag(self, texts: Sequence[str | Sequence[int]]) -> list[list[Labelled]]:
         """The most probable label of each token of each text (a string, or token ids)."""
         tokens_NT, lengths_N = inputs(texts, self.text, self.embed)

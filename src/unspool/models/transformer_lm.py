@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.decoding_mode import decodes
 from unspool.models.exits import Exits
 from unspool.models.state import TransformerState
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
 from unspool.nn.norms import NORMS
-from unspool.nn.positions import ADDED, Rotary, RotaryScaling
+from unspool.nn.positions import ADDED, Rotary, RotaryScaling, placed
 from unspool.nn.residual import PLACES
 from unspool.nn.transformer import Block
 from unspool.protocols import Step
@@ -178,7 +179,7 @@ class TransformerLM(nn.Module):
         positions_NT, mask = state.positions(tokens_NT.shape[1]), state.mask(tokens_NT.shape[1])
         x_NTD = self.embed(tokens_NT)
         if self.positions is not None:
-            x_NTD = x_NTD + self.positions(positions_NT)
+            x_NTD = placed(x_NTD, self.positions(positions_NT))
         rotary = None
         if self._rotary is not None:
             rotary = self._rotary.tables(positions_NT, state.length + tokens_NT.shape[1])
@@ -199,7 +200,7 @@ class TransformerLM(nn.Module):
         _, step, state = self.read(prompts)
         return step, state
 
-    @torch.inference_mode()
+    @decodes
     def read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, TransformerState]:
         """`start`, and what the head would read at every place of the prompts: (N, T, D), flush right."""
         tokens_NT, state = self.lay_out(prompts)
@@ -221,13 +222,13 @@ class TransformerLM(nn.Module):
         )
         return torch.tensor(rows, device=self.device), state
 
-    @torch.inference_mode()
+    @decodes
     def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
         """Append one token to every row."""
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
         return Step(self.head(hidden_ND), hidden_ND), state
 
-    @torch.inference_mode()
+    @decodes
     def extend(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Tensor, TransformerState]:
         """Append T tokens to every row; log p (N, T, V) after each of them."""
         logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state))

@@ -20,12 +20,14 @@ from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one
+from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
 from unspool.models.shape import TransformerShape
 from unspool.models.sources import Ends, Sources, padded
 from unspool.models.state import TransformerState
 from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.positions import placed
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class TransformerSeq2Seq(nn.Module):
 
     def look_at(self, memory_NSD: Tensor, lengths_N: Tensor) -> Sources:
         """Keys and values of every layer for what an encoder said."""
-        padding_NS = padding(lengths_N, memory_NSD.shape[1])
+        padding_NS = padding(lengths_N, memory_NSD.shape[1], memory_NSD.dtype)
         kv = [it for block in self.blocks for it in block.cross_attention.keys_values(memory_NSD)]
         if not torch.is_grad_enabled():
             kv = [it.contiguous() for it in kv]  # one copy, for many looks
@@ -139,7 +141,7 @@ class TransformerSeq2Seq(nn.Module):
         x_NTD = self.embed(tokens_NT) * self.scale
         positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
         if self.positions is not None:
-            x_NTD = x_NTD + self.positions(positions_1T)
+            x_NTD = placed(x_NTD, self.positions(positions_1T))
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
         *kv, padding_B11S = sources.used
@@ -155,7 +157,7 @@ class TransformerSeq2Seq(nn.Module):
         """The same for one token of every row, (N, D), and where the last layer looked, (N, S)."""
         x_ND = self.embed(tokens_N) * self.scale
         if self.positions is not None:
-            x_ND = x_ND + self.positions.at(past.length, x_ND.device)
+            x_ND = placed(x_ND, self.positions.at(past.length, x_ND.device))
         x_ND = self.dropout(x_ND) if self.training else x_ND
         rotary = None if self._rotary is None else self._rotary.at(past.length, x_ND.device)
         *kv, padding_B11S = sources.used
@@ -181,7 +183,7 @@ class TransformerSeq2Seq(nn.Module):
         logp: Tensor = self.head(self.hidden(tokens_NT, self.read(source_NS, lengths_N)))
         return logp
 
-    @torch.inference_mode()
+    @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
         sources = self.read(*padded([self.ends.source(prompt) for prompt in prompts], self.device))
@@ -191,13 +193,13 @@ class TransformerSeq2Seq(nn.Module):
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(TransformerSeq2SeqState(past, sources), begin_N)
 
-    @torch.inference_mode()
+    @decodes
     def step(self, state: TransformerSeq2SeqState, tokens_N: Tensor) -> tuple[Step, TransformerSeq2SeqState]:
         """Append one token to every row."""
         hidden_ND, looked_NS = self.hidden_once(tokens_N, state.sources, state.past)
         return Step(self.head(hidden_ND), hidden_ND, looked_NS), state
 
-    @torch.inference_mode()
+    @decodes
     def extend(
         self, state: TransformerSeq2SeqState, tokens_NT: Tensor
     ) -> tuple[Tensor, TransformerSeq2SeqState]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one, shares
+from unspool.models.decoding_mode import decodes
 from unspool.nn.layout import Linear
 from unspool.protocols import Step
 
@@ -111,18 +112,18 @@ class Trigram(nn.Module):
         logp: Tensor = self.head(self.hidden(tokens_NT))
         return logp
 
-    @torch.inference_mode()
+    @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrigramState]:
         """Look at the last two tokens of each prompt."""
         pairs = [[prompt[-2] if len(prompt) > 1 else prompt[-1], prompt[-1]] for prompt in prompts]
         return self._said(TrigramState(torch.tensor(pairs, device=self.device)))
 
-    @torch.inference_mode()
+    @decodes
     def step(self, state: TrigramState, tokens_N: Tensor) -> tuple[Step, TrigramState]:
         """Append one token to every row."""
         return self._said(TrigramState(torch.cat((state.tokens_NT, tokens_N[:, None]), dim=1)))
 
-    @torch.inference_mode()
+    @decodes
     def extend(self, state: TrigramState, tokens_NT: Tensor) -> tuple[Tensor, TrigramState]:
         """Append T tokens to every row; log p (N, T, V) after each of them."""
         all_NT = torch.cat((state.tokens_NT, tokens_NT), dim=1)

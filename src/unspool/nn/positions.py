@@ -7,6 +7,8 @@
                  inner product knows only the distance    Su et al. 2021, eq. 34 (papers.bib: su2021roformer)
 
 Differs from the paper: rotary pairs are (i, i + I/2), as Llama weights have them, not (2i, 2i+1).
+Tables are in single precision, whatever the model is in: half of one cannot tell far positions apart. What
+comes out is in the model's own.
 """
 
 from __future__ import annotations
@@ -120,4 +122,10 @@ class Rotary:
 
 def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign."""
-    return torch.addcmul(x_NTHI * cos, x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1), sin)
+    turned = torch.addcmul(x_NTHI * cos, x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1), sin)
+    return turned.to(x_NTHI.dtype)
+
+
+def placed(x: Tensor, positions: Tensor) -> Tensor:
+    """x + p."""
+    return (x + positions).to(x.dtype)

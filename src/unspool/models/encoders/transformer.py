@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from unspool.models.checks import at_least_one
 from unspool.models.shape import TransformerShape
 from unspool.nn.attention.context import mean, padding
+from unspool.nn.positions import placed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +55,10 @@ class TransformerEncoder(nn.Module):
         positions_1S = torch.arange(S, device=tokens_NS.device)[None]
         x_NSD = self._embed[0](tokens_NS) * self.scale
         if self.positions is not None:
-            x_NSD = x_NSD + self.positions(positions_1S)
+            x_NSD = placed(x_NSD, self.positions(positions_1S))
         x_NSD = self.dropout(x_NSD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1S, S)
-        padding_NS = padding(lengths_N, S)
+        padding_NS = padding(lengths_N, S, x_NSD.dtype)
         mask = None if padding_NS is None else padding_NS[:, None, None]
         for block in self.blocks:
             x_NSD = block(x_NSD, rotary, mask)

@@ -46,12 +46,12 @@ def mean(memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
     return (memory_NSE * real_NS[..., None]).sum(dim=1) / lengths_N[:, None]
 
 
-def padding(lengths_N: Tensor, longest: int) -> Tensor | None:
+def padding(lengths_N: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
     """(N, S): 0 on what is real and −∞ on padding, to be added to scores; None where there is no padding."""
     if bool((lengths_N == longest).all()):
         return None
     pad_NS = torch.arange(longest, device=lengths_N.device) >= lengths_N[:, None]
-    return torch.zeros(pad_NS.shape, device=lengths_N.device).masked_fill_(pad_NS, -math.inf)
+    return torch.zeros(pad_NS.shape, dtype=dtype, device=lengths_N.device).masked_fill_(pad_NS, -math.inf)
 
 
 def attend(
