@@ -4,6 +4,8 @@ from random import Random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel
@@ -62,6 +64,27 @@ def test_too_few_contexts_tell_nothing():
     with torch.no_grad():
         assert not spectrum(head(torch.randn(6, 5)), head.weight, 5 + 1).conclusive
         assert spectrum(head(torch.randn(7, 5)), head.weight, 5 + 1).conclusive
+
+
+def test_repeated_contexts_tell_no_more_than_one():
+    head = Softmax(5, 30)
+    with torch.no_grad():
+        logp = head(torch.randn(6, 5)).repeat(20, 1)
+    rounded = logp + 1e-7 * torch.randn(120, 30)  # as a product of another shape might say it
+    for rows in (logp, rounded):
+        found = spectrum(rows, head.weight, 5 + 1)
+        assert (found.contexts, found.distinct, found.conclusive) == (120, 6, False)
+        assert not spectrum(rows).conclusive
+    other = spectrum(torch.cat([logp, logp[:1] + 1e-3]), head.weight, 5 + 1)
+    assert (other.contexts, other.distinct, other.conclusive) == (121, 7, True)
+
+
+@given(st.integers(0, 99), st.integers(1, 12), st.integers(1, 9))
+def test_the_singular_values_are_those_of_the_whole_matrix(seed, contexts, words):
+    logp = torch.randn(contexts, words, generator=torch.Generator().manual_seed(seed)).log_softmax(-1)
+    found = spectrum(logp)
+    assert found.singular_values == pytest.approx(torch.linalg.svdvals(logp.double()).tolist(), abs=1e-12)
+    assert found.rank <= found.distinct <= contexts or words == 1
 
 
 def test_a_full_rank_is_told_from_too_few_contexts():

@@ -25,6 +25,13 @@ def test_the_measures_of_one_answer():
     assert FINE.loop is None
 
 
+def test_a_loop_that_the_model_ended_is_a_loop():
+    ended = Answer("xababab", (*LOOP.tokens, 0), (*LOOP.logps, -1.0), "eos")
+    assert (ended.loop, ended.measures()["length"]) == (2, 10)
+    assert Answer("xababab", (*LOOP.tokens, 0), (*LOOP.logps, -1.0), "length").loop is None
+    assert Answer("", (0,), (-1.0,), "eos").loop is None
+
+
 def test_a_row_pools_tokens_and_averages_repetition():
     row = Row("d", "D()", (LOOP, FINE), seconds=2.0)
     assert row.mean_logp == pytest.approx((9 * -0.5 + 5 * -2) / 14)

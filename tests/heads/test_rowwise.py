@@ -69,3 +69,16 @@ def test_targets_without_weight_are_not_computed(problem):
     spy = lambda h, *rest: rows.append(len(h)) or linear_logp(h, *rest)  # noqa: E731
     rowwise_loss(spy, hidden, (weight, bias), targets, weights * (torch.arange(7) > 4), 0.0, 5)
     assert rows == [2]
+
+
+def test_autocast_does_not_round_the_sums(problem):
+    _, weight, bias, _, _ = problem
+    hidden = torch.randn(600, 4)
+    targets, weights = torch.randint(5, (600,)), torch.rand(600)
+    weight, bias = weight.detach().float().requires_grad_(), bias.detach().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, nll = rowwise_loss(linear_logp, hidden, (weight, bias), targets, weights, 0.2, 5)
+        logp = linear_logp(hidden, weight, bias).double().detach()
+    want = -(weights.double() * logp[torch.arange(600), targets]).sum()
+    assert nll.item() == pytest.approx(want.item(), rel=1e-5)
+    assert loss.item() == pytest.approx((0.8 * want - 0.2 * (weights * logp.mean(-1)).sum()).item(), rel=1e-5)

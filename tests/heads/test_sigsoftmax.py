@@ -29,3 +29,14 @@ def test_its_log_probabilities_have_a_rank_that_softmax_cannot_have():
     hidden = torch.randn(60, 3, dtype=torch.float64)
     head = SigsoftmaxHead().build(3, 40).double()
     assert torch.linalg.matrix_rank(head(hidden), rtol=1e-9).item() > 10
+
+
+def test_scores_in_half_precision_are_squashed_in_single():
+    # In bfloat16, 2.5 and 2.5 + log σ(2.5) are 0.3 % apart from what they are rounded to.
+    head = Sigsoftmax(Softmax(1, 2)).bfloat16()
+    head.words.weight.data = torch.tensor([[2.5], [0.0]], dtype=torch.bfloat16)
+    with torch.no_grad():
+        found = head(torch.ones(1, 1, dtype=torch.bfloat16)).double()
+    scores = torch.tensor([2.5, 0.0], dtype=torch.float64)
+    want = (scores + torch.nn.functional.logsigmoid(scores)).log_softmax(-1)
+    torch.testing.assert_close(found[0], want, rtol=1e-5, atol=1e-5)

@@ -51,6 +51,8 @@ class Bottleneck:
     """What the log-probabilities of a model can and cannot express."""
 
     contexts: int
+    distinct: int
+    """How many of the contexts say different things: repeated ones cannot raise the rank."""
     vocab_size: int
     width: int | None
     """D, where the model has an output matrix."""
@@ -77,13 +79,13 @@ class Bottleneck:
 
     @property
     def conclusive(self) -> bool:
-        """Whether there were contexts and words enough for the rank to exceed the limit.
+        """Whether there were different contexts and words enough for the rank to exceed the limit.
 
         Where there is no limit: whether more contexts would not have given a larger one.
         """
         if self.limit is None:
-            return self.rank < self.contexts or self.rank == self.vocab_size
-        return self.limit < min(self.contexts, self.vocab_size)
+            return self.rank < self.distinct or self.rank == self.vocab_size
+        return self.limit < min(self.distinct, self.vocab_size)
 
     @property
     def tau(self) -> float:
@@ -162,7 +164,9 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None
         raise ValueError(
             "some log-probability is not finite: measure the model itself, before any truncation"
         )
-    singular_K = torch.linalg.svdvals(logp_CV.double())
+    # A′ᵀ = QR, and Q only turns: R has the singular values and distances of A′, in C rows, not V.
+    triangle_KC = torch.linalg.qr(logp_CV.double().T, mode="r").R
+    singular_K = torch.linalg.svdvals(triangle_KC)
     error = ROUNDINGS * torch.finfo(logp_CV.dtype).eps * float(logp_CV.abs().max())
     smallest = error * (len(logp_CV) ** 0.5 + logp_CV.shape[1] ** 0.5)
     width = None if matrix_VD is None else matrix_VD.shape[1]
@@ -171,6 +175,7 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None
     weights = () if matrix_VD is None else torch.linalg.svdvals(matrix_VD.detach().double()).tolist()
     return Bottleneck(
         contexts=len(logp_CV),
+        distinct=_distinct(triangle_KC.T, 2 * error * logp_CV.shape[1] ** 0.5),
         vocab_size=logp_CV.shape[1],
         width=width,
         limit=limit,
@@ -180,6 +185,13 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None
         weight_singular_values=tuple(weights),
         delta=float(-logp_CV.min()),
     )
+
+
+def _distinct(rows_CK: Tensor, near: float) -> int:
+    """How many rows are farther than `near` from every row before them."""
+    distance_CC = torch.cdist(rows_CK, rows_CK, compute_mode="donot_use_mm_for_euclid_dist")
+    repeated_C = (distance_CC <= near).tril(diagonal=-1).any(dim=1)
+    return int((~repeated_C).sum())
 
 
 def smoothed(true_CV: Tensor, share: float) -> Tensor:

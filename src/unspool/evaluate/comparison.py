@@ -26,8 +26,8 @@ class Answer:
 
     @property
     def loop(self) -> int | None:
-        """The period of the loop that it ends in."""
-        found = find_loop(self.tokens)
+        """The period of the loop that it ends in; the token that ended it is no part of one."""
+        found = find_loop(self.tokens[:-1] if self.finish == "eos" else self.tokens)
         return None if found is None else found.period
 
     def measures(self) -> dict[str, float | int | None]:

@@ -55,7 +55,9 @@ def kerbs_loss(
     loss, logp_M, usage_MJ = _KerbsLoss.apply(  # type: ignore[no-untyped-call]
         hidden_MD, senses_SD, theta_S, table, targets_M, weights_M, smoothing, torch.is_grad_enabled()
     )
-    return loss, -(weights_M.to(logp_M.dtype) @ logp_M), (targets_M, logp_M, usage_MJ)
+    # Not a product of vectors, which autocast would take, and round, in half precision.
+    nll = -(weights_M.to(logp_M.dtype) * logp_M).sum()
+    return loss, nll, (targets_M, logp_M, usage_MJ)
 
 
 def _strips(rows: int, senses: int) -> Iterator[slice]:

@@ -64,12 +64,13 @@ class _RowwiseLoss(torch.autograd.Function):
         for rows in chunks(len(hidden_MD), scores):
             hidden_RD = hidden_MD[rows].detach().requires_grad_(any(wanted))
             with torch.set_grad_enabled(any(wanted)):
-                logp_RV = logp(hidden_RD, *given)
+                logp_RV = logp(hidden_RD, *given).to(full)
                 nll_R = -logp_RV.gather(1, targets_M[rows, None])[:, 0]
                 loss_R = (1.0 - smoothing) * nll_R - smoothing * logp_RV.mean(-1) if smoothing else nll_R
-                part = weights_M[rows].to(full) @ loss_R
+                # Not a product of vectors, which autocast would take, and round, in half precision.
+                part = (weights_M[rows].to(full) * loss_R).sum()
             loss += part.detach()
-            nll += weights_M[rows].to(full) @ nll_R.detach()
+            nll += (weights_M[rows].to(full) * nll_R.detach()).sum()
             if any(wanted):
                 *grads, grad_RD = torch.autograd.grad(part, [*leaves, hidden_RD], materialize_grads=True)
                 grad_hidden_MD[rows] = grad_RD

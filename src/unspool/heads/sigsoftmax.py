@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -46,6 +47,8 @@ def _logp(hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
 
 
 def _squashed(scores: Tensor) -> Tensor:
+    # In single precision at least: half of it would round away what the sigmoid takes from a large score.
+    scores = scores if scores.dtype == torch.float64 else scores.float()
     return normalised(scores + F.logsigmoid(scores))
 
 

@@ -25,6 +25,13 @@ def test_the_rank_is_told(unspool, loaded, text):
     assert "at most 1 − e^(−δ) = 0.950" in out
 
 
+def test_repeated_contexts_are_told(unspool, loaded, text):
+    # fourteen places, but three letters: a bigram says three different things
+    out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
+    assert out.startswith("contexts             14 (3 different) of 4 words")
+    assert "too few different contexts to tell" in out
+
+
 def test_json_by_hand(unspool, loaded, text):
     argv = ("diagnose", "bottleneck", "tiny", "--text", text, "--contexts", "2", "--json")
     found = json.loads(unspool(*argv)[1])

@@ -102,14 +102,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(found: Bottleneck, whose: str) -> list[str]:
     limit = "no single output matrix: any rank" if found.limit is None else f"at most {found.limit_said}"
+    different = "" if found.distinct == found.contexts else f" ({found.distinct:,} different)"
     lines = [
-        f"contexts             {found.contexts:,} of {found.vocab_size:,} words, in {whose}",
+        f"contexts             {found.contexts:,}{different} of {found.vocab_size:,} words, in {whose}",
         f"rank of log p        {found.rank:,} ({limit})",
     ]
     if found.limit is not None and found.limit >= found.vocab_size:
         lines.append("                     there are no more words than that: no bottleneck")
     elif not found.conclusive:
-        lines.append("                     too few contexts to tell: give a longer text or more --contexts")
+        few = "contexts" if found.distinct == found.contexts else "different contexts"
+        lines.append(f"                     too few {few} to tell: give a longer text or more --contexts")
     lines.append(f"singular values      {_some(found.singular_values)}")
     if found.weight_singular_values:
         lines.append(f"… of the matrix      {_some(found.weight_singular_values)}")
