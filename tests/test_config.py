@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.config import build, choose, kind_of, plain
+from unspool.config import build, choose, converted, kind_of, plain
 
 
 @dataclass(frozen=True)
@@ -79,3 +79,8 @@ def test_the_kind_must_be_known():
     with pytest.raises(ValueError, match=r"'outr' is not a known kind of \[model\]: did you mean 'outer'"):
         choose(choices, {"kind": "outr"}, "model")
     assert choose(choices, {"kind": "other"}, "model") == Other()
+
+
+def test_a_whole_number_that_no_float_can_be():
+    with pytest.raises(ValueError, match=r"train\.lr has 401 digits, more than any float can be"):
+        converted(10**400, float, "train.lr")

@@ -88,7 +88,7 @@ def converted(value: Any, hint: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return build(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _float(value, where)
     name = getattr(hint, "__name__", str(hint))
     raise ValueError(f"{where} is {value!r}, but must be of type {name}")
 
@@ -104,6 +104,13 @@ def _any_of(value: Any, hints: Sequence[Any], where: str) -> Any:
             except ValueError as error:
                 errors.append(error)
     raise errors[0]
+
+
+def _float(value: int, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{where} has {len(str(value))} digits, more than any float can be") from None
 
 
 def _bool_as_number(value: Any, hint: type) -> bool:

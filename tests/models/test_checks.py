@@ -18,6 +18,8 @@ def test_what_is_wrong_is_named():
         one_of(SimpleNamespace(cell="gro"), cell=("lstm", "gru"))
     with pytest.raises(ValueError, match="width=0 must be at least 1"):
         at_least_one(SimpleNamespace(width=0), "width")
+    with pytest.raises(ValueError, match="width=9223372036854775808 is more than 2147483647"):
+        at_least_one(SimpleNamespace(width=2**63), "width")
     for dropout in (1.0, -0.1):
         with pytest.raises(ValueError, match=r"dropout=.* must be at least 0 and below 1"):
             shares(SimpleNamespace(dropout=dropout), "dropout")

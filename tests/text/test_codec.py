@@ -64,6 +64,18 @@ def test_wrong_input_is_named(byte_level: Codec) -> None:
         byte_level.decode(["a"])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("stop", ["\ud800", "a\udcff"])
+def test_a_stop_string_that_no_text_can_hold(byte_level: Codec, stop: str) -> None:
+    with pytest.raises(ValueError, match=r"a stop string has a lone surrogate \(U\+D"):
+        byte_level.watch(["fine", stop])
+
+
+@pytest.mark.parametrize("bos_id", [-1, 2**32, 2**63])
+def test_a_first_token_may_be_any_number_and_is_refused(bos_id: int) -> None:
+    with pytest.raises(ValueError, match=f"bos_id {bos_id} is not among the tokenizer's 265 tokens"):
+        Codec(train_bpe(["the cat"] * 5, 270).tokenizer, bos_id=bos_id)
+
+
 def test_a_first_token_must_exist() -> None:
     tokenizer = train_bpe(["a"], 260).tokenizer
     with pytest.raises(ValueError, match="bos_id is None"):
@@ -111,6 +123,18 @@ def test_save_and_load_give_the_same_codec(codec: Codec, tmp_path: Path) -> None
     for text in ("", "the cat", "日本語 é 👍", " a  b "):
         assert again.encode(text) == told.encode(text)
         assert again.decode(told.encode(text)) == told.decode(told.encode(text))
+
+
+def test_a_folder_is_made_where_there_is_none(byte_level: Codec, tmp_path: Path) -> None:
+    byte_level.save(tmp_path / "new" / "folder")
+    assert Codec.load(tmp_path / "new" / "folder").encode("the cat") == byte_level.encode("the cat")
+
+
+def test_a_folder_that_cannot_be_made_is_named(byte_level: Codec, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match="file"):
+            byte_level.save(wrong)
 
 
 def test_a_folder_that_cannot_be_loaded_is_named(byte_level: Codec, tmp_path: Path) -> None:

@@ -111,3 +111,8 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, content: str) -> None
     (tmp_path / f"{name}.json").write_text(content)
     with pytest.raises(ValueError, match=rf"{name}\.json"):
         codec_from_folder(tmp_path)
+
+
+def test_a_first_token_of_any_number_is_no_token(tmp_path: Path) -> None:
+    for number in (-1, 7, 2**32, 2**63):
+        assert load(tmp_path, config={"bos_token_id": number}).bos_id is None

@@ -12,7 +12,7 @@ def test_an_object_is_read(tmp_path: Path) -> None:
     assert read_object(tmp_path / "a.json") == {"é": [1]}
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 100_000, b"9" * 5000])
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "broken.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"broken\.json is not valid JSON"):

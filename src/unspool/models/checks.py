@@ -14,12 +14,17 @@ def one_of(config: Any, **choices: Iterable[str]) -> None:
             raise ValueError(f"{name}={value!r} is unknown: choose from {', '.join(sorted(known))}")
 
 
+LARGEST_SIZE = 2**31 - 1
+
+
 def at_least_one(config: Any, *names: str) -> None:
-    """Refuse sizes below 1; None stands for a size that follows from the others."""
+    """Refuse sizes below 1, or beyond all reason; None stands for a size that follows from the others."""
     for name in names:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
+        if value is not None and value > LARGEST_SIZE:
+            raise ValueError(f"{name}={value!r:.40} is more than {LARGEST_SIZE}, the most that is allowed")
 
 
 def shares(config: Any, *names: str) -> None:

@@ -46,7 +46,7 @@ class Codec:
     def __post_init__(self) -> None:
         if self.bos_id is None and self.add_bos:
             raise ValueError("add_bos asks for a first token, but bos_id is None; give one, or no add_bos")
-        if self.bos_id is not None and self.tokenizer.id_to_token(self.bos_id) is None:
+        if self.bos_id is not None and spelled(self.tokenizer, self.bos_id) is None:
             raise ValueError(f"bos_id {self.bos_id} is not among the tokenizer's {self.vocab_size} tokens")
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
@@ -70,13 +70,7 @@ class Codec:
         """Token ids; with add_bos, bos_id comes first exactly once, even where the text spells it."""
         if not isinstance(text, str):
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"the text has a lone surrogate (U+{ord(text[error.start]):04X}) at position {error.start}, "
-                "which is half a character; decode the bytes it came from as UTF-8, or remove it"
-            ) from None
+        _check_characters(text, "the text")
         # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
@@ -109,13 +103,17 @@ class Codec:
         """
         if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
             raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
+        for each in stop:
+            _check_characters(each, "a stop string")
         visible = after is not None and self.pieces(None, after) is not None
         return Reader(self.pieces, tuple(stop), last=after if visible else None)
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json and text.json into an existing folder."""
+        """Write tokenizer.json and text.json into a folder, which is made where there is none."""
         folder = Path(folder)
-        self.tokenizer.save(str(folder / TOKENIZER_FILE), pretty=False)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not `tokenizer.save`, whose errors name neither the file nor what is wrong with it.
+        (folder / TOKENIZER_FILE).write_text(self.tokenizer.to_str(pretty=False), encoding="utf-8")
         facts = {name: getattr(self, name) for name in _SAVED} | {"eos_ids": sorted(self.eos_ids)}
         text = json.dumps(facts, ensure_ascii=False, indent=2)
         (folder / CODEC_FILE).write_text(text + "\n", encoding="utf-8")
@@ -134,7 +132,23 @@ class Codec:
             raise ValueError(f"{path} has a wrong value ({error}); write it with Codec.save") from error
 
 
+def _check_characters(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} has a lone surrogate (U+{ord(text[error.start]):04X}) at position {error.start}, "
+            "which is half a character; decode the bytes it came from as UTF-8, or remove it"
+        ) from None
+
+
 _SAVED = tuple(each.name for each in fields(Codec) if each.name != "tokenizer")
+
+
+def spelled(tokenizer: Tokenizer, token: int) -> str | None:
+    """A token as the vocabulary spells it; None where there is none of that id, whatever the number."""
+    found: str | None = tokenizer.id_to_token(token) if 0 <= token < 2**32 else None
+    return found
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from unspool.text.codec import TOKENIZER_FILE, Codec, read_tokenizer
+from unspool.text.codec import TOKENIZER_FILE, Codec, read_tokenizer, spelled
 from unspool.text.json_file import read_object
 
 
@@ -65,7 +65,7 @@ def _special(tokenizer: Tokenizer, token: str) -> int | None:
 
 
 def _known(tokenizer: Tokenizer, token: Any) -> int | None:
-    known = isinstance(token, int) and token >= 0 and tokenizer.id_to_token(token) is not None
+    known = isinstance(token, int) and spelled(tokenizer, token) is not None
     return token if known else None
 
 

@@ -11,7 +11,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The object that `path` holds; ValueError where it is not JSON, or JSON of another kind."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError, too
         raise ValueError(f"{path} is not valid JSON ({error}); fetch or write the file again") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, not a {type(value).__name__}")

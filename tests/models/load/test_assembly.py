@@ -178,3 +178,15 @@ def test_building_does_not_import_torchs_compiler():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_more_layers_than_tensors_are_refused_before_one_is_built():
+    huge = replace(CONFIG, layers=2**31 - 1)
+    with pytest.raises(ValueError, match="shelf: layers=2147483647, but the file holds 1 tensors"):
+        build(huge, {"embed.weight": torch.zeros(1)}, None, "shelf")
+
+
+def test_a_shape_beyond_every_memory_is_refused():
+    huge = replace(CONFIG, vocab_size=2**31 - 1, width=2**31 - 2)
+    with pytest.raises(ValueError, match="shelf: no model of this shape can be built"):
+        build(huge, {"embed.weight": torch.zeros(1)}, None, "shelf")

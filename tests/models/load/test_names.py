@@ -155,3 +155,8 @@ def test_a_broken_gguf_file_leaves_nothing_in_the_cache(tmp_path):
 def test_a_name_of_another_type_is_refused():
     with pytest.raises(TypeError):
         load(3)
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(ValueError, match="device 'foo' is unknown"):
+        load(tmp_path / "nowhere", device="foo")

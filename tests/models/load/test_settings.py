@@ -72,7 +72,9 @@ def test_an_integer_is_in_range_or_an_error(value):
         assert 1 <= found < 2**31
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0, "1"])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -1.0, 0, "1", 10**400], ids=lambda value: str(value)[:9]
+)
 def test_a_number_is_finite_and_above_zero(value):
     with pytest.raises(ValueError, match="expected a finite number above 0"):
         Settings("x", {"k": value}).number("k")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -82,8 +83,12 @@ def build(config: Shape[M], state: Mapping[str, Tensor], text: Text | None, labe
             f"{label}: the tokenizer knows {text.vocab_size} tokens, the model only {config.vocab_size}; "
             "it belongs to another model: put the right tokenizer files beside the weights"
         )
+    _check_depth(config, state, label)
     with _named(label), torch.device("meta"), _Uninitialised():
-        model = config.build(text)
+        try:
+            model = config.build(text)
+        except RuntimeError as error:  # of sizes whose product is beyond every number of bytes
+            raise ValueError(f"no model of this shape can be built: {error}") from error
     _compare(model, state, label)
     model.load_state_dict(state, assign=True)
     return model.eval()
@@ -145,6 +150,19 @@ def _fill(source: Source, piece: Piece, out: Tensor) -> None:
         out.zero_()
     else:
         source.fill(piece, out)
+
+
+def _check_depth(config: Any, state: Mapping[str, Tensor], label: str) -> None:
+    """Refuse more layers than there are tensors, for they would all be built before one is missed."""
+    for it in dataclasses.fields(config):
+        value = getattr(config, it.name)
+        if dataclasses.is_dataclass(value):
+            _check_depth(value, state, label)
+        elif it.name.endswith("layers") and value > max(1, len(state)):
+            raise ValueError(
+                f"{label}: {it.name}={value}, but the file holds {len(state)} tensors: "
+                "the configuration belongs to another model"
+            )
 
 
 def _compare(model: nn.Module, state: Mapping[str, Tensor], label: str) -> None:

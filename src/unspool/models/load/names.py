@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unspool.models.load.assembly import build
 from unspool.models.load.builtin import BUILTIN, DEFAULT, builtin_folder
 from unspool.models.load.cache import through_cache
+from unspool.models.load.device import usable_device
 from unspool.models.load.folder import is_run_folder, load_folder
 from unspool.models.load.gguf_file import is_gguf, open_gguf
 from unspool.models.load.gguf_weights import gguf_weights
@@ -33,7 +34,8 @@ def load(name: str | PathLike[str] = DEFAULT, *, device: str | torch.device = "c
     small language model that comes with this package. The model is ready to generate (dropout is off); its
     `text` is None where no tokenizer came with it.
     """
-    return _find(fspath(name)).to(device)
+    place = usable_device(device)  # before the work of loading
+    return _find(fspath(name)).to(place)
 
 
 def _find(name: str) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 _LARGEST = 2**31 - 1
+_LARGEST_FLOAT = sys.float_info.max  # JSON writes whole numbers of any length
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Settings:
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
         value = self._value(key, default, "a number")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST_FLOAT:
             self._fail(key, value, "a finite number above 0")
         return float(value)
 
