@@ -68,7 +68,11 @@ class StepModel(Protocol):
 
     @property
     def context(self) -> int | None:
-        """The most tokens a row may hold, prompt included; None where there is no limit."""
+        """The most tokens a row may hold, prompt included; None where there is no limit.
+
+        Where the prompt is a source (Answering), each side has this limit to itself: the source with the EOS
+        behind it, and the answer with the BOS in front of it.
+        """
         ...
 
     @property

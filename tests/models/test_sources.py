@@ -29,6 +29,14 @@ def test_a_source_ends_with_eos_and_does_not_begin_with_bos():
     assert Ends(2, frozenset({2})).source([2]) == [2]
 
 
+def test_sources_that_are_too_long_are_refused_by_number():
+    ends = Ends(5, frozenset({7}))
+    assert ends.sources([[1, 2], [5, 1, 2, 7]], 3) == [[1, 2, 7], [1, 2, 7]]
+    assert ends.sources([[1] * 50], None) == [[1] * 50 + [7]]
+    with pytest.raises(ValueError, match=r"prompt 1 is a source of 4 tokens, its end .* at most 3"):
+        ends.sources([[1], [1, 2, 3]], 3)
+
+
 def test_rows_are_padded_on_the_right():
     tokens, lengths = padded([[1, 2, 3], [4]], torch.device("cpu"))
     assert tokens.tolist() == [[1, 2, 3], [4, 0, 0]]

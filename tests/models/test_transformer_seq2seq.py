@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+from unspool.decode.generate import generate
 from unspool.decode.ranking import Coverage
-from unspool.decode.search import Beam
+from unspool.decode.search import Beam, Greedy, Sample
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.protocols import Job
 
@@ -87,8 +88,32 @@ def test_only_learnt_positions_limit_the_context():
     assert make().context is None
     model = make(positions="learned", context=6)
     assert model.context == 6
+    with pytest.raises(ValueError, match="prompt 1 is a source of 7 tokens, its end included"):
+        model.start([[3], [3] * 6])
     with pytest.raises(ValueError, match="a source of 7 tokens is longer than the context of 6"):
-        model.start([[3] * 6])
+        model(torch.tensor([[3] * 7]), torch.tensor([7]), torch.tensor([[BOS]]))
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(2), Sample()], ids=repr)
+def test_source_and_target_each_have_the_context_to_themselves(search):
+    model = make(positions="learned", context=16)  # without a text no token ends an answer
+    for source in ([3] * 12, [3] * 15):
+        out = generate(model, source, search, max_new_tokens=40, seed=1)
+        assert len(out.tokens) == 15  # BOS is the first of 16
+    assert len(generate(model, [3] * 12, search, max_new_tokens=9, seed=1).tokens) == 9
+    with pytest.raises(ValueError, match="prompt 0 is a source of 17 tokens, its end included"):
+        generate(model, [3] * 16, search)
+
+
+def test_a_target_beyond_learnt_positions_is_refused_in_words():
+    model = make(positions="learned", context=4)
+    _, state = model.start([[3]])
+    for _ in range(3):
+        _, state = model.step(state, torch.tensor([5]))
+    with pytest.raises(ValueError, match="a row has 5 tokens, and this model has learnt 4 positions"):
+        model.step(state, torch.tensor([5]))
+    with pytest.raises(ValueError, match="a row has 6 tokens, and this model has learnt 4 positions"):
+        model(torch.tensor([[3, EOS]]), torch.tensor([2]), torch.tensor([[BOS, 5, 5, 5, 5, 5]]))
 
 
 def test_names_of_the_weights():

@@ -85,3 +85,11 @@ def test_one_rotary_position_is_one_of_many():
         one, many = rotary.at(t, torch.device("cpu")), rotary.tables(torch.tensor([[t]]), t + 1)
         for a, b in zip(one, many, strict=True):
             assert torch.equal(a, b[0, 0, 0])
+
+
+def test_a_place_beyond_learnt_positions_is_refused_in_words():
+    learned = Learned(4, 6)
+    assert learned(torch.tensor([[0, 5]])).shape == (1, 2, 4)
+    for ask in (lambda: learned(torch.tensor([[0, 6]])), lambda: learned.at(6, torch.device("cpu"))):
+        with pytest.raises(ValueError, match="a row has 7 tokens, and this model has learnt 6 positions"):
+            ask()

@@ -36,6 +36,16 @@ def test_rows_that_are_too_long_are_refused():
         check_fit(SimpleNamespace(config=None, context=4), [BATCH])
 
 
+def test_sources_that_are_too_long_are_refused():
+    long = replace(
+        PAIRS, source_NS=torch.zeros(2, 9, dtype=torch.long), source_lengths_N=torch.tensor([9, 9])
+    )
+    model = SimpleNamespace(config=SimpleNamespace(decoder_layers=2), context=8)
+    check_fit(model, [PAIRS])
+    with pytest.raises(ValueError, match=r"9 tokens, but model.context is 8"):
+        check_fit(model, [long])
+
+
 def test_the_house_agrees_who_reads_pairs():
     from dataclasses import fields
 

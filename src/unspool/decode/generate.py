@@ -257,6 +257,10 @@ def _ids(model: StepModel, prompt: Prompt, place: int) -> tuple[int, ...]:
 def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
     if model.context is None:
         return max_new_tokens
+    if isinstance(model, Answering) and model.answers:
+        # A source has the same limit to itself, and the model knows what it reads of it. An answer begins
+        # with BOS, and a search may read every token of it.
+        return min(max_new_tokens, max(1, model.context - 1))
     if len(ids) >= model.context:
         raise ValueError(
             f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, "

@@ -181,7 +181,7 @@ class RNNSeq2Seq(nn.Module):
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
-        source = padded([self.ends.source(prompt) for prompt in prompts], self.device)
+        source = padded(self.ends.sources(prompts, self.context), self.device)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(RNNSeq2SeqState(*self.read(*source)), begin_N)
 

@@ -35,7 +35,8 @@ class TransformerShape:
     """"rotary", "sinusoidal", "learned" (needs `context`), or "none": a bag of words."""
     rotary_base: float = 10000.0
     context: int | None = None
-    """The most tokens of one side, where positions are learnt."""
+    """The most tokens of a row, which learnt positions need; None is no limit. In an encoder–decoder it is
+    each side's own: of a source with its EOS, and of a target with its BOS."""
     activation: str = "swiglu"
     bias: bool = False
     """A bias in every projection."""

@@ -51,6 +51,17 @@ class Ends:
             del ids[0]
         return ids if ids and ids[-1] in self.eos else [*ids, min(self.eos)]
 
+    def sources(self, prompts: Sequence[Sequence[int]], context: int | None) -> list[list[int]]:
+        """`source` of every prompt; one that is too long for the model's context is refused."""
+        found = [self.source(prompt) for prompt in prompts]
+        for place, ids in enumerate(found):
+            if context is not None and len(ids) > context:
+                raise ValueError(
+                    f"prompt {place} is a source of {len(ids)} tokens, its end included, and this model "
+                    f"reads sources of at most {context}: shorten it"
+                )
+        return found
+
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows of any lengths as one tensor (N, S), flush left, and their lengths (N)."""

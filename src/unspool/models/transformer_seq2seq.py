@@ -108,7 +108,7 @@ class TransformerSeq2Seq(nn.Module):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of both sides together, where positions limit them; else None."""
+        """The most tokens of each side, of a source with its EOS and of a target with its BOS; None: any."""
         return self.config.context
 
     @property
@@ -186,7 +186,8 @@ class TransformerSeq2Seq(nn.Module):
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
-        sources = self.read(*padded([self.ends.source(prompt) for prompt in prompts], self.device))
+        framed = self.ends.sources(prompts, self.context)
+        sources = self.read(*padded(framed, self.device))
         rows_N = torch.arange(len(prompts), device=self.device)
         layers = [KeyValues(ROOM) for _ in self.blocks]
         past = TransformerState(layers, torch.zeros_like(rows_N), False, rows_N, 0)

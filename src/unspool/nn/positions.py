@@ -58,9 +58,22 @@ class Learned(nn.Embedding):
     def __init__(self, width: int, context: int) -> None:
         super().__init__(context, width)
 
+    def forward(self, positions_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, D)."""
+        self._check(int(positions_NT.max()))
+        return super().forward(positions_NT)
+
     def at(self, position: int, device: torch.device) -> Tensor:  # noqa: ARG002
         """(D): one position."""
+        self._check(position)
         return self.weight[position]
+
+    def _check(self, last: int) -> None:
+        if last >= self.num_embeddings:
+            raise ValueError(
+                f"a row has {last + 1} tokens, and this model has learnt {self.num_embeddings} positions: "
+                "stop before, or shorten the text"
+            )
 
 
 ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {"learned": Learned, "sinusoidal": Sinusoidal}

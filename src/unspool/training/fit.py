@@ -27,7 +27,8 @@ def check_fit(model: Any, batches: Sequence[Batch]) -> None:
 def check_length(model: Any, batch: Batch) -> None:
     """Refuse rows that are longer than the model's context."""
     context = getattr(model, "context", None)
-    length = batch.inputs_NT.shape[1]
+    sides = (batch.inputs_NT, batch.source_NS)
+    length = max(side.shape[1] for side in sides if side is not None)
     if context is not None and length > context:
         raise ValueError(
             f"a row has {length} tokens, but model.context is {context}: raise it, or set batches.max_length "
