@@ -25,6 +25,13 @@ def test_it_solves_its_equation(values, m):
     assert np.minimum(1, k * p).sum() == pytest.approx(min(m, len(p)))
 
 
+def test_the_mass_beside_a_peak_is_not_rounded_off():
+    # m = 4: the peak saturates, κ·599·e⁻⁴⁴ = 3
+    p = np.exp(np.append(0.0, np.full(599, -44.0)))
+    assert kappa(p / p.sum(), 4) == pytest.approx(3 / 599 * np.exp(44.0))
+    assert KappaRule(4, (1.0,), (0.5,)).mask(p / p.sum(), 0.5).sum() == 1
+
+
 def test_the_order_of_tokens_does_not_matter():
     p = np.random.default_rng(0).dirichlet(np.full(200, 0.1))
     assert kappa(p, 20) == pytest.approx(kappa(p[::-1], 20))

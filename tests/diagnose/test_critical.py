@@ -81,3 +81,15 @@ def test_a_setting_is_short_but_never_rounded_to_the_loosest():
     assert top_p.decoder(0.123456789) == "Sample(TopP(0.123457))"
     assert top_p.decoder(0.99999999) == "Sample(TopP(0.99999999))"
     assert top_p.decoder(1.0) == "Sample(TopP(1))"
+
+
+def test_typical_at_a_setting_near_one_rejects_the_share_that_it_was_found_for():
+    dice = torch.Generator().manual_seed(0)
+    logp_NV = (4 * torch.randn(200, 2048, generator=dice)).log_softmax(-1)
+    token_N = torch.randint(2048, (200,), generator=dice)
+    rule = next(rule for criterion, rule in CRITERIA.items() if criterion.name == "typical")
+    setting = float(rule(Places(logp_NV, token_N)).quantile(0.65))
+    assert setting > 0.99999
+    kept_NV = us.survivors(us.Typical(setting), logp_NV)
+    share = 1 - float(kept_NV.gather(1, token_N[:, None]).double().mean())
+    assert share == pytest.approx(0.35, abs=0.006)

@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.basis.arrays import Array, Array32, Indices
-from unspool.basis.distribution import Distribution, from_each_rank_on
+from unspool.basis.distribution import Distribution
+from unspool.basis.kappa_rule import from_each_rank_on
 from unspool.basis.lewis import Metric
 from unspool.basis.whitening import Whitened
 

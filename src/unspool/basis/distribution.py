@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unspool.basis.arrays import Array, Indices, as_numpy
-from unspool.basis.kappa_rule import kappa_of_sorted
+from unspool.basis.kappa_rule import from_each_rank_on, kappa_of_sorted
 
 HEAD = 1024
 # One of so many tokens is looked at to find a threshold for the head.
@@ -114,12 +114,3 @@ def _largest(values_V: Array, n: int) -> Indices:
         top_N = np.argpartition(values_N, len(values_N) - n)[len(values_N) - n :]
         among_N, values_N = among_N[top_N], values_N[top_N]
     return among_N[np.argsort(-values_N)]
-
-
-def from_each_rank_on(values_N: Array, rest: float) -> Array:
-    """Sums from each rank to the end, and the rest alone as the last entry."""
-    sums_N = np.empty(len(values_N) + 1)
-    sums_N[-1] = rest
-    np.cumsum(values_N[::-1], out=sums_N[-2::-1])
-    sums_N[:-1] += rest
-    return sums_N

@@ -36,10 +36,10 @@ def kappa(p: ArrayLike, m: int) -> float:
     if m < 1:
         raise ValueError(f"m is {m}; it counts the equality constraints (rank + 1) and must be at least 1.")
     p_V = float64(p)
-    top_N = np.partition(p_V, len(p_V) - m)[-m:] if m < len(p_V) else p_V
-    head_N = np.sort(top_N)[::-1]
-    beyond_N = np.append(head_N[::-1].cumsum()[::-1], 0.0) + max(float(p_V.sum() - head_N.sum()), 0.0)
-    return kappa_of_sorted(head_N, beyond_N, m)
+    parted_V = np.partition(p_V, len(p_V) - m) if m < len(p_V) else p_V
+    head_N = np.sort(parted_V[-m:])[::-1]
+    # The rest is summed by itself: 1 − Σ head would be rounding where the head holds nearly everything.
+    return kappa_of_sorted(head_N, from_each_rank_on(head_N, float(parted_V[:-m].sum())), m)
 
 
 def kappa_of_sorted(head_N: Array, beyond_N: Array, m: int) -> float:
@@ -55,6 +55,15 @@ def kappa_of_sorted(head_N: Array, beyond_N: Array, m: int) -> float:
         kappa_R = (m - np.arange(count)) / beyond_N[:count]
         fits_R = kappa_R * head_N[:count] <= 1
         return float(kappa_R[np.argmax(fits_R)]) if fits_R.any() else float(1 / head_N[count - 1])
+
+
+def from_each_rank_on(values_N: Array, rest: float) -> Array:
+    """Sums from each rank to the end, and the rest alone as the last entry."""
+    sums_N = np.empty(len(values_N) + 1)
+    sums_N[-1] = rest
+    np.cumsum(values_N[::-1], out=sums_N[-2::-1])
+    sums_N[:-1] += rest
+    return sums_N
 
 
 def typical_threshold(m: int, slope: float) -> float:

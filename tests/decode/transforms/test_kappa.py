@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import unspool as us
 from unspool.basis import KappaRule, RowLengths
 from unspool.decode.search import Sample
 from unspool.decode.spec import parse
@@ -21,6 +22,16 @@ def test_by_hand():
     assert log_kappa(P.log(), 3).exp().item() == pytest.approx(5.0)
     # 2.5·p = 1.5, .5, .25, .15, .1
     assert Kappa(0.2, width=1).keeps(P.log()).tolist() == [[True, True, True, False, False]]
+
+
+def test_the_mass_beside_a_peak_is_not_rounded_off():
+    # m = 4: the peak saturates, κ·599·e⁻⁴⁴ = 3, so that κp of the others is 3/599
+    scores = torch.tensor([44.0] + [0.0] * 599)
+    assert us.survivors(us.Kappa(0.5, 3), scores).sum() == 1
+    assert us.survivors(us.Kappa(0.005, 3), scores).all()
+    # even where p itself is nothing in double precision: e⁻⁹⁰⁰
+    assert us.survivors(us.Kappa(0.5, 3), torch.tensor([900.0] + [0.0] * 599)).sum() == 1
+    assert us.survivors(us.Kappa(0.005, 3), torch.tensor([900.0] + [0.0] * 599)).all()
 
 
 rows = st.lists(st.floats(-20, 0), min_size=2, max_size=40).map(lambda x: torch.tensor([x]).log_softmax(-1))

@@ -78,15 +78,18 @@ def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
     """
     if m > logp_NV.shape[1]:
         return logp_NV.new_full((len(logp_NV), 1), math.inf)
-    p_NM = logp_NV.topk(m).values.double().exp()
-    before_NM = p_NM.cumsum(dim=-1) - p_NM
-    total_N1 = logp_NV.double().exp().sum(dim=-1, keepdim=True)
-    kappa_NM = (m - torch.arange(m, device=logp_NV.device)) / (total_N1 - before_NM).clamp(min=1e-300)
-    fits_NM = kappa_NM * p_NM <= 1
+    top_NM, token_NM = logp_NV.topk(m)
+    rest_NV = logp_NV.sub(top_NM[:, -1:]).scatter_(1, token_NM, -math.inf).exp_()
+    top_NM = top_NM.double()
+    rest_N1 = top_NM[:, -1:] + rest_NV.sum(dim=-1, keepdim=True, dtype=torch.float64).log()
+    # Summed from the last token on: a difference of near equals would leave nothing of a small mass.
+    beyond_NM = torch.cat([top_NM, rest_N1], dim=-1).flip(-1).logcumsumexp(dim=-1).flip(-1)[:, :m]
+    log_kappa_NM = (m - torch.arange(m, device=logp_NV.device)).double().log() - beyond_NM
+    fits_NM = log_kappa_NM + top_NM <= 0
     # Rounding may leave no rank that fits: then all m saturate, the last of them just so.
-    kappa_N1 = torch.where(
+    log_kappa_N1 = torch.where(
         fits_NM.any(dim=-1, keepdim=True),
-        kappa_NM.gather(1, fits_NM.int().argmax(dim=-1, keepdim=True)),
-        1 / p_NM[:, -1:],
+        log_kappa_NM.gather(1, fits_NM.int().argmax(dim=-1, keepdim=True)),
+        -top_NM[:, -1:],
     )
-    return kappa_N1.log().masked_fill(p_NM[:, -1:] == 0, math.inf).to(logp_NV.dtype)
+    return log_kappa_N1.masked_fill(~alive(top_NM[:, -1:]), math.inf).to(logp_NV.dtype)

@@ -11,7 +11,8 @@ Ties: all tokens as far from H as the last one kept stay, so that the set may be
 (as in Hugging Face, whose kept set this is).
 
 The tokens are not sorted: the first few hundred decide, unless the boundary is closer to a token than the
-rounding errors of a long sum, where the plain definition is evaluated.
+rounding errors of a long sum, where the plain definition is evaluated: in the precision of the scores, as
+other tools do, but in double precision where τ is so near to 1 that float32 would round the last tokens off.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from unspool.decode.transforms.arguments import number
 from unspool.decode.transforms.ranking import HEAD, edges, rounding
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
+
+FINE = 64
+"""How many times the rounding of a float32 sum 1 − τ must be, for that sum to tell where τ is reached."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Typical(Truncation):
         entropy_N1 = -(logp_NV * p_NV).nansum(dim=-1, keepdim=True)
         distance_NV = (-logp_NV - entropy_N1).abs()
 
+        summed_in = torch.float64 if 1 - self.tau < FINE * rounding(V) else scores_NV.dtype
+
         def head(_: Tensor, token_NK: Tensor) -> Tensor:
             total_N1 = p_NV.sum(dim=-1, keepdim=True, dtype=torch.float64)
             upto_NK = p_NV.gather(1, token_NK).double().cumsum(dim=-1) / total_N1
@@ -57,7 +63,7 @@ class Typical(Truncation):
 
         def whole(rows_R: Tensor) -> tuple[Tensor, Tensor]:
             distance_RV, token_RV = distance_NV[rows_R].sort(dim=-1)
-            upto_RV = scores_NV[rows_R].gather(1, token_RV).softmax(dim=-1).cumsum(dim=-1)
+            upto_RV = scores_NV[rows_R].to(summed_in).gather(1, token_RV).softmax(dim=-1).cumsum(dim=-1)
             last_R1 = (upto_RV < self.tau).sum(dim=-1, keepdim=True).clamp(max=V - 1)
             return -distance_RV.gather(1, last_R1), last_R1[:, 0] + 1
 
