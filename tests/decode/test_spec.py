@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from unspool.decode.picks import ArgMax, BasisAware
@@ -15,6 +16,7 @@ from unspool.decode.transforms import MinP, Temperature, TopK, TopP
         Sample(TopK(40), MinP(0.05), ArgMax()),
         Sample(BasisAware(0.1, rank=None)),
         Sample(BasisAware.eta(0.02)),
+        Sample(BasisAware(0.1, rank=np.int64(8), retries=np.int32(7))),
     ],
 )
 def test_what_repr_prints_parse_reads(search):

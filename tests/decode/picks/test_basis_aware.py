@@ -14,7 +14,7 @@ from unspool.decode.picks import basis_aware
 from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
-from unspool.decode.transforms import Temperature, TopK
+from unspool.decode.transforms import Temperature, TopK, Typical
 from unspool.models.kinds import configured
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Step
@@ -117,6 +117,43 @@ def test_when_everything_is_rejected_the_most_probable_token_is_taken():
     assert limited.stats["drawn"] == 2
 
 
+def test_the_fallback_is_a_token_that_the_rules_before_have_left():
+    """Typical cuts the most probable token here, and everything else is rejected."""
+    model, rule = random_model(0, vocabulary=40, width=6), Typical(0.2)
+    logp = (model.output_matrix @ model.hidden).log_softmax(-1)
+    kept = rule.keeps(logp[None])[0]
+    assert not kept[logp.argmax()]
+    out = generate(model, [0], Sample(rule, BasisAware(0.999, rank=3)), seed=1, max_new_tokens=30)
+    assert out.stats["fallbacks"] > 0
+    assert all(kept[token] for token in out.tokens)
+    best = int(logp.masked_fill(~kept, -torch.inf).argmax())
+    nothing = Sample(rule, BasisAware(0.999, rank=0))
+    assert generate(model, [0], nothing, seed=1, max_new_tokens=3).tokens == (best,) * 3
+
+
+def test_by_default_it_looks_at_20_directions_or_as_many_as_there_are():
+    assert BasisAware().bind(random_model(0, vocabulary=40, width=6), ()).test.rank == 6
+    assert BasisAware.eta(0.02).bind(random_model(0, vocabulary=40, width=30), ()).test.rank == 20
+    assert BasisAware.nucleus().bind(random_model(0, vocabulary=40, width=1), ()).test.rank == 1
+    with pytest.raises(ValueError, match="rank is 20, but the output matrix of Linear is 6 wide"):
+        BasisAware(rank=20).bind(random_model(0, vocabulary=40, width=6), ())
+
+
+def test_processed_is_the_distribution_that_all_rules_before_have_made():
+    """Tokens that were cut have no probability there: of two tokens left, neither can be replaced."""
+    model = random_model(1)
+    p = (model.output_matrix @ model.hidden / 0.5).softmax(-1)
+    top = p.topk(2).indices.tolist()
+    left = np.zeros(len(p))
+    left[top] = p[top].double() / p[top].double().sum()
+    expected = {i for i in top if BasisTest(model.output_matrix).accepts(left, i, tau=0.9)}
+    rules = (Temperature(0.5), TopK(2), BasisAware(0.9, rank=None, on="processed"))
+    outs = generate(model, [0], Sample(*rules), n=100, seed=0, max_new_tokens=1)
+    assert {out.tokens[0] for out in outs} == expected == set(top)
+    outs = generate(model, [0], Sample(TopK(2), BasisAware(0.9, rank=None)), n=100, seed=0, max_new_tokens=1)
+    assert any(out.stats.get("fallbacks") for out in outs)  # of the model's own p̂ they can
+
+
 def test_thresholds_for_each_row():
     assert BasisAware(0.1).tau == ConstantTau(0.1)
     assert BasisAware.eta(0.02).tau == EtaTau(0.02)
@@ -156,13 +193,15 @@ def test_unbound_it_says_what_it_needs():
         ({"tau": 0}, "tau"),
         ({"tau": 1.0}, "tau"),
         ({"rank": -1}, "rank"),
+        ({"rank": 2.5}, "rank"),
+        ({"rank": "all"}, "rank"),
         ({"retries": 0}, "retries"),
         ({"exact_up_to": -1}, "exact_up_to"),
         ({"on": "x"}, "on"),
     ],
 )
 def test_bad_settings_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         BasisAware(**options)
 
 

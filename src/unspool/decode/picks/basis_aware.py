@@ -7,8 +7,15 @@ layer, δ = −log(1 − τ). A threshold drops every improbable token; this dro
 bottleneck could have made up. Rejected tokens are not drawn again, so that what is drawn is p̂ restricted to
 the accepted set, exactly. The tests and their proofs are in `unspool.basis`.
 
+What may stand before it: truncations (top-p, typical …), which only narrow what is drawn from; the test is
+about the model's own p̂ all the same. A rule that reshapes p̂ (a temperature, a penalty) is refused, because
+what is drawn would not be what is tested, unless on="processed" asks for it: then p̂, in the equation and for
+τ, is the distribution that all rules before it have made together, cut tokens at zero, and the proof is about
+that one. Theorem 2, from which the test follows, is about a model's own p̂: of a processed one it is assumed.
+
 Differs from the paper: the verdict is exact and carries a proof; what cannot be decided counts as rejected;
-when `retries` tokens have been rejected in a row, the most probable token is taken, and that is counted.
+when `retries` tokens have been rejected in a row, the most probable token is taken of those that the rules
+before it have left, and that is counted.
 Above the rank `exact_up_to` the κ rule of `unspool.basis` is asked in place of the test, which would take
 seconds for a step: a warning says so, and so do the counts. What is made of W for the tests is kept in the
 user's cache folder (UNSPOOL_CACHE names another one), so that the next process need not make it again.
@@ -43,7 +50,10 @@ from unspool.protocols import Step, StepModel, Transform
 KEPT = 4_000_000
 """Numbers of W from which on its test is kept on disk: a smaller one is made sooner than it is read."""
 
-_TESTS: WeakKeyDictionary[Any, dict[int | None, tuple[bytes, BasisTest]]] = WeakKeyDictionary()
+AUTO_RANK = 20
+"""What the paper's experiments use."""
+
+_TESTS: WeakKeyDictionary[Any, dict[int, tuple[bytes, BasisTest]]] = WeakKeyDictionary()
 """Model → rank → the test made last and the stamp of its W: a second text need not make it again."""
 
 
@@ -75,10 +85,11 @@ class BasisAware:
 
     tau: float | Threshold = 0.1
     """Tokens at least this probable need no test; or a rule that says so for each row."""
-    rank: int | None = 20
-    """How many directions of W the test looks at (None: all): more accept more and cost more."""
+    rank: int | Literal["auto"] | None = "auto"
+    """How many directions of W the test looks at (None: all): more accept more and cost more. "auto" is 20, or
+    the width of the model where that is less."""
     on: Literal["model", "processed"] = "model"
-    """Whose probabilities are tested: the model's own, or those that transforms made of them."""
+    """Whose probabilities are tested: the model's own, or those that the transforms before made of them."""
     retries: int = 100
     exact_up_to: int = 2048
     """The highest rank to test at: a step costs 2 to 8 · rank³ multiplications, at 2048 about a second. Above
@@ -90,20 +101,28 @@ class BasisAware:
     def __post_init__(self) -> None:
         if not callable(self.tau):
             object.__setattr__(self, "tau", ConstantTau(self.tau))
-        if self.rank is not None:
-            whole("BasisAware.rank", self.rank, at_least=0, advice="None looks at every direction.")
+        if self.rank is not None and self.rank != "auto":
+            advice = f'None looks at every direction, "auto" at {AUTO_RANK} or as many as there are.'
+            whole("BasisAware.rank", self.rank, at_least=0, advice=advice)
         whole("BasisAware.retries", self.retries, at_least=1, advice="100 is plenty.")
         whole("BasisAware.exact_up_to", self.exact_up_to, at_least=0, advice="2048 is affordable on a CPU.")
+        for name in ("rank", "retries", "exact_up_to"):
+            if not isinstance(value := getattr(self, name), str | None):
+                object.__setattr__(self, name, int(value))  # numpy's would not be read again from a repr
         if self.on not in ("model", "processed"):
             raise ValueError(f'BasisAware.on is {self.on!r}, but must be "model" or "processed"')
 
     @classmethod
-    def eta(cls, eta: float = 2e-3, rank: int | None = 20, retries: int = 100) -> BasisAware:
+    def eta(
+        cls, eta: float = 2e-3, rank: int | Literal["auto"] | None = "auto", retries: int = 100
+    ) -> BasisAware:
         """BA-η: τ = min(η, √η · e^(−H))."""
         return cls(EtaTau(eta), rank, retries=retries)
 
     @classmethod
-    def nucleus(cls, p: float = 0.9, rank: int | None = 20, retries: int = 100) -> BasisAware:
+    def nucleus(
+        cls, p: float = 0.9, rank: int | Literal["auto"] | None = "auto", retries: int = 100
+    ) -> BasisAware:
         """BA-nucleus: τ is the probability at the boundary of top-p."""
         return cls(NucleusTau(p), rank, retries=retries)
 
@@ -129,14 +148,20 @@ class BasisAware:
                 "makes."
             )
         W_VD = matrix.detach()
-        rank = W_VD.shape[1] if self.rank is None else self.rank
-        if self.exact_up_to < rank <= W_VD.shape[1]:
+        width = W_VD.shape[1]
+        rank = min(AUTO_RANK, width) if self.rank == "auto" else width if self.rank is None else self.rank
+        if rank > width:
+            raise ValueError(
+                f"BasisAware.rank is {rank}, but the output matrix of {type(model).__name__} is {width} wide. "
+                f'Choose 0 … {width}, None for all of them, or "auto".'
+            )
+        if self.exact_up_to < rank:
             return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
         tests, now = _TESTS.setdefault(model, {}), _stamp(W_VD)
-        made_of, test = tests.get(self.rank, (None, None))
+        made_of, test = tests.get(rank, (None, None))
         if test is None or made_of != now:
-            test = BasisTest(W_VD, self.rank, cache=users_folder() if W_VD.numel() >= KEPT else None)
-            tests[self.rank] = now, test
+            test = BasisTest(W_VD, rank, cache=users_folder() if W_VD.numel() >= KEPT else None)
+            tests[rank] = now, test
         return Bound(self, test)
 
     def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
@@ -168,18 +193,18 @@ class Bound:
         """(N, V) → (N)."""
         tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
         taus = self.pick.tau(tested_NV)  # type: ignore[operator]
-        rows = zip(scores_NV.exp(), tested_NV, taus, dice, strict=True)
+        rows = zip(scores_NV, tested_NV, taus, dice, strict=True)
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
 
     def counted(self, die: Random) -> Mapping[str, Any]:
         """What was done for the row that rolls this die."""
         return self.counts.get(id(die), {})
 
-    def _row(self, weight_V: Tensor, logp_V: Tensor, tau: float, die: Random) -> int:
+    def _row(self, scores_V: Tensor, logp_V: Tensor, tau: float, die: Random) -> int:
         count = self.counts.setdefault(id(die), defaultdict(float))
         log_tau = math.log(tau)
         step: BasisStep | KappaStep | None = None
-        weight_V = weight_V.clone()
+        weight_V = scores_V.exp()
         for _ in range(self.pick.retries):
             u = torch.tensor([die.random()], dtype=torch.float64, device=weight_V.device)
             token = int(invert(weight_V[None], u))
@@ -199,4 +224,4 @@ class Bound:
             if not bool(weight_V.any()):
                 break
         count["fallbacks"] += 1
-        return int(logp_V.argmax())
+        return int(scores_V.argmax())
