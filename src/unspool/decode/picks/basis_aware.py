@@ -86,8 +86,8 @@ class BasisAware:
     tau: float | Threshold = 0.1
     """Tokens at least this probable need no test; or a rule that says so for each row."""
     rank: int | Literal["auto"] | None = "auto"
-    """How many directions of W the test looks at (None: all): more accept more and cost more. "auto" is 20, or
-    the width of the model where that is less."""
+    """How many directions of W the test looks at (None: all): more accept more and cost more. "auto" is
+    20, or the width of the model where that is less."""
     on: Literal["model", "processed"] = "model"
     """Whose probabilities are tested: the model's own, or those that the transforms before made of them."""
     retries: int = 100
@@ -152,8 +152,8 @@ class BasisAware:
         rank = min(AUTO_RANK, width) if self.rank == "auto" else width if self.rank is None else self.rank
         if rank > width:
             raise ValueError(
-                f"BasisAware.rank is {rank}, but the output matrix of {type(model).__name__} is {width} wide. "
-                f'Choose 0 … {width}, None for all of them, or "auto".'
+                f"BasisAware.rank is {rank}, but the output matrix of {type(model).__name__} is {width} "
+                f'wide. Choose 0 … {width}, None for all of them, or "auto".'
             )
         if self.exact_up_to < rank:
             return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
