@@ -1,9 +1,14 @@
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from unspool.adapters.huggingface import to_huggingface
+from unspool.decode.search import Greedy
+from unspool.heads import BilinearHead, KerbsHead, MixtureHead, SigsoftmaxHead, SoftmaxHead, TemperedHead
+from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
+from unspool.protocols import Job
 
 LLAMA = TransformerConfig(61, 32, 2, 4, 2, 16, 48, 64, norm_eps=1e-6)
 GPT2 = TransformerConfig(
@@ -23,13 +28,20 @@ def change(config, **fields):
         change(LLAMA, rotary_scaling=RotaryScaling(4.0, 1.0, 4.0, 16), rotary_base=500.0),
         GPT2,
         change(GPT2, tied=False),
+        change(LLAMA, head=SoftmaxHead(tied=True)),
+        change(LLAMA, head=SoftmaxHead(tied=False), tied=False),
+        change(LLAMA, head=TemperedHead(learnt=True)),
+        change(GPT2, head=TemperedHead(tied=True)),
+        change(LLAMA, head=BilinearHead(inner_width=7)),
+        change(GPT2, head=BilinearHead(tied=True)),
     ],
+    ids=repr,
 )
 def test_the_twin_gives_the_same_log_probabilities(config):
     torch.manual_seed(0)
     model = TransformerLM(config).eval()
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+        torch.nn.init.normal_(parameter, mean=0.0 if parameter.dim() else 2.0, std=0.3)
     tokens = torch.randint(0, 61, (3, 40))
     with torch.no_grad():
         want = to_huggingface(model)(tokens).logits.log_softmax(-1)
@@ -44,8 +56,57 @@ def test_the_twin_gives_the_same_log_probabilities(config):
         (change(LLAMA, activation="relu"), "activation='relu'"),
         (change(LLAMA, qkv_bias=True), "Qwen 2"),
         (change(GPT2, bias=False), "GPT-2 has biases"),
+        (change(LLAMA, head=KerbsHead(senses=2)), "a Kerbs head is no softmax of one matrix's products"),
+        (change(GPT2, head=MixtureHead()), "a Mixture head"),
+        (change(LLAMA, head=SigsoftmaxHead(tied=True)), "a Sigsoftmax head"),
+        (change(LLAMA, head=SoftmaxHead(bias=True), tied=False), "this Softmax head has a bias"),
+        (change(GPT2, head=SoftmaxHead(tied=True, bias=True)), "this TiedSoftmax head has a bias"),
+        (change(LLAMA, head=TemperedHead(bias=True)), "this Tempered head has a bias"),
     ],
+    ids=str,
 )
 def test_what_has_no_twin_is_refused(config, message):
     with pytest.raises(ValueError, match=message):
         to_huggingface(TransformerLM(config))
+
+
+def test_what_is_no_transformer_language_model_is_refused():
+    with pytest.raises(TypeError, match="takes a TransformerLM, and this is a RNNLM"):
+        to_huggingface(RNNConfig(vocab_size=9, width=4).build())
+
+
+class Text:
+    def __init__(self, bos_id, *eos_ids):
+        self.bos_id, self.eos_ids, self.vocab_size = bos_id, frozenset(eos_ids), 61
+
+
+@pytest.mark.parametrize(
+    ("text", "bos", "eos"),
+    [(Text(7, 9), 7, 9), (Text(None, 5, 3), None, [3, 5]), (Text(4), 4, None), (None, None, None)],
+)
+@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
+def test_the_tokens_that_begin_and_end_a_text_go_along(config, text, bos, eos, tmp_path):
+    twin = to_huggingface(TransformerLM(config, text))
+    twin.save_pretrained(tmp_path)
+    for found in (twin, type(twin).from_pretrained(tmp_path)):
+        for settings in (found.config, found.generation_config):
+            assert (settings.bos_token_id, settings.eos_token_id) == (bos, eos)
+
+
+def test_greedy_text_is_the_twins(tmp_path):
+    torch.manual_seed(0)
+    model = TransformerLM(change(LLAMA, tied=False), Text(0, 17)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    to_huggingface(model).save_pretrained(tmp_path)
+    twin = LlamaForCausalLM.from_pretrained(tmp_path)
+    for prompt in ([3, 4, 5], [9], [30, 2]):
+        job = Job((tuple(prompt),), (40,), (0,), 1, model.text.eos_ids)
+        (path,) = [path for frontier in Greedy()(model, job) for path in frontier.ended]
+        said = twin.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False, pad_token_id=0)
+        assert said[0, len(prompt) :].tolist() == list(path.tokens)
+
+
+def test_the_twin_is_in_the_models_own_precision():
+    twin = to_huggingface(TransformerLM(LLAMA).to(torch.bfloat16))
+    assert {parameter.dtype for parameter in twin.parameters()} == {torch.bfloat16}

@@ -4,6 +4,8 @@
     hf.save_pretrained("folder")
 
 A fused matrix of ours ([W^Q; W^K; W^V], [W_gate; W_up]) is cut into theirs without a change of any number.
+Theirs have one kind of head: log p = log_softmax(W h), with W the embedding or not. Every head of ours that
+says so is exported (of a tempered or bilinear one, the W that it comes to); others are refused.
 """
 
 from __future__ import annotations
@@ -12,26 +14,35 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from unspool.heads.softmax import TiedSoftmax
+from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+
 if TYPE_CHECKING:
-    from unspool.models.transformer_lm import TransformerConfig, TransformerLM
+    from unspool.protocols import Text
 
 
 def to_huggingface(model: TransformerLM) -> Any:
-    """The `LlamaForCausalLM` or `GPT2LMHeadModel` with this model's weights."""
+    """The `LlamaForCausalLM` or `GPT2LMHeadModel` with this model's weights, and with its BOS and EOS."""
     try:
         import transformers
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "to_huggingface needs the transformers package: pip install transformers"
         ) from error
-    config = model.config
+    if not isinstance(model, TransformerLM):
+        raise TypeError(
+            f"to_huggingface takes a TransformerLM, and this is a {type(model).__name__}: there is no "
+            "Hugging Face class to fill"
+        )
+    config, head = model.config, _head_weights(model)
+    shared = {"tie_word_embeddings": not head, **_ends(model.text)}
     if config.norm_place != "pre":
         raise ValueError(f"norm_place={config.norm_place!r} has no Hugging Face twin here: only 'pre' has")
     if (config.norm, config.positions, config.activation) == ("rms", "rotary", "swiglu"):
-        twin = transformers.LlamaForCausalLM(transformers.LlamaConfig(**_llama_config(config)))
+        twin = transformers.LlamaForCausalLM(transformers.LlamaConfig(**_llama_config(config), **shared))
         weights = _llama_weights(model)
     elif (config.norm, config.positions, config.activation) == ("layer", "learned", "gelu_tanh"):
-        twin = transformers.GPT2LMHeadModel(transformers.GPT2Config(**_gpt2_config(config)))
+        twin = transformers.GPT2LMHeadModel(transformers.GPT2Config(**_gpt2_config(config), **shared))
         weights = _gpt2_weights(model)
     else:
         raise ValueError(
@@ -39,12 +50,38 @@ def to_huggingface(model: TransformerLM) -> Any:
             f"activation={config.activation!r} is neither of the Llama nor of the GPT-2 family: "
             "there is no Hugging Face class to fill"
         )
-    missing, unexpected = twin.load_state_dict(weights, strict=False)
-    if unexpected or [name for name in missing if name != "lm_head.weight"]:
+    missing, unexpected = twin.load_state_dict(weights | head, strict=False)
+    if unexpected or [name for name in missing if head or name != "lm_head.weight"]:
         raise ValueError(
             f"weights do not fit {type(twin).__name__}: missing {missing}, unexpected {unexpected}"
         )
-    return twin.eval()
+    return twin.to(model.embed.weight).eval()
+
+
+def _head_weights(model: TransformerLM) -> dict[str, Tensor]:
+    """The output matrix under their name; nothing where it is the embedding."""
+    matrix_VD: Tensor | None = getattr(model, "output_matrix", None)
+    kind = type(model.head).__name__
+    if matrix_VD is None:
+        raise ValueError(
+            f"a {kind} head is no softmax of one matrix's products, the only head that Hugging Face's "
+            "classes have: export a model with a softmax, tempered or bilinear head"
+        )
+    if model.head.bias is not None:
+        raise ValueError(
+            f"this {kind} head has a bias for every word, and Hugging Face's classes have no place for it: "
+            "export a model whose head has bias = false"
+        )
+    return {} if isinstance(model.head, TiedSoftmax) else {"lm_head.weight": matrix_VD.detach()}
+
+
+def _ends(text: Text | None) -> dict[str, Any]:
+    """The tokens that begin and end a text. Without a text there are none: not those of their defaults."""
+    eos = [] if text is None else sorted(text.eos_ids)
+    return {
+        "bos_token_id": None if text is None else text.bos_id,
+        "eos_token_id": (eos[0] if len(eos) == 1 else eos) if eos else None,
+    }
 
 
 def _llama_config(c: TransformerConfig) -> dict[str, Any]:
@@ -72,15 +109,12 @@ def _llama_config(c: TransformerConfig) -> dict[str, Any]:
         "rope_parameters": rope,
         "attention_bias": c.bias,
         "mlp_bias": c.bias,
-        "tie_word_embeddings": c.tied,
     }
 
 
 def _llama_weights(model: TransformerLM) -> dict[str, Tensor]:
     c, ours = model.config, {name: value.detach() for name, value in model.state_dict().items()}
     theirs = {"model.embed_tokens.weight": ours["embed.weight"], "model.norm.weight": ours["norm.weight"]}
-    if not c.tied:
-        theirs["lm_head.weight"] = ours["head.weight"]
     heads = (c.heads * c.head_width, c.kv_heads * c.head_width, c.kv_heads * c.head_width)
     for i in range(c.layers):
         block, layer = f"blocks.{i}.", f"model.layers.{i}."
@@ -108,7 +142,6 @@ def _gpt2_config(c: TransformerConfig) -> dict[str, Any]:
         "n_inner": c.inner_width,
         "n_positions": c.context,
         "layer_norm_epsilon": c.norm_eps,
-        "tie_word_embeddings": c.tied,
     }
 
 
@@ -120,8 +153,6 @@ def _gpt2_weights(model: TransformerLM) -> dict[str, Tensor]:
         "transformer.ln_f.weight": ours["norm.weight"],
         "transformer.ln_f.bias": ours["norm.bias"],
     }
-    if not model.config.tied:
-        theirs["lm_head.weight"] = ours["head.weight"]
     names = {
         "attention_norm": "ln_1",
         "attention.qkv": "attn.c_attn",
