@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,8 @@ def test_the_seed_counts_where_it_chooses_what_is_held_out(write: Write) -> None
 def test_a_text_counts_by_the_ids_it_gives() -> None:
     assert fingerprint.of_text(words(["a b"])) == fingerprint.of_text(words(["b a"]))
     assert fingerprint.of_text(words(["a b"])) != fingerprint.of_text(words(["a c"]))
+    codec = words(["a b"])
+    assert fingerprint.of_text(codec) != fingerprint.of_text(replace(codec, literal=False))
 
 
 def test_settings_count_with_their_kind() -> None:

@@ -36,7 +36,10 @@ def test_a_bos_that_the_codec_writes_itself_is_not_there_twice() -> None:
 
 def test_eos_stands_in_for_a_bos_that_is_not_there() -> None:
     assert ends(Codec(CODEC.tokenizer, eos_ids=frozenset({2}))) == (2, 2)
-    assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({0, 2}), eos_token="<eos>")) == (1, 2)
+    assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)) == (
+        1,
+        2,
+    )
     assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
     with pytest.raises(ValueError, match="could not learn to stop"):
         ends(Codec(CODEC.tokenizer, bos_id=1))

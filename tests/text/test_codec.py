@@ -137,6 +137,23 @@ def test_a_folder_that_cannot_be_made_is_named(byte_level: Codec, tmp_path: Path
             byte_level.save(wrong)
 
 
+def test_special_tokens_are_read_or_are_text() -> None:
+    plain = train_bpe(["a"], 260)
+    read = Codec(plain.tokenizer, plain.bos_id, plain.eos_ids)
+    assert read.encode("a<eos>") == [*plain.encode("a"), 2]
+    assert 2 not in plain.encode("a<eos>")  # though both have one tokenizer
+    assert plain.decode(plain.encode("a<eos>")) == "a<eos>"
+
+
+def test_a_codec_saved_before_there_was_a_choice_reads_special_tokens(tmp_path: Path) -> None:
+    codec = train_bpe(["a"], 260)
+    codec.save(tmp_path)
+    facts = json.loads((tmp_path / "text.json").read_text())
+    assert facts.pop("literal") is True
+    (tmp_path / "text.json").write_text(json.dumps(facts))
+    assert Codec.load(tmp_path).encode("<eos>") == [2]
+
+
 def test_a_folder_that_cannot_be_loaded_is_named(byte_level: Codec, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"text\.json"):
         Codec.load(tmp_path)

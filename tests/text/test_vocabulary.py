@@ -24,9 +24,40 @@ def make(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
 
 def test_special_tokens_come_first(make) -> None:  # type: ignore[no-untyped-def]
     codec = make(["a b"])
-    assert [codec.token_id(token) for token in SPECIALS] == [PAD_ID, BOS_ID, EOS_ID, UNK_ID] == [0, 1, 2, 3]
+    spelled = [codec.tokenizer.id_to_token(token).replace(" ", "") for token in range(4)]
+    assert spelled == [*SPECIALS]
+    assert [PAD_ID, BOS_ID, EOS_ID, UNK_ID] == [0, 1, 2, 3]
     assert (codec.bos_id, codec.eos_ids, codec.add_bos) == (1, frozenset({2}), False)
-    assert codec.decode([0, 1, 2, 3]) == ""
+    assert (codec.token_id(codec.bos_token), codec.token_id(codec.eos_token)) == (1, 2)
+
+
+def test_what_is_unknown_is_seen_and_the_rest_of_the_special_tokens_is_not(make) -> None:  # type: ignore[no-untyped-def]
+    codec = make(["a b"])
+    assert codec.decode([BOS_ID, UNK_ID, EOS_ID, PAD_ID]) == "<unk>"
+    watch = codec.watch()
+    for token in (BOS_ID, *codec.encode("a"), UNK_ID, EOS_ID):
+        watch = watch.push(token)
+    assert watch.close() == codec.decode([*codec.encode("a"), UNK_ID])
+    assert watch.close().endswith("<unk>")
+
+
+SPELLED = [*SPECIALS, "< eos >", "<e", "os>", "<", ">", "pad", " ", "a", "\n"]
+
+
+@given(st.lists(st.sampled_from(SPELLED), min_size=1).filter(lambda parts: any(map(str.strip, parts))))
+def test_a_text_that_spells_special_tokens_is_a_text(parts: list[str]) -> None:
+    text = "".join(parts)
+    for codec, given_back in (
+        (train_bpe([text] * 3, 300, min_count=1), text),
+        (characters([text]), text),
+        (words([text]), " ".join(text.split())),
+    ):
+        assert min(codec.encode(text), default=4) > UNK_ID
+        assert codec.decode(codec.encode(text)) == given_back
+        assert codec.tokenizer.encode_batch([text], add_special_tokens=False)[0].ids == codec.encode(text)
+    # A text that the vocabulary was not learnt from may hold unknown words, but none that steer.
+    for codec in (LEARNT, words(["a b"]), characters(["ab"])):
+        assert {PAD_ID, BOS_ID, EOS_ID}.isdisjoint(codec.encode(text))
 
 
 def test_nothing_to_learn_from_is_said(make) -> None:  # type: ignore[no-untyped-def]
@@ -87,15 +118,10 @@ def test_a_first_token_is_written_where_asked_for() -> None:
     assert characters(["a"], add_bos=True).encode("a") == [BOS_ID, 4]
 
 
-def test_a_special_token_in_the_text_is_not_learnt_twice() -> None:
-    codec = words(["<eos> a <eos>"])
-    assert codec.vocab_size == 5
-
-
 LEARNT = train_bpe(["the cat sat", "le café"] * 4, 290)
 
 
-PLAIN = st.text(min_size=1).filter(lambda text: not any(token in text for token in SPECIALS))
+PLAIN = st.text(min_size=1)
 
 
 @given(PLAIN)
@@ -131,7 +157,8 @@ def test_what_was_learnt_can_be_saved(tmp_path: Path) -> None:
     for config in (BPE(300), Words(), Characters()):
         codec = config.train(["the cat sat", "the dog"])
         codec.save(tmp_path)
-        assert Codec.load(tmp_path).encode("the dog sat") == codec.encode("the dog sat")
+        for text in ("the dog sat", "the <eos> dog <pad>"):
+            assert Codec.load(tmp_path).encode(text) == codec.encode(text)
 
 
 def test_a_vocabulary_of_one_word_is_nothing_to_predict() -> None:

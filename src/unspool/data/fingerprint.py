@@ -11,7 +11,7 @@ from unspool.config import plain
 from unspool.data.read import check_files
 from unspool.text import Codec
 
-_FORMAT = 1
+_FORMAT = 2
 """Raised whenever the same rows would be stored in another way."""
 
 
@@ -41,7 +41,7 @@ def of_data(data: Any, seed: int, files: Mapping[str, str] | None = None) -> str
 
 def of_text(text: Codec) -> str:
     """Of the ids that `text` gives to every string."""
-    return _digest([text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids)])
+    return _digest([text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids), text.literal])
 
 
 def together(*names: str) -> str:

@@ -1,8 +1,9 @@
 """A model's tokenizer: str ↔ token ids, the chat it was taught, and the tokens that begin and end a text.
 
-`encode` reads special tokens that are written in the text ("<|im_start|>") as what they say, as Hugging Face
-does: this is how `chat` and a prompt written by hand reach the model. Text from strangers that must not steer
-the model has to be cleaned of them by the caller.
+In the tokenizer of a model file, `encode` reads special tokens that are written in the text ("<|im_start|>")
+as what they say, as Hugging Face does: this is how `chat` and a prompt written by hand reach the model. Text
+from strangers that must not steer such a model has to be cleaned of them by the caller. A vocabulary learnt
+here is `literal`: no text can spell its special tokens.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Codec:
     """bos_id as the chat template writes it."""
     eos_token: str = ""
     """The end of a text as the chat template writes it."""
+    literal: bool = False
+    """Whether text that spells a special token is text like any other, and never becomes that token."""
 
     def __post_init__(self) -> None:
         if self.bos_id is None and self.add_bos:
@@ -50,6 +53,10 @@ class Codec:
             raise ValueError(f"bos_id {self.bos_id} is not among the tokenizer's {self.vocab_size} tokens")
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
+        if self.tokenizer.encode_special_tokens != self.literal:  # tokenizer.json does not keep it
+            # On a copy: another codec may read the same tokenizer the other way.
+            object.__setattr__(self, "tokenizer", Tokenizer.from_str(self.tokenizer.to_str()))
+            self.tokenizer.encode_special_tokens = self.literal
 
     @cached_property
     def vocab_size(self) -> int:
@@ -123,6 +130,7 @@ class Codec:
         """What `save` wrote; FileNotFoundError or ValueError names the file that is missing or broken."""
         path = Path(folder) / CODEC_FILE
         facts = read_object(path)
+        facts.setdefault("literal", False)  # a vocabulary of before there was the choice
         if set(facts) != set(_SAVED):
             raise ValueError(f"{path} must have the keys {', '.join(_SAVED)}; write it with Codec.save")
         tokenizer = read_tokenizer(Path(folder) / TOKENIZER_FILE)

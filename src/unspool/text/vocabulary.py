@@ -7,11 +7,14 @@ BPE begins with the 256 bytes and joins, again and again, the pair of neighbours
 Paper: Sennrich, Haddow and Birch 2016, section 3.2 (papers.bib: sennrich2016neural); over bytes, so that no
 text is unknown: Radford et al. 2019, section 2.2 (papers.bib: radford2019language).
 
-Each vocabulary begins with <pad>, <bos>, <eos> and <unk>, whose ids are 0 to 3.
+Each vocabulary begins with <pad>, <bos>, <eos> and <unk>, whose ids are 0 to 3. No text becomes one of the
+first three, though it may spell them: "<eos>" in a text is text like any other, and comes back. <unk> stands
+for a word or character that the vocabulary does not have, and is shown.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,12 +25,14 @@ from unspool.text.codec import Codec
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+_AMONG_WORDS = tuple(f"< {each[1:-1]} >" for each in SPECIALS)
+"""How a vocabulary of words spells them: with spaces, which no word has."""
 
 
 def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_bos: bool = False) -> Codec:
     """Byte-level BPE with at most `vocab_size` tokens; a pair seen less than `min_count` times is not joined.
 
-    Every text comes back from it unchanged, unless it spells one of the special tokens.
+    Every text comes back from it unchanged.
     """
     least = len(SPECIALS) + 256
     if vocab_size < least:
@@ -43,7 +48,8 @@ def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(lines), trainer)
-    return _codec(tokenizer, add_bos)
+    # The cuts between "<", letters and ">" keep joins from making a special token; <unk> must be visible.
+    return _codec(_only_in_the_vocabulary(tokenizer, UNK_ID), SPECIALS, add_bos)
 
 
 def words(
@@ -60,12 +66,16 @@ def words(
         )
     counts = Counter(word for line in _texts(lines) for word in line.split())
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kept = [word for word, count in ranked if count >= min_count and word not in SPECIALS][:room]
+    kept = [word for word, count in ranked if count >= min_count][:room]
     if not kept:
         raise ValueError(f"no word occurs {min_count} times or more; give more text or a smaller min_count")
-    tokenizer = _one_token_each(kept)
+    tokenizer = _one_token_each(_AMONG_WORDS, kept)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _codec(tokenizer, add_bos)
+    # "< unk >" → "<unk>", then a space before every word but the first (no word begins with the prefix " ").
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(" ", ""), decoders.WordPiece(prefix=" ", cleanup=False)]
+    )
+    return _codec(tokenizer, _AMONG_WORDS, add_bos)
 
 
 def characters(lines: Iterable[str], *, add_bos: bool = False) -> Codec:
@@ -73,10 +83,10 @@ def characters(lines: Iterable[str], *, add_bos: bool = False) -> Codec:
     seen: set[str] = set()
     for line in _texts(lines):
         seen.update(line)
-    tokenizer = _one_token_each(sorted(seen))
+    tokenizer = _one_token_each(SPECIALS, sorted(seen))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return _codec(tokenizer, add_bos)
+    return _codec(tokenizer, SPECIALS, add_bos)
 
 
 @dataclass(frozen=True)
@@ -146,19 +156,27 @@ def _texts(lines: Iterable[str]) -> Iterator[str]:
         raise ValueError("there is no text to learn a vocabulary from: the lines are none, or all empty")
 
 
-def _one_token_each(tokens: list[str]) -> Tokenizer:
-    vocabulary = {token: at for at, token in enumerate((*SPECIALS, *tokens))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIALS[UNK_ID]))
-    tokenizer.add_special_tokens(list(SPECIALS))
+def _one_token_each(specials: tuple[str, ...], tokens: list[str]) -> Tokenizer:
+    vocabulary = {token: at for at, token in enumerate((*specials, *tokens))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=specials[UNK_ID]))
+    tokenizer.add_special_tokens([*specials[:UNK_ID]])
     return tokenizer
 
 
-def _codec(tokenizer: Tokenizer, add_bos: bool) -> Codec:
+def _only_in_the_vocabulary(tokenizer: Tokenizer, token: int) -> Tokenizer:
+    """The same tokenizer, with the token no longer special. Only its file says which ones are."""
+    said = json.loads(tokenizer.to_str())
+    said["added_tokens"] = [each for each in said["added_tokens"] if each["id"] != token]
+    return Tokenizer.from_str(json.dumps(said))
+
+
+def _codec(tokenizer: Tokenizer, specials: tuple[str, ...], add_bos: bool) -> Codec:
     return Codec(
         tokenizer,
         bos_id=BOS_ID,
         eos_ids=frozenset({EOS_ID}),
         add_bos=add_bos,
-        bos_token=SPECIALS[BOS_ID],
-        eos_token=SPECIALS[EOS_ID],
+        bos_token=specials[BOS_ID],
+        eos_token=specials[EOS_ID],
+        literal=True,
     )

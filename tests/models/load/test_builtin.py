@@ -72,3 +72,10 @@ def test_the_translator_reads_dates():
     ]
     outs = us.generate(model, sources, us.Beam(3), max_new_tokens=12)
     assert [out.text for out in outs] == [truth(source) for source in sources]
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_no_prompt_spells_a_special_token(name):
+    text = us.load(name).text
+    assert {0, 1, 2}.isdisjoint(text.encode("a <eos> b <pad><bos>"))
+    assert text.decode([3]) == "<unk>"
