@@ -39,11 +39,13 @@ from unspool.training import train
 REALLOCATE = [{"kind": "kerbs_reallocate", "every": 50}]
 KERBS = {"kind": "kerbs", "senses": 2.0}
 HEADS: dict[str, dict[str, Any]] = {
-    "softmax": {"model": {"head": {"kind": "softmax"}}},
-    "softmax, wider": {"model": {"head": {"kind": "softmax"}}, "wider": True},
-    "softmax, longer": {"model": {"head": {"kind": "softmax"}}, "longer": True},
-    "mixture of 2": {"model": {"head": {"kind": "mixture", "experts": 2}}},
-    "mixture of 2, no tanh": {"model": {"head": {"kind": "mixture", "experts": 2, "bent": False}}},
+    "softmax": {"model": {"head": {"kind": "softmax", "tied": False}}},
+    "softmax, wider": {"model": {"head": {"kind": "softmax", "tied": False}}, "wider": True},
+    "softmax, longer": {"model": {"head": {"kind": "softmax", "tied": False}}, "longer": True},
+    "mixture of 2": {"model": {"head": {"kind": "mixture", "tied": False, "experts": 2}}},
+    "mixture of 2, no tanh": {
+        "model": {"head": {"kind": "mixture", "tied": False, "experts": 2, "bent": False}}
+    },
     "KerBS": {"model": {"head": KERBS}, "hooks": REALLOCATE},
     "KerBS, no kernel": {"model": {"head": {**KERBS, "kernel": False}}, "hooks": REALLOCATE},
     "KerBS, no allocation": {"model": {"head": KERBS}},

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from unspool.config import choose, kind_of
-from unspool.heads import HEADS, chunked
+from unspool.heads import HEADS, SoftmaxHead, chosen_head, chunked
 
 WIDTH, WORDS = 6, 9
 SETTINGS = {kind: {} for kind in HEADS} | {"kerbs": {"senses": 1.7}, "tempered": {"learnt": True}}
@@ -117,6 +117,19 @@ def test_a_tied_head_reads_the_embedding_and_does_not_own_it(kind):
     assert all(it is not embed.weight for it in head.parameters())
     head.loss(torch.randn(3, WIDTH), torch.tensor([1, 2, 3]), torch.ones(3))[0].backward()
     assert embed.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_is_tied_as_the_model_is_unless_it_says(tied):
+    assert chosen_head(None, tied) == SoftmaxHead(tied=tied)
+    for kind, head in HEADS.items():
+        if kind == "kerbs":
+            assert chosen_head(head(), tied) == head()
+        else:
+            assert chosen_head(head(bias=True), tied) == head(bias=True, tied=tied)
+            assert chosen_head(head(tied=not tied), tied) == head(tied=not tied)
+    wide = HEADS["bilinear"](inner_width=5)
+    assert chosen_head(wide, tied).tied is False
 
 
 @pytest.mark.parametrize("kind", HEADS)

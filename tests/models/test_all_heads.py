@@ -6,6 +6,7 @@ import torch
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy
 from unspool.heads import HEADS
+from unspool.models.kinds import configured
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.protocols import Batch, Clock
 from unspool.training.recipe import recipe_of
@@ -21,14 +22,15 @@ MODELS = {
 }
 TABLES = [
     {"kind": "softmax"},
+    {"kind": "softmax", "tied": False},
     {"kind": "softmax", "tied": True, "bias": True},
-    {"kind": "tempered", "learnt": True},
+    {"kind": "tempered", "learnt": True, "tied": False},
     {"kind": "tempered", "tied": True},
     {"kind": "bilinear", "inner_width": 5},
     {"kind": "bilinear", "tied": True},
-    {"kind": "mixture", "experts": 2},
+    {"kind": "mixture", "experts": 2, "tied": False},
     {"kind": "mixture", "tied": True},
-    {"kind": "sigsoftmax", "bias": True},
+    {"kind": "sigsoftmax", "bias": True, "tied": False},
     {"kind": "sigsoftmax", "tied": True},
     {"kind": "kerbs", "senses": 1.7},
     {"kind": "kerbs", "senses": 2.0, "kernel": False},
@@ -65,6 +67,20 @@ def model(recipe):
 
 def test_every_head_is_here():
     assert {table["kind"] for table in TABLES} == set(HEADS)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("table", [{"kind": "softmax"}, {"kind": "softmax", "bias": True}], ids=said)
+def test_a_head_that_does_not_say_is_tied_as_the_model_is(kind, tied, table, tmp_path):
+    settings = {"kind": kind, **MODELS[kind], "vocab_size": V, "tied": tied, "head": table}
+    model = configured(settings, "model").build()
+    assert (model.output_matrix is model.embed.weight) == tied
+    other = configured({**settings, "head": {**table, "tied": not tied}}, "model").build()
+    assert (other.output_matrix is other.embed.weight) == (not tied)
+    save_folder(model, tmp_path / "model")
+    again = load_folder(tmp_path / "model")
+    assert (again.output_matrix is again.embed.weight) == tied
 
 
 def test_the_loss_reaches_every_weight_that_learns(model, recipe):

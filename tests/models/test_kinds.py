@@ -27,7 +27,7 @@ def test_every_kind_can_be_built():
 
 
 def test_a_part_has_its_own_kind():
-    shape = replace(LM, head=SoftmaxHead(bias=True))
+    shape = replace(LM, head=SoftmaxHead(tied=False, bias=True))
     said = described(shape)
     assert said["head"] == {"kind": "softmax", "tied": False, "bias": True}
     assert configured(said, "model") == shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from unspool.heads.bilinear import BilinearHead
 from unspool.heads.kerbs import KerbsHead
 from unspool.heads.mixture import MixtureHead
@@ -21,6 +23,18 @@ HEADS: dict[str, type[HeadConfig]] = {
     "kerbs": KerbsHead,
 }
 
+
+def chosen_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
+    """The head of a model: the plain softmax where none is given, and tied as the model is unless it says."""
+    if head is None:
+        return SoftmaxHead(tied=tied)
+    if isinstance(head, KerbsHead) or head.tied is not None:
+        return head
+    # Vectors of a width of their own cannot be the embedding: nobody has asked for that.
+    own = isinstance(head, BilinearHead) and head.inner_width is not None
+    return replace(head, tied=tied and not own)
+
+
 __all__ = [
     "HEADS",
     "BilinearHead",
@@ -30,4 +44,5 @@ __all__ = [
     "SigsoftmaxHead",
     "SoftmaxHead",
     "TemperedHead",
+    "chosen_head",
 ]

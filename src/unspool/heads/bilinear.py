@@ -70,8 +70,9 @@ class BilinearHead:
 
     inner_width: int | None = None
     """Width of the words' vectors: the hidden vectors' own where it is left out."""
-    tied: bool = False
-    """The words' vectors are the input embedding, whatever its width."""
+    tied: bool | None = None
+    """The words' vectors are the input embedding, whatever its width; where it is left out, as the model's
+    `tied` says, if there is no inner_width."""
     bias: bool = False
     """One number for each word, added to its score."""
 

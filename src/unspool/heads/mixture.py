@@ -81,8 +81,8 @@ class MixtureHead:
     """How many softmaxes are mixed. Memory and time grow with it."""
     bent: bool = True
     """h_k go through a tanh, as in the paper. Without it, h_k = W_k h."""
-    tied: bool = False
-    """The words' vectors are the input embedding."""
+    tied: bool | None = None
+    """The words' vectors are the input embedding; where it is left out, as the model's `tied` says."""
     bias: bool = False
     """One number for each word, added to its score."""
 

@@ -56,8 +56,8 @@ def _squashed(scores: Tensor) -> Tensor:
 class SigsoftmaxHead:
     """Sigsoftmax."""
 
-    tied: bool = False
-    """The words' vectors are the input embedding."""
+    tied: bool | None = None
+    """The words' vectors are the input embedding; where it is left out, as the model's `tied` says."""
     bias: bool = False
     """One number for each word, added to its score."""
 

@@ -74,8 +74,8 @@ class TiedSoftmax(nn.Module):
 class SoftmaxHead:
     """The plain softmax."""
 
-    tied: bool = False
-    """The output matrix is the input embedding."""
+    tied: bool | None = None
+    """The output matrix is the input embedding; where it is left out, as the model's `tied` says."""
     bias: bool = False
     """One number for each word, added to its score."""
 

@@ -53,8 +53,8 @@ class TemperedHead:
 
     learnt: bool = False
     """β is learnt with everything else."""
-    tied: bool = False
-    """The output matrix is the input embedding."""
+    tied: bool | None = None
+    """The output matrix is the input embedding; where it is left out, as the model's `tied` says."""
     bias: bool = False
     """One number for each word, added to its score."""
 

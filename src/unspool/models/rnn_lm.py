@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.sources import padded
@@ -36,7 +36,7 @@ class RNNConfig:
     layers: int = 1
     cell: str = "lstm"
     tied: bool = True
-    """The output matrix is the input embedding."""
+    """The output matrix is the input embedding, unless `head` says otherwise."""
     dropout: float = 0.0
     head: HeadConfig | None = None
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
@@ -74,7 +74,7 @@ class RNNLM(nn.Module):
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
         self.dropout = nn.Dropout(c.dropout)
         self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
-        head = c.head or SoftmaxHead(tied=c.tied)
+        head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     @property

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
@@ -53,7 +53,7 @@ class RNNSeq2SeqConfig:
     context_kind: str = "additive"
     """"last", "mean", or attention by its score: "additive", "bilinear", "dot"."""
     tied: bool = True
-    """The output matrix is the input embedding."""
+    """The output matrix is the input embedding, unless `head` says otherwise."""
     dropout: float = 0.0
     head: HeadConfig | None = None
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
@@ -114,7 +114,7 @@ class RNNSeq2Seq(nn.Module):
         self.begin = Linear(memory_width, c.decoder_layers * self.rnn.state_width, bias=True)
         self.readout = Linear(c.width + memory_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
-        head = c.head or SoftmaxHead(tied=c.tied)
+        head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     @property

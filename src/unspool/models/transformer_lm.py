@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.exits import Exits
@@ -60,7 +60,7 @@ class TransformerConfig:
     qkv_bias: bool = False
     """A bias in the query, key and value projections only (Qwen 2)."""
     tied: bool = True
-    """The output matrix is the input embedding."""
+    """The output matrix is the input embedding, unless `head` says otherwise."""
     dropout: float = 0.0
     head: HeadConfig | None = None
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
@@ -116,7 +116,7 @@ class TransformerLM(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         self.norm = nn.Identity() if c.norm_place == "post" else NORMS[c.norm](c.width, c.norm_eps)
-        head = c.head or SoftmaxHead(tied=c.tied)
+        head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     def _block(self) -> Block:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
@@ -45,7 +45,7 @@ class TransformerSeq2SeqConfig(TransformerShape):
     encoder_layers: int
     decoder_layers: int
     tied: bool = True
-    """The output matrix is the input embedding."""
+    """The output matrix is the input embedding, unless `head` says otherwise."""
     head: HeadConfig | None = None
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
     bos: int | None = None
@@ -93,7 +93,7 @@ class TransformerSeq2Seq(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.blocks: Any = nn.ModuleList(c.cross_block() for _ in range(c.decoder_layers))
         self.norm = c.last_norm()
-        head = c.head or SoftmaxHead(tied=c.tied)
+        head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     @property

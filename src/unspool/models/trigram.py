@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, shares
 from unspool.models.decoding_mode import decodes
 from unspool.nn.layout import Linear
@@ -75,7 +75,7 @@ class Trigram(nn.Module):
         self.up = Linear(2 * c.width, c.inner_width, bias=True)
         self.down = Linear(c.inner_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
-        self.head: Any = (c.head or SoftmaxHead(tied=True)).build(c.width, c.vocab_size, self.embed)
+        self.head: Any = chosen_head(c.head, tied=True).build(c.width, c.vocab_size, self.embed)
 
     @property
     def vocab_size(self) -> int:
