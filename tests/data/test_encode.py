@@ -11,6 +11,7 @@ from unspool.data import encode
 from unspool.data.encode import Encoded, Filled, encoded, handfuls, read_encoded
 from unspool.data.forms import Pairs, Texts
 from unspool.data.ragged import Ragged
+from unspool.data.store import Damaged
 from unspool.text import words
 
 CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
@@ -35,6 +36,24 @@ def test_held_out_rows_go_to_the_validation_by_hand() -> None:
 def test_a_folder_holds_the_same(tmp_path: Path) -> None:
     check(encoded(ROWS, None, HELD, Texts(), CODEC, tmp_path / "x"))
     check(read_encoded(tmp_path / "x", Texts(), CODEC))
+
+
+@pytest.mark.parametrize("facts", ["", "[]", "{}", '{"empty": "x"}', '{"empty": 1', None])
+def test_facts_that_are_not_what_was_written_are_said(tmp_path: Path, facts: str | None) -> None:
+    encoded(ROWS, None, HELD, Texts(), CODEC, tmp_path / "x")
+    path = tmp_path / "x" / "facts.json"
+    path.unlink() if facts is None else path.write_text(facts)
+    with pytest.raises(Damaged, match=r"facts\.json is missing or not what was written"):
+        read_encoded(tmp_path / "x", Texts(), CODEC)
+
+
+def test_columns_of_different_lengths_are_said(tmp_path: Path) -> None:
+    encoded([("a", "b"), ("b", "c")], None, np.zeros(2, dtype=bool), Pairs(), CODEC, tmp_path / "x")
+    for end in ("uint16", "offsets"):
+        (tmp_path / "x" / f"valid0.{end}").replace(tmp_path / "x" / f"train0.{end}")
+        (tmp_path / "x" / f"valid0.{end}").write_bytes((tmp_path / "x" / f"valid1.{end}").read_bytes())
+    with pytest.raises(Damaged, match="different numbers of rows"):
+        read_encoded(tmp_path / "x", Pairs(), CODEC)
 
 
 def test_validation_may_have_its_own_rows() -> None:

@@ -96,6 +96,22 @@ def test_a_second_run_reads_what_the_first_one_wrote(
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == kept
 
 
+@pytest.mark.parametrize(
+    "name", ["facts.json", "train0.offsets", "train0.uint16", "tokenizer.json", "text.json"]
+)
+def test_a_damaged_cache_is_made_again_and_said(write: Write, tmp_path: Path, name: str) -> None:
+    data = Lines(train=write("a.txt", sentences(30)))
+    first = prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache")
+    (path,) = (tmp_path / "cache").rglob(name)
+    path.write_bytes(path.read_bytes()[:-3])
+    second = prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache")
+    assert spoken(second) == spoken(first)
+    (note,) = second.notes
+    assert note.startswith("the cache was damaged and is made again")
+    assert name in note
+    assert prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache").notes == ()
+
+
 def test_memory_and_cache_give_the_same_batches(write: Write, tmp_path: Path) -> None:
     data = Lines(train=write("a.txt", sentences(60)), valid_lines=5)
     for batches in (Bucketed(64), Packed(2, 8)):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from unspool.data import store
 from unspool.data.ragged import Ragged
-from unspool.data.store import Writer, appearing, read_column
+from unspool.data.store import Damaged, Writer, appearing, read_column
 
 ROWS = [[1, 2, 3], [], [4], [5, 6]]
 
@@ -66,11 +67,29 @@ def test_a_row_may_come_in_parts() -> None:
     assert listed(writer.finish()) == [[1, 2, 3]]
 
 
-def test_a_damaged_column_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("x.uint16", lambda data: data[:-2]),
+        ("x.uint16", lambda data: data[:-1]),
+        ("x.uint16", lambda data: b""),
+        ("x.offsets", lambda data: data[:-3]),
+        ("x.offsets", lambda data: data[:-8]),
+        ("x.offsets", lambda data: b""),
+        ("x.offsets", lambda data: data[8:]),
+        ("x.offsets", lambda data: data[:8] + b"\xff" * 8 + data[16:]),
+        ("x.offsets", None),
+        ("x.uint16", None),
+    ],
+)
+def test_a_damaged_column_is_said(tmp_path: Path, name: str, damage: Callable[[bytes], bytes] | None) -> None:
     fill(Writer(100, tmp_path, "x"), ROWS)
-    path = tmp_path / "x.uint16"
-    path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(ValueError, match="is damaged: remove it"):
+    path = tmp_path / name
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(Damaged, match=r"x\.(offsets|uint16)"):
         read_column(tmp_path, "x", 100)
 
 

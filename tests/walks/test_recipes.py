@@ -1,6 +1,8 @@
 """Every recipe is read; every tiny one is trained from the command line, and what it made is used."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from random import Random
 
@@ -8,6 +10,7 @@ import pytest
 
 import unspool as us
 from unspool.cli import main
+from unspool.cli.verbs import command_parser
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.tasks import TASKS
 from unspool.training import read_recipe
@@ -23,6 +26,21 @@ def test_a_recipe_is_read(path):
     recipe = read_recipe(path)
     assert f"unspool train {path.relative_to(RECIPES.parent)}" in path.read_text(encoding="utf-8")
     assert recipe.shape(10_000).vocab_size == 10_000
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RECIPES.rglob("*.toml")), ids=lambda path: str(path.relative_to(RECIPES))
+)
+def test_the_commands_above_a_recipe_have_no_flag_that_does_not_exist(path):
+    comment = re.sub(r"\\\n#", "", path.read_text(encoding="utf-8")).splitlines()
+    commands = [shlex.split(line[1:])[1:] for line in comment if line.startswith("#   unspool ")]
+    assert commands
+    for argv in commands:
+        args = command_parser().parse_args(argv)
+        if args.verb == "train":
+            read_recipe(RECIPES.parent / args.recipe, args.set)
+        elif args.verb == "generate" and args.decoder:
+            us.parse(args.decoder)
 
 
 def test_every_recipe_has_a_tiny_twin():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from unspool.data.forms import Form, Row, ends
 from unspool.data.ragged import Ragged
-from unspool.data.store import Writer, appearing, read_column
+from unspool.data.store import Damaged, Writer, appearing, read_column
 from unspool.text import Codec
 
 _FACTS = "facts.json"
@@ -78,13 +79,19 @@ def encoded(
 
 
 def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
-    """What `encoded` wrote to a folder."""
-    empty = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"]
+    """What `encoded` wrote to a folder; Damaged where it is no longer so."""
+    try:
+        empty = operator.index(json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise Damaged(f"{folder / _FACTS} is missing or not what was written") from error
     below = max(text.vocab_size, len(form.labels))
     train, valid = (
         tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
         for part in ("train", "valid")
     )
+    for columns in (train, valid):
+        if len({len(column) for column in columns}) > 1:
+            raise Damaged(f"the columns in {folder} have different numbers of rows")
     return Encoded(train, valid, empty)
 
 

@@ -8,6 +8,7 @@ a second run finds them again, and files larger than memory are only mapped.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from unspool.data.forms import Form, Row, ends
 from unspool.data.kinds import Data, OwnText
 from unspool.data.meter import metered, silent
 from unspool.data.read import check_files, size
-from unspool.data.store import appearing
+from unspool.data.store import Damaged, appearing
 from unspool.protocols import Batch, Feed
 from unspool.text import Codec, TextConfig
 
@@ -64,7 +65,7 @@ def prepare(
     if work.form.joined and not batches.takes_streams:
         raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
     found = work.encoded(codec)
-    notes: list[str] = []
+    notes = work.notes
     if found.empty:
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
@@ -92,6 +93,7 @@ class _Work:
         check_files(data.files())
         self.bytes = sum(map(size, data.files().values()))
         self.form: Form = data.form(data.train_rows(silent))
+        self.notes: list[str] = []
         self._key: str | None = None
         self._held: npt.NDArray[np.bool_] | None = None
 
@@ -107,10 +109,14 @@ class _Work:
             return text.train(self._texts())
         name = fingerprint.together(self.key, fingerprint.of_settings(type(text), plain(text)))
         folder = self.cache / f"text-{name}"
-        if not folder.is_dir():
-            codec = text.train(self._texts())
-            with appearing(folder) as fresh:
-                codec.save(fresh)
+        if folder.is_dir():
+            try:
+                return Codec.load(folder)
+            except (OSError, ValueError) as error:
+                self._clear(folder, error)
+        codec = text.train(self._texts())
+        with appearing(folder) as fresh:
+            codec.save(fresh)
         return Codec.load(folder)
 
     def encoded(self, text: Codec) -> Encoded:
@@ -119,7 +125,10 @@ class _Work:
         if self.cache is not None:
             folder = self.cache / f"tokens-{fingerprint.together(self.key, fingerprint.of_text(text))}"
             if folder.is_dir():
-                return read_encoded(folder, self.form, text)
+                try:
+                    return read_encoded(folder, self.form, text)
+                except Damaged as error:
+                    self._clear(folder, error)
         held = self.held
         with metered("encode", self.bytes, self.progress) as advance:
             valid = self.data.valid_rows(advance)
@@ -151,6 +160,11 @@ class _Work:
                 )
             self._held = self.data.held(count, self.seed)
         return self._held
+
+    def _clear(self, folder: Path, error: Exception) -> None:
+        """Make room for what is made again: a cache holds nothing that the data does not give."""
+        self.notes.append(f"the cache was damaged and is made again: {error}")
+        shutil.rmtree(folder)
 
     def _texts(self) -> Iterator[str]:
         held = self.held

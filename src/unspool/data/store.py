@@ -31,6 +31,10 @@ _UNSIGNED = {2: "H", 4: "I"}
 """The array module's codes, by the bytes of a number."""
 
 
+class Damaged(ValueError):  # noqa: N818 — named for what happened
+    """What was written once is not as it was: it can only be made again."""
+
+
 class Writer:
     """A column that grows row by row: in memory, or in two files of a folder."""
 
@@ -121,13 +125,19 @@ def _paths(folder: Path, name: str, below: int) -> tuple[Path, Path]:
 def _mapped(values: Path, offsets: Path) -> Ragged:
     dtype = np.uint16 if values.suffix == ".uint16" else np.uint32
     column = Ragged(_map(values, dtype), _map(offsets, np.int64))
-    if not len(column.offsets) or column.offsets[-1] != len(column.values):
-        raise ValueError(f"{values.parent} is damaged: remove it, and it will be made again")
+    ends = column.offsets
+    if not len(ends) or ends[0] != 0 or ends[-1] != len(column.values) or (ends[1:] < ends[:-1]).any():
+        raise Damaged(f"{offsets} and {values.name} do not belong together")
     return column
 
 
 def _map(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
-    if path.stat().st_size == 0:  # nothing can be mapped of an empty file
+    if not path.is_file():
+        raise Damaged(f"{path} is missing")
+    size, each = path.stat().st_size, np.dtype(dtype).itemsize
+    if size % each:
+        raise Damaged(f"{path} has {size} bytes, which is no multiple of {each}")
+    if size == 0:  # nothing can be mapped of an empty file
         return np.empty(0, dtype)
     # A plain array of the same memory: memmap's own indexing is slow.
     return np.asarray(np.memmap(path, dtype, mode="r"))
