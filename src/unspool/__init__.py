@@ -69,10 +69,12 @@ if TYPE_CHECKING:
     )
     from unspool.decode.transforms.survivors import survivors
     from unspool.models.classifier import Classifier, ClassifierConfig
+    from unspool.models.labels import Prediction
     from unspool.models.load import load
+    from unspool.models.prediction import predict
     from unspool.models.rnn_lm import RNNLM, RNNConfig
     from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
-    from unspool.models.tagger import Tagger, TaggerConfig
+    from unspool.models.tagger import TaggedWord, Tagger, TaggerConfig
     from unspool.models.transformer_lm import TransformerConfig, TransformerLM
     from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
     from unspool.models.trigram import Trigram, TrigramConfig
@@ -123,6 +125,7 @@ _HOME: dict[str, str] = {
     "Output": "unspool.decode.generate",
     "PLess": "unspool.decode.transforms",
     "Piece": "unspool.decode.generate",
+    "Prediction": "unspool.models.labels",
     "PresencePenalty": "unspool.decode.transforms",
     "Proved": "unspool.decode.ranking",
     "RNNConfig": "unspool.models.rnn_lm",
@@ -135,6 +138,7 @@ _HOME: dict[str, str] = {
     "Speculative": "unspool.decode.search",
     "StochasticBeam": "unspool.decode.search",
     "Sum": "unspool.decode.ranking",
+    "TaggedWord": "unspool.models.tagger",
     "Tagger": "unspool.models.tagger",
     "TaggerConfig": "unspool.models.tagger",
     "TailFree": "unspool.decode.transforms",
@@ -157,6 +161,7 @@ _HOME: dict[str, str] = {
     "generate": "unspool.decode.generate",
     "load": "unspool.models.load",
     "parse": "unspool.decode.spec",
+    "predict": "unspool.models.prediction",
     "stream": "unspool.decode.generate",
     "survivors": "unspool.decode.transforms.survivors",
     "to_huggingface": "unspool.adapters.huggingface",
@@ -208,6 +213,7 @@ __all__ = [
     "Output",
     "PLess",
     "Piece",
+    "Prediction",
     "PresencePenalty",
     "Proved",
     "RNNConfig",
@@ -219,6 +225,7 @@ __all__ = [
     "Speculative",
     "StochasticBeam",
     "Sum",
+    "TaggedWord",
     "Tagger",
     "TaggerConfig",
     "TailFree",
@@ -240,6 +247,7 @@ __all__ = [
     "generate",
     "load",
     "parse",
+    "predict",
     "stream",
     "survivors",
     "to_huggingface",

@@ -393,6 +393,16 @@ class Trainable(Protocol):
         ...
 
 
+@runtime_checkable
+class Labelling(Protocol):
+    """A model that chooses labels and says no text (a classifier, a tagger): `us.predict` asks it."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What it chooses from: target i is labels[i]."""
+        ...
+
+
 class LossHead(Head, Protocol):
     """A head that also knows its own loss, without holding all (M, V) log-probabilities in memory."""
 

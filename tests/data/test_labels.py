@@ -47,9 +47,21 @@ def test_a_label_that_training_did_not_have_is_said() -> None:
         numbers(["goood"], CLASSES.labels)
 
 
-def test_a_word_of_several_tokens_cannot_be_tagged() -> None:
-    with pytest.raises(ValueError, match=r"'ab c' has 4 tokens but 2 tags.*words"):
-        TAGS.encode([("ab c", "N V")], characters(["ab c"]))
+def test_the_first_token_of_a_word_has_its_tag_by_hand() -> None:
+    codec = characters(["ab c"])  # " " = 4, a = 5, b = 6, c = 7
+    ((ids, targets),) = TAGS.encode([("ab c", "N V")], codec)
+    assert (ids, targets) == ([5, 6, 4, 7], [0, 2, 2, 1])
+    batch = TAGS.examples([ragged([ids, [7]]), ragged([targets, [0]])]).batch(np.array([1, 0]))
+    assert batch.inputs_NT.tolist() == [[7, 0, 0, 0], [5, 6, 4, 7]]
+    assert batch.targets_NU.tolist() == [[0, 0, 0, 0], [0, 0, 0, 1]]
+    assert batch.weights_NU.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]]
+    assert batch.weight == 3
+
+
+def test_words_that_share_a_token_cannot_be_tagged() -> None:
+    # A file separator is white space to Python, and not to the tokenizer.
+    with pytest.raises(ValueError, match="has 3 tags, but tokens for 2 words"):
+        TAGS.encode([("a b\x1cc", "N V N")], CODEC)
 
 
 def test_labels_are_sorted_and_leave_a_choice() -> None:

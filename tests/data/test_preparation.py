@@ -196,6 +196,28 @@ class Counting(HeldOut):
         return words(["one two three four"])
 
 
+def test_a_label_of_the_validation_alone_is_said_with_its_file_and_line(write: Write) -> None:
+    train, tags = write("a.tsv", "good\ta b\nbad\tb\n"), write("b.tsv", "a b\tN V\nb\tV\n")
+    valid, other = write("av.tsv", "bad\ta\n\ngoood\tb\n"), write("bv.tsv", "a b\tN N\na b a\tV N X\n")
+    with pytest.raises(ValueError, match=r"av\.tsv, line 3: 'goood' is not a known label .* mean 'good'"):
+        prepare(LabelledLines(train=train, valid=valid), Words(), Bucketed(tokens=9))
+    with pytest.raises(ValueError, match=r"bv\.tsv, line 2: 'X' is not a known label of the training data"):
+        prepare(TaggedLines(train=tags, valid=other), Words(), Bucketed(tokens=9))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_tags_of_words_of_several_tokens_are_kept(write: Write, tmp_path: Path, cached: bool) -> None:
+    data = TaggedLines(train=write("b.tsv", "unheard of\tADJ ADP\nof\tADP\n"), valid_lines=1)
+    cache = tmp_path / "cache" if cached else None
+    for _ in range(1 + cached):
+        prepared = prepare(data, BPE(vocab_size=270, min_count=2), Bucketed(tokens=64), cache=cache)
+        (valid,) = prepared.valid
+        batches = [prepared.train.batch(0), valid]
+        assert sorted(batch.weight for batch in batches) == [1, 2]
+        assert all(int(batch.inputs_NT.shape[1]) > batch.weight for batch in batches)
+        assert {label for it in batches for label in it.targets_NU[it.weights_NU > 0].tolist()} <= {0, 1}
+
+
 def test_data_may_be_made_and_bring_its_vocabulary(tmp_path: Path) -> None:
     prepared = prepare(Counting(size=6, valid_lines=1), None, Bucketed(64), cache=tmp_path, progress=True)
     assert (prepared.text.vocab_size, prepared.facts["train_examples"]) == (8, 5)

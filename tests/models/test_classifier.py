@@ -73,6 +73,14 @@ def test_what_is_saved_is_loaded(encoder, tmp_path):
     torch.testing.assert_close(found(tokens, lengths), model(tokens, lengths), atol=1e-6, rtol=0)
 
 
+def test_every_label_has_its_probability():
+    (found,) = make("gru").eval().classify([[3, 4, 5]])
+    assert found.label == next(iter(found.probabilities))
+    assert found.p == max(found.probabilities.values()) == found.probabilities[found.label]
+    assert set(found.probabilities) == set(LABELS)
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+
+
 def test_strings_need_a_tokenizer():
     with pytest.raises(ValueError, match="has no tokenizer"):
         make("gru").classify(["good"])

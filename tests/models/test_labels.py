@@ -1,45 +1,84 @@
 import pytest
 import torch
-from torch import nn
 
-from unspool.models.labels import Labelled, check_labels, inputs
-
-EMBED = nn.Embedding(5, 2)
+from unspool.models.classifier import ClassifierConfig
+from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
+from unspool.models.labels import check_labels, ranked
+from unspool.models.tagger import TaggerConfig
 
 
 class Text:
+    """Digits; 1 begins a text."""
+
     bos_id = 1
 
     @staticmethod
     def encode(text):
-        return [1, *map(int, text)]
+        return [1, *map(int, text.replace(" ", ""))]
 
 
-def test_the_most_probable_label():
-    best = Labelled.best(torch.tensor([0.2, 0.7, 0.1]).log(), ("a", "b", "c"))
-    assert best.label == "b"
-    assert best.p == pytest.approx(0.7)
+def build(text=None, config=ClassifierConfig, **encoder):
+    return config(vocab_size=5, labels=("a", "b"), encoder=RNNEncoderConfig(width=2, **encoder)).build(text)
+
+
+def test_labels_are_ranked_by_hand():
+    first, second = ranked(torch.tensor([[0.2, 0.7, 0.1], [0.25, 0.25, 0.5]]).log(), ("a", "b", "c"))
+    assert first == pytest.approx({"b": 0.7, "a": 0.2, "c": 0.1})
+    assert list(first) == ["b", "a", "c"]
+    assert list(second) == ["c", "a", "b"]  # of equals, the first label
+
+
+def test_what_is_not_a_number_is_no_answer():
+    with pytest.raises(ValueError, match="not numbers: its weights are damaged, or its training diverged"):
+        ranked(torch.tensor([[0.5, float("nan")]]), ("a", "b"))
 
 
 def test_strings_and_token_ids_become_one_batch():
-    tokens, lengths = inputs(["23", [4, 4, 4]], Text, EMBED)
-    assert tokens.tolist() == [[2, 3, 0], [4, 4, 4]]
-    assert lengths.tolist() == [2, 3]
+    model = build(Text)
+    rows = model.read(["23", [4, 4, 4], torch.tensor([2])])
+    tokens, lengths = model.inputs(rows)
+    assert tokens.tolist() == [[2, 3, 0], [4, 4, 4], [2, 0, 0]]
+    assert lengths.tolist() == [2, 3, 1]
+    assert model.labels == ("a", "b")
 
 
+@pytest.mark.parametrize("config", [ClassifierConfig, TaggerConfig])
 @pytest.mark.parametrize(
-    ("texts", "text", "message"),
+    ("texts", "message"),
     [
-        ([], Text, "give a list of at least one text"),
-        ("23", Text, "give a list of at least one text"),
-        (["23"], None, "text 0 is a string, but this model has no tokenizer"),
-        ([[1], []], None, "text 1 is empty"),
-        ([[1, 5]], None, "text 0 holds a token outside the model's vocabulary 0…4"),
+        ([], "give a list of at least one text"),
+        ("23", "give a list of at least one text"),
+        (None, "give a list of at least one text"),
+        (["23"], "text 0 is a string, but this model has no tokenizer"),
+        ([[1], []], "text 1 is empty"),
+        ([[1, 5]], "text 0 holds a token outside the model's vocabulary 0…4"),
+        ([[-1]], "text 0 holds a token outside the model's vocabulary 0…4"),
     ],
 )
-def test_texts_that_cannot_be_read_are_refused(texts, text, message):
+def test_texts_that_cannot_be_read_are_refused(texts, message, config):
     with pytest.raises(ValueError, match=message):
-        inputs(texts, text, EMBED)
+        build(config=config).read(texts)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"ab", [0.5], ["a"]])
+def test_what_is_no_text_is_refused(wrong):
+    with pytest.raises(TypeError, match=r"text 1 is .* but must be a string or a list of token ids"):
+        build().read([[1], wrong])
+
+
+def test_a_text_of_white_space_is_empty():
+    with pytest.raises(ValueError, match="text 0 is empty"):
+        build(Text).read(["  "])
+
+
+def test_a_text_longer_than_learned_positions_is_refused():
+    encoder = TransformerEncoderConfig(
+        width=4, heads=2, inner_width=4, layers=1, positions="learned", context=3
+    )
+    model = ClassifierConfig(vocab_size=5, labels=("a", "b"), encoder=encoder).build()
+    assert model.classify([[1, 2, 3]])
+    with pytest.raises(ValueError, match="text 1 has 4 tokens, and the model reads at most 3: shorten it"):
+        model.classify([[1], [1, 2, 3, 4]])
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -5,7 +7,7 @@ from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.models.tagger import TaggerConfig
 from unspool.protocols import Batch
-from unspool.text.vocabulary import words
+from unspool.text.vocabulary import characters, train_bpe, words
 
 ENCODERS = {
     "lstm": RNNEncoderConfig(width=16, cell="lstm"),
@@ -64,7 +66,44 @@ def test_a_text_is_tagged_word_by_word_after_saving(tmp_path):
     assert found.config == model.config
     (tags,) = found.tag(["the dog saw"])
     assert [tag.label for tag in tags] == [tag.label for tag in model.tag(["the dog saw"])[0]]
-    assert len(tags) == 3
+    assert [tag.word for tag in tags] == ["the", "dog", "saw"]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("make_text", [lambda lines: train_bpe(lines, 264, min_count=2), characters])
+def test_a_word_of_several_tokens_has_one_tag(encoder, make_text):
+    text = make_text(["the cat saw the dog"])
+    model = (
+        TaggerConfig(vocab_size=text.vocab_size, labels=LABELS, encoder=ENCODERS[encoder]).build(text).eval()
+    )
+    line = "  the cat  saw the dog"
+    (tags,) = model.tag([line])
+    assert [tag.word for tag in tags] == line.split()
+    with torch.no_grad():
+        logp_TK = model(torch.tensor([text.encode(line)]), torch.tensor([len(text.encode(line))]))[0]
+    starts = [match.start() for match in re.finditer(r"\S+", line)]
+    offsets = text.tokenizer.encode(line, add_special_tokens=False).offsets
+    for tag, start in zip(tags, starts, strict=True):
+        first = next(place for place, (_, end) in enumerate(offsets) if end > start)
+        assert tag.p == pytest.approx(logp_TK[first].exp().max().item())
+        assert tag.probabilities == pytest.approx(
+            dict(zip(LABELS, logp_TK[first].exp().tolist(), strict=True)), abs=1e-6
+        )
+
+
+def test_words_need_a_tokenizer_that_knows_its_characters():
+    class Other:
+        pass
+
+    with pytest.raises(TypeError, match="Other does not say which characters a token spells"):
+        make("lstm", Other()).tag(["a b"])
+    with pytest.raises(ValueError, match="lone surrogate"):
+        make("lstm", words(["a b"])).tag(["a \ud800"])
+
+
+def test_tokens_are_shown_by_number_or_by_text():
+    assert [it.word for it in make("lstm").tag([[3, 4]])[0]] == ["#3", "#4"]
+    assert [it.word for it in make("lstm", words(["a b"])).tag([[5, 4]])[0]] == ["b", "a"]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -84,7 +84,7 @@ def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
         empty = operator.index(json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise Damaged(f"{folder / _FACTS} is missing or not what was written") from error
-    below = max(text.vocab_size, len(form.labels))
+    below = max(text.vocab_size, len(form.labels) + 1)  # one more number: no label
     train, valid = (
         tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
         for part in ("train", "valid")
@@ -103,7 +103,7 @@ def _write(
     text: Codec,
     folder: Path | None,
 ) -> Encoded:
-    below = max(text.vocab_size, len(form.labels))
+    below = max(text.vocab_size, len(form.labels) + 1)  # one more number: no label
     writers = [
         [Writer(below, folder, f"{part}{column}") for column in range(form.columns)]
         for part in ("train", "valid")

@@ -1,7 +1,9 @@
 """Texts with labels: one for the whole text (classification), or one for every word (tagging).
 
-classification   inputs x₁ … xₙ   targets  k         U = 1
-tagging          inputs x₁ … xₙ   targets  k₁ … kₙ   U = n
+    classification   inputs x₁ … xₙ   targets  k         U = 1
+    tagging          inputs x₁ … xₙ   targets  k₁ … kₙ   U = n
+
+A word may have several tokens: its tag is the target of the first, and the others have none (weight 0).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from unspool.data.forms import Row, bare
 from unspool.data.ragged import Ragged
 from unspool.protocols import Batch
 from unspool.text import Codec
+from unspool.text.word_tokens import WordTokens, word_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,9 @@ class Labelled:
     inputs: Ragged
     targets: Ragged
     each_token: bool
-    """Whether every token has a label, or only the whole text."""
+    """Whether tokens have labels, or only the whole text."""
+    none: int | None = None
+    """What stands for a token without a label."""
     limit: int | None = None
     """The most tokens of a text."""
 
@@ -51,11 +56,16 @@ class Labelled:
         if self.limit is not None:
             lengths_N = np.minimum(lengths_N, self.limit)
         counts_N = lengths_N if self.each_token else np.ones_like(lengths_N)
+        targets_NU = self.targets.padded(rows_N, counts_N)
+        counted_NU = real(counts_N)
+        if self.none is not None:
+            counted_NU &= torch.from_numpy(targets_NU != self.none)
+            targets_NU = np.where(targets_NU == self.none, 0, targets_NU)
         return Batch(
             torch.from_numpy(self.inputs.padded(rows_N, lengths_N)),
             torch.from_numpy(lengths_N),
-            torch.from_numpy(self.targets.padded(rows_N, counts_N)),
-            real(counts_N).float(),
+            torch.from_numpy(targets_NU),
+            counted_NU.float(),
         )
 
 
@@ -71,10 +81,14 @@ class Classes:
         """The text alone."""
         return row[1:]
 
+    def labels_of(self, row: Row) -> Sequence[str]:
+        """The one label."""
+        return [row[0].strip()]
+
     def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
         """The label's number, and the tokens without BOS and EOS."""
         inputs = bare([line for _, line in rows], text)
-        labels = [numbers([label.strip()], self.labels) for label, _ in rows]
+        labels = [numbers(self.labels_of(row), self.labels) for row in rows]
         return list(zip(labels, inputs, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
@@ -95,29 +109,46 @@ class Tags:
         """The words alone."""
         return row[:1]
 
+    def labels_of(self, row: Row) -> Sequence[str]:
+        """The tags, in order."""
+        return row[1].split()
+
     def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
-        """One token and one tag for every word."""
-        inputs = bare([words for words, _ in rows], text)
-        targets = [numbers(tags.split(), self.labels) for _, tags in rows]
-        for (words, _), ids, tags in zip(rows, inputs, targets, strict=True):
-            if len(ids) != len(tags):
-                raise ValueError(
-                    f"{words[:60]!r} has {len(ids)} tokens but {len(tags)} tags: for tagging, a word must be "
-                    'one token; choose the text kind = "words"'
-                )
-        return list(zip(inputs, targets, strict=True))
+        """The tokens, and for each a tag or none: the first token of a word has the word's."""
+        encoded = word_tokens([words for words, _ in rows], text)
+        return [self._row(found, self.labels_of(row)) for found, row in zip(encoded, rows, strict=True)]
+
+    def _row(self, found: WordTokens, tags: Sequence[str]) -> tuple[list[int], list[int]]:
+        if len(set(found.firsts)) != len(tags):
+            said = " ".join(found.words)[:60]
+            raise ValueError(
+                f"{said!r} has {len(tags)} tags, but tokens for {len(set(found.firsts))} words: every word "
+                "needs a tag and a token of its own"
+            )
+        targets = [len(self.labels)] * len(found.ids)
+        for first, number in zip(found.firsts, numbers(tags, self.labels), strict=True):
+            targets[first] = number
+        return found.ids, targets
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of a tagger."""
         inputs, targets = columns
-        return Labelled(inputs, targets, each_token=True)
+        return Labelled(inputs, targets, each_token=True, none=len(self.labels))
+
+
+class UnknownLabelError(ValueError):
+    """A label that the rows to learn from do not have."""
+
+    def __init__(self, label: str, labels: Sequence[str]) -> None:
+        super().__init__(unknown(label, labels, "label of the training data"))
+        self.label = label
 
 
 def numbers(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
     """Each label's number."""
     for label in found:
         if label not in labels:
-            raise ValueError(unknown(label, labels, "label of the training data"))
+            raise UnknownLabelError(label, labels)
     return [labels.index(label) for label in found]
 
 

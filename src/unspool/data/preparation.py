@@ -23,6 +23,7 @@ from unspool.data.batches import Batches
 from unspool.data.encode import Encoded, Filled, encoded, read_encoded
 from unspool.data.forms import Form, Row, ends
 from unspool.data.kinds import Data, OwnText
+from unspool.data.labels import UnknownLabelError
 from unspool.data.meter import metered, silent
 from unspool.data.read import check_files, size
 from unspool.data.store import Damaged, appearing
@@ -132,7 +133,20 @@ class _Work:
         held = self.held
         with metered("encode", self.bytes, self.progress) as advance:
             valid = self.data.valid_rows(advance)
-            return encoded(self.data.train_rows(advance), valid, held, self.form, text, folder)
+            try:
+                return encoded(self.data.train_rows(advance), valid, held, self.form, text, folder)
+            except UnknownLabelError as error:
+                raise ValueError(f"{self._place(error.label)}{error}") from error
+
+    def _place(self, label: str) -> str:
+        """The file and line where a label stands first. Rows know neither: it is asked once all is lost."""
+        data: Any = self.data
+        form: Any = self.form
+        for path in data.files().values():
+            for number, row in enumerate(data.rows(path, silent), start=1):
+                if label in form.labels_of(row):
+                    return f"{path}, line {number}: "
+        return ""
 
     @property
     def key(self) -> str:

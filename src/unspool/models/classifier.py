@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from unspool.models.decoding_mode import decodes
-from unspool.models.labels import Labelled, Labeller, LabellerConfig, inputs
+from unspool.models.labels import Labeller, LabellerConfig, Prediction, ranked
 
 if TYPE_CHECKING:
     from unspool.protocols import Batch, Text
+    from unspool.text.word_tokens import WordTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,11 @@ class Classifier(Labeller):
         return logp
 
     @decodes
-    def classify(self, texts: Sequence[str | Sequence[int]]) -> list[Labelled]:
-        """The most probable label of each text (a string, or token ids)."""
-        logp_NK = self(*inputs(texts, self.text, self.embed))
-        return [Labelled.best(logp_K, self.config.labels) for logp_K in logp_NK]
+    def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
+        """What each of some rows, all in one batch, is."""
+        found = ranked(self(*self.inputs(rows)), self.labels)
+        return [Prediction(*next(iter(each.items())), each) for each in found]
+
+    def classify(self, texts: Sequence[str | Sequence[int]]) -> list[Prediction]:
+        """The label of each text (a string, or token ids); all of them are one batch."""
+        return self.label(self.read(texts))

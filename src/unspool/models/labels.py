@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +13,32 @@ from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one, shares
 from unspool.models.encoders import EncoderConfig
 from unspool.models.sources import padded
+from unspool.text.word_tokens import WordTokens
 
 if TYPE_CHECKING:
     from unspool.protocols import Text
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A label, and how sure the model is."""
+class Prediction:
+    """The most probable label, and how probable each one is."""
 
     label: str
     p: float
+    """Of that label."""
+    probabilities: Mapping[str, float]
+    """Of every label, the most probable first."""
 
-    @classmethod
-    def best(cls, logp_K: Tensor, labels: Sequence[str]) -> Labelled:
-        """The most probable one."""
-        logp, place = logp_K.max(dim=-1)
-        return cls(labels[int(place)], float(logp.exp()))
+
+def ranked(logp_MK: Tensor, labels: Sequence[str]) -> list[Mapping[str, float]]:
+    """For each row, the probability of every label, the most probable first."""
+    if bool(logp_MK.isnan().any()):
+        raise ValueError(
+            "the model's probabilities are not numbers: its weights are damaged, or its training diverged"
+        )
+    p_MK, order_MK = logp_MK.double().exp().sort(dim=-1, descending=True, stable=True)
+    rows = zip(p_MK.tolist(), order_MK.tolist(), strict=True)
+    return [{labels[i]: p for p, i in zip(p_K, order_K, strict=True)} for p_K, order_K in rows]
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -73,28 +83,56 @@ class Labeller(nn.Module):
         head = c.head or SoftmaxHead(bias=True)
         self.head: Any = head.build(self.encoder.out_width, len(c.labels), None)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What it chooses from."""
+        return self.config.labels
 
-def inputs(
-    texts: Sequence[str | Sequence[int]], text: Text | None, embed: nn.Embedding
-) -> tuple[Tensor, Tensor]:
-    """Texts of any lengths as one batch (N, T), padded on the right, and their lengths (N)."""
-    if isinstance(texts, str) or not texts:
-        raise ValueError(f"give a list of at least one text, not {texts!r:.40}")
-    rows = [_ids(each, text, place) for place, each in enumerate(texts)]
-    for place, row in enumerate(rows):
-        if not row:
-            raise ValueError(f"text {place} is empty: there is nothing to label")
-        if not 0 <= min(row) <= max(row) < embed.num_embeddings:
-            raise ValueError(
-                f"text {place} holds a token outside the model's vocabulary 0…{embed.num_embeddings - 1}"
-            )
-    return padded(rows, embed.weight.device)
+    def read(self, texts: Sequence[str | Sequence[int]]) -> list[WordTokens]:
+        """Texts (strings, or token ids) as the model reads them; all are checked before any is labelled."""
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
+            raise ValueError(f"give a list of at least one text, not {texts!r:.40}")
+        rows = [self._read(each, place) for place, each in enumerate(texts)]
+        most, size = getattr(self.encoder, "context", None), self.config.vocab_size
+        for place, row in enumerate(rows):
+            if not row.ids:
+                raise ValueError(f"text {place} is empty: there is nothing to label")
+            if not 0 <= min(row.ids) <= max(row.ids) < size:
+                raise ValueError(
+                    f"text {place} holds a token outside the model's vocabulary 0…{size - 1}: was it encoded "
+                    "by another model's tokenizer?"
+                )
+            if most is not None and len(row.ids) > most:
+                raise ValueError(
+                    f"text {place} has {len(row.ids)} tokens, and the model reads at most {most}: shorten it"
+                )
+        return rows
 
+    def inputs(self, rows: Sequence[WordTokens]) -> tuple[Tensor, Tensor]:
+        """Rows of any lengths as one batch (N, T), padded on the right, and their lengths (N)."""
+        return padded([row.ids for row in rows], self.embed.weight.device)
 
-def _ids(each: str | Sequence[int], text: Text | None, place: int) -> list[int]:
-    if not isinstance(each, str):
-        return list(each)
-    if text is None:
-        raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
-    ids = text.encode(each)
-    return ids[1:] if ids[:1] == [text.bos_id] else ids
+    def of_string(self, text: str) -> WordTokens:
+        """A text as tokens without BOS. A model of whole texts needs no words."""
+        assert self.text is not None
+        ids = self.text.encode(text) if text.strip() else []
+        return self.of_tokens(ids[1:] if ids[:1] == [self.text.bos_id] else ids)
+
+    def of_tokens(self, ids: list[int]) -> WordTokens:
+        """The same of a text that is tokens already."""
+        return WordTokens(ids, [], [])
+
+    def _read(self, each: str | Sequence[int], place: int) -> WordTokens:
+        if isinstance(each, str):
+            if self.text is None:
+                raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
+            return self.of_string(each)
+        try:
+            if isinstance(each, (bytes, bytearray)):
+                raise TypeError("bytes are no token ids")
+            ids = list(map(operator.index, each))
+        except TypeError:
+            raise TypeError(
+                f"text {place} is {each!r:.40}, but must be a string or a list of token ids"
+            ) from None
+        return self.of_tokens(ids)

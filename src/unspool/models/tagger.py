@@ -1,18 +1,24 @@
-"""A tagger: one label for every token.
+"""A tagger: one label for every word.
 
-V^n → K^n:   log p(label_t | x) = head(dropout(encoder(x)_t))
+    V^n → K^n:   log p(label_t | x) = head(dropout(encoder(x)_t))
+
+It says something of every token; a word is what its first token is, and words are what white space separates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from unspool.models.decoding_mode import decodes
-from unspool.models.labels import Labelled, Labeller, LabellerConfig, inputs
+from unspool.models.labels import Labeller, LabellerConfig, Prediction, ranked
+from unspool.text.codec import Codec, check_characters
+from unspool.text.word_tokens import WordTokens, word_tokens
 
 if TYPE_CHECKING:
     from unspool.protocols import Batch, Text
@@ -25,6 +31,13 @@ class TaggerConfig(LabellerConfig):
     def build(self, text: Text | None = None) -> Tagger:
         """A model of this shape, with random weights."""
         return Tagger(self, text)
+
+
+@dataclass(frozen=True)
+class TaggedWord(Prediction):
+    """A word, its most probable label, and how probable each one is."""
+
+    word: str
 
 
 class Tagger(Labeller):
@@ -45,11 +58,36 @@ class Tagger(Labeller):
         return logp
 
     @decodes
-    def tag(self, texts: Sequence[str | Sequence[int]]) -> list[list[Labelled]]:
-        """The most probable label of each token of each text (a string, or token ids)."""
-        tokens_NT, lengths_N = inputs(texts, self.text, self.embed)
-        logp_NTK = self(tokens_NT, lengths_N)
+    def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:
+        """What each word of some rows, all in one batch, is: what its first token is."""
+        logp_NTK = self(*self.inputs(rows))
+        places = [(n, first) for n, row in enumerate(rows) for first in row.firsts]
+        row_M, first_M = torch.tensor(places, device=logp_NTK.device).unbind(-1)
+        found = iter(ranked(logp_NTK[row_M, first_M], self.labels))
         return [
-            [Labelled.best(logp_K, self.config.labels) for logp_K in logp_TK[:length]]
-            for logp_TK, length in zip(logp_NTK, lengths_N.tolist(), strict=True)
+            [
+                TaggedWord(*next(iter(each.items())), each, word)
+                for word, each in zip(row.words, islice(found, len(row.words)), strict=True)
+            ]
+            for row in rows
         ]
+
+    def of_string(self, text: str) -> WordTokens:
+        """A text's tokens without BOS, and its words."""
+        if not isinstance(self.text, Codec):
+            raise TypeError(
+                f"{type(self.text).__name__} does not say which characters a token spells: what is a word "
+                "cannot be told; give token ids, or build the model with an unspool.text.Codec"
+            )
+        check_characters(text, "the text")
+        (found,) = word_tokens([text if text.strip() else ""], self.text)
+        return found
+
+    def of_tokens(self, ids: list[int]) -> WordTokens:
+        """Every token is a word of its own."""
+        words = [f"#{token}" if self.text is None else self.text.decode([token]) for token in ids]
+        return WordTokens(ids, words, list(range(len(ids))))
+
+    def tag(self, texts: Sequence[str | Sequence[int]]) -> list[list[TaggedWord]]:
+        """The label of each word of each text (a string, or token ids); all of them are one batch."""
+        return self.label(self.read(texts))

@@ -77,7 +77,7 @@ class Codec:
         """Token ids; with add_bos, bos_id comes first exactly once, even where the text spells it."""
         if not isinstance(text, str):
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
-        _check_characters(text, "the text")
+        check_characters(text, "the text")
         # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
@@ -111,7 +111,7 @@ class Codec:
         if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
             raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
         for each in stop:
-            _check_characters(each, "a stop string")
+            check_characters(each, "a stop string")
         visible = after is not None and self.pieces(None, after) is not None
         return Reader(self.pieces, tuple(stop), last=after if visible else None)
 
@@ -140,7 +140,8 @@ class Codec:
             raise ValueError(f"{path} has a wrong value ({error}); write it with Codec.save") from error
 
 
-def _check_characters(text: str, what: str) -> None:
+def check_characters(text: str, what: str) -> None:
+    """Refuse half a character, which a str may hold and no tokenizer reads; `what` names the text."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
