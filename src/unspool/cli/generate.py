@@ -13,6 +13,7 @@ from unspool.cli.decoders import add_decoder_options, decoder_spec
 from unspool.cli.output import json_line, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, positive, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
+from unspool.cli.speaking import load_speaker
 
 if TYPE_CHECKING:
     from unspool.decode.generate import Output, Piece
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     import unspool as us  # only now: the command line itself must not wait for torch
 
     search = us.parse(spec)
-    model = us.load(args.model, device=args.device)
+    model = load_speaker(args)
     options = {
         "max_new_tokens": args.max_new_tokens,
         "n": args.n,

@@ -55,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
     """Check what can be checked, then train."""
     recipe, out, resume = where(args)
 
+    from unspool.protocols import Labelling
     from unspool.training import Diverged, Stopped, train  # only now: --help must not wait for torch
 
     try:
-        train(recipe, out, resume=resume, changes=args.set, watch=watch(args.json))
+        model = train(recipe, out, resume=resume, changes=args.set, watch=watch(args.json))
     except Stopped as stopped:
         print(f"unspool: {stopped}; unspool train --resume {out} goes on with it", file=sys.stderr)
         return 128 + (stopped.signal or 2)
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"unspool: {diverged}", file=sys.stderr)
         return DIVERGED
     if int(os.environ.get("RANK", "0")) == 0:
-        print(f'unspool: the model is in {out}: unspool generate "…" --model {out}', file=sys.stderr)
+        verb = "predict" if isinstance(model, Labelling) else "generate"
+        print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}', file=sys.stderr)
     return 0
 
 

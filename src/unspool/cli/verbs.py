@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import compare, diagnose, generate, train
+from unspool.cli import compare, diagnose, generate, predict, train
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {
     "compare": compare,
     "diagnose": diagnose,
     "generate": generate,
+    "predict": predict,
     "train": train,
 }
 

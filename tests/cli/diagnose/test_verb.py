@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from unspool.cli import _parser
+from unspool.cli.verbs import command_parser
 from unspool.cli.diagnose import DIAGNOSES, EXAMPLES
 
 
@@ -14,7 +14,7 @@ def test_every_diagnosis_shows_examples_that_can_be_parsed(name):
     found = re.findall(r"^ +(unspool .*)$", DIAGNOSES[name].EXAMPLES, re.MULTILINE)
     assert found
     for command in found:
-        args = _parser().parse_args(shlex.split(command)[1:])
+        args = command_parser().parse_args(shlex.split(command)[1:])
         assert (args.verb, args.diagnosis) == ("diagnose", name)
         assert command in EXAMPLES
 

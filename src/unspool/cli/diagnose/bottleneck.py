@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from unspool.cli.diagnose.material import find_material
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
+from unspool.cli.speaking import load_speaker
 
 if TYPE_CHECKING:
     from unspool.diagnose.softmax_bottleneck import Bottleneck
@@ -70,14 +71,13 @@ def run(args: argparse.Namespace) -> int:
     if args.text:  # what cannot be read, or written, must fail before the work
         args.text.open("rb").close()
 
-    import unspool as us  # only now: the command line itself must not wait for torch
     from unspool.diagnose.drawing import named
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
 
     if args.output:
         named(args.output).touch()
 
-    model = us.load(args.model, device=args.device)
+    model = load_speaker(args)
     contexts = args.contexts or fitting_contexts(model)
     try:
         material = find_material(model, Path(args.model), args.text, contexts, args.seed)

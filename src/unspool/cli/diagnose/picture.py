@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from unspool.cli.parser import positive
+from unspool.cli.speaking import load_speaker
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
 EXAMPLES = """examples:
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{spec}: only a Sample keeps and cuts tokens; write one, as Sample(TopP(0.9))")
         rules.append(rule)
     args.output.touch()  # a path that cannot be written must fail before the work, not after it
-    model = us.load(args.model, device=args.device)
+    model = load_speaker(args)
     picture = rank_picture(model, args.prompt, rules, specs, top=args.top)
     draw_ranks(picture, args.output)
     print(f"unspool: wrote {args.output}", file=sys.stderr)

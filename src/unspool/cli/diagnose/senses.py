@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import json_line, printable
 from unspool.cli.parser import natural, positive
+from unspool.cli.speaking import load_speaker
 
 if TYPE_CHECKING:
     from unspool.diagnose.sense_uses import Place, WordUse
@@ -54,13 +55,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load the run, show its senses."""
-    import unspool as us  # only now: the command line itself must not wait for torch
     from unspool.diagnose.drawing import named
     from unspool.diagnose.word_senses import senses
 
     if args.output:
         named(args.output).touch()  # a path that cannot be written must fail before the work, not after it
-    model = us.load(args.model, device=args.device)
+    model = load_speaker(args)
     try:
         found = senses(model)
     except TypeError as error:

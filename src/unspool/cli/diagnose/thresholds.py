@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from unspool.cli.diagnose.texts import read_pairs, read_texts
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
+from unspool.cli.speaking import load_speaker
 
 if TYPE_CHECKING:
     from unspool.diagnose.matching import Match
@@ -70,11 +71,10 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    import unspool as us  # only now: the command line itself must not wait for torch
     from unspool.diagnose.matched_thresholds import thresholds
     from unspool.protocols import Answering
 
-    model = us.load(args.model, device=args.device)
+    model = load_speaker(args)
     if model.text is None:
         raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
     sources = None
