@@ -5,8 +5,8 @@ import shlex
 
 import pytest
 
-from unspool.cli.verbs import command_parser
 from unspool.cli.diagnose import DIAGNOSES, EXAMPLES
+from unspool.cli.verbs import command_parser
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
