@@ -117,5 +117,5 @@ def test_another_kind_of_data_is_named_once():
 
 def test_a_run_does_not_become_shorter_than_it_is(tmp_path):
     check_length(tmp_path, 20, 20)
-    with pytest.raises(ValueError, match=r"train\.updates is 19, but the run has done 20"):
+    with pytest.raises(ValueError, match="the run has done 20 updates, and is to have 19 in all"):
         check_length(tmp_path, 19, 20)

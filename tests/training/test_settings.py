@@ -13,7 +13,16 @@ def test_defaults_stand():
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"updates": -1},
         {"updates": 0},
+        {"epochs": 0.0},
+        {"epochs": float("inf")},
+        {"lr": float("inf")},
+        {"eps": float("inf")},
+        {"clip": float("inf")},
+        {"clip": float("nan")},
+        {"weight_decay": float("inf")},
+        {"checkpoint_seconds": float("inf")},
         {"accumulate": 0},
         {"lr": 0.0},
         {"lr": float("nan")},
@@ -29,7 +38,7 @@ def test_defaults_stand():
 def test_what_cannot_be_is_refused_by_name(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"train.{name}"):
-        TrainSettings(**{"updates": 1, **wrong})
+        TrainSettings(**{"updates": 0 if "epochs" in wrong else 1, **wrong})
 
 
 @pytest.mark.parametrize(
@@ -44,3 +53,21 @@ def test_what_cannot_be_is_refused_by_name(wrong):
 def test_what_is_no_setting_is_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         build(TrainSettings, wrong, "train")
+
+
+def test_a_run_has_updates_or_epochs():
+    with pytest.raises(ValueError, match=r"train\.updates=3 and train\.epochs=2.0 are both given"):
+        TrainSettings(updates=3, epochs=2.0)
+    with pytest.raises(ValueError, match="say how long the run shall be"):
+        TrainSettings()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "per_epoch", "accumulate", "updates"),
+    [(2.0, 30, 1, 60), (0.1, 30, 1, 3), (1.0, 7, 2, 4), (2.5, 3, 1, 8), (0.001, 5, 1, 1), (1 / 3, 3, 1, 1)],
+)
+def test_epochs_become_updates(epochs, per_epoch, accumulate, updates):
+    settings = TrainSettings(epochs=epochs, accumulate=accumulate, lr=0.5)
+    counted = settings.counted(per_epoch)
+    assert (counted.updates, counted.epochs, counted.lr) == (updates, None, 0.5)
+    assert counted.counted(per_epoch) is counted

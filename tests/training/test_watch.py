@@ -1,13 +1,14 @@
 import io
 import json
 import math
+import time
 
 import pytest
 
 from unspool.protocols import Clock
 from unspool.training.loop import training
 from unspool.training.update import Update
-from unspool.training.watch import Bar, Lines, Pace, Quiet, Silent, perplexity, said
+from unspool.training.watch import Bar, Lines, Pace, Quiet, Silent, fitting, parts, perplexity, said
 
 
 def test_json_lines(tiny):
@@ -55,13 +56,45 @@ def test_pace(tiny, monkeypatch):
     now = iter([0.0, 2.0, 4.0])
     monkeypatch.setattr("time.monotonic", lambda: next(now))
     pace = Pace(tiny(updates=10))
-    done = Update(Clock(1, 10), 1.0, math.log(2), 100.0, 1.0, 0.1)
+    done = Update(Clock(1, 10), 1.0, math.log(2), 100.0, 1.0, 0.1, seconds=0.5)  # and 1.5 s of validation
     pace.count(done)
-    assert pace.speed == pytest.approx(50.0)
+    assert pace.speed == pytest.approx(200.0)
     assert pace.left == pytest.approx(18.0)
-    assert said(done, pace) == "loss 1.000  perplexity 2.00  50 tokens/s  0:00:18 left"
+    assert said(done, pace) == "loss 1.000  perplexity 2.00  200 tokens/s  0:00:18 left"
+    assert parts(done, pace)[:2] == ["1/10", "0:00:18 left"]
     pace.count(done)
     assert pace.left == pytest.approx(16.0)
+
+
+def test_an_update_knows_its_own_time(tiny, monkeypatch):
+    def slow(run):
+        time.sleep(0.3)
+        return 1.0
+
+    monkeypatch.setattr("unspool.training.loop.validate", slow)
+    run = tiny(updates=4, validate_every=1)
+    done = list(training(run))
+    assert all(it.seconds > 0.0 for it in done)
+    assert min(it.seconds for it in done) < 0.15
+
+
+def test_what_matters_most_is_shown_first():
+    words = ["12/34", "0:01:02 left", "loss 1.0"]
+    assert fitting(words, 100) == "12/34  0:01:02 left  loss 1.0"
+    assert fitting(words, 28) == "12/34  0:01:02 left"
+    assert fitting(words, 19) == "12/34  0:01:02 left"
+    assert fitting(words, 18) == fitting(words, 1) == "12/34"
+
+
+@pytest.mark.parametrize("columns", [120, 80, 48, 30])
+def test_a_narrow_bar_keeps_count_and_time(tiny, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    run = tiny(updates=4, valid=False)
+    Bar().follow(training(run), run)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert len(last) <= columns
+    assert "4/4  0:00:00 left" in last
+    assert ("tokens/s" in last) == (columns >= 80)
 
 
 def test_perplexity_never_overflows():

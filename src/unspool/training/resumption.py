@@ -114,8 +114,8 @@ def check_length(path: Path, updates: int, done: int) -> None:
     """Refuse to end a run before where it is."""
     if updates < done:
         raise ValueError(
-            f"{path}: train.updates is {updates}, but the run has done {done}: give it at least as many, or "
-            "begin a new run with another --out"
+            f"{path}: the run has done {done} updates, and is to have {updates} in all: give it at least as "
+            "many (train.updates, train.epochs), or begin a new run with another --out"
         )
 
 

@@ -26,6 +26,7 @@ from unspool.training.folder import RECIPE, RunFolder, last_checkpoint, write_re
 from unspool.training.interrupt import interruptible
 from unspool.training.lock import locked
 from unspool.training.loop import Stopped, training
+from unspool.training.oddities import oddities
 from unspool.training.precision import check_device
 from unspool.training.recipe import Recipe, changed, located, read_recipe, recipe_of
 from unspool.training.resumption import check_files, check_length, check_settings, differences, spelled
@@ -71,12 +72,16 @@ def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any
         watch.warn(note)
     run = start(recipe, prepared, team)
     check_fit(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+    if found is not None:
+        check_length(path, run.settings.updates, found.update)
     origin = {"recipe": spelled(recipe, run.model.config), "data_files": files, "history": history}
     folder = RunFolder(path, facts=prepared.facts, origin=origin)
     folder.restore(run, found)
     # Only now, when nothing is left that could be refused: else a refused change would stay here.
     if team.rank == 0:
         write_recipe(path, recipe.settings, history)
+    for oddity in oddities(run.settings, recipe.schedule, bool(prepared.valid)):
+        watch.warn(oddity)
     if found is not None:
         for change in history[len(found.about.get("history", ())) :]:
             watch.note(change)
@@ -102,7 +107,7 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
         model,
         recipe.objective,
         prepared.train,
-        recipe.train,
+        recipe.train.counted(prepared.train.per_epoch),
         valid=prepared.valid,
         schedule=recipe.schedule,
         hooks=[it.build(model) for it in recipe.hooks],
@@ -129,7 +134,6 @@ def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Mapping[str, 
     new = differences(about.get("recipe", {}), spelled(recipe, shape), recipe.data)
     check_settings(path, new)
     check_files(path, about.get("data_files", files), files, recipe.data)
-    check_length(path, recipe.train.updates, found.update)
     return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -10,15 +11,20 @@ from typing import Literal
 class TrainSettings:
     """How long, how fast, how often, where."""
 
-    updates: int
-    """Updates of the weights, all in all."""
+    updates: int = 0
+    """Updates of the weights, all in all; or give `epochs`."""
+    epochs: float | None = None
+    """Passes over the training data, in place of `updates`: 2.5 are two and a half."""
     accumulate: int = 1
     """Batches added up for one update, by all processes together."""
     lr: float = 1e-3
     """The peak of the learning rate; [schedule] says how it gets there and what follows."""
     betas: tuple[float, ...] = (0.9, 0.98)
+    """How much AdamW keeps of its mean gradient, and of its mean square, from update to update."""
     eps: float = 1e-9
+    """What AdamW adds to the root of the mean square, so that it never divides by 0."""
     weight_decay: float = 0.01
+    """λ of AdamW: an update takes the share lr · λ of every matrix away; gains and biases stay."""
     clip: float = 1.0
     """The longest gradient (its norm); 0 leaves it as it is."""
     log_every: int = 10
@@ -42,34 +48,52 @@ class TrainSettings:
     precision: Literal["bfloat16", "float32"] = "float32"
     """The arithmetic of the products; weights and their updates are always float32."""
     device: str = "cpu"
+    """Where it runs: "cpu", "cuda", …"""
     threads: int | None = None
     """Threads of this process; as torch chooses where none are given."""
     shard: bool = False
     """Share weights and optimizer out among the processes (FSDP), instead of copying them (DDP)."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "updates",
-            "accumulate",
-            "log_every",
-            "validate_every",
-            "checkpoint_every",
-            "keep",
-            "average",
-        ):
+        self._check_length()
+        for name in ("accumulate", "log_every", "validate_every", "checkpoint_every", "keep", "average"):
             _at_least(name, getattr(self, name), 1)
         for name in ("patience", "threads"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
-        for name in ("lr", "eps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"train.{name}={getattr(self, name)} must be above 0")
+        for name in ("lr", "eps", "checkpoint_seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"train.{name}={value} must be above 0, and finite")
         for name in ("weight_decay", "clip"):
-            _at_least(name, getattr(self, name), 0)
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"train.{name}={value} must be at least 0, and finite")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"train.betas={list(self.betas)} must be two numbers of 0 or more, below 1")
-        if self.checkpoint_seconds is not None and not self.checkpoint_seconds > 0:
-            raise ValueError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be above 0")
+
+    def _check_length(self) -> None:
+        if self.epochs is not None and not 0 < self.epochs < math.inf:
+            raise ValueError(f"train.epochs={self.epochs} must be above 0, and finite")
+        if self.updates < 0:
+            raise ValueError(f"train.updates={self.updates} must be at least 1")
+        if self.updates and self.epochs is not None:
+            raise ValueError(
+                f"train.updates={self.updates} and train.epochs={self.epochs} are both given: leave one of "
+                "them out (--set train.updates=0 does)"
+            )
+        if not self.updates and self.epochs is None:
+            raise ValueError(
+                "train.updates=0, and no train.epochs: say how long the run shall be by one of them"
+            )
+
+    def counted(self, batches_per_epoch: int) -> TrainSettings:
+        """The same settings with the run's length in updates, once it is known how much data there is."""
+        if self.epochs is None:
+            return self
+        # Rounded before it is rounded up: 0.1 · 30 is a little more than 3.
+        updates = math.ceil(round(self.epochs * batches_per_epoch / self.accumulate, 6))
+        return replace(self, updates=max(1, updates), epochs=None)
 
 
 def _at_least(name: str, value: float, least: int) -> None:

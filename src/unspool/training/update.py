@@ -10,6 +10,7 @@ algorithm 1 (papers.bib: pascanu2013difficulty).
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,8 @@ class Update:
     norm: float
     """Length of the gradient, before it was clipped."""
     lr: float
+    seconds: float = 0.0
+    """How long it took, without what may follow it: validation, checkpoints, hooks."""
     stop: bool = False
     """Whether one of the processes was asked to stop."""
     valid: float | None = None
@@ -54,7 +57,7 @@ def numbers(run: Run) -> list[int]:
 
 def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     """Change the weights once; the batch is the last of this process."""
-    clock, settings, team = run.clock, run.settings, run.team
+    clock, settings, team, began = run.clock, run.settings, run.team, time.monotonic()
     run.optimizer.zero_grad()
     run.model.train()
     total = weight = nll = 0.0
@@ -84,7 +87,8 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     run.optimizer.step(clock.update + 1, lr)
     run.progress.update += 1
     run.progress.targets += weight
-    return Update(run.clock, total / weight, nll / weight, weight, norm, lr, stops > 0), batch
+    took = time.monotonic() - began
+    return Update(run.clock, total / weight, nll / weight, weight, norm, lr, took, stops > 0), batch
 
 
 def length(run: Run, gradients: list[Tensor]) -> float:

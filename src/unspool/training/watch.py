@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -110,22 +110,24 @@ class Lines(Spoken):
 
 
 class Bar(Spoken):
-    """A bar with the loss, the perplexity, the speed and the time that is left."""
+    """A bar with how far the run is, the time that is left, the loss, the perplexity and the speed."""
 
     draws = True
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
         """Draw as the run goes; validations stay above the bar."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"))
+        console, drawn = Console(stderr=True), BarColumn()
         pace = Pace(run)
-        with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
+        with Progress(drawn, TextColumn("{task.fields[said]}"), console=console, refresh_per_second=4) as bar:
             task = bar.add_task("train", total=run.settings.updates, completed=run.progress.update, said="")
             for done in updates:
                 pace.count(done)
-                bar.update(task, completed=done.clock.update, said=said(done, pace))
+                words = fitting(parts(done, pace), console.width - NARROWEST - 1)
+                drawn.bar_width = max(NARROWEST, min(WIDEST, console.width - len(words) - 1))
+                bar.update(task, completed=done.clock.update, said=words)
                 if done.valid is not None:
                     bar.console.print(
                         f"update {done.clock.update}: validation {done.valid:.4f}, "
@@ -133,12 +135,17 @@ class Bar(Spoken):
                     )
 
 
+NARROWEST, WIDEST = 4, 40
+"""Columns of the bar itself."""
+
+
 class Pace:
-    """Targets per second, of the last minute or so."""
+    """Targets per second of an update, and the time until the last one; both of the last minute or so."""
 
     def __init__(self, run: Run) -> None:
         self._left = run.settings.updates - run.progress.update
-        self._seconds, self._targets, self._updates, self._last = 0.0, 0.0, 0.0, time.monotonic()
+        self._seconds, self._targets, self._updates = 0.0, 0.0, 0.0
+        self._learning, self._last = 0.0, time.monotonic()
 
     def count(self, done: Update) -> None:
         """One more update."""
@@ -146,28 +153,50 @@ class Pace:
         took, self._last = now - self._last, now
         keep = math.exp(-took / 60.0)
         self._seconds = keep * self._seconds + took
+        self._learning = keep * self._learning + done.seconds
         self._targets = keep * self._targets + done.weight
         self._updates = keep * self._updates + 1.0
         self._left -= 1
 
     @property
     def speed(self) -> float:
-        """Targets per second."""
-        return self._targets / max(self._seconds, 1e-9)
+        """Targets per second while the model learns: validations and checkpoints do not count."""
+        return self._targets / max(self._learning, 1e-9)
 
     @property
     def left(self) -> float:
-        """Seconds until the last update."""
+        """Seconds until the last update, with all that comes between."""
         return self._left * self._seconds / max(self._updates, 1e-9)
 
 
-def said(done: Update, pace: Pace) -> str:
-    """An update in a few words."""
+def parts(done: Update, pace: Pace) -> list[str]:
+    """An update in a few words, what matters most first."""
     minutes, seconds = divmod(round(pace.left), 60)
     hours, minutes = divmod(minutes, 60)
-    words = f"loss {done.loss:.3f}  perplexity {perplexity(done.nll)}  {pace.speed:,.0f} tokens/s"
-    valid = "" if done.valid is None else f"  validation {done.valid:.4f}"
-    return f"{words}{valid}  {hours}:{minutes:02}:{seconds:02} left"
+    return [
+        f"{done.clock.update}/{done.clock.updates}",
+        f"{hours}:{minutes:02}:{seconds:02} left",
+        f"loss {done.loss:.3f}",
+        f"perplexity {perplexity(done.nll)}",
+        f"{pace.speed:,.0f} tokens/s",
+    ]
+
+
+def fitting(words: Sequence[str], room: int) -> str:
+    """As many of them as there is room for, the first in any case."""
+    said = words[0]
+    for word in words[1:]:
+        if len(said) + 2 + len(word) > room:
+            break
+        said += f"  {word}"
+    return said
+
+
+def said(done: Update, pace: Pace) -> str:
+    """An update in one line."""
+    _, left, *words = parts(done, pace)
+    valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
+    return "  ".join([*words, *valid, left])
 
 
 def perplexity(nll: float) -> str:
