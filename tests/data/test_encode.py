@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unspool.data import encode
 from unspool.data.encode import Encoded, Filled, encoded, handfuls, read_encoded
-from unspool.data.forms import Pairs, Texts
+from unspool.data.forms import END, Pairs, Texts
 from unspool.data.ragged import Ragged
 from unspool.data.store import Damaged
 from unspool.text import words
@@ -70,6 +70,18 @@ def test_joined_rows_are_one_text(tmp_path: Path, folder: str | None) -> None:
         [("a",), ("",), ("b",), ("c",)], None, np.arange(4) == 3, Texts(joined=True), CODEC, place
     )
     assert (listed(found.train), listed(found.valid)) == ([[[1, 4, 5, 2]]], [[[1, 6, 2]]])
+
+
+@pytest.mark.parametrize("folder", [None, "x"])
+def test_a_text_ends_between_joined_rows(tmp_path: Path, folder: str | None) -> None:
+    place = None if folder is None else tmp_path / folder
+    rows = [("a",), ("b",), END, ("c",), ("a",)]
+    found = encoded(rows, None, np.arange(4) >= 3, Texts(joined=True), CODEC, place)
+    assert listed(found.train) == [[[1, 4, 5, 2], [1, 6, 2]]]
+    assert listed(found.valid) == [[[1, 4, 2]]]
+    apart = encoded(rows[:2], [("c",), END, ("b",)], np.zeros(2, dtype=bool), Texts(joined=True), CODEC, None)
+    assert listed(apart.valid) == [[[1, 6, 2], [1, 5, 2]]]
+    assert Filled(rows, Texts(joined=True)).count() == 4
 
 
 def test_nothing_held_out_is_nothing_to_validate_on() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -44,7 +45,19 @@ def test_settings_count_with_their_kind() -> None:
 def test_files_are_named_by_their_settings(write: Write) -> None:
     data = Lines(train=write("a", "x\n"), valid=write("b", "x\n"))
     found = fingerprint.of_files(data)
-    assert found["train"] == found["valid"]
+    assert found["train"] == found["valid"] != []
     assert fingerprint.of_data(data, 0, found) == fingerprint.of_data(data, 0)
     with pytest.raises(FileNotFoundError, match=r"valid = 'no\.txt': there is no such file"):
         fingerprint.of_files(Lines(train=data.train, valid="no.txt"))
+
+
+def test_a_packed_file_holds_what_it_is_unpacked_to(write: Write) -> None:
+    plain, packed = write("a", "x\n"), write("b", gzip.compress(b"x\n"))
+    assert fingerprint.of_data(Lines(train=plain), 0) == fingerprint.of_data(Lines(train=packed), 0)
+
+
+def test_several_files_count_in_their_order(write: Write) -> None:
+    one, other = write("a", "x\n"), write("b", "y\n")
+    names = {fingerprint.of_data(Lines(train=it), 0) for it in (one, (one, other), (other, one), (one, one))}
+    assert len(names) == 4
+    assert fingerprint.of_data(Lines(train=(one,)), 0) == fingerprint.of_data(Lines(train=one), 0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import math
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
@@ -162,6 +163,41 @@ def test_a_whole_file_is_packed_with_its_line_ends(write: Write) -> None:
         prepare(data, Characters(), Bucketed(64))
 
 
+def test_several_whole_files_are_texts_of_their_own(write: Write) -> None:
+    one, two = "to be\n" * 9, "or not\n" * 8
+    data = Lines(
+        train=(write("a", one), write("b", gzip.compress(two.encode()))), document="file", valid_lines=3
+    )
+    prepared = prepare(data, Characters(), Packed(rows=1, length=4))
+    assert prepared.facts["train_examples"] == 2
+    stream = prepared.train.stream.tolist()  # type: ignore[attr-defined]
+    ends = [at for at, token in enumerate(stream) if token == 2]
+    assert prepared.text.decode(stream[: ends[0]]) == one
+    assert prepared.text.decode(stream[ends[0] :]) == "or not\n" * 5
+    assert (stream[0], stream[ends[0] + 1], ends[1]) == (1, 1, len(stream) - 1)
+
+
+def test_what_is_validated_on_and_learnt_from_is_said(write: Write) -> None:
+    one, same, other = write("a", "a b\n"), write("b", "a b\n"), write("c", "b a\n")
+    notes = prepare(Lines(train=(other, one), valid=same), Words(), Bucketed(64)).notes
+    assert [note.split(":")[0] for note in notes] == ["data.valid holds what data.train holds"]
+    pairs = Parallel(source=one, target=other, valid_source=same, valid_target=other)
+    assert "data.valid_source holds what data.source holds" in prepare(pairs, Words(), Bucketed(64)).notes[0]
+    assert prepare(Lines(train=one, valid=other), Words(), Bucketed(64)).notes == ()
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_vocabulary_that_stays_smaller_is_said(write: Write, tmp_path: Path, cache: bool) -> None:
+    data = Lines(train=write("a.txt", "a b c\n"))
+    for _ in range(2):
+        for text, size in ((BPE(400), 260), (Words(vocab_size=9), 7)):
+            notes = prepare(data, text, Bucketed(64), cache=tmp_path / "c" if cache else None).notes
+            assert [note.split(":")[0] for note in notes] == [
+                f"text.vocab_size is {text.vocab_size}, but the training text gives no more than {size} tokens"
+            ]
+    assert prepare(data, Words(vocab_size=7), Bucketed(64)).notes == ()
+
+
 def test_labels_and_tags(write: Write) -> None:
     rows = write("a.tsv", "good\ta b\nbad\tc d\n" * 5)
     prepared = prepare(LabelledLines(train=rows), Words(), Bucketed(64))
@@ -178,7 +214,7 @@ class Counting(HeldOut):
 
     size: int
 
-    def files(self) -> Mapping[str, str]:
+    def files(self) -> Mapping[str, tuple[str, ...]]:
         return {}
 
     def train_rows(self, advance: Advance) -> Iterator[Row]:

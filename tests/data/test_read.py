@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +71,51 @@ def test_no_file_a_folder_and_an_empty_file_are_said(write: Write, tmp_path: Pat
 
 
 def test_a_file_that_is_missing_is_named_by_its_setting(write: Write) -> None:
-    check_files({"train": write("a", "x\n")})
+    path = write("a", "x\n")
+    check_files({"train": [path, path]})
     with pytest.raises(FileNotFoundError, match="train = 'none': there is no such file"):
-        check_files({"train": "none"})
+        check_files({"train": [path, "none"]})
+
+
+def test_what_gzip_has_packed_is_read_whatever_its_name(write: Write) -> None:
+    text = "\ufeffone\ntwö\r\n" * 500
+    for name in ("a.txt.gz", "a.txt"):
+        path = write(name, gzip.compress(text.encode()))
+        told: list[int] = []
+        assert list(read_lines(path, advance=told.append)) == list(read_lines(write("b.txt", text)))
+        assert sum(told) == size(path)
+    # Two that were put together are one file, as `cat` makes it.
+    assert list(read_lines(write("c.gz", gzip.compress(b"a\n") + gzip.compress(b"b\n")))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:30] + b"?" + data[31:]])
+def test_a_damaged_gzip_file_is_named(write: Write, damage: Callable[[bytes], bytes]) -> None:
+    packed = gzip.compress("".join(f"{at} lines\n" for at in range(300)).encode())
+    with pytest.raises(ValueError, match=r"a\.gz is packed by gzip, and damaged"):
+        list(read_lines(write("a.gz", damage(packed))))
+
+
+def test_a_line_of_a_packed_file_may_not_fill_the_memory(write: Write) -> None:
+    path = write("a.gz", gzip.compress(b"x" * 50_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="line 1 is longer than 1,000,000 bytes"):
+            list(read_lines(path))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "program"),
+    [(bz2.compress(b"a\n"), "bzip2"), (lzma.compress(b"a\n"), "xz"), (b"PK\x03\x04...", "zip")],
+)
+def test_what_others_have_packed_is_said(write: Write, content: bytes, program: str) -> None:
+    with pytest.raises(ValueError, match=rf"a\.txt is packed by {program}: unpack it"):
+        list(read_lines(write("a.txt", content)))
+
+
+def test_an_empty_file_is_said_without_guessing_what_it_is_for(write: Write) -> None:
+    for content in (b"", gzip.compress(b"")):
+        with pytest.raises(ValueError, match=r"a\.txt is empty: there is no text in it"):
+            list(read_lines(write("a.txt", content)))

@@ -24,7 +24,7 @@ def test_a_mean_of_more_checkpoints_than_there_are_is_said():
     train = TrainSettings(updates=1200, checkpoint_every=500, final="average")
     (said,) = oddities(train, Constant(), validates=True)
     assert "train.average=5" in said
-    assert "1200 updates has 3 checkpoints (train.checkpoint_every=500): the mean is of these" in said
+    assert "the run of 1200 updates has 3 checkpoints: the mean is of these" in said
     assert oddities(TrainSettings(updates=1200, checkpoint_every=500), Constant(), validates=True) == []
 
 

@@ -159,6 +159,8 @@ def test_paths_lead_to_their_files_from_anywhere(tmp_path, monkeypatch):
     )
     assert found.data.train == found.settings["data"]["train"] == str(tmp_path / "x.txt")
     assert found.data.valid == "/v.txt"
+    several = recipe.located(recipe_of({**PLAIN, "data": {"kind": "lines", "train": ["x.txt", "/y.txt"]}}))
+    assert several.data.train == (str(tmp_path / "x.txt"), "/y.txt")
     made = recipe_of({**PLAIN, "data": {"kind": "task", "task": {"kind": "copy"}}})
     assert recipe.located(made) is made
 

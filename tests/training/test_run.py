@@ -1,3 +1,4 @@
+import gzip
 from dataclasses import replace
 
 import pytest
@@ -204,6 +205,37 @@ def test_a_recipe_with_a_part_replaced_is_written_as_it_is_trained(recipe, tmp_p
     written = read_recipe(tmp_path / "run" / "recipe.toml")
     assert (written.seed, written.train.updates, written.train.lr) == (7, 2, 0.01)
     assert written.data == read.data
+
+
+def test_a_run_is_as_long_as_its_epochs(recipe, tmp_path):
+    del recipe["train"]["updates"]
+    train(recipe, tmp_path / "run", changes=["train.epochs=1.5", "train.log_every=1"])
+    last = read_curves(tmp_path / "run")[-1]
+    assert last["epoch"] >= 1.5 > last["epoch"] * (last["update"] - 1) / last["update"]
+    watch = StopAt(None)
+    own = tmp_path / "run" / "recipe.toml"
+    train(own, tmp_path / "run", resume=True, changes=["train.epochs=2"], watch=watch)
+    assert f"after update {last['update']}: train.epochs was 1.5, is 2.0" in watch.notes
+    assert read_curves(tmp_path / "run")[-1]["epoch"] >= 2
+    with pytest.raises(ValueError, match="the run has done"):
+        train(own, tmp_path / "run", resume=True, changes=["train.epochs=0.5"])
+
+
+def test_what_is_hardly_meant_is_said(recipe, tmp_path):
+    with pytest.warns(UserWarning, match=r"schedule\.warmup=9 is longer than the run of 3 updates"):
+        train(recipe, tmp_path / "run", changes=["train.updates=3", "schedule.warmup=9"])
+
+
+def test_a_packed_file_in_place_of_the_text_is_the_same_data(recipe, tmp_path):
+    whole = train(recipe, tmp_path / "whole", changes=["train.updates=20"])
+    train(recipe, tmp_path / "run", changes=["train.updates=10"])
+    text = tmp_path / "text.txt"
+    text.with_suffix(".gz").write_bytes(gzip.compress(text.read_bytes()))
+    text.unlink()
+    change = [f"data.train={text.with_suffix('.gz')}", "train.updates=20"]
+    resumed = train(tmp_path / "run" / "recipe.toml", tmp_path / "run", resume=True, changes=change)
+    for name, it in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], it)
 
 
 def test_resuming_nothing_begins(recipe, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.forms import Form, Row, ends
+from unspool.data.forms import END, Form, Row, ends
 from unspool.data.ragged import Ragged
 from unspool.data.store import Damaged, Writer, appearing, read_column
 from unspool.text import Codec
@@ -33,11 +33,15 @@ class Encoded:
 
 
 class Filled:
-    """The rows that have something in every column, and the number of the others."""
+    """The rows that have something in every column (and END), and the number of the others."""
 
     def __init__(self, rows: Iterable[Row], form: Form) -> None:
         self._rows, self._joined = rows, form.joined
         self.empty = 0
+
+    def count(self) -> int:
+        """How many rows there are, END not counted."""
+        return sum(1 for row in self if row != END)
 
     def __iter__(self) -> Iterator[Row]:
         for row in self._rows:
@@ -113,17 +117,21 @@ def _write(
     number = 0
     for rows in handfuls(filled):
         for ids in form.encode(rows, text):
+            if not ids:
+                for part in parts:
+                    part.end()
+                continue
             parts[int(held[number])].add(ids)
             number += 1
     others = Filled(() if valid is None else valid, form)
     for rows in handfuls(others):
         for ids in form.encode(rows, text):
-            parts[1].add(ids)
+            parts[1].add(ids) if ids else parts[1].end()
     return Encoded(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
 
 
 class _Part:
-    """Writes rows to columns; joined rows become one long row."""
+    """Writes rows to columns; joined rows become one long row for each text."""
 
     def __init__(self, columns: list[Writer], form: Form, text: Codec) -> None:
         self._columns, self._form, self._text = columns, form, text
@@ -138,8 +146,13 @@ class _Part:
             if not self._form.joined:
                 column.end()
 
-    def finish(self) -> tuple[Ragged, ...]:
+    def end(self) -> None:
+        """The text of joined rows ends here, if one has begun."""
         if self._form.joined and self._begun:
             self._columns[0].put([ends(self._text)[1]])
             self._columns[0].end()
+            self._begun = False
+
+    def finish(self) -> tuple[Ragged, ...]:
+        self.end()
         return tuple(column.finish() for column in self._columns)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from unspool.config import plain
-from unspool.data.read import check_files
+from unspool.data.read import check_files, opened
 from unspool.text import Codec
+
+Files = Mapping[str, list[str]]
+"""What each file holds: packed or not, it is the same."""
 
 _FORMAT = 2
 """Raised whenever the same rows would be stored in another way."""
@@ -20,17 +24,13 @@ def of_settings(kind: type[Any], settings: dict[str, Any]) -> str:
     return _digest([_FORMAT, kind.__name__, settings])
 
 
-def of_files(data: Any) -> dict[str, str]:
+def of_files(data: Any) -> Files:
     """Of what each file of `data` holds, by the name of its setting; FileNotFoundError names one missing."""
     check_files(data.files())
-    found = {}
-    for name, path in data.files().items():
-        with open(path, "rb") as file:  # noqa: PTH123 — hashlib wants the file itself
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {name: [_content(Path(path)) for path in paths] for name, paths in data.files().items()}
 
 
-def of_data(data: Any, seed: int, files: Mapping[str, str] | None = None) -> str:
+def of_data(data: Any, seed: int, files: Files | None = None) -> str:
     """Of the rows that `data` gives, and of which of them are held out: files count by what they hold.
 
     `files` is what `of_files` says, where that has been asked already.
@@ -47,6 +47,11 @@ def of_text(text: Codec) -> str:
 def together(*names: str) -> str:
     """One name for several things together."""
     return _digest(list(names))
+
+
+def _content(path: Path) -> str:
+    with opened(path) as (content, _):
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _digest(said: Any) -> str:

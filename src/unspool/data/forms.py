@@ -15,6 +15,8 @@ from unspool.data.ragged import Ragged
 from unspool.text import Codec
 
 Row = tuple[str, ...]
+END: Row = ()
+"""Between two rows of joined ones: the text ends here, and another one begins."""
 
 
 class Form(Protocol):
@@ -32,7 +34,7 @@ class Form(Protocol):
 
     @property
     def joined(self) -> bool:
-        """Whether all rows together are one text."""
+        """Whether all rows up to END together are one text."""
         ...
 
     def texts(self, row: Row) -> Sequence[str]:
@@ -61,9 +63,11 @@ class Texts:
         return row
 
     def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
-        """BOS y₁ … yₘ EOS; the bare tokens where rows are joined."""
-        lines = [line for (line,) in rows]
-        return [[ids] for ids in (bare(lines, text) if self.joined else framed(lines, text))]
+        """BOS y₁ … yₘ EOS; the bare tokens where rows are joined, and none for END."""
+        if not self.joined:
+            return [[ids] for ids in framed([line for (line,) in rows], text)]
+        encoded = iter(bare([line for row in rows for line in row], text))
+        return [[next(encoded)] if row else [] for row in rows]
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of a language model."""

@@ -9,13 +9,13 @@ from typing import Any
 
 from unspool.data.forms import Form, Pairs, Row, Texts
 from unspool.data.meter import Advance
-from unspool.data.one_file import OneFile
 from unspool.data.read import read_lines
+from unspool.data.text_files import TextFiles
 from unspool.data.turns import replies
 
 
 @dataclass(frozen=True, kw_only=True)
-class JSONL(OneFile):
+class JSONL(TextFiles):
     """One object a line. Name its fields: `text`, or `source` and `target`, or `turns`."""
 
     text: str | None = None

@@ -25,8 +25,8 @@ from unspool.text import Codec
 class Data(Protocol):
     """Where rows come from: a frozen dataclass; split.HeldOut gives `holds_out` and `held`."""
 
-    def files(self) -> Mapping[str, str]:
-        """The files that are read, by the name of the field that holds their path."""
+    def files(self) -> Mapping[str, tuple[str, ...]]:
+        """The files that are read, by the name of the field that holds their paths."""
         ...
 
     def train_rows(self, advance: Advance) -> Iterator[Row]:

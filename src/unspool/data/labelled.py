@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from unspool.data.forms import Form, Row
 from unspool.data.labels import Classes, choice
 from unspool.data.meter import Advance
-from unspool.data.one_file import OneFile
+from unspool.data.text_files import TextFiles
 from unspool.data.tsv import check_columns, columns
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledLines(OneFile):
+class LabelledLines(TextFiles):
     """A label and a text a line, in tab-separated columns."""
 
     label: int = 1

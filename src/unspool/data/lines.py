@@ -1,4 +1,4 @@
-"""A text file with one text a line, for a language model."""
+"""Text files with one text a line, for a language model."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ from typing import Literal
 
 from unspool.data.forms import Form, Row, Texts
 from unspool.data.meter import Advance
-from unspool.data.one_file import OneFile
 from unspool.data.read import read_lines
+from unspool.data.text_files import TextFiles
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lines(OneFile):
+class Lines(TextFiles):
     """One text a line, or the whole file as one text (for packed batches)."""
 
     document: Literal["line", "file"] = "line"
-    """What one text is; in a "file", line ends are tokens like others, and its end is held out."""
+    """What one text is; in a "file", line ends are tokens like others, and its end is what is held out."""
 
     def form(self, rows: Iterable[Row]) -> Form:
         """What a row is."""
         del rows
-        return Texts(joined=self.document == "file")
+        return Texts(joined=self.joined)
+
+    @property
+    def joined(self) -> bool:
+        """Whether all rows of a file are one text."""
+        return self.document == "file"
 
     @property
     def hangs_together(self) -> bool:
         """A whole file does; lines are texts of their own."""
-        return self.document == "file"
+        return self.joined
 
     def rows(self, path: str, advance: Advance) -> Iterator[Row]:
         """The rows of one file."""
-        end = "\n" if self.document == "file" else ""
+        end = "\n" if self.joined else ""
         for line in read_lines(path, self.max_line_bytes, advance):
             yield (line + end,)

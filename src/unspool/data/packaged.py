@@ -13,23 +13,21 @@ The package is located without being imported, so that neither its code nor its 
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 
 from unspool.data.forms import Form, Row, Texts
 from unspool.data.meter import Advance
-from unspool.data.read import MAX_LINE_BYTES
+from unspool.data.read import MAX_LINE_BYTES, read_lines
 from unspool.data.split import HeldOut
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packaged(HeldOut):
-    """One text a line, or one a row of a CSV file; a name in .gz is unpacked on the way."""
+    """One text a line, or one a row of a CSV file; what gzip has packed is unpacked on the way."""
 
     package: str
     """The name that Python would import."""
@@ -58,24 +56,16 @@ class Packaged(HeldOut):
         if len(self.brackets) not in (0, 2) or len(set(self.brackets)) != len(self.brackets):
             raise ValueError(f'brackets is {self.brackets!r}; give two different characters, as in "{{}}"')
 
-    def files(self) -> Mapping[str, str]:
+    def files(self) -> Mapping[str, tuple[str, ...]]:
         """The file, where the package is installed."""
-        return {"file": str(self.path())}
+        return {"file": (str(self.path()),)}
 
     def train_rows(self, advance: Advance) -> Iterator[Row]:
         """The texts."""
-        tidy = self._tidy()
-        with self.path().open("rb") as packed:
-            stream: BufferedIOBase = gzip.GzipFile(fileobj=packed) if self.file.endswith(".gz") else packed
-            done = 0
-            rows = self._lines(stream) if self.column is None else self._column(stream, self.column)
-            for number, text in enumerate(rows):
-                if number or not self.header:
-                    yield (tidy(text),)
-                advance(packed.tell() - done)
-                done = packed.tell()
-        if not done:
-            raise ValueError(f"{self.path()} is empty: there is nothing to learn from")
+        tidy, lines = self._tidy(), read_lines(self.path(), self.max_line_bytes, advance)
+        for number, text in enumerate(lines if self.column is None else self._column(lines, self.column)):
+            if number or not self.header:
+                yield (tidy(text),)
 
     def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
         """None: they are held out."""
@@ -117,27 +107,10 @@ class Packaged(HeldOut):
 
         return tidy
 
-    def _lines(self, stream: BufferedIOBase) -> Iterator[str]:
-        number = 0
-        while raw := stream.readline(self.max_line_bytes + 2):
-            number += 1
-            line = raw.removesuffix(b"\n").removesuffix(b"\r")
-            if len(line) > self.max_line_bytes:
-                raise ValueError(
-                    f"{self.path()}, line {number} is longer than {self.max_line_bytes:,} bytes: is it one "
-                    "text a line? If it should be so long, raise max_line_bytes"
-                )
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{self.path()}, line {number} is not valid UTF-8 ({error.reason})"
-                ) from None
-
-    def _column(self, stream: BufferedIOBase, column: int) -> Iterator[str]:
+    def _column(self, lines: Iterable[str], column: int) -> Iterator[str]:
         """One text for every row; a row may go on over several lines."""
-        # csv wants line ends, which _lines has taken off; any will do.
-        reader = csv.reader((line + "\n" for line in self._lines(stream)), strict=True)
+        # csv wants line ends, which are taken off; any will do.
+        reader = csv.reader((line + "\n" for line in lines), strict=True)
         while True:
             try:
                 row = next(reader)

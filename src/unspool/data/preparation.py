@@ -21,7 +21,7 @@ from unspool.config import plain
 from unspool.data import fingerprint
 from unspool.data.batches import Batches
 from unspool.data.encode import Encoded, Filled, encoded, read_encoded
-from unspool.data.forms import Form, Row, ends
+from unspool.data.forms import END, Form, ends
 from unspool.data.kinds import Data, OwnText
 from unspool.data.labels import UnknownLabelError
 from unspool.data.meter import metered, silent
@@ -54,7 +54,7 @@ def prepare(
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
-    files: Mapping[str, str] | None = None,
+    files: fingerprint.Files | None = None,
 ) -> Prepared:
     """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
 
@@ -66,7 +66,7 @@ def prepare(
     if work.form.joined and not batches.takes_streams:
         raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
     found = work.encoded(codec)
-    notes = work.notes
+    notes = [*work.notes, *_doubts(text, codec), *_learnt_by_heart(work.files)]
     if found.empty:
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
@@ -84,15 +84,33 @@ def prepare(
     return Prepared(codec, feed, checks, work.form.labels, facts, tuple(notes))
 
 
+def _doubts(text: TextConfig | Codec | None, learnt: Codec) -> Iterator[str]:
+    wanted = getattr(text, "vocab_size", None)
+    if wanted is not None and learnt.vocab_size < wanted:
+        yield (
+            f"text.vocab_size is {wanted}, but the training text gives no more than {learnt.vocab_size} "
+            "tokens: that is the vocabulary's size"
+        )
+
+
+def _learnt_by_heart(files: fingerprint.Files) -> Iterator[str]:
+    for valid, train in (("valid", "train"), ("valid_source", "source")):
+        if set(files.get(valid, ())) & set(files.get(train, ())):
+            yield (
+                f"data.{valid} holds what data.{train} holds: validation will say how well the model knows "
+                "that text by heart, not how well it has learnt; hold lines out (valid_share) to know it"
+            )
+
+
 class _Work:
     """One preparation: reads the data as seldom as can be."""
 
     def __init__(
-        self, data: Data, seed: int, cache: Path | None, progress: bool, files: Mapping[str, str] | None
+        self, data: Data, seed: int, cache: Path | None, progress: bool, files: fingerprint.Files | None
     ) -> None:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
-        self.bytes = sum(map(size, data.files().values()))
+        self.bytes = sum(size(path) for paths in data.files().values() for path in paths)
         self.form: Form = data.form(data.train_rows(silent))
         self.notes: list[str] = []
         self._key: str | None = None
@@ -149,10 +167,17 @@ class _Work:
         return ""
 
     @property
+    def files(self) -> fingerprint.Files:
+        """What each file holds."""
+        if self._files is None:
+            self._files = fingerprint.of_files(self.data)
+        return self._files
+
+    @property
     def key(self) -> str:
         """Names the rows."""
         if self._key is None:
-            self._key = fingerprint.of_data(self.data, self.seed, self._files)
+            self._key = fingerprint.of_data(self.data, self.seed, self.files)
         return self._key
 
     @property
@@ -166,8 +191,8 @@ class _Work:
                         "the data has rows of its own to validate on, and valid_share or valid_lines too: "
                         "choose one of them"
                     )
-                count = sum(1 for _ in Filled(self.data.train_rows(advance), self.form))
-                others = None if valid is None else sum(1 for _ in Filled(valid, self.form))
+                count = Filled(self.data.train_rows(advance), self.form).count()
+                others = None if valid is None else Filled(valid, self.form).count()
             if count == 0 or others == 0:
                 raise ValueError(
                     f"every row of the {'training' if count == 0 else 'validation'} data is empty"
@@ -183,7 +208,7 @@ class _Work:
     def _texts(self) -> Iterator[str]:
         held = self.held
         with metered("vocabulary", self.bytes, self.progress) as advance:
-            rows: Iterator[Row] = iter(Filled(self.data.train_rows(advance), self.form))
-            for number, row in enumerate(rows):
+            rows = Filled(self.data.train_rows(advance), self.form)
+            for number, row in enumerate(row for row in rows if row != END):
                 if not held[number]:
                     yield from self.form.texts(row)

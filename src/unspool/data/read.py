@@ -1,14 +1,40 @@
-"""Lines of UTF-8, one by one, however large the file is; what is not is named by file, line and byte."""
+"""Lines of UTF-8, one by one, however large the file is; what is not is named by file, line and byte.
+
+A file that gzip has packed is unpacked on the way, whatever its name is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 
 from unspool.data.meter import Advance, silent
 
 _BYTE_ORDER_MARK = "\ufeff"
 MAX_LINE_BYTES = 1_000_000
+_GZIP = b"\x1f\x8b"
+_PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+"""How files begin that other programs have packed."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
+    """The content of a file, unpacked if it is packed; and the file itself, to ask how far it was read."""
+    with path.open("rb") as file:
+        begins = file.peek(8)
+        for begin, program in _PACKED.items():
+            if begins.startswith(begin):
+                raise ValueError(
+                    f"{path} is packed by {program}: unpack it, or pack it by gzip, which is read"
+                )
+        try:
+            yield gzip.GzipFile(fileobj=file) if begins.startswith(_GZIP) else file, file
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is packed by gzip, and damaged ({error}): get it anew") from error
 
 
 def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES, advance: Advance = silent) -> Iterator[str]:
@@ -17,9 +43,9 @@ def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES, advance: Advance =
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise FileNotFoundError(f"{path} {what}: name a text file in UTF-8, one text a line")
-    with path.open("rb") as file:
-        number, before = 0, 0
-        while raw := file.readline(limit + 2):
+    with opened(path) as (content, file):
+        number, before, told = 0, 0, 0
+        while raw := content.readline(limit + 2):
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             if len(line) > limit:
@@ -37,16 +63,19 @@ def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES, advance: Advance =
                 ) from None
             yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
             before += len(raw)
-            advance(len(raw))
+            done = before if content is file else file.tell()
+            advance(done - told)
+            told = done
         if not before:
-            raise ValueError(f"{path} is empty: there is nothing to learn from")
+            raise ValueError(f"{path} is empty: there is no text in it")
 
 
-def check_files(files: Mapping[str, str]) -> None:
+def check_files(files: Mapping[str, Sequence[str]]) -> None:
     """FileNotFoundError for a file that is not there, with the setting that names it."""
-    for name, path in files.items():
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"{name} = {path!r}: there is no such file")
+    for name, paths in files.items():
+        for path in paths:
+            if not Path(path).is_file():
+                raise FileNotFoundError(f"{name} = {path!r}: there is no such file")
 
 
 def size(path: str | Path) -> int:

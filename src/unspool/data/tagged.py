@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from unspool.data.forms import Form, Row
 from unspool.data.labels import Tags, choice
 from unspool.data.meter import Advance
-from unspool.data.one_file import OneFile
+from unspool.data.text_files import TextFiles
 from unspool.data.tsv import check_columns, columns
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggedLines(OneFile):
+class TaggedLines(TextFiles):
     """Words and as many tags a line, in two tab-separated columns; spaces stand between words, and tags."""
 
     words: int = 1

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from unspool.data.forms import Form, Pairs, Row
 from unspool.data.meter import Advance
-from unspool.data.one_file import OneFile
 from unspool.data.read import read_lines
+from unspool.data.text_files import TextFiles
 
 
 @dataclass(frozen=True, kw_only=True)
-class TSV(OneFile):
+class TSV(TextFiles):
     """One pair a line, in two of its columns."""
 
     source: int = 1

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from unspool.data.forms import Form, Pairs, Row
 from unspool.data.meter import Advance
-from unspool.data.one_file import OneFile
 from unspool.data.read import read_lines
+from unspool.data.text_files import TextFiles
 
 BETWEEN = "\n"
 """Between the turns of a history: what no single turn of a file of lines can hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialogues(OneFile):
+class Dialogues(TextFiles):
     """One dialogue a line, its turns separated by a mark."""
 
     mark: str = "__eou__"

@@ -16,12 +16,12 @@ def oddities(train: TrainSettings, schedule: Schedule, validates: bool) -> list[
             f"schedule.warmup={warmup} is longer than the run of {train.updates} updates: the learning rate "
             f"never reaches train.lr, but ends at {reached:.0%} of it"
         )
-    checkpoints = -(-train.updates // train.checkpoint_every)
-    if train.final == "average" and train.average > checkpoints:
+    count = -(-train.updates // train.checkpoint_every)
+    if train.final == "average" and train.average > count:
         found.append(
-            f"train.average={train.average}, but the run of {train.updates} updates has {checkpoints} "
-            f"checkpoint{'s' * (checkpoints > 1)} (train.checkpoint_every={train.checkpoint_every}): the mean is "
-            f"of {'these' if checkpoints > 1 else 'this one'}"
+            f"train.average={train.average}, but with train.checkpoint_every={train.checkpoint_every} the "
+            f"run of {train.updates} updates has {count} checkpoint{'s' * (count > 1)}: the mean is of "
+            f"{'these' if count > 1 else 'this one'}"
         )
     if train.patience is not None and not validates:
         found.append("train.patience has nothing to go by: the data has no part to validate on")

@@ -136,14 +136,19 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
 
 def located(recipe: Recipe) -> Recipe:
     """The same recipe with the whole path of every file: it leads there from any folder."""
-    paths = {
-        name: str(Path(path).absolute())
-        for name, path in recipe.data.files().items()
-        if getattr(recipe.data, name) == path  # a file inside of a package is found by other means
-    }
-    if not paths:
+    found: dict[str, str | list[str]] = {}
+    for name, paths in recipe.data.files().items():
+        whole = [str(Path(path).absolute()) for path in paths]
+        match getattr(recipe.data, name):
+            case str() as path if (path,) == paths:
+                found[name] = whole[0]
+            case tuple():
+                found[name] = whole
+            case _:  # a file inside of a package is found by other means
+                pass
+    if not found:
         return recipe
-    return recipe_of({**recipe.settings, "data": {**recipe.settings["data"], **paths}})
+    return recipe_of({**recipe.settings, "data": {**recipe.settings["data"], **found}})
 
 
 def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:

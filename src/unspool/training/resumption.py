@@ -15,6 +15,7 @@ from typing import Any
 
 from unspool.config import plain
 from unspool.data import BATCHES, DATA
+from unspool.data.fingerprint import Files
 from unspool.models import MODELS
 from unspool.models.kinds import PARTS
 from unspool.objectives import OBJECTIVES
@@ -92,7 +93,7 @@ def check_settings(path: Path, found: Sequence[Change]) -> None:
         )
 
 
-def check_files(path: Path, before: Mapping[str, str], now: Mapping[str, str], data: Any) -> None:
+def check_files(path: Path, before: Files, now: Files, data: Any) -> None:
     """Refuse files that hold something else than they held, by what `fingerprint.of_files` says of them."""
     for name in sorted({*before, *now}):
         if before.get(name) == now.get(name):

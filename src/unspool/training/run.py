@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from unspool.data import Prepared, prepare
-from unspool.data.fingerprint import of_files
+from unspool.data.fingerprint import Files, of_files
 from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
 from unspool.training.checkpoint import Checkpoint, good
@@ -126,7 +126,7 @@ def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[s
     return located(recipe_of(changed(recipe, changes)))
 
 
-def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Mapping[str, str]) -> list[str]:
+def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Files) -> list[str]:
     """What was changed on the way, now included; an error for a change that cannot be made."""
     about = found.about
     before = run_config(found.path)
@@ -138,7 +138,7 @@ def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Mapping[str, 
 
 
 def _prepared(
-    recipe: Recipe, path: Path, team: Team, draws: bool, files: Mapping[str, str], found: Checkpoint | None
+    recipe: Recipe, path: Path, team: Team, draws: bool, files: Files, found: Checkpoint | None
 ) -> Prepared:
     """The first process reads and encodes; the others find it done."""
     # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.

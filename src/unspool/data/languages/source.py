@@ -48,7 +48,7 @@ class Made:
         check_count("train", self.train)
         check_count("valid", self.valid, least=0)
 
-    def files(self) -> dict[str, str]:
+    def files(self) -> dict[str, tuple[str, ...]]:
         """None."""
         return {}
 

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from unspool.config import build, plain
+from unspool.data.forms import END, Row
+from unspool.data.meter import Advance, silent
+from unspool.data.text_files import TextFiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names(TextFiles):
+    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+        yield (path,)
+
+
+def test_each_part_has_the_rows_of_its_file() -> None:
+    data = Names(train="a", valid="b")
+    assert list(data.train_rows(silent)) == [("a",)]
+    valid = data.valid_rows(silent)
+    assert valid is not None
+    assert list(valid) == [("b",)]
+    assert data.files() == {"train": ("a",), "valid": ("b",)}
+
+
+def test_validation_needs_no_file() -> None:
+    data = Names(train="a", valid_lines=1)
+    assert (data.valid_rows(silent), data.files()) == (None, {"train": ("a",)})
+
+
+def test_several_files_are_read_one_after_the_other() -> None:
+    data = build(Names, {"train": ["a", "b"], "valid": ["c", "d"]}, "data")
+    assert list(data.train_rows(silent)) == [("a",), ("b",)]
+    assert list(data.valid_rows(silent) or ()) == [("c",), ("d",)]
+    assert data.files() == {"train": ("a", "b"), "valid": ("c", "d")}
+    assert build(Names, plain(data), "data") == data
+
+
+def test_a_list_must_name_a_file() -> None:
+    with pytest.raises(ValueError, match="train is an empty list"):
+        Names(train=())
+    with pytest.raises(ValueError, match="valid is an empty list"):
+        Names(train="a", valid=())
+
+
+def test_texts_end_with_their_files_where_rows_are_joined() -> None:
+    class Joined(Names):
+        joined = True  # type: ignore[assignment]
+
+    assert list(Joined(train=("a", "b", "c")).train_rows(silent)) == [("a",), END, ("b",), END, ("c",)]
+
+
+def test_the_rows_must_be_said() -> None:
+    with pytest.raises(TypeError, match="rows"):
+        TextFiles(train="a")  # type: ignore[abstract]
