@@ -46,6 +46,16 @@ def test_other_constructors_have_a_dot():
         ("Sample(BasisAware.eat(0.02))", r"Did you mean BasisAware.eta\?"),
         ("Sample(TopP.__class__)", "neither a technique"),
         ("Sample(TopP(open('x')))", "'open' is unknown"),
+        ("Sample(Temperature(nan))", "Temperature.t is nan, but must be a finite number"),
+        ("Sample(Temperature(inf))", "Temperature.t is inf, but must be a finite number"),
+        ("Sample(Temperature(-inf))", "Temperature.t is -inf, but must be a finite number"),
+        ("nan", "'nan' is not a search"),
+        ("Speculative(TopP(0.9))", "cannot be written as text, for it holds a second model: --draft MODEL"),
+        ("Contrast()", "cannot be written as text, for it is a model made of two: --weak MODEL"),
+        ("Ensemble", r"Ensemble\(\(a, b\)\)"),
+        ("EarlyExit()", r"EarlyExit\(model\)"),
+        ("Sample(" * 1000 + ")" * 1000, "is not a decoder"),
+        ("-" * 10_000 + "1", "is not a decoder|neither a technique"),
     ],
 )
 def test_bad_specs_are_named(spec, message):

@@ -8,6 +8,7 @@ The text is read as a Python expression of calls to known techniques with litera
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -25,15 +26,26 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "BasisAware.nucleus": BasisAware.nucleus,
 }
 """Everything that may be called."""
+NUMBERS = {"inf": math.inf, "nan": math.nan}
+"""What Python prints for numbers that have no digits."""
+WITH_MODELS = {
+    "Contrast": "it is a model made of two: --weak MODEL on the command line; in Python "
+    "generate(Contrast(strong, weak), …), with any search",
+    "EarlyExit": "it is a model made of another: in Python generate(EarlyExit(model), …), with any search",
+    "Ensemble": "it is a model made of several: in Python generate(Ensemble((a, b)), …), with any search",
+    "Speculative": "it holds a second model: --draft MODEL on the command line, beside a Greedy or a Sample; "
+    "in Python Speculative(draft, …)",
+}
+"""What no text can name, for it holds a model; and what to write instead."""
 
 
 def parse(spec: str) -> Search:
     """The search that a text such as "Sample(TopP(0.9))" or "Greedy" names."""
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
         raise ValueError(
-            f'{spec!r} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"'
+            f'{spec!r:.200} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"'
         ) from error
     made = _make(tree, spec)
     if type(made) not in SEARCHES.values():
@@ -46,6 +58,10 @@ def parse(spec: str) -> Search:
 
 def _make(node: ast.expr, spec: str) -> Any:
     match node:
+        case ast.Name(id=name) if name in NUMBERS:
+            return NUMBERS[name]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id=name)) if name in NUMBERS:
+            return -NUMBERS[name]
         case ast.Name(id=name):
             return _call(name, [], {}, spec)
         case ast.Call(func=ast.Name() | ast.Attribute() as named_by, args=args, keywords=keywords):
@@ -65,6 +81,8 @@ def _make(node: ast.expr, spec: str) -> Any:
 
 
 def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
+    if name in WITH_MODELS:
+        raise ValueError(f"{spec!r}: {name} cannot be written as text, for {WITH_MODELS[name]}")
     if name not in MAKERS:
         near = get_close_matches(name, MAKERS, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
