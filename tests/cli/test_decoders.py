@@ -8,6 +8,7 @@ from unspool.cli.decoders import (
     add_decoder_options,
     decoder_spec,
     name_decoders,
+    parse_all,
     read_decoders,
 )
 
@@ -93,3 +94,30 @@ def test_decoders_are_named_by_file_or_by_themselves(toml):
         "Greedy()": "Greedy()",
         "Sample()": "Sample()",
     }
+
+
+def test_every_specification_is_parsed_once_and_checked():
+    from unspool.cli.prompts import Prompt
+
+    checked = []
+    prompts = [Prompt("a"), Prompt("b", settings={"decoder": "Beam(2)"}), Prompt("c")]
+    found = parse_all("Greedy()", prompts, checked.append)
+    assert found == {"Greedy()": us.Greedy(), "Beam(2)": us.Beam(2)}
+    assert checked == list(found.values())
+
+
+def test_an_option_that_every_line_overrides_is_not_needed():
+    from unspool.cli.prompts import Prompt
+
+    prompts = [Prompt("b", settings={"decoder": "Beam(2)"})]
+    assert list(parse_all("Sample()", prompts, lambda search: None)) == ["Beam(2)"]
+
+
+def test_a_specification_that_fails_is_named_by_its_line():
+    from unspool.cli.prompts import Prompt
+
+    prompts = [Prompt("a"), Prompt("b", where="p.jsonl:2", settings={"decoder": "Bean(2)"})]
+    with pytest.raises(ValueError, match=r"^p\.jsonl:2: .*Did you mean Beam"):
+        parse_all("Greedy()", prompts, lambda search: None)
+    with pytest.raises(ValueError, match=r"^'Sampel\(\)'"):
+        parse_all("Sampel()", prompts, lambda search: None)

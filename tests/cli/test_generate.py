@@ -1,9 +1,9 @@
 import json
+import math
 
 import pytest
 
 import unspool as us
-from unspool.cli.generate import _progress
 
 GREEDY = ("generate", "a", "--greedy", "--max-new-tokens", "6")
 
@@ -73,16 +73,26 @@ def test_json_holds_everything(unspool, loaded):
     assert status == 0
     (record,) = records(out)
     assert us.parse(record.pop("decoder")) == us.Sample(us.TopK(1))
-    logps = record.pop("logps")
-    assert logps == pytest.approx([-0.356675] * 3, abs=1e-5)  # ln 0.7
+    assert record.pop("logps") == pytest.approx([-0.356675] * 3, abs=1e-5)  # ln 0.7
+    assert record.pop("scores") == pytest.approx([0.0] * 3, abs=1e-6)  # of what TopK(1) has left
     assert record == {
         "prompt": "a",
         "sample": 0,
         "text": "bca",
         "tokens": [1, 2, 0],
+        "total": None,
         "finish": "length",
         "seed": 7,
+        "model": "smollm2",
     }
+
+
+def test_json_holds_the_worth_of_a_ranked_text(unspool, loaded):
+    argv = ("generate", "a", "--decoder", "Beam(2)", "--max-new-tokens", "2", "--json")
+    (record,) = records(unspool(*argv)[1])
+    assert (
+        record["total"] == pytest.approx(sum(record["scores"])) == pytest.approx(2 * math.log(0.7), abs=1e-5)
+    )
 
 
 def test_without_a_seed_the_record_says_which_one_to_ask_for(unspool, loaded):
@@ -168,18 +178,90 @@ def test_output_never_overwrites_the_prompts(unspool, loaded, tmp_path):
 def test_an_output_that_cannot_be_written(unspool, loaded, tmp_path):
     status, _, err = unspool(*GREEDY, "--output", tmp_path / "no" / "folder.txt")
     assert status == 2
-    assert "folder.txt: No such file or directory" in err
+    assert "folder.txt: there is no folder" in err
 
 
-def test_progress_is_shown_on_a_terminal_and_changes_no_number(terminal):
-    screen = terminal("stderr")
-    assert list(_progress(range(0, 5, 2), 5, bar=True)) == [0, 2, 4]
-    assert "5/5" in screen.getvalue()
+def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(unspool, loaded, tmp_path):
+    for path in (tmp_path, tmp_path / "no" / "folder.txt"):
+        assert unspool(*GREEDY, "--output", path)[0] == 2
+    assert loaded == []
 
 
-def test_no_progress_where_there_is_no_terminal_or_nothing_to_get_through(terminal, capsys):
-    assert list(_progress(range(0, 5, 2), 5, bar=True)) == [0, 2, 4]
-    assert capsys.readouterr().err == ""
-    screen = terminal("stderr")
-    assert list(_progress(range(0, 5, 2), 5, bar=False)) == [0, 2, 4]
-    assert screen.getvalue() == ""
+def test_lines_have_settings_of_their_own(unspool, loaded, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    lines = [
+        {"prompt": "a", "max_new_tokens": 2, "id": "short"},
+        {"prompt": "a", "stop": "ca", "id": ["any", 3]},
+        {"prompt": "a", "stop": ["zz", "b"]},
+        {"prompt": "a", "decoder": "Sample(TopK(1))"},
+        {"prompt": "b", "n": 2, "seed": None},
+        {"prompt": "b", "chat": True, "system": "b"},
+        {"prompt": "a", "max_new_tokens": 100, "stop_loops": True},
+        {"prompt": "a"},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    argv = ("--file", path, "--greedy", "--max-new-tokens", "3", "--seed", "5", "--json")
+    found = records(unspool("generate", *argv)[1])
+    assert [r["text"] for r in found[:6]] == ["bc", "b", "", "bca", "cab", "cab"]
+    assert [r["sample"] for r in found[3:7]] == [0, 0, 1, 0]
+    assert found[6]["prompt"] == "cbab"
+    assert found[7]["finish"] == "loop"
+    assert found[8]["text"] == "bca"
+    assert [r.get("id") for r in found] == ["short", ["any", 3]] + [None] * 7
+    assert [us.parse(r["decoder"]) for r in found] == [us.Greedy()] * 3 + [us.Sample(us.TopK(1))] + [
+        us.Greedy()
+    ] * 5
+
+
+def test_a_line_with_a_seed_gives_the_text_of_that_seed(unspool, loaded, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": "a", "seed": seed}) for seed in range(5)))
+    argv = ("--max-new-tokens", "12", "--json")
+    together = records(unspool("generate", "--file", path, *argv)[1])
+    alone = [records(unspool("generate", "a", "--seed", seed, *argv)[1])[0] for seed in range(5)]
+    assert together == alone
+    assert len({r["text"] for r in together}) > 1
+
+
+def test_one_line_on_a_terminal_is_streamed_by_its_own_settings(unspool, loaded, tmp_path, terminal):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a", "decoder": "Greedy()", "max_new_tokens": 4}')
+    screen = terminal()
+    assert unspool("generate", "--file", path)[0] == 0
+    assert screen.getvalue() == "bcab\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"prompt": "a", "decoder": "Sampel()"}', "'Sampel' is unknown"),
+        ('{"prompt": "a", "sead": 3}', "'sead' is not a known key of a line: did you mean 'seed'?"),
+        ('{"prompt": "a", "stop": [3]}', '"stop" must be a string or a list of strings, found [3]'),
+    ],
+)
+def test_a_bad_setting_is_named_by_its_line_before_the_model_is_loaded(unspool, loaded, tmp_path, line, said):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n' + line)
+    status, out, err = unspool("generate", "--file", path)
+    assert (status, out, loaded) == (2, "", [])
+    assert err.startswith(f"unspool: {path}:2: ")
+    assert said in err
+
+
+def test_half_a_character_in_a_stop_string(unspool, loaded):
+    status, _, err = unspool(*GREEDY, "--stop", "b", "--stop", "\udcff")
+    assert (status, loaded) == (2, [])
+    assert err.startswith("unspool: --stop: not Unicode text")
+
+
+def test_an_interrupted_stream_ends_its_line(terminal, loaded, monkeypatch):
+    from unspool.cli import main
+
+    def stream(*args, **options):
+        yield us.Piece("bc", (1, 2), 0, 0, None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(us, "stream", stream)
+    screen = terminal()
+    assert main(list(GREEDY)) == 130
+    assert screen.getvalue() == "bc\n"

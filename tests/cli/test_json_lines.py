@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.cli.json_lines import decoded, json_lines
+from unspool.cli.json_lines import decoded, json_lines, split_lines
 
 
 @pytest.fixture
@@ -36,3 +36,7 @@ def test_other_lines_are_refused(path, data, match):
 def test_a_mark_of_byte_order_is_no_text(path):
     path.write_bytes(b"\xef\xbb\xbfone\r\n")
     assert decoded(path) == "one\r\n"
+
+
+def test_every_end_of_a_line_is_one():
+    assert split_lines("a\nb\r\nc\rd\u2028e\n\rf") == ["a", "b", "c", "d\u2028e", "", "f"]

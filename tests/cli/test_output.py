@@ -2,7 +2,10 @@ import io
 import json
 import math
 
-from unspool.cli.output import json_line, opened, printable, shown
+import pytest
+
+from unspool.cli.output import check_output, json_line, opened, printable, shown
+from unspool.cli.streams import ClosedOutput
 
 
 def test_a_terminal_obeys_no_escape_sequence(terminal):
@@ -18,6 +21,19 @@ def test_json_is_strict():
     line = json_line({"logps": (-1.5, -math.inf), "nested": [{"x": math.nan}], "text": "é\n", "n": 3})
     assert line == '{"logps": [-1.5, null], "nested": [{"x": null}], "text": "é\\n", "n": 3}'
     assert json.loads(line)["logps"] == [-1.5, None]
+
+
+def test_what_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+    check_output(None)
+    check_output(tmp_path / "new.txt")
+    with pytest.raises(IsADirectoryError, match="a folder; name a file in it"):
+        check_output(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
+        check_output(tmp_path / "nowhere" / "new.txt")
+    monkeypatch.setattr("sys.stdout", ClosedOutput())
+    with pytest.raises(OSError, match="it is closed"):
+        check_output(None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_standard_output_where_no_path_is_given(capsys):

@@ -15,7 +15,7 @@ def parser():
 
 def test_defaults(parser):
     args = parser.parse_args([])
-    assert (args.model, args.device, args.max_new_tokens, args.seed) == ("smollm2", "cpu", 7, None)
+    assert (args.model, args.device, args.max_new_tokens, args.seed) == (None, "cpu", 7, None)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])
@@ -37,6 +37,13 @@ def test_an_error_names_the_option_and_the_way_to_the_help(parser, capsys):
     assert capsys.readouterr().err == (
         "unspool: argument --seed: '-3' is not a whole number of 0 or more; see unspool try --help\n"
     )
+
+
+def test_a_device_without_numbers_is_refused(parser, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--device", "meta"])
+    assert "'meta' holds no numbers to compute with; take cpu" in capsys.readouterr().err
+    assert parser.parse_args(["--device", "cuda:1"]).device == "cuda:1"
 
 
 def test_a_seed_is_drawn_where_none_was_asked_for(parser):

@@ -81,7 +81,7 @@ def test_json_lines(file):
         '{"prompt": "first", "id": 7}\n\n{"messages": [{"role": "user", "content": "second"}]}\n',
     )
     assert read_file(path) == [
-        Prompt("first", where=f"{path}:1"),
+        Prompt("first", where=f"{path}:1", id=7),
         Prompt(messages=({"role": "user", "content": "second"},), where=f"{path}:3"),
     ]
 
@@ -97,6 +97,14 @@ def test_json_lines(file):
         ('{"prompt": "a", "messages": []}', "expected"),
         ('{"prompt": 3}', '"prompt" must be a string, found 3'),
         ('{"prompt": "\\ud800"}', "not Unicode text"),
+        ('{"prompt": "a", "prompt": "b"}', 'the key "prompt" stands twice'),
+        ('{"messages": [{"role": "user", "content": "a", "content": "b"}]}', '"content" stands twice'),
+        ('{"prompt": "a", "promt": "b"}', "'promt' is not a known key of a line: did you mean 'prompt'"),
+        (
+            '{"prompt": "a", "seed": 3}',
+            "'seed' is not a known key of a line: choose from id, messages, prompt",
+        ),
+        ('{"prompt": "a", "seed": ' + "9" * 5000 + "}", "not JSON"),
         ('{"messages": []}', '"messages" must be a list'),
         ('{"messages": [{"role": "user"}]}', '"messages" must be a list'),
         ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "not Unicode text"),
@@ -109,6 +117,35 @@ def test_a_bad_json_line_is_named_by_file_and_line(file, line, match):
         read_file(path)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert len(str(caught.value)) < len(str(path)) + 250
+
+
+def test_settings_of_a_line_where_they_are_wanted(file):
+    path = file("prompts.jsonl", '{"prompt": "a", "seed": 3, "stop": ["x"], "n": null}')
+    assert read_file(path, settings=True) == [
+        Prompt("a", where=f"{path}:1", settings={"seed": 3, "stop": ["x"]})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ('{"prompt": "a", "sed": 3}', "'sed' is not a known key of a line: did you mean 'seed'"),
+        ('{"prompt": "a", "seed": -3}', '"seed" must be a whole number of 0 or more, found -3'),
+        ('{"prompt": "a", "stop": ["x", "\\ud800"]}', '"stop": not Unicode text'),
+        ('{"prompt": "a", "system": "\\ud800"}', '"system": not Unicode text'),
+    ],
+)
+def test_a_bad_setting_is_named_by_file_and_line(file, line, match):
+    path = file("prompts.jsonl", line)
+    with pytest.raises(ValueError, match=match) as caught:
+        read_file(path, settings=True)
+    assert str(caught.value).startswith(f"{path}:1: ")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=repr)
+def test_every_end_of_a_line_is_one(file, end):
+    assert texts(file("prompts.txt", f"first{end}{end}second{end}")) == ["first", "second"]
+    assert texts(file("prompts.jsonl", end.join(['{"prompt": "a\\r"}', '{"prompt": "b"}']))) == ["a\r", "b"]
 
 
 def test_a_file_without_prompts(file):
@@ -152,6 +189,14 @@ def test_rendering_messages_needs_no_flag_and_keeps_their_own_system_message():
     assert Prompt(messages=led).render(Chat(), system="be kind") == "system:be brief|user:hi"
 
 
+def test_a_line_goes_before_the_flags():
+    assert Prompt("hi", settings={"chat": True}).render(Chat()) == "user:hi"
+    assert Prompt("hi", settings={"chat": False}).render(Chat(), chat=True, system="be kind") == "hi"
+    assert Prompt("hi", settings={"system": "be brief"}).render(Chat(), system="be kind") == (
+        "system:be brief|user:hi"
+    )
+
+
 def test_a_model_without_tokenizer_has_no_chat():
     with pytest.raises(ValueError, match="no tokenizer"):
         Prompt("hi").render(None, chat=True)
@@ -165,3 +210,28 @@ def test_every_prompt_is_tried_on_the_tokenizer_before_any_is_used(loaded):
     assert render_all([Prompt("ab"), Prompt("c")], model, ask(), options) == ["ab", "c"]
     with pytest.raises(ValueError, match=r"^p\.txt:2: 'x' is not one of abc"):
         render_all([Prompt("ab", where="p.txt:1"), Prompt("x", where="p.txt:2")], model, ask(), options)
+
+
+def test_an_empty_prompt_is_told_what_can_be_done_here(loaded):
+    import unspool as us
+
+    options = {"max_new_tokens": 1, "n": 1, "seed": 0, "stop": ()}
+    with pytest.raises(ValueError, match=r"^p\.txt:1: the prompt is empty: write at least one word"):
+        render_all([Prompt("", where="p.txt:1")], us.load("letters"), ask(), options)
+
+
+def test_an_empty_prompt_may_be_the_first_token_of_a_text():
+    import unspool as us
+
+    model = us.load("smollm2")
+    options = {"max_new_tokens": 1, "n": 1, "seed": 0, "stop": ()}
+    with pytest.raises(ValueError, match=r"write something, or '(.+)', which begins a text") as caught:
+        render_all([Prompt("")], model, ask(), options)
+    first = str(caught.value).split("'")[1]
+    (text,) = render_all([Prompt(first)], model, ask(), options)
+    assert model.text.encode(text) == [model.text.bos_id]
+
+
+def test_a_system_message_that_is_not_text():
+    with pytest.raises(ValueError, match="--system: not Unicode text"):
+        read_prompts(ask("a", "--system", "\udcff"))

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.cli.speaking import load_labeller, load_speaker
+from unspool.cli.speaking import chosen_model, load_labeller, load_speaker
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.load.folder import save_folder
+from unspool.models.load.packages import PACKAGES, ModelPackage
 from unspool.text import words
 
 
@@ -51,4 +52,18 @@ def test_a_verb_that_needs_text_says_what_such_a_model_is_for(unspool, run, tmp_
     assert err == (
         f"unspool: {run} is a {kind}: it chooses labels and says no text. "
         f'unspool predict --model {run} "…" asks it\n'
+    )
+
+
+def test_the_model_that_was_asked_for(capsys):
+    assert chosen_model("dates") == "dates"
+    assert chosen_model(None) == "smollm2"
+    assert capsys.readouterr().err == ""
+
+
+def test_the_second_choice_is_said(capsys, monkeypatch):
+    monkeypatch.setitem(PACKAGES, "smollm2", ModelPackage("no_such_module", "*.gguf", "pip install it"))
+    assert chosen_model(None) == "bible"
+    assert capsys.readouterr().err == (
+        "unspool: smollm2 is not installed (pip install it), so that the built-in model bible speaks\n"
     )

@@ -14,7 +14,7 @@ from unspool.cli.decoders import name_decoders
 from unspool.cli.output import json_line, printable
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
-from unspool.cli.speaking import load_speaker
+from unspool.cli.speaking import chosen_model, speaker
 from unspool.evaluate.comparison import Answer, Row
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
     import unspool as us  # only now: the command line itself must not wait for torch
 
     searches = {name: us.parse(spec) for name, spec in specs.items()}
-    model = load_speaker(args)
+    name = chosen_model(args.model)
+    model = speaker(name, args.device)
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = render_all(prompts, model, args, options)
     if args.html is not None:
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from unspool.evaluate.report import html_report
 
-        about = {"model": args.model, "most new tokens": args.max_new_tokens, "seed": options["seed"]}
+        about = {"model": name, "most new tokens": args.max_new_tokens, "seed": options["seed"]}
         args.html.write_text(html_report(rows, texts, about), encoding="utf-8")
         print(f"unspool: wrote {args.html}", file=sys.stderr)
     return 0

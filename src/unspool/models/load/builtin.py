@@ -6,7 +6,6 @@ from pathlib import Path
 
 import unspool.models
 
-DEFAULT = "bible"
 BUILTIN = {
     "bible": "a language model of public-domain English prose (recipes/builtin/bible.toml)",
     "bible-weak": "its weaker sibling, for contrastive decoding (recipes/builtin/bible-weak.toml)",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.models.load.assembly import build
-from unspool.models.load.builtin import BUILTIN, DEFAULT, builtin_folder
+from unspool.models.load.builtin import BUILTIN, builtin_folder
 from unspool.models.load.cache import through_cache
+from unspool.models.load.default import default_model
 from unspool.models.load.device import usable_device
 from unspool.models.load.folder import is_run_folder, load_folder
 from unspool.models.load.gguf_file import is_gguf, open_gguf
@@ -26,14 +27,17 @@ if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerLM
 
 
-def load(name: str | PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu") -> Any:
+def load(name: str | PathLike[str] | None = None, *, device: str | torch.device = "cpu") -> Any:
     """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
     package or a Hub id.
 
-    What is on disk goes first, then built-in models and model packages, then the Hub. Without a name it is a
-    small language model that comes with this package. The model is ready to generate (dropout is off); its
-    `text` is None where no tokenizer came with it.
+    What is on disk goes first, then built-in models and model packages, then the Hub. Without a name it is
+    smollm2 where its package is installed, else a small language model that comes with this one. The model is
+    ready to generate (dropout is off); its `text` is None where no tokenizer came with it.
     """
+    name = default_model() if name is None else name
+    if not isinstance(name, str | PathLike):
+        raise TypeError(f'a model is loaded by its name or path, as in load("smollm2"), not by {name!r:.80}')
     place = usable_device(device)  # before the work of loading
     return _find(fspath(name)).to(place)
 

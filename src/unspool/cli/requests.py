@@ -1,0 +1,97 @@
+"""From prompts to answers: what each line and the options ask for, decoded in batches, answered in order."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from unspool.cli.parser import seed_of
+from unspool.cli.prompts import Prompt, render
+
+if TYPE_CHECKING:
+    from unspool.decode.generate import Output
+    from unspool.protocols import Search, StepModel
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and how it is to be answered."""
+
+    text: str
+    """As the model reads it."""
+    number: int
+    """Which prompt, from 0."""
+    spec: str
+    """The decoder, as it was written."""
+    options: Mapping[str, Any]
+    """Of `generate`."""
+    id: Any = None
+    """What its line calls it."""
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What requests that are decoded side by side must share: all but the seed."""
+        return self.spec, *(self.options[name] for name in sorted(self.options) if name != "seed")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One text for one request."""
+
+    request: Request
+    output: Output
+    sample: int
+    """Which answer to it."""
+    alone: bool
+    """Whether there is no other, to this prompt or to another."""
+
+
+def make_requests(
+    prompts: Sequence[Prompt], model: StepModel, spec: str, args: argparse.Namespace
+) -> list[Request]:
+    """Every prompt with what its line asks for, or else the options; one that cannot be read is refused."""
+    seed = seed_of(args)
+    requests = []
+    for number, prompt in enumerate(prompts):
+        said = prompt.settings
+        stop = said.get("stop", args.stop)
+        options = {
+            "max_new_tokens": said.get("max_new_tokens", args.max_new_tokens),
+            "n": said.get("n", args.n),
+            "seed": said.get("seed", seed),
+            "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+            "on_loop": "stop" if said.get("stop_loops", args.stop_loops) else "ignore",
+        }
+        text = render(prompt, model, args, options)
+        requests.append(Request(text, number, said.get("decoder", spec), options, prompt.id))
+    return requests
+
+
+def answers(
+    model: StepModel,
+    requests: Sequence[Request],
+    searches: Mapping[str, Search],
+    batch_size: int,
+    done: Callable[[], None] = lambda: None,
+) -> Iterator[Answer]:
+    """Every answer to every request, in order, as batches are done; `done` is called after each request.
+
+    Neighbours of the same kind are decoded side by side.
+    """
+    import unspool as us
+
+    alone = len(requests) == requests[0].options["n"] == 1
+    for _, group in groupby(requests, key=lambda request: request.kind):
+        same = list(group)
+        for first in range(0, len(same), batch_size):
+            batch = same[first : first + batch_size]
+            options = {**batch[0].options, "seed": [request.options["seed"] for request in batch]}
+            texts = [request.text for request in batch]
+            found = us.generate(model, texts, searches[batch[0].spec], **options)
+            for request, outputs in zip(batch, found, strict=True):
+                for sample, output in enumerate(outputs if options["n"] > 1 else [outputs]):
+                    yield Answer(request, output, sample, alone)
+                done()

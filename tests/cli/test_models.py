@@ -1,0 +1,126 @@
+import argparse
+import json
+import math
+from dataclasses import fields
+
+import pytest
+
+import unspool as us
+from unspool.cli.models import CONTRAST, DRAFT_LENGTH, add_second_model_options, named_models
+from unspool.testing import bigram
+
+PROMPT = "He said to them,"
+BIBLE = ("generate", PROMPT, "--model", "bible", "--max-new-tokens", "8", "--json")
+
+
+def ask(*argv):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="bible")
+    add_second_model_options(parser)
+    return named_models(parser.parse_args(argv))
+
+
+def record(out):
+    return json.loads(out)
+
+
+def test_the_options_are_those_of_the_classes():
+    known = {it.name: it.default for it in fields(us.Contrast) if it.name not in ("strong", "weak")}
+    assert set(CONTRAST) == {*known, "beta"}
+    for name, default in known.items():
+        assert f"({default:g})" in CONTRAST[name]
+    assert us.Speculative(bigram([[1.0]])).length == DRAFT_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--contrast-alpha", "0.2"), "--contrast-alpha needs a model to contrast with: give --weak MODEL"),
+        (("--draft-length", "3"), "--draft-length needs a model that drafts: give --draft MODEL"),
+        (
+            ("--weak", "w", "--contrast-beta", "1", "--contrast-strong-weight", "2"),
+            "--contrast-beta sets both weights itself: leave --contrast-strong-weight out",
+        ),
+    ],
+)
+def test_an_option_without_its_model_is_refused(argv, said):
+    with pytest.raises(ValueError, match=said):
+        ask(*argv)
+
+
+def test_a_weak_model_makes_a_contrast(unspool):
+    strong, weak = us.load("bible"), us.load("bible-weak")
+    expected = us.generate(us.Contrast(strong, weak, 0.2, weight=0.5), PROMPT, us.Beam(3), max_new_tokens=8)
+    argv = (
+        "--weak",
+        "bible-weak",
+        "--contrast-alpha",
+        "0.2",
+        "--contrast-weight",
+        "0.5",
+        "--decoder",
+        "Beam(3)",
+    )
+    status, out, err = unspool(*BIBLE, *argv)
+    assert (status, err) == (0, "")
+    found = record(out)
+    assert found["text"] == expected.text
+    assert found["total"] == pytest.approx(expected.total, abs=1e-4)
+    assert found["model"] == "bible"
+    assert (found["weak"], found["contrast"]) == ("bible-weak", {"alpha": 0.2, "weight": 0.5})
+
+
+def test_the_later_form_of_the_contrast(unspool):
+    strong, weak = us.load("bible"), us.load("bible-weak")
+    contrast = us.Contrast.obrien_lewis(strong, weak, beta=0.5, alpha=0.3)
+    expected = us.generate(contrast, PROMPT, us.Greedy(), max_new_tokens=8)
+    argv = ("--weak", "bible-weak", "--contrast-beta", "0.5", "--contrast-alpha", "0.3", "--greedy")
+    found = record(unspool(*BIBLE, *argv)[1])
+    assert found["text"] == expected.text
+    assert found["logps"] == pytest.approx(list(expected.logps), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "decoder", ["Greedy(RepetitionPenalty(1.5))", "Sample(TopP(0.9))", "Sample(ArgMax())"]
+)
+def test_a_draft_makes_it_speculative(unspool, monkeypatch, decoder):
+    asked = []
+    real = us.generate
+
+    def generate(model, texts, search, **options):
+        asked.append(search)
+        return real(model, texts, search, **options)
+
+    monkeypatch.setattr(us, "generate", generate)
+    argv = ("--draft", "bible-weak", "--draft-length", "3", "--decoder", decoder, "--seed", "1")
+    status, out, _ = unspool(*BIBLE, *argv)
+    assert status == 0
+    (search,) = asked
+    assert isinstance(search, us.Speculative)
+    assert search.length == 3
+    found = record(out)
+    assert us.parse(found["decoder"]) == us.parse(decoder)  # which can be parsed, as a model cannot
+    assert (found["draft"], found["draft_length"]) == ("bible-weak", 3)
+    if "Sample(TopP" not in decoder:
+        plain = record(unspool(*BIBLE, "--decoder", decoder)[1])
+        assert found["text"] == plain["text"]
+
+
+def test_a_draft_for_a_contrast(unspool):
+    second = ("--weak", "bible-weak", "--greedy")
+    plain = record(unspool(*BIBLE, *second)[1])
+    found = record(unspool(*BIBLE, *second, "--draft", "bible-weak")[1])
+    assert found["text"] == plain["text"]
+    assert not math.isnan(sum(found["logps"]))
+
+
+def test_what_nothing_can_be_drafted_for_is_refused_before_a_model_is_loaded(unspool, loaded):
+    status, _, err = unspool("generate", "a", "--draft", "small", "--decoder", "Beam(4)")
+    assert (status, loaded) == (2, [])
+    assert err == "unspool: --draft goes with a Greedy or a Sample, and Beam(4) is neither\n"
+
+
+def test_two_vocabularies_are_refused_in_words(unspool):
+    status, _, err = unspool(*BIBLE, "--weak", "dates")
+    assert status == 2
+    assert "one vocabulary" in err

@@ -1,0 +1,67 @@
+import argparse
+
+import pytest
+
+import unspool as us
+from unspool.cli.prompts import Prompt
+from unspool.cli.requests import answers, make_requests
+
+ARGS = argparse.Namespace(
+    chat=False, system=None, seed=7, max_new_tokens=5, n=1, stop=["x"], stop_loops=False
+)
+
+
+@pytest.fixture
+def model(loaded):
+    return us.load("letters")
+
+
+def test_a_line_goes_before_the_options(model):
+    plain, own = make_requests(
+        [Prompt("a"), Prompt("b", id=3, settings={"n": 2, "stop": "y", "decoder": "Beam(2)"})],
+        model,
+        "Greedy()",
+        ARGS,
+    )
+    assert plain.options == {"max_new_tokens": 5, "n": 1, "seed": 7, "stop": ("x",), "on_loop": "ignore"}
+    assert own.options == {**plain.options, "n": 2, "stop": ("y",)}
+    assert (plain.spec, own.spec, plain.id, own.id) == ("Greedy()", "Beam(2)", None, 3)
+    assert (plain.number, own.number) == (0, 1)
+
+
+def test_one_seed_is_drawn_for_the_whole_command(model):
+    args = argparse.Namespace(**{**vars(ARGS), "seed": None})
+    first, second = make_requests([Prompt("a"), Prompt("b")], model, "Greedy()", args)
+    assert first.options["seed"] == second.options["seed"]
+
+
+def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, monkeypatch):
+    batches = []
+
+    def generate(model, texts, search, **options):
+        batches.append((texts, repr(search), options["n"]))
+        return [["…"] * options["n"] if options["n"] > 1 else "…" for _ in texts]
+
+    monkeypatch.setattr(us, "generate", generate)
+    prompts = [
+        Prompt("a", settings={"seed": 1}),
+        Prompt("b", settings={"seed": 2}),
+        Prompt("c", settings={"n": 2}),
+        Prompt("a", settings={"n": 2}),
+        Prompt("b"),
+    ]
+    requests = make_requests(prompts, model, "Greedy()", ARGS)
+    done = []
+    found = list(answers(model, requests, {"Greedy()": us.Greedy()}, 8, lambda: done.append(1)))
+    assert batches == [(["a", "b"], "Greedy()", 1), (["c", "a"], "Greedy()", 2), (["b"], "Greedy()", 1)]
+    assert [(answer.request.text, answer.sample) for answer in found] == [
+        ("a", 0),
+        ("b", 0),
+        ("c", 0),
+        ("c", 1),
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+    ]
+    assert len(done) == 5
+    assert not any(answer.alone for answer in found)
