@@ -1,6 +1,7 @@
-"""Write docs/techniques.md from the docstrings of the techniques: `python docs/generate.py [--check]`.
+"""Write docs/techniques.md, and the reference in docs/training.md: `python docs/generate.py [--check]`.
 
-Only the standard library, and nothing is imported from the package: docstrings are read from the source.
+Only the standard library, and nothing is imported from the package: docstrings are read from the source. The
+techniques come from the docstrings of their modules; the reference is made in reference.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+
+from reference import training_page
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -148,15 +151,17 @@ def page(root: Path = ROOT) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Write the page, or with --check only say whether it would change."""
-    target = ROOT / "docs/techniques.md"
-    new = page()
-    if argv == ["--check"]:
-        same = target.is_file() and target.read_text(encoding="utf-8") == new
-        print(f"{target.name} is up to date" if same else f"{target.name} is not up to date: run `make docs`")
-        return 0 if same else 1
-    target.write_text(new, encoding="utf-8")
-    return 0
+    """Write the pages, or with --check only say whether they would change."""
+    status = 0
+    for name, new in (("techniques.md", page()), ("training.md", training_page(ROOT))):
+        target = ROOT / "docs" / name
+        if argv == ["--check"]:
+            same = target.is_file() and target.read_text(encoding="utf-8") == new
+            print(f"{name} is up to date" if same else f"{name} is not up to date: run `make docs`")
+            status |= not same
+        else:
+            target.write_text(new, encoding="utf-8")
+    return int(status)
 
 
 if __name__ == "__main__":

@@ -42,10 +42,24 @@ def changelog_faults(text):
 
 @pytest.fixture(scope="module")
 def generator(root):
-    spec = importlib.util.spec_from_file_location("docs_generate", root / "docs/generate.py")
+    return loaded(root, "generate")
+
+
+@pytest.fixture(scope="module")
+def reference(root):
+    return loaded(root, "reference")
+
+
+def loaded(root, name):
+    """A script of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", root / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # @dataclass looks its module up
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(root / "docs"))  # where a script finds its neighbours
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(root / "docs"))
     return module
 
 
@@ -108,6 +122,67 @@ def test_the_page_follows_the_docstrings(tree, generator):
         assert part in page
     assert "plumbing" not in page
     assert "uncited" not in page
+
+
+def test_the_reference_of_recipes_is_up_to_date(root, reference):
+    page = (root / "docs/training.md").read_text(encoding="utf-8")
+    assert page == reference.training_page(root), "run `make docs`"
+
+
+def test_the_reference_has_every_kind_and_every_key(root, reference):
+    from dataclasses import fields
+
+    from unspool.data import BATCHES, DATA
+    from unspool.data.languages import LANGUAGES
+    from unspool.data.languages.tasks import TASKS
+    from unspool.objectives import OBJECTIVES
+    from unspool.text import TEXTS
+    from unspool.training import TrainSettings
+    from unspool.training.hooks import HOOKS
+    from unspool.training.schedule import SCHEDULES
+
+    said = reference.reference(root)
+    for each in fields(TrainSettings):
+        assert f"| `{each.name}` |" in said.partition("### `[data]`")[0]
+    for kinds in (BATCHES, DATA, LANGUAGES, TASKS, OBJECTIVES, TEXTS, HOOKS, SCHEDULES):
+        for kind, settings in kinds.items():
+            assert f'**`kind = "{kind}"`**' in said
+            for each in fields(settings):
+                assert f"| `{each.name}` |" in said
+
+
+ROOM = {
+    "src/unspool/config.py": "LIMIT = 1000\nPaths = str | tuple[str, ...]\n",
+    "src/unspool/kinds.py": "from unspool.one import One\nKINDS: dict[str, type] = {'one': One}\n",
+    "src/unspool/one.py": (
+        "from unspool.config import LIMIT, Paths\nfrom unspool.above import Above\n"
+        'class One(Above):\n    """Does a\n    thing."""\n    limit: int = LIMIT\n    """Not | more."""\n'
+        '    paths: Paths | None = None\n    """Files."""\n'
+    ),
+    "src/unspool/above.py": 'class Above:\n    way: Literal["a", "b"]\n    """A or b."""\n    _x: int = 3\n',
+}
+
+
+def test_the_reference_follows_the_dataclasses(tree, reference, monkeypatch):
+    monkeypatch.setattr(reference, "SECTIONS", {"[one]": ("kinds", "KINDS")})
+    said = reference.reference(tree(ROOM))
+    for part in (
+        "### `[one]`",
+        "`one` have:",
+        '| `way` | `"a"` or `"b"` | needed | A or b. |',
+        '**`kind = "one"`** Does a thing.',
+        "| `limit` | whole number | `1000` | Not \\| more. |",
+        "| `paths` | text or list of texts | none | Files. |",
+    ):
+        assert part in said
+    assert "_x" not in said
+
+
+def test_a_key_without_a_docstring_is_noticed(tree, reference, monkeypatch):
+    monkeypatch.setattr(reference, "SECTIONS", {"[one]": ("kinds", "KINDS")})
+    bare = {**ROOM, "src/unspool/above.py": "class Above:\n    way: int\n"}
+    with pytest.raises(ValueError, match=r"above\.Above\.way has no docstring"):
+        reference.reference(tree(bare))
 
 
 def test_decisions_are_numbered_without_gaps(root):

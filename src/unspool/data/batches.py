@@ -24,7 +24,7 @@ class Bucketed:
     tokens: int = 4096
     """The most positions in a batch, padding included, on its longer side."""
     max_length: int | None = None
-    """The most positions of a row; None: the budget."""
+    """The most positions of a row; without it, the budget's."""
     long: Literal["fail", "cut", "drop"] = "fail"
     """What happens to longer rows."""
 

@@ -34,7 +34,7 @@ class Packaged(HeldOut):
     file: str
     """The file, from the package's own folder on."""
     column: int | None = None
-    """Which column of a CSV file holds the text, counted from 1; None: the whole line is the text."""
+    """Which column of a CSV file holds the text, counted from 1; without it, the whole line is."""
     header: bool = False
     """Whether the first row only names the columns."""
     brackets: str = ""

@@ -15,9 +15,9 @@ class HeldOut:
     """How much of the training data is kept for validation, where no data of its own is given for it."""
 
     valid_share: float = 0.0
-    """The share of the rows, from 0 to 1."""
+    """The share of the rows that is held out to validate on, from 0 to 1."""
     valid_lines: int = 0
-    """The number of rows."""
+    """The number of rows that are held out to validate on."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.valid_share < 1.0:

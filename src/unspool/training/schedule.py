@@ -33,6 +33,7 @@ class Constant:
     """The peak for ever."""
 
     warmup: int = 0
+    """Updates until the peak is reached."""
 
     def __post_init__(self) -> None:
         _check(self.warmup, 0)
@@ -47,6 +48,7 @@ class InverseSqrt:
     """Falls with the square root of time; knows nothing of the run's end."""
 
     warmup: int = 400
+    """Updates until the peak is reached."""
 
     def __post_init__(self) -> None:
         _check(self.warmup, 1)
@@ -61,7 +63,9 @@ class Cosine:
     """Half a wave from the peak to `floor` at the run's end."""
 
     warmup: int = 100
+    """Updates until the peak is reached."""
     floor: float = 0.1
+    """The share of the peak at the run's end."""
 
     def __post_init__(self) -> None:
         _check(self.warmup, 0)

@@ -46,7 +46,9 @@ class Agreement(KnownLanguage[Clauses]):
     nouns: int = 20
     """Stems; each has a form for every class."""
     verbs: int = 20
+    """Stems, with forms as nouns have."""
     fillers: int = 20
+    """Words that stand between a noun and its verb, and agree with nothing."""
     genders: int = 1
     """Times two numbers: the classes."""
     filler: float = 0.6

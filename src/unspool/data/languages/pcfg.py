@@ -54,6 +54,7 @@ class PCFG(KnownLanguage[Chart]):
     """Sentences of the first rule's left side. A rule is "A -> B C 0.7" or "A -> word 0.3"."""
 
     rules: tuple[str, ...] = ENGLISH
+    """In Chomsky's normal form; without them, those of a few English sentences."""
 
     def __post_init__(self) -> None:
         totals: defaultdict[str, float] = defaultdict(float)

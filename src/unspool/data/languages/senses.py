@@ -46,8 +46,11 @@ class Senses(KnownLanguage[Belief]):
     """Words w0 … with one to four senses. Senses have numbers; `forms` and `topic_of` are indexed by them."""
 
     word_count: int = 200
+    """How many words there are."""
     topics: int = 8
+    """How many topics there are; a sense belongs to one."""
     most_senses: int = 4
+    """The most senses of a word."""
     near: int = 8
     """The most senses of its own topic that may follow a sense."""
     far: int = 4
@@ -59,6 +62,7 @@ class Senses(KnownLanguage[Belief]):
     stop: float = 0.1
     """The probability that the sentence ends after a word: it has 1 / stop words on average."""
     seed: int = 0
+    """Of the language, not of the sentences that are drawn from it."""
 
     def __post_init__(self) -> None:
         for name in ("word_count", "topics", "most_senses", "near", "far"):

@@ -68,7 +68,7 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Language(Made):
-    """Sentences of one of the LANGUAGES, one a row."""
+    """Sentences of a language whose truth is known, one a row. It brings its vocabulary: no [text]."""
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
     """Its kind, and its settings where they are not the usual ones."""
@@ -110,7 +110,7 @@ class Language(Made):
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Made):
-    """Pairs of one of the TASKS."""
+    """Pairs of a tiny task, whose one right answer is known."""
 
     task: dict[str, Any] = field(default_factory=lambda: {"kind": "copy"})
     """Its kind, and its settings where they are not the usual ones."""

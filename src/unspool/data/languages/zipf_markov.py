@@ -42,7 +42,9 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
     """Words w0 … of a Zipfian Markov chain. The state is the context."""
 
     word_count: int = 1_000
+    """How many words there are."""
     order: Literal[1, 2] = 2
+    """How many words a context has."""
     branching: int = 32
     """The most words that can follow a context."""
     exponent: float = 1.0
@@ -52,6 +54,7 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
     stop: float = 0.1
     """The probability that the sentence ends after a word: it has 1 / stop words on average."""
     seed: int = 0
+    """Of the language, not of the sentences that are drawn from it."""
 
     def __post_init__(self) -> None:
         check_count("word_count", self.word_count)

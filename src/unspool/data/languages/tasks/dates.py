@@ -40,7 +40,9 @@ class Dates:
     """Days of the Gregorian calendar in several ways of writing."""
 
     first_year: int = 1900
+    """The first year whose days are drawn."""
     last_year: int = 2099
+    """The last one."""
     formats: int = len(FORMATS)
     """How many of the ways of writing are used, the plainest first."""
 

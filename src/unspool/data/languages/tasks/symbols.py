@@ -18,7 +18,9 @@ class Symbols:
     symbols: int = 10
     """How many different ones there are."""
     shortest: int = 1
+    """The fewest in a row."""
     longest: int = 10
+    """The most in a row; each length is equally frequent."""
 
     def __post_init__(self) -> None:
         for name in ("symbols", "shortest", "longest"):

@@ -1,0 +1,195 @@
+"""The reference of a recipe in docs/training.md, from the dataclasses that a recipe fills.
+
+Only the standard library, and nothing is imported from the package: names are followed through the source to
+where they are defined. A field without a docstring, and a type without a word for it, is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+BEGIN, FINISH = "<!-- written by `make docs` -->", "<!-- up to here -->"
+# Section → where its dataclass, or the dict of its kinds, is.
+SECTIONS = {
+    "[train]": ("training.settings", "TrainSettings"),
+    "[data]": ("data.kinds", "DATA"),
+    "[data] language": ("data.languages", "LANGUAGES"),
+    "[data] task": ("data.languages.tasks", "TASKS"),
+    "[text]": ("text.vocabulary", "TEXTS"),
+    "[batches]": ("data.batches", "BATCHES"),
+    "[objective]": ("objectives", "OBJECTIVES"),
+    "[schedule]": ("training.schedule", "SCHEDULES"),
+    "[[hooks]]": ("training.hooks", "HOOKS"),
+}
+LONGEST, ELSEWHERE = 60, "…"
+"""A default that is longer, or is computed, is told by its docstring."""
+TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "dict": "table"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One field of a dataclass."""
+
+    name: str
+    type: str
+    default: str | None
+    """As TOML says it, "" for None; None where the key must be given."""
+    said: str
+
+
+class Source:
+    """The package's source, in which names are followed to where they are defined."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "src/unspool"
+        self._trees: dict[str, ast.Module] = {}
+
+    def find(self, module: str, name: str) -> tuple[str, ast.stmt]:
+        """The module that defines `name` as `module` knows it, and the definition."""
+        for node in self._tree(module).body:
+            match node:
+                case ast.ClassDef(name=found) if found == name:
+                    return module, node
+                case ast.Assign(targets=[ast.Name(id=found)]) if found == name:
+                    return module, node
+                case ast.AnnAssign(target=ast.Name(id=found)) if found == name:
+                    return module, node
+                case ast.ImportFrom(module=str(origin), names=names) if origin.startswith("unspool."):
+                    if name in {each.asname or each.name for each in names}:
+                        return self.find(origin.removeprefix("unspool."), name)
+        raise LookupError(f"{module} does not say what {name} is")
+
+    def kinds(self, module: str, name: str) -> dict[str, str]:
+        """Kind → name of its dataclass, from a literal dict; "" → the name, if it is a dataclass itself."""
+        _, node = self.find(module, name)
+        if isinstance(node, ast.ClassDef):
+            return {"": name}
+        assert isinstance(node, ast.AnnAssign)
+        assert isinstance(node.value, ast.Dict)
+        keys = [ast.literal_eval(key) for key in node.value.keys if key is not None]
+        return dict(zip(keys, (ast.unparse(value) for value in node.value.values), strict=True))
+
+    def family(self, module: str, name: str) -> list[tuple[str, ast.ClassDef]]:
+        """The class after those of ours that it inherits from."""
+        where, node = self.find(module, name)
+        assert isinstance(node, ast.ClassDef)
+        named = (ast.unparse(base).partition("[")[0] for base in node.bases)
+        bases = [base for base in named if base not in ("ABC", "Generic", "Protocol")]
+        return [*(each for base in bases for each in self.family(where, base)), (where, node)]
+
+    def keys(self, module: str, node: ast.ClassDef) -> list[Key]:
+        """The class's own fields."""
+        found = []
+        for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+            match field:
+                case ast.AnnAssign(target=ast.Name(id=name), annotation=hint, value=value):
+                    if name.startswith("_") or "ClassVar" in ast.unparse(hint):
+                        continue
+                    match after:
+                        case ast.Expr(value=ast.Constant(value=str(said))):
+                            default = None if value is None else self._default(module, value)
+                            found.append(Key(name, self._type(module, hint), default, " ".join(said.split())))
+                        case _:
+                            raise ValueError(f"{module}.{node.name}.{name} has no docstring")
+        return found
+
+    def _tree(self, module: str) -> ast.Module:
+        if module not in self._trees:
+            path = self._folder / module.replace(".", "/")
+            path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            self._trees[module] = ast.parse(path.read_text(encoding="utf-8"))
+        return self._trees[module]
+
+    def _default(self, module: str, value: ast.expr) -> str:
+        match value:
+            case ast.Call(keywords=[ast.keyword(arg="default_factory", value=ast.Lambda(body=body))]):
+                value = body
+            case ast.Name(id=name):
+                _, node = self.find(module, name)
+                assert isinstance(node, ast.Assign)
+                value = node.value
+        try:
+            said = _toml(ast.literal_eval(value))
+        except ValueError:  # it is computed
+            return ELSEWHERE
+        return said if len(said) <= LONGEST else ELSEWHERE
+
+    def _type(self, module: str, hint: ast.expr) -> str:
+        match hint:
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                return " or ".join(filter(None, (self._type(module, left), self._type(module, right))))
+            case ast.Constant(value=None):
+                return ""
+            case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
+                values = choices.elts if isinstance(choices, ast.Tuple) else [choices]
+                return " or ".join(f"`{_toml(ast.literal_eval(value))}`" for value in values)
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[each, _])):
+                return f"list of {self._type(module, each)}s"
+            case ast.Subscript(value=ast.Name(id=name)) | ast.Name(id=name) if name in TYPES:
+                return TYPES[name]
+            case ast.Name(id=name):
+                where, node = self.find(module, name)
+                assert isinstance(node, ast.Assign)
+                return self._type(where, node.value)
+        raise ValueError(f"{module}: there is no word for the type {ast.unparse(hint)}")
+
+
+def _toml(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value}"'
+        case dict():
+            return f"{{{', '.join(f'{key} = {_toml(each)}' for key, each in value.items())}}}"
+        case tuple() | list():
+            return f"[{', '.join(map(_toml, value))}]"
+    return str(value)
+
+
+def _table(keys: list[Key]) -> str:
+    lines = ["| key | value | default | |", "|---|---|---|---|"]
+    for key in keys:
+        default = "needed" if key.default is None else f"`{key.default}`" if key.default else "none"
+        said = key.said.replace("|", "\\|").replace("<", "&lt;")
+        lines.append(f"| `{key.name}` | {key.type} | {default} | {said} |")
+    return "\n".join([*lines, ""])
+
+
+def reference(root: Path) -> str:
+    """Every section of a recipe but [model], with its kinds and keys."""
+    source, parts = Source(root), [BEGIN, ""]
+    for section, (module, name) in SECTIONS.items():
+        where, _ = source.find(module, name)
+        families = {kind: source.family(where, cls) for kind, cls in source.kinds(module, name).items()}
+        parts.append(f"### `{section}`\n")
+        for base in _shared(families.values()):
+            kinds = [f"`{kind}`" for kind, family in families.items() if base in family]
+            if keys := source.keys(*base):
+                parts += [f"{', '.join(kinds)} have:\n", _table(keys)]
+        for kind, family in families.items():
+            sentence = " ".join((ast.get_docstring(family[-1][1]) or "").split("\n\n")[0].split())
+            keys = source.keys(*family[-1])
+            parts.append(f'**`kind = "{kind}"`** {sentence}\n' if kind else f"{sentence}\n")
+            parts += [_table(keys)] if keys else []
+    return "\n".join([*parts, FINISH])
+
+
+def _shared(families: Iterable[list[tuple[str, ast.ClassDef]]]) -> list[tuple[str, ast.ClassDef]]:
+    """The classes that others inherit from, each once."""
+    return list(dict.fromkeys(base for family in families for base in family[:-1]))
+
+
+def training_page(root: Path) -> str:
+    """The whole of docs/training.md, with its reference as the source has it."""
+    page = (root / "docs/training.md").read_text(encoding="utf-8")
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(FINISH)
+    if not begin or not end:
+        raise ValueError(f"docs/training.md has no place for the reference: {BEGIN} … {FINISH}")
+    return before + reference(root) + after
