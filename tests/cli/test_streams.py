@@ -73,6 +73,15 @@ def test_text_goes_through_as_it_is():
     assert run('print("é\\u2028", end="")') == (0, "é\u2028", "")
 
 
+def test_a_stream_that_cannot_show_a_character_says_what_to_do(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert run('print("caf\\u00e9")') == (
+        2,
+        "",
+        "unspool: U+00E9 cannot be written in ascii: set PYTHONIOENCODING=utf-8, or give --output PATH\n",
+    )
+
+
 def test_a_file_is_flushed_line_by_line_and_named_in_its_errors(tmp_path):
     path = tmp_path / "out.txt"
     with written_to(path) as file:

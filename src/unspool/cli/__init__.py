@@ -54,6 +54,13 @@ def _explain(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is not None:
         print(f"unspool: {error.filename}: {error.strerror}", file=sys.stderr)
         return BAD_INPUT
+    if isinstance(error, UnicodeEncodeError):  # all text that is read has been found good
+        print(
+            f"unspool: U+{ord(error.object[error.start]):04X} cannot be written in {error.encoding}: "
+            "set PYTHONIOENCODING=utf-8, or give --output PATH",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
     if isinstance(error, (ValueError, TypeError, OSError)):
         print(f"unspool: {error}", file=sys.stderr)
         return BAD_INPUT

@@ -180,7 +180,10 @@ def check_characters(text: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{where}: not Unicode text: {error}") from None
+        half = f"U+{ord(text[error.start]):04X}"
+        raise ValueError(
+            f"{where}: not Unicode text: character {error.start + 1} is {half}, half of one; write UTF-8"
+        ) from None
     return text
 
 
