@@ -144,6 +144,39 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(recipe, tmp_path):
     assert f"update {int(last)} of 100000" in err
 
 
+def test_several_processes_are_the_same_command(unspool, recipe, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("unspool.cli.train.run_processes", lambda *args: asked.append(args) or 7)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    argv = ("train", recipe, "--out", tmp_path / "run", "--set", "train.accumulate=2", "--json")
+    assert unspool(*argv, "--processes", "2")[0] == 7
+    ((count, command),) = asked
+    assert (count, command[1:]) == (2, ["-m", "unspool", *map(str, argv)])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.toml").write_text(recipe.read_text())
+    assert unspool("train", "--resume", tmp_path / "run", "--processes", "3")[0] == 7
+    again = ["train", tmp_path / "run" / "recipe.toml", "--out", tmp_path / "run", "--resume"]
+    assert asked[1][1][3:] == [*map(str, again)]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    status, _, err = unspool(*argv, "--processes", "2")
+    assert status == 2
+    assert "torchrun has started them" in err
+
+
+def test_only_the_first_process_tells_how_to_go_on(unspool, recipe, tmp_path, monkeypatch):
+    import unspool.training as room
+    from unspool.training import Stopped
+
+    def stop(*args, **options):
+        raise Stopped("stopped after update 3 of 9")
+
+    monkeypatch.setattr(room, "train", stop)
+    for rank, said in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        status, _, err = unspool("train", recipe, "--out", tmp_path / "run")
+        assert (status, err.count("goes on with it")) == (130, said)
+
+
 def test_only_the_first_process_speaks(monkeypatch):
     from unspool.cli.train import watch
     from unspool.training.watch import Lines, Silent

@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -15,8 +16,30 @@ def test_a_signal_is_noted(number):
         os.kill(os.getpid(), number)
         assert asked()
         assert asked.signal == number
-        assert signal.getsignal(number) is before  # a second one does what it always does
     assert signal.getsignal(number) is before
+
+
+def test_the_same_signal_twice_in_a_moment_is_one():
+    with interruptible() as asked:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)  # as torchrun passes on what the terminal has sent already
+        assert asked.signal == signal.SIGINT
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_once_more_later_does_what_it_always_does(number, monkeypatch):
+    seen = []
+    monkeypatch.setattr("unspool.training.interrupt.MOMENT", 0.05)
+    before = signal.signal(number, lambda *_: seen.append(number))
+    try:
+        with interruptible():
+            os.kill(os.getpid(), number)
+            time.sleep(0.1)
+            assert seen == []
+            os.kill(os.getpid(), number)
+            assert seen == [number]
+    finally:
+        signal.signal(number, before)
 
 
 def test_without_a_signal_all_is_as_before():

@@ -155,6 +155,38 @@ def test_torchrun_starts_the_command(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
+@pytest.mark.parametrize("starter", ["torchrun", "unspool"])
+def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, starter):
+    from unspool.training.toml import dumps
+
+    write_text(tmp_path)
+    (tmp_path / "recipe.toml").write_text(dumps(recipe(tmp_path, updates=100_000)), encoding="utf-8")
+    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--out", tmp_path / "run", "--json"]
+    if starter == "torchrun":
+        command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    else:
+        command = [*command, "--processes", "2"]
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=150)
+    last = json.loads(out.splitlines()[-1])["update"] if out else 1
+    told = [line for line in err.splitlines() if line.startswith("unspool:")]
+    assert told == [
+        f"unspool: stopped after update {last} of 100000; unspool train --resume {tmp_path / 'run'} goes on with it"
+    ]
+    assert json.loads((tmp_path / "run" / "last.json").read_text()) == {"checkpoint": f"{last:08d}"}
+    if starter == "unspool":  # torchrun ends its own process with a traceback
+        assert (process.returncode, err.splitlines()) == (130, told)
+
+
 if __name__ == "__main__":
     import torch
     import torch._dynamo

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unspool.cli.parser import positive
+from unspool.cli.processes import run_processes
+
 if TYPE_CHECKING:
     from unspool.training.watch import Watch
 
@@ -18,7 +21,8 @@ EXAMPLES = """examples:
   unspool train --resume runs/first
 
 several processes (each takes its share of train.accumulate batches):
-  torchrun --nproc-per-node 2 -m unspool train recipe.toml --out runs/first --set train.accumulate=2
+  unspool train recipe.toml --out runs/first --set train.accumulate=2 --processes 2
+  torchrun --nnodes 2 … -m unspool train recipe.toml --out runs/first --set train.accumulate=2
 
 Ctrl-C writes a checkpoint first; a resumed run ends with the same bits as one that was never interrupted.
 """
@@ -48,28 +52,48 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with an interrupted run: RUN, or the one in --out",
     )
+    parser.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="as several processes of this machine (default: %(default)s); torchrun starts those of many",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each point of the curves")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check what can be checked, then train."""
     recipe, out, resume = where(args)
+    if args.processes > 1:
+        if "WORLD_SIZE" in os.environ:
+            raise ValueError("--processes inside of torchrun: leave it out, torchrun has started them")
+        return run_processes(args.processes, [sys.executable, "-m", "unspool", *_again(args, recipe, out)])
 
     from unspool.protocols import Labelling
     from unspool.training import Diverged, Stopped, train  # only now: --help must not wait for torch
 
+    first = int(os.environ.get("RANK", "0")) == 0
     try:
         model = train(recipe, out, resume=resume, changes=args.set, watch=watch(args.json))
     except Stopped as stopped:
-        print(f"unspool: {stopped}; unspool train --resume {out} goes on with it", file=sys.stderr)
+        if first:
+            print(f"unspool: {stopped}; unspool train --resume {out} goes on with it", file=sys.stderr)
         return 128 + (stopped.signal or 2)
     except Diverged as diverged:
         print(f"unspool: {diverged}", file=sys.stderr)
         return DIVERGED
-    if int(os.environ.get("RANK", "0")) == 0:
+    if first:
         verb = "predict" if isinstance(model, Labelling) else "generate"
         print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}', file=sys.stderr)
     return 0
+
+
+def _again(args: argparse.Namespace, recipe: Path, out: Path) -> list[str]:
+    """The same command for each of several processes."""
+    argv = ["train", str(recipe), "--out", str(out), *(["--resume"] if args.resume is not None else [])]
+    argv += [word for change in args.set for word in ("--set", change)]
+    return [*argv, *(f"--{flag}" for flag in ("json", "debug") if getattr(args, flag))]
 
 
 def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:

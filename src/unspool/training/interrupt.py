@@ -1,15 +1,24 @@
-"""Ctrl-C and SIGTERM ask a run to stop after its update; a second Ctrl-C or SIGTERM stops it at once."""
+"""Ctrl-C and SIGTERM ask a run to stop after its update; once more, and it stops at once.
+
+Whoever starts several processes may send the same signal that the terminal has sent them already (torchrun
+does): what follows the first within a moment is taken for the first.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+MOMENT = 1.0
+"""Seconds."""
 
 
 class Asked:
@@ -32,10 +41,16 @@ def interruptible() -> Iterator[Asked]:
         return
     before: dict[int, Any] = {}
 
+    first = math.inf
+
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        asked.signal = number
-        for it, handler in before.items():
-            signal.signal(it, handler)
+        nonlocal first
+        if asked.signal is None:
+            asked.signal, first = number, time.monotonic()
+        elif time.monotonic() - first > MOMENT:
+            for it, handler in before.items():
+                signal.signal(it, handler)
+            os.kill(os.getpid(), number)
 
     for number in SIGNALS:
         before[number] = signal.signal(number, note)
