@@ -20,10 +20,10 @@ def test_rows_are_selected():
 
 def test_extend_equals_steps_and_rewind_undoes_it():
     model = random_table(5, seed=3)
-    logp, after = model.extend(model.start([[1, 2]])[1], torch.tensor([[3, 4]]))
+    ahead, after = model.extend(model.start([[1, 2]])[1], torch.tensor([[3, 4]]))
     step, between = model.step(model.start([[1, 2]])[1], torch.tensor([3]))
-    assert torch.equal(logp[:, 0], step.logp_NV)
-    assert torch.equal(logp[:, 1], model.step(between, torch.tensor([4]))[0].logp_NV)
+    assert torch.equal(ahead.logp_NV[:1], step.logp_NV)
+    assert torch.equal(ahead.logp_NV[1:], model.step(between, torch.tensor([4]))[0].logp_NV)
     back = model.rewind(after, 2)
     assert back == model.start([[1, 2]])[1]
     assert torch.equal(model.step(back, torch.tensor([3]))[0].logp_NV, step.logp_NV)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unspool.decode.loops import Loop, find_loop
     from unspool.decode.picks import ArgMax, BasisAware, ConstantTau, EtaTau, Multinomial, NucleusTau
     from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum
+    from unspool.decode.score import Score, score
     from unspool.decode.search import (
         MBR,
         Beam,
@@ -134,6 +135,7 @@ _HOME: dict[str, str] = {
     "RNNSeq2SeqConfig": "unspool.models.rnn_seq2seq",
     "RepetitionPenalty": "unspool.decode.transforms",
     "Sample": "unspool.decode.search",
+    "Score": "unspool.decode.score",
     "SequenceBias": "unspool.decode.transforms",
     "Speculative": "unspool.decode.search",
     "StochasticBeam": "unspool.decode.search",
@@ -162,6 +164,7 @@ _HOME: dict[str, str] = {
     "load": "unspool.models.load",
     "parse": "unspool.decode.spec",
     "predict": "unspool.models.prediction",
+    "score": "unspool.decode.score",
     "stream": "unspool.decode.generate",
     "survivors": "unspool.decode.transforms.survivors",
     "to_huggingface": "unspool.adapters.huggingface",
@@ -221,6 +224,7 @@ __all__ = [
     "RNNSeq2SeqConfig",
     "RepetitionPenalty",
     "Sample",
+    "Score",
     "SequenceBias",
     "Speculative",
     "StochasticBeam",
@@ -248,6 +252,7 @@ __all__ = [
     "load",
     "parse",
     "predict",
+    "score",
     "stream",
     "survivors",
     "to_huggingface",

@@ -9,7 +9,8 @@ Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
@@ -36,6 +37,8 @@ class Step:
     """What a ranking search adds up in place of log p (contrastive decoding's difference)."""
     exits_NEV: Tensor | None = None
     """log p as the chosen early layers would have it, where the model was asked for them."""
+    log_norm_N: Tensor | None = None
+    """What turns log p into the model's logits again: logit = log p + log_norm; None where it has none."""
 
     def select(self, rows_M: Tensor) -> Step:
         """The same rows in another order, repeated or dropped."""
@@ -49,6 +52,7 @@ class Step:
             chosen(self.attention),
             chosen(self.score_NV),
             chosen(self.exits_NEV),
+            chosen(self.log_norm_N),
         )
 
 
@@ -93,8 +97,8 @@ class StepModel(Protocol):
 class Rewindable(Protocol):
     """A StepModel that also reads several tokens at once and forgets them again (speculative decoding)."""
 
-    def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Tensor, Any]:
-        """Append T tokens to every row; the log-probabilities (N, T, V) are those after each of them."""
+    def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
+        """Append T tokens to every row; row n·T + t of the Step is about what follows the t-th of row n."""
         ...
 
     def rewind(self, state: Any, tokens: int) -> Any:
@@ -138,6 +142,9 @@ class Layered(Protocol):
 
 class Head(Protocol):
     """Hidden vectors to normalised log-probabilities: (…, D) → (…, V)."""
+
+    logits: Callable[[Tensor], Tensor] | None
+    """What the log-probabilities are a log_softmax of; None where they are none (a mixture)."""
 
     def __call__(self, hidden: Tensor) -> Tensor: ...
 
@@ -208,11 +215,13 @@ class Path:
     sample: int
     """Which of the n answers to that prompt (for a ranked search, its rank)."""
     prompt: tuple[int, ...]
+    """The tokens that it continues; none where the model's prompt is a source, which an answer does not."""
     tokens: tuple[int, ...] = ()
     logps: tuple[float, ...] = ()
     """log p of each token by the model itself."""
     scores: tuple[float, ...] = ()
-    """log p of each token in the distribution that it was drawn from."""
+    """log p of each token in the distribution that it was drawn from; what it added to the sum of a search
+    that adds up another score (Step.score_NV)."""
     finish: Finish | None = None
     watch: Watch | None = None
     total: float | None = None
@@ -223,11 +232,19 @@ class Path:
 
     def extend(self, token: int, logp: float, score: float, job: Job, ranked: Ranked | None = None) -> Path:
         """The path with one more token, ended if that token, its text, the job's limit or judge says so."""
+        if math.isnan(logp) or math.isnan(score):
+            raise ValueError(
+                f"the model gave token {token} after {len(self.tokens)} new ones a log-probability or score "
+                "that is no number (NaN). Look for an overflow in the model (half precision?) or in its "
+                "weights."
+            )
         tokens = (*self.tokens, token)
         watch = self.watch
         finish: Finish | None = None
         if token in job.eos:
             finish = "eos"
+        elif token in job.stop_ids:
+            finish = "stop"
         else:
             if watch is not None:
                 watch = watch.push(token)
@@ -269,16 +286,40 @@ class Job:
     """Sees every path that has grown and not ended."""
     alternatives: int = 0
     """How many of the most probable tokens are kept at every step."""
+    stop_ids: frozenset[int] = frozenset()
+    """Tokens that end a text with finish "stop"."""
+    answers: bool = False
+    """Whether the prompts are sources (Answering), which no text continues."""
+    rows: int = 256
+    """The most rows that are decoded side by side; no text depends on it."""
+
+    @property
+    def ends(self) -> int:
+        """How many tokens end a text."""
+        return len(self.eos | self.stop_ids)
+
+    def content(self, path: Path) -> str | tuple[int, ...]:
+        """What a path says: its text, or its tokens without their end where the model has no text."""
+        if path.watch is not None:
+            return path.watch.close()
+        ended = path.tokens and path.tokens[-1] in self.eos | self.stop_ids
+        return path.tokens[:-1] if ended else path.tokens
 
     def path(self, request: int, sample: int) -> Path:
         """A path with nothing after its prompt yet."""
         watch = self.watches[request] if self.watches else None
-        return Path(request, sample, self.prompts[request], watch=watch)
+        return Path(request, sample, () if self.answers else self.prompts[request], watch=watch)
 
     def paths(self) -> list[Path]:
         """The n empty paths of every prompt, in order."""
         requests = range(len(self.prompts))
         return [self.path(request, sample) for request in requests for sample in range(self.n)]
+
+    def batches(self, rows_each: int = 1) -> Iterator[list[Path]]:
+        """The same in batches that may be decoded side by side, where a path takes `rows_each` rows."""
+        paths, size = self.paths(), max(1, self.rows // rows_each)
+        for first in range(0, len(paths), size):
+            yield paths[first : first + size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +333,18 @@ class Frontier:
 class Transform(Protocol):
     """Reshapes what will be drawn from: normalised scores in, scores up to a constant out.
 
-    Pure: the input is never written to, and at least one token of every row stays above −∞.
+    Pure: the input is never written to, and at least one token of every row stays above −∞. `step.logp_NV` is
+    the model's own; `step.log_norm_N` turns the scores that come with it into logits.
     """
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor: ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A transform that must look at the model and the job before it can act (words that need a tokenizer)."""
+
+    def prepare(self, model: StepModel, job: Job) -> Transform: ...
 
 
 @runtime_checkable

@@ -86,15 +86,15 @@ class TableModel:
         state.spend()
         return self._said(TableState(grown, state.new + 1))
 
-    def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Tensor, TableState]:
-        """Remember T more tokens of every row."""
+    def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Step, TableState]:
+        """Remember T more tokens of every row; the Step has T rows for each of them."""
         if _whole_numbers("tokens", tokens_NT, 2).shape[1] == 0:
             raise ValueError("there is no token to extend the rows by: give at least one for each row")
         steps = []
         for tokens_N in tokens_NT.unbind(1):
             step, state = self.step(state, tokens_N)
             steps.append(step.logp_NV)
-        return torch.stack(steps, dim=1), state
+        return Step(torch.stack(steps, dim=1).flatten(0, 1)), state
 
     def rewind(self, state: TableState, tokens: int) -> TableState:
         """Forget the last tokens of every row."""

@@ -1,8 +1,16 @@
-import pytest
+import math
 
+import numpy as np
+import pytest
+import torch
+
+from unspool import defaults
 from unspool.decode.combine import Ensemble
 from unspool.decode.generate import Output, generate, stream
-from unspool.decode.search import Greedy, Sample
+from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
+from unspool.decode.spec import parse
+from unspool.decode.transforms import TopP
+from unspool.protocols import Step
 from unspool.testing import TableModel, bigram, random_table
 
 LETTERS = "abcdefgh."
@@ -109,7 +117,7 @@ def test_the_context_is_a_limit():
     out = generate(bigram([[0.5, 0.5]] * 2), [0], max_new_tokens=7)
     assert len(out.tokens) == 7
     short = TableModel(lambda row: [0.5, 0.5], context=4)
-    assert generate(short, [0], max_new_tokens=7).tokens == (0, 0, 0)
+    assert generate(short, [0], Greedy(), max_new_tokens=7).tokens == (0, 0, 0)
     assert [len(o.tokens) for o in generate(short, [[0], [0, 0, 0]], max_new_tokens=7)] == [3, 1]
 
 
@@ -122,9 +130,10 @@ def test_an_output_tells_the_seed_that_made_it():
     assert several[1] == generate(model, [2], Sample(), max_new_tokens=10, seed=6)
 
 
-def test_greedy_is_the_default():
+def test_the_default_is_that_of_the_command_line():
     model = random_table(20, seed=1)
-    assert generate(model, [1]).tokens == generate(model, [1], Greedy()).tokens
+    same = parse(defaults.DECODER)
+    assert generate(model, [1], seed=4).tokens == generate(model, [1], same, seed=4).tokens
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,6 @@ def test_greedy_is_the_default():
         (["a", ""], {}, "prompt 1 is empty"),
         ([[0], []], {}, "prompt 1 is empty"),
         ("a", {"max_new_tokens": 0}, "max_new_tokens=0"),
-        ("a", {"max_new_tokens": 2.5}, "max_new_tokens=2.5"),
         ("a", {"n": 0}, "n=0"),
         ("a", {"seed": [1, 2]}, "2 seeds for 1 prompts"),
         ([0, 9], {}, "token 9, outside the model's vocabulary 0…8"),
@@ -183,3 +191,163 @@ def test_what_answers_a_source_does_not_go_on_after_it():
         generate(Ensemble([model, model]), [0, 1], max_new_tokens=1)
         generate(model, [0, 1], max_new_tokens=1)
     assert seen == [1, 1, None, None]
+
+
+@pytest.mark.parametrize("search", [Sample(), Greedy(), Beam(2), Sample(TopP(0.9))], ids=repr)
+def test_whole_numbers_of_any_kind_are_taken(search):
+    model = random_table(9, seed=0)
+    want = generate(model, [1, 2], search, max_new_tokens=5, seed=3, n=2)
+    options = {"max_new_tokens": np.int64(5), "seed": np.int32(3), "n": np.int64(2)}
+    for prompt in (np.array([1, 2]), torch.tensor([1, 2]), [np.int64(1), torch.tensor(2)]):
+        assert generate(model, prompt, search, **options) == want
+    matrix = generate(model, torch.tensor([[1, 2], [3, 4]]), search, max_new_tokens=5, seed=np.array([3, 3]))
+    assert matrix[0].tokens == want[0].tokens
+    assert len(matrix) == 2
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        (TopP(0.9), r"put it into one, us\.Sample\(TopP"),
+        (Sample, r"make one, Sample\("),
+        ("Greedy()", r"us\.parse"),
+        (3, "is no search"),
+    ],
+)
+def test_what_is_no_search_is_told_what_to_write(search, words):
+    with pytest.raises(TypeError, match=words):
+        generate(MODEL, "a", search)
+    with pytest.raises(TypeError, match=words):
+        stream(MODEL, "a", search)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [("smollm2", r"us\.load\('smollm2'\)"), (None, "cannot be decoded"), (int, "cannot be")],
+)
+def test_what_is_no_model_is_told_so(model, words):
+    with pytest.raises(TypeError, match=words):
+        generate(model, "a")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "words"),
+    [
+        (b"abc", {}, "decode"),
+        ([b"abc"], {}, "decode"),
+        ([None], {}, "prompt 0 is None"),
+        ({"role": "user", "content": "a"}, {}, "Put it in a list"),
+        (iter("ab"), {}, "prompts is"),
+        ("a", {"stop": 3}, "stop=3"),
+        ("a", {"stop": ["a", 3]}, "token ids go into stop_ids"),
+        ("a", {"stop_ids": "a"}, "stop_ids='a'"),
+        ("a", {"max_new_tokens": 2.5}, "max_new_tokens=2.5"),
+        ("a", {"n": True}, "n=True"),
+        ("a", {"batch_size": None}, "batch_size=None"),
+        ("a", {"seed": "x"}, "seed='x'"),
+        ("a", {"seed": [1.5]}, "seed=1.5"),
+    ],
+)
+def test_wrong_types_are_told_in_words(prompts, options, words):
+    with pytest.raises(TypeError, match=words):
+        generate(MODEL, prompts, **options)
+
+
+def test_no_stop_may_be_said_as_none_and_half_a_character_is_refused():
+    assert generate(MODEL, "a", Greedy(), stop=None, seed=0) == generate(MODEL, "a", Greedy(), seed=0)
+    with pytest.raises(ValueError, match="half a character"):
+        generate(MODEL, "a", stop="\ud800")
+
+
+def test_a_stop_token_ends_a_text_and_is_not_shown():
+    chain = bigram([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    for search in (Greedy(), Sample(), Beam(1)):
+        out = generate(chain, [0], search, stop_ids=2, max_new_tokens=9)
+        assert (out.tokens, out.finish) == ((1, 2), "stop")
+    with pytest.raises(ValueError, match="stop_ids holds token 7"):
+        generate(chain, [0], stop_ids=[7])
+
+
+@pytest.mark.parametrize("search", [Sample(), Greedy(), Beam(3), ContrastiveSearch(2)], ids=repr)
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_no_text_depends_on_how_many_rows_stand_side_by_side(search, rows):
+    model = Hidden(9)
+    prompts = [[1], [2, 3], [4], [5, 6, 7]]
+    options = {"max_new_tokens": 6, "seed": [1, 2, 3, 4], "n": 3}
+    assert generate(model, prompts, search, batch_size=rows, **options) == generate(
+        model, prompts, search, **options
+    )
+
+
+def test_many_samples_do_not_make_one_giant_batch():
+    widest = []
+
+    class Counting(TableModel):
+        def start(self, prompts):
+            return super().start(prompts)
+
+        def step(self, state, tokens_N):
+            widest.append(len(tokens_N))
+            return super().step(state, tokens_N)
+
+    outs = generate(Counting(lambda row: [0.5, 0.5]), [0], Sample(), n=1000, max_new_tokens=2, seed=0)
+    assert len(outs) == 1000
+    assert max(widest) == defaults.ROWS
+
+
+class Hidden:
+    """A table model that shows hidden vectors."""
+
+    context = text = None
+
+    def __init__(self, vocab_size):
+        self.table, self.vocab_size = random_table(vocab_size, seed=3), vocab_size
+
+    def start(self, prompts):
+        return self._shown(*self.table.start(prompts))
+
+    def step(self, state, tokens_N):
+        return self._shown(*self.table.step(state, tokens_N))
+
+    def _shown(self, step, state):
+        angles_N = torch.tensor([float(sum(row)) for row in state.rows])
+        return Step(step.logp_NV, torch.stack((angles_N.cos(), angles_N.sin()), dim=1)), state
+
+
+class Broken(Hidden):
+    """Its weights are no numbers."""
+
+    def _shown(self, step, state):
+        step, state = super()._shown(step, state)
+        return Step(step.logp_NV * math.nan, step.hidden_ND), state
+
+    def extend(self, state, tokens_NT):
+        return self.step(state, tokens_NT[:, -1])
+
+    def rewind(self, state, tokens):
+        raise AssertionError("nothing was drafted")
+
+
+@pytest.mark.parametrize(
+    "search", [Greedy(), Sample(), Sample(TopP(0.9)), Beam(2), ContrastiveSearch(2), Speculative(Broken(9))]
+)
+def test_a_model_that_gives_no_numbers_is_refused_by_every_search(search):
+    with pytest.raises(ValueError, match="NaN"):
+        generate(Broken(9), [1], search)
+    with pytest.raises(ValueError, match="NaN"):
+        list(stream(Broken(9), [1], search))
+
+
+def test_a_stream_shows_the_alternatives_of_its_tokens():
+    model = random_table(9, seed=0)
+    pieces = list(stream(model, [1], Sample(), seed=2, max_new_tokens=4, alternatives=3))
+    whole = generate(model, [1], Sample(), seed=2, max_new_tokens=4, alternatives=3)
+    assert sum((piece.ranked for piece in pieces), ()) == whole.ranked
+    assert sum((piece.logps for piece in pieces), ()) == whole.logps
+    assert sum((piece.scores for piece in pieces), ()) == whole.scores
+    assert len(whole.ranked) == 4
+
+
+def test_a_beam_never_gives_one_text_twice():
+    found = generate(MODEL, "a", Beam(3), n=3, stop=["b", "c"], max_new_tokens=4)
+    assert len({out.text for out in found}) == len(found)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+from unspool import defaults
+from unspool.decode.combine.lockstep import answers
 from unspool.decode.loops import Loop, OnLoop, loop_judge
-from unspool.decode.search.greedy import Greedy
+from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, whole
 from unspool.decode.search.tree import Node
-from unspool.protocols import Answering, Finish, Frontier, Job, Path, Ranked, Search, StepModel
-
-Prompt = str | Sequence[int]
+from unspool.decode.spec import parse
+from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Output:
     logps: tuple[float, ...]
     """log p of each token by the model itself."""
     scores: tuple[float, ...]
-    """log p of each token in the distribution that it was drawn from, transforms applied."""
+    """log p of each token in the distribution that it was drawn from, transforms applied; what it added to
+    the sum of a beam that adds up another score (contrastive decoding's difference, which may be above 0)."""
     finish: Finish
-    """Why it ended: "eos", "length", "stop" (a stop string) or "loop"."""
+    """Why it ended: "eos", "length", "stop" (a stop string or token) or "loop"."""
     seed: int
     """What to pass as `seed` to get this text again."""
     total: float | None = None
@@ -58,32 +60,85 @@ class Piece:
     """Which of the n answers."""
     finish: Finish | None
     """Set on the last piece of a text."""
+    logps: tuple[float, ...] = ()
+    """log p of each of its tokens by the model itself."""
+    scores: tuple[float, ...] = ()
+    """As in Output, of its tokens."""
+    ranked: tuple[Ranked, ...] = ()
+    """As in Output, of its tokens."""
 
 
-def generate(
+class Options(TypedDict, total=False):
+    """What `generate` may be told besides the number of answers."""
+
+    max_new_tokens: int
+    seed: int | Sequence[int] | None
+    stop: str | Sequence[str] | None
+    stop_ids: int | Sequence[int]
+    on_loop: OnLoop
+    alternatives: int
+    batch_size: int
+
+
+One = str | Sequence[int] | Sequence[Message]
+Many = Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]]
+
+
+@overload
+def generate(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
     model: StepModel,
-    prompts: Prompt | Sequence[Prompt],
+    prompts: One,
     search: Search | None = None,
     *,
-    max_new_tokens: int = 128,
+    n: Literal[1] = 1,
+    **options: Unpack[Options],
+) -> Output: ...
+@overload
+def generate(  # type: ignore[overload-overlap]
+    model: StepModel,
+    prompts: Many,
+    search: Search | None = None,
+    *,
+    n: Literal[1] = 1,
+    **options: Unpack[Options],
+) -> list[Output]: ...
+@overload
+def generate(  # type: ignore[overload-overlap]
+    model: StepModel, prompts: One, search: Search | None = None, *, n: int, **options: Unpack[Options]
+) -> list[Output]: ...
+@overload
+def generate(
+    model: StepModel, prompts: Many, search: Search | None = None, *, n: int, **options: Unpack[Options]
+) -> list[list[Output]]: ...
+def generate(
+    model: StepModel,
+    prompts: One | Many,
+    search: Search | None = None,
+    *,
+    max_new_tokens: int = defaults.NEW_TOKENS,
     n: int = 1,
     seed: int | Sequence[int] | None = None,
-    stop: str | Sequence[str] = (),
+    stop: str | Sequence[str] | None = (),
+    stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
+    batch_size: int = defaults.ROWS,
 ) -> Any:
     """Generate text after each prompt.
 
     One prompt gives one Output, a list of prompts a list; with n > 1 each becomes a list of n Outputs.
-    A prompt is a string or a sequence of token ids. `seed` is one number for every prompt, or one for each:
-    the same prompt and seed give the same text, alone or in any batch. `stop` strings end a text and are cut
-    from it. `on_loop` says what happens when a text goes round in circles: "ignore", "stop", or a function of
-    the path and its Loop that returns True to stop. `alternatives` is how many of the most probable tokens
-    to keep at every step.
+    A prompt is a string, a row of token ids (an array or a tensor, too), or the messages of a chat. `search`
+    is how text is decoded, Sample(Temperature(0.8), TopP(0.95)) where none is given. `seed` is one number for
+    every prompt, or one for each: the same prompt and seed give the same text, alone or in any batch. `stop`
+    strings end a text and are cut from it; `stop_ids` are tokens that end it and are not shown. `on_loop`
+    says what happens when a text goes round in circles: "ignore", "stop", or a function of the path and its
+    Loop that returns True to stop. `alternatives` is how many of the most probable tokens to keep at every
+    step. `batch_size` is how many rows are decoded side by side at most; it changes no text.
 
     A ranking search may find fewer than n texts (there may not be as many), never one text twice.
     """
-    batch = _batch(prompts)
+    search = checked_search(search)
+    batch, alone = as_batch(prompts)
     job = make_job(
         model,
         batch,
@@ -91,78 +146,124 @@ def generate(
         n=n,
         seed=seed,
         stop=stop,
+        stop_ids=stop_ids,
         on_loop=on_loop,
         alternatives=alternatives,
+        batch_size=batch_size,
     )
     groups: list[list[Path]] = [[] for _ in batch]
-    for frontier in (search or Greedy())(model, job):
+    for frontier in search(model, job):
         for path in frontier.ended:
             groups[path.request].append(path)
     ranked = [sorted(group, key=lambda path: path.sample) for group in groups]
     outputs = [[_output(path, job) for path in group] for group in ranked]
-    answers = [group if n > 1 else group[0] for group in outputs]
-    return answers[0] if _is_single(prompts) else answers
+    found = [group if job.n > 1 else group[0] for group in outputs]
+    return found[0] if alone else found
 
 
 def stream(
     model: StepModel,
-    prompts: Prompt | Sequence[Prompt],
+    prompts: One | Many,
     search: Search | None = None,
     *,
-    max_new_tokens: int = 128,
+    max_new_tokens: int = defaults.NEW_TOKENS,
     n: int = 1,
     seed: int | Sequence[int] | None = None,
-    stop: str | Sequence[str] = (),
+    stop: str | Sequence[str] | None = (),
+    stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
+    alternatives: int = 0,
+    batch_size: int = defaults.ROWS,
 ) -> Iterator[Piece]:
     """Yield pieces of text as they become certain; the arguments are those of `generate`.
 
     Pieces of different prompts come interleaved, told apart by `request` and `sample`. A search that may
     still change its mind (beam) shows everything at its end.
     """
+    search = checked_search(search)
     job = make_job(
-        model, _batch(prompts), max_new_tokens=max_new_tokens, n=n, seed=seed, stop=stop, on_loop=on_loop
+        model,
+        as_batch(prompts)[0],
+        max_new_tokens=max_new_tokens,
+        n=n,
+        seed=seed,
+        stop=stop,
+        stop_ids=stop_ids,
+        on_loop=on_loop,
+        alternatives=alternatives,
+        batch_size=batch_size,
     )
-    search = search or Greedy()
     return _pieces(search(model, job), search.streams)
 
 
 def make_job(
     model: StepModel,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Any],
     *,
     max_new_tokens: int,
     n: int,
     seed: int | Sequence[int] | None,
-    stop: str | Sequence[str],
+    stop: str | Sequence[str] | None,
+    stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
+    batch_size: int = defaults.ROWS,
 ) -> Job:
     """Everything checked before the model is called once."""
+    check_model(model)
     if not prompts:
         raise ValueError("there is no prompt: give a string, a list of token ids, or a list of these")
-    if not _is_int(max_new_tokens) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens={max_new_tokens!r} must be a whole number, at least 1")
-    if not _is_int(n) or n < 1:
-        raise ValueError(f"n={n!r} must be a whole number, at least 1")
-    if not _is_int(alternatives) or not 0 <= alternatives <= model.vocab_size:
-        raise ValueError(f"alternatives={alternatives!r} must be a whole number from 0 to {model.vocab_size}")
-    seeds = _seeds(seed, len(prompts))
-    ids = [_ids(model, prompt, place) for place, prompt in enumerate(prompts)]
-    limits = [_limit(model, tokens, max_new_tokens, place) for place, tokens in enumerate(ids)]
-    stops = [stop] if isinstance(stop, str) else list(stop)
-    if stops and model.text is None:
-        raise ValueError(
-            "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json"
-        )
-    answers = isinstance(model, Answering) and model.answers
+    longest = _counted("max_new_tokens", max_new_tokens)
+    ids = [ids_of(model, prompt, place) for place, prompt in enumerate(prompts)]
+    ends = frozenset(_stop_ids(stop_ids))
+    check_ids(model, sorted(ends), "stop_ids")
+    sources = answers(model)
+    stops = _stop_strings(model, stop)
     watches = (
         []
         if model.text is None
-        else [model.text.watch(stops, after=None if answers else tokens[-1]) for tokens in ids]
+        else [model.text.watch(stops, after=None if sources else tokens[-1]) for tokens in ids]
     )
-    eos = model.text.eos_ids if model.text is not None else frozenset[int]()
-    return Job(tuple(ids), tuple(limits), seeds, n, eos, tuple(watches), loop_judge(on_loop), alternatives)
+    return Job(
+        prompts=tuple(ids),
+        limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
+        seeds=_seeds(seed, len(prompts)),
+        n=_counted("n", n),
+        eos=model.text.eos_ids if model.text is not None else frozenset(),
+        watches=tuple(watches),
+        judge=loop_judge(on_loop),
+        alternatives=_counted("alternatives", alternatives, at_least=0, at_most=model.vocab_size),
+        stop_ids=ends,
+        answers=sources,
+        rows=_counted("batch_size", batch_size),
+    )
+
+
+def check_model(model: Any) -> None:
+    """Refuse what cannot be decoded token by token."""
+    if isinstance(model, str):
+        raise TypeError(f"the model is the string {model!r}: load it first, us.load({model!r})")
+    if isinstance(model, type) or not all(hasattr(model, name) for name in ("start", "step", "vocab_size")):
+        labels = " It labels texts: use us.predict." if hasattr(model, "labels") else ""
+        raise TypeError(
+            f"{model!r:.80} cannot be decoded, because it does not say what follows a text token by token."
+            f"{labels or ' Give a model such as us.load() returns.'}"
+        )
+
+
+def checked_search(search: Any) -> Search:
+    """The search that was given, or the default one; everything else is refused, with what to write."""
+    if search is None:
+        return parse(defaults.DECODER)
+    if isinstance(search, str):
+        raise TypeError(f"the search is the string {search!r:.80}: give us.parse({search!r:.80})")
+    if isinstance(search, type):
+        raise TypeError(f"the search is the class {search.__name__}: make one, {search.__name__}(…)")
+    if not callable(search) or not hasattr(search, "streams"):
+        kind = f": put it into one, us.Sample({search!r:.80})" if callable(search) else ""
+        raise TypeError(f"{search!r:.80} is no search{kind}. Give one such as us.Greedy() or us.Beam(4).")
+    found: Search = search
+    return found
 
 
 def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:
@@ -173,7 +274,15 @@ def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:
             tokens, characters = shown.get(key, (0, 0))
             text = _text(path) if path.finish else "" if path.watch is None else path.watch.text
             if len(text) > characters or path.finish or path.watch is None:
-                yield Piece(text[characters:], path.tokens[tokens:], *key, path.finish)
+                yield Piece(
+                    text[characters:],
+                    path.tokens[tokens:],
+                    *key,
+                    path.finish,
+                    path.logps[tokens:],
+                    path.scores[tokens:],
+                    path.ranked[tokens:],
+                )
                 shown[key] = (len(path.tokens), len(text))
 
 
@@ -199,65 +308,68 @@ def _output(path: Path, job: Job) -> Output:
     )
 
 
-def _is_int(x: object) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool)
+def _counted(name: str, value: Any, at_least: int = 1, at_most: int | None = None) -> int:
+    found = whole(value)
+    if found is None or found < at_least or (at_most is not None and found > at_most):
+        kind = TypeError if found is None else ValueError
+        allowed = f"at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+        raise kind(f"{name}={value!r:.80} must be a whole number, {allowed}")
+    return found
 
 
-def _is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
-    return isinstance(prompts, str) or (len(prompts) > 0 and _is_int(prompts[0]))
-
-
-def _batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if not isinstance(prompts, Sequence):
-        raise TypeError(
-            f"prompts must be a string, a list of token ids, or a list of these, not {prompts!r:.80}"
-        )
-    return [prompts] if _is_single(prompts) else list(prompts)  # type: ignore[list-item,arg-type]
-
-
-def _seeds(seed: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+def _seeds(seed: Any, count: int) -> tuple[int, ...]:
     if seed is None:
         return (secrets.randbits(32),) * count
-    seeds = (seed,) * count if isinstance(seed, int) else tuple(seed)
-    if len(seeds) != count:
-        raise ValueError(f"{len(seeds)} seeds for {count} prompts: give one seed, or one for each prompt")
-    for each in seeds:
-        if not _is_int(each):
-            raise TypeError(f"seed={each!r} must be a whole number")
-    return seeds
+    one = whole(seed)
+    if one is not None:
+        return (one,) * count
+    seed = seed.tolist() if hasattr(seed, "tolist") else seed
+    if isinstance(seed, str | bytes) or not isinstance(seed, Sequence):
+        raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
+    if len(seed) != count:
+        raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
+    seeds = tuple(whole(each) for each in seed)
+    if None in seeds:
+        raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
+    return tuple(each for each in seeds if each is not None)
 
 
-def _ids(model: StepModel, prompt: Prompt, place: int) -> tuple[int, ...]:
-    if isinstance(prompt, str):
-        if model.text is None:
-            raise ValueError(
-                f"prompt {place} is text, but this model has no tokenizer: give token ids, "
-                "or load the model from a folder with a tokenizer.json"
-            )
-        ids = tuple(model.text.encode(prompt))
-    else:
-        ids = tuple(prompt)
-    if not ids:
-        start = None if model.text is None else model.text.bos_id
-        hint = (
-            "" if start is None else f"; to begin from nothing, pass [{start}], the beginning-of-text token"
+def _stop_strings(model: StepModel, stop: Any) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    if isinstance(stops, bytes | Mapping) or not isinstance(stops, Sequence):
+        raise TypeError(f"stop={stop!r:.80} must be a string or a list of strings")
+    for one in stops:
+        if not isinstance(one, str):
+            raise TypeError(f"stop holds {one!r:.80}, but must hold strings; token ids go into stop_ids")
+        if not one:
+            raise ValueError("a stop string is empty: it stops every text at once; leave it out")
+        if any("\ud800" <= character <= "\udfff" for character in one):
+            raise ValueError(f"the stop string {one!r} has half a character in it, which no text ever shows")
+    if stops and model.text is None:
+        raise ValueError(
+            "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json, "
+            "or give stop_ids"
         )
-        raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
-    for token in ids:
-        if not _is_int(token):
-            raise TypeError(f"prompt {place} holds {token!r}: token ids are whole numbers")
-        if not 0 <= token < model.vocab_size:
-            raise ValueError(
-                f"prompt {place} holds token {token}, outside the model's vocabulary "
-                f"0…{model.vocab_size - 1}: was it encoded with another model's tokenizer?"
-            )
-    return ids
+    return list(stops)
+
+
+def _stop_ids(stop_ids: Any) -> list[int]:
+    stop_ids = stop_ids.tolist() if hasattr(stop_ids, "tolist") else stop_ids
+    one = whole(stop_ids)
+    if one is not None:
+        return [one]
+    if isinstance(stop_ids, str | bytes | Mapping) or not isinstance(stop_ids, Sequence | frozenset | set):
+        raise TypeError(f"stop_ids={stop_ids!r:.80} must be a token id or a list of them")
+    found = [whole(token) for token in stop_ids]
+    if None in found:
+        raise TypeError(f"stop_ids={stop_ids!r:.80} must hold whole numbers; strings go into stop")
+    return [token for token in found if token is not None]
 
 
 def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
     if model.context is None:
         return max_new_tokens
-    if isinstance(model, Answering) and model.answers:
+    if answers(model):
         # A source has the same limit to itself, and the model knows what it reads of it. An answer begins
         # with BOS, and a search may read every token of it.
         return min(max_new_tokens, max(1, model.context - 1))

@@ -18,7 +18,7 @@ from typing import Any
 
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Sample
-from unspool.decode.search.ancestral import reshape
+from unspool.decode.search.reshape import reshape
 from unspool.decode.transforms.scores import alive
 from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, label
 from unspool.protocols import Path, Step, StepModel

@@ -14,12 +14,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from unspool.protocols import Answering, Rewindable, StepModel
+from unspool.decode.score import read_on
+from unspool.protocols import Answering, StepModel
 
 COLUMNS = 32
 """Tokens of every row that are read at once: log-probabilities of a large vocabulary are many megabytes."""
@@ -177,22 +177,14 @@ def _read(rows: Sequence[Window], model: StepModel) -> Iterator[Seen]:
             state = state.select(torch.tensor(left, device=logp_NTV.device))
         width = min(COLUMNS, *(len(row.tokens) - row.first - done for row in rows))
         # Column t of what follows is said after token t has been read.
-        logp_NTV, state = _extend(model, state, _columns(rows, done - 1, width, logp_NTV.device))
+        read_NT = _columns(rows, done - 1, width, logp_NTV.device)
+        step, state = read_on(model, state, read_NT)
+        logp_NTV = step.logp_NV.view(*read_NT.shape, -1)
 
 
 def _columns(rows: Sequence[Window], begin: int, width: int, device: torch.device) -> Tensor:
     """(N, T): so many of the tokens that each row scores, from `begin` on."""
     return torch.tensor([row.tokens[row.first :][begin : begin + width] for row in rows], device=device)
-
-
-def _extend(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Tensor, Any]:
-    if isinstance(model, Rewindable):
-        return model.extend(state, tokens_NT)
-    said = []
-    for tokens_N in tokens_NT.unbind(1):
-        step, state = model.step(state, tokens_N)
-        said.append(step.logp_NV)
-    return torch.stack(said, dim=1), state
 
 
 def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str = "text") -> tuple[int, ...]:

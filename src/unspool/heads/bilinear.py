@@ -52,6 +52,10 @@ class Bilinear(nn.Module):
             plain.bias = nn.Parameter(bias.detach().clone())
         return plain
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised."""
+        return self.inner.logits(hidden @ self.form_DE)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
         logp: Tensor = self.inner(hidden @ self.form_DE)

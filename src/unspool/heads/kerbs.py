@@ -79,14 +79,18 @@ class Kerbs(nn.Module):
             self._table = (owners_S, version, SenseTable.of(owners_S.long(), self.vocab_size))
         return self._table[2]
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised: the logarithm of the summed exponentials of a word's senses."""
         if torch.is_grad_enabled() or not self._is_plain(hidden):
             self.layout.forget()
             scores = kernel(hidden, self.senses_SD, self.theta_S)
         else:
             scores = self._scores(hidden)
-        return normalised(self.table.by_word(scores))
+        return self.table.by_word(scores)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V)."""
+        return normalised(self.logits(hidden))
 
     def _is_plain(self, hidden: Tensor) -> bool:
         """Everything is in one precision, and not in half of one."""

@@ -29,6 +29,9 @@ from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax, normalised
 class Mixture(nn.Module):
     """K softmaxes over one set of word vectors, weighted by the context."""
 
+    logits = None
+    """A sum of softmaxes is no log_softmax of anything."""
+
     def __init__(self, words: Softmax | TiedSoftmax, width: int, experts: int, bent: bool = True) -> None:
         super().__init__()
         self.words = words

@@ -27,9 +27,13 @@ class Sigsoftmax(nn.Module):
         super().__init__()
         self.words = words
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised: z + log σ(z)."""
+        return _squashed(self.words.logits(hidden))
+
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return _squashed(self.words.layout.linear(hidden, self.words.weight, self.words.bias))
+        return normalised(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
@@ -43,13 +47,13 @@ class Sigsoftmax(nn.Module):
 
 
 def _logp(hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    return _squashed(F.linear(hidden, weight_VD, bias_V))
+    return normalised(_squashed(F.linear(hidden, weight_VD, bias_V)))
 
 
 def _squashed(scores: Tensor) -> Tensor:
     # In single precision at least: half of it would round away what the sigmoid takes from a large score.
     scores = scores if scores.dtype == torch.float64 else scores.float()
-    return normalised(scores + F.logsigmoid(scores))
+    return scores + F.logsigmoid(scores)
 
 
 @dataclass(frozen=True)

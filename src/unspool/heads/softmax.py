@@ -32,9 +32,13 @@ class Softmax(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.layout = Layout()
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised."""
+        return self.layout.linear(hidden, self.weight, self.bias)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return normalised(self.layout.linear(hidden, self.weight, self.bias))
+        return normalised(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
@@ -58,9 +62,13 @@ class TiedSoftmax(nn.Module):
         """(V, D): the embedding's."""
         return self._embed[0].weight
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised."""
+        return self.layout.linear(hidden, self.weight, self.bias)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return normalised(self.layout.linear(hidden, self.weight, self.bias))
+        return normalised(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0

@@ -35,6 +35,10 @@ class Tempered(nn.Module):
         """(V,): the softmax's own."""
         return self.inner.bias
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised."""
+        return self.inner.logits(self.beta * hidden)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
         logp: Tensor = self.inner(self.beta * hidden)

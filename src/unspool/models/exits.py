@@ -12,13 +12,14 @@ trained to read it, and not at the last depth alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from unspool.models.decoding_mode import decoding
+from unspool.models.read_out import read_out
 from unspool.models.state import TransformerState
 from unspool.protocols import Step
 
@@ -74,4 +75,4 @@ class Exits:
             depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
             hidden_ND = self.model.norm(depth_ND[-1])
             early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
-            return Step(self.model.head(hidden_ND), hidden_ND, exits_NEV=self.model.head(early_NED))
+            return replace(read_out(self.model.head, hidden_ND), exits_NEV=self.model.head(early_NED))

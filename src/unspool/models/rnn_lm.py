@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
+from unspool.models.read_out import read_out
 from unspool.models.sources import padded
 from unspool.nn.rnn import CELLS
 from unspool.protocols import Step
@@ -126,4 +127,4 @@ class RNNLM(nn.Module):
         return self._said(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
 
     def _said(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:
-        return Step(self.head(hidden_ND), hidden_ND), RNNState(state_NLS)
+        return read_out(self.head, hidden_ND), RNNState(state_NLS)

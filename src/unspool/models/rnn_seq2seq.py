@@ -25,6 +25,7 @@ from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
+from unspool.models.read_out import read_out
 from unspool.models.sources import Ends, Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
 from unspool.nn.layout import Linear
@@ -191,7 +192,7 @@ class RNNSeq2Seq(nn.Module):
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
         s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
         hidden_ND = self._read_out(s_ND, c_NE)
-        step = Step(self.head(hidden_ND), hidden_ND, alpha_NS)
+        step = read_out(self.head, hidden_ND, alpha_NS)
         return step, RNNSeq2SeqState(state_NLS, state.sources)
 
     def _context(self, state_NLS: Tensor, sources: Sources) -> tuple[Tensor, Tensor | None]:

@@ -19,6 +19,7 @@ from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.exits import Exits
+from unspool.models.read_out import read_out
 from unspool.models.state import TransformerState
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.self_attention import SelfAttention
@@ -197,16 +198,16 @@ class TransformerLM(nn.Module):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerState]:
         """Read the prompts in one pass, the shorter ones flush right."""
-        _, step, state = self.read(prompts)
+        _, step, state = self.read_all(prompts)
         return step, state
 
     @decodes
-    def read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, TransformerState]:
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, TransformerState]:
         """`start`, and what the head would read at every place of the prompts: (N, T, D), flush right."""
         tokens_NT, state = self.lay_out(prompts)
         hidden_NTD = self.hidden(tokens_NT, state)
         hidden_ND = hidden_NTD[:, -1]
-        return hidden_NTD, Step(self.head(hidden_ND), hidden_ND), state
+        return hidden_NTD, read_out(self.head, hidden_ND), state
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, TransformerState]:
         """Prompts of any lengths as one batch, the shorter ones flush right, and a state to read it."""
@@ -226,13 +227,12 @@ class TransformerLM(nn.Module):
     def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
         """Append one token to every row."""
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
-        return Step(self.head(hidden_ND), hidden_ND), state
+        return read_out(self.head, hidden_ND), state
 
     @decodes
-    def extend(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Tensor, TransformerState]:
-        """Append T tokens to every row; log p (N, T, V) after each of them."""
-        logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state))
-        return logp_NTV, state
+    def extend(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Step, TransformerState]:
+        """Append T tokens to every row; the Step has T rows for each of them."""
+        return read_out(self.head, self.hidden(tokens_NT, state).flatten(0, 1)), state
 
     def rewind(self, state: TransformerState, tokens: int) -> TransformerState:
         """Forget the last `tokens` tokens of every row."""

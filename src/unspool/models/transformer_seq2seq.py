@@ -22,6 +22,7 @@ from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
+from unspool.models.read_out import read_out
 from unspool.models.shape import TransformerShape
 from unspool.models.sources import Ends, Sources, padded
 from unspool.models.state import TransformerState
@@ -198,15 +199,15 @@ class TransformerSeq2Seq(nn.Module):
     def step(self, state: TransformerSeq2SeqState, tokens_N: Tensor) -> tuple[Step, TransformerSeq2SeqState]:
         """Append one token to every row."""
         hidden_ND, looked_NS = self.hidden_once(tokens_N, state.sources, state.past)
-        return Step(self.head(hidden_ND), hidden_ND, looked_NS), state
+        return read_out(self.head, hidden_ND, looked_NS), state
 
     @decodes
     def extend(
         self, state: TransformerSeq2SeqState, tokens_NT: Tensor
-    ) -> tuple[Tensor, TransformerSeq2SeqState]:
-        """Append T tokens to every row; log p (N, T, V) after each of them."""
-        logp_NTV: Tensor = self.head(self.hidden(tokens_NT, state.sources, state.past))
-        return logp_NTV, state
+    ) -> tuple[Step, TransformerSeq2SeqState]:
+        """Append T tokens to every row; the Step has T rows for each of them."""
+        hidden_NTD = self.hidden(tokens_NT, state.sources, state.past)
+        return read_out(self.head, hidden_NTD.flatten(0, 1)), state
 
     def rewind(self, state: TransformerSeq2SeqState, tokens: int) -> TransformerSeq2SeqState:
         """Forget the last `tokens` tokens of every row."""

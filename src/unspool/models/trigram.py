@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, shares
 from unspool.models.decoding_mode import decodes
+from unspool.models.read_out import read_out
 from unspool.nn.layout import Linear
 from unspool.protocols import Step
 
@@ -124,12 +125,12 @@ class Trigram(nn.Module):
         return self._said(TrigramState(torch.cat((state.tokens_NT, tokens_N[:, None]), dim=1)))
 
     @decodes
-    def extend(self, state: TrigramState, tokens_NT: Tensor) -> tuple[Tensor, TrigramState]:
-        """Append T tokens to every row; log p (N, T, V) after each of them."""
+    def extend(self, state: TrigramState, tokens_NT: Tensor) -> tuple[Step, TrigramState]:
+        """Append T tokens to every row; the Step has T rows for each of them."""
         all_NT = torch.cat((state.tokens_NT, tokens_NT), dim=1)
         new = tokens_NT.shape[1]
-        logp_NTV: Tensor = self.head(self._query(all_NT[:, -new - 1 : -1], all_NT[:, -new:]))
-        return logp_NTV, TrigramState(all_NT)
+        hidden_NTD = self._query(all_NT[:, -new - 1 : -1], all_NT[:, -new:])
+        return read_out(self.head, hidden_NTD.flatten(0, 1)), TrigramState(all_NT)
 
     def rewind(self, state: TrigramState, tokens: int) -> TrigramState:
         """Forget the last `tokens` tokens of every row."""
@@ -142,4 +143,4 @@ class Trigram(nn.Module):
 
     def _said(self, state: TrigramState) -> tuple[Step, TrigramState]:
         hidden_ND = self._query(state.tokens_NT[:, -2], state.tokens_NT[:, -1])
-        return Step(self.head(hidden_ND), hidden_ND), state
+        return read_out(self.head, hidden_ND), state

@@ -212,9 +212,9 @@ def test_it_reads_ahead_and_goes_back():
     assert isinstance(model, Rewindable)
     _, state = model.start([[1, 2, 3]])
     _, state = model.extend(state, torch.tensor([[9, 9, 9]]))
-    logp_NTV, _ = model.extend(model.rewind(state, 3), torch.tensor([[4, 5]]))
+    step, _ = model.extend(model.rewind(state, 3), torch.tensor([[4, 5]]))
     for t, row in enumerate(([1, 2, 3, 4], [1, 2, 3, 4, 5])):
-        torch.testing.assert_close(logp_NTV[0, t], uncached_logp(row), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(step.logp_NV[t], uncached_logp(row), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

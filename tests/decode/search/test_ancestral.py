@@ -118,7 +118,7 @@ def test_argmax_as_the_pick_is_greedy():
 
 
 def test_a_pick_in_the_middle_is_refused():
-    with pytest.raises(TypeError, match="at most one pick"):
+    with pytest.raises(TypeError, match="only Sample takes one, as its last rule"):
         Sample(ArgMax(), Multinomial())
     with pytest.raises(TypeError, match=r"0\.9"):
         Sample(0.9)

@@ -175,13 +175,14 @@ def test_a_model_that_never_ends_is_ended_by_the_limit():
 class StopAt:
     """A watch that ends a text after token 2."""
 
-    text = ""
-
-    def __init__(self, finish=None):
-        self.finish = finish
+    def __init__(self, text="", finish=None):
+        self.text, self.finish = text, finish
 
     def push(self, token):
-        return StopAt("stop" if token == 2 else None)
+        return StopAt(self.text, "stop") if token == 2 else StopAt(self.text + str(token))
+
+    def close(self):
+        return self.text
 
 
 def test_a_stop_string_ends_a_hypothesis():

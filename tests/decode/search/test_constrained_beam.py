@@ -149,9 +149,9 @@ def test_a_string_is_encoded_by_the_models_tokenizer():
 @pytest.mark.parametrize(
     ("phrases", "error", "words"),
     [
-        ("ab", TypeError, "Give a tuple of phrases"),
-        (7, TypeError, "Give a tuple of phrases"),
-        ((7,), TypeError, "a tuple of token ids, even for one"),
+        ("ab", TypeError, "Give a tuple of words, even for one"),
+        (7, TypeError, "Give a tuple of words, even for one"),
+        ((7,), TypeError, "Write a tuple even for one"),
         (((),), ValueError, "empty"),
         (("",), ValueError, "empty"),
         (((1, -2),), ValueError, "whole number ≥ 0"),

@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from unspool.decode.ranking import FirstFull, Length
 from unspool.decode.search.candidates import Candidate
-from unspool.decode.search.contest import Contest, answers
+from unspool.decode.search.contest import Contest, answers, settle
 from unspool.decode.search.rules import Rules
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Job
+from unspool.protocols import Job, Path
 
 EOS = 0
 JOB = Job(((1, 2), (3,)), (3, 3), (0, 0), 2, frozenset({EOS}))
@@ -68,10 +70,10 @@ def test_a_full_pool_asks_the_rule():
     patient, hasty = contest(), contest(stop=FirstFull())
     for one in (patient, hasty):
         one.take(candidates((0, EOS, -3.0), (0, 5, -3.0), (0, 6, -3.0)))
-        one.settle(rising=False)
+        settle([one], rising=False)
         assert tokens(one.live) == [(5,), (6,)]
         one.take(candidates((0, EOS, -6.0), (0, 5, -3.5), (1, 6, -7.0)))
-        one.settle(rising=False)
+        settle([one], rising=False)
     assert tokens(patient.live) == [(5, 5), (6, 6)]
     assert hasty.live == []
     assert tokens(hasty.left) == [(5, 5), (6, 6)]
@@ -81,7 +83,7 @@ def test_answers_are_ranked_and_the_first_carries_the_tree():
     one = contest(stop=FirstFull())
     one.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
     one.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
-    one.settle(rising=False)
+    settle([one], rising=False)
     first, second = answers([one], 2)
     assert (first.sample, first.tokens, second.sample, second.tokens) == (0, (EOS,), 1, (5, EOS))
     assert [(node.token, node.status) for node in first.notes["tree"]] == [
@@ -110,3 +112,47 @@ def test_a_request_without_any_text_says_so():
     one.take([])
     with pytest.raises(ValueError, match="request 1: every next token was cut"):
         answers([one], 1)
+
+
+class Written:
+    """A watch whose text is cut before the first 9."""
+
+    def __init__(self, tokens=()):
+        self.tokens = tokens
+        self.text = "".join(map(str, tokens)).split("9")[0]
+        self.finish = "stop" if 9 in tokens else None
+
+    def push(self, token):
+        return Written((*self.tokens, token))
+
+    def close(self):
+        return self.text
+
+
+def test_of_equal_texts_the_better_one_stays():
+    job = Job(((1,),), (9,), (0,), 2, frozenset(), (Written(),))
+    one = Contest(Rules(3), job, 0, Tree())
+    one.take(candidates((0, 9, -1.0), (0, 5, -2.0), (0, 6, -3.0)))
+    one.take(candidates((0, 9, -2.5), (1, 9, -3.5), (0, 7, -4.0), (0, 8, -5.0)))
+    assert [ended.path.watch.close() for ended in one.pool] == ["", "5", "6"]
+    again = Contest(Rules(3), job, 0, Tree())
+    again.live = [replace(again.live[0], path=Path(0, 0, (1,), watch=Written()))]
+    again.take(candidates((0, 9, -4.0), (0, 5, -2.0)))
+    again.end(replace(again.pool[0].path, tokens=(9, 9)), candidates((0, 9, -1.0))[0])
+    assert [(ended.path.tokens, ended.score) for ended in again.pool] == [((9, 9), -1.0)]
+
+
+def test_a_closed_beam_lives_on_until_those_after_it_have_stopped():
+    first, second = contest(stop=FirstFull()), contest(stop=FirstFull())
+    first.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
+    first.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
+    second.take(candidates((0, 5, -4.0), (0, 6, -5.0)))
+    settle([first, second], rising=False)
+    assert first.closed
+    assert first.live
+    kept = list(first.pool)
+    first.take(candidates((0, EOS, -0.1), (0, 5, -5.0)))
+    assert first.pool == kept
+    second.take(candidates((0, EOS, -4.5), (1, EOS, -5.5), (0, 5, -6.0)))
+    settle([first, second], rising=False)
+    assert first.live == second.live == []

@@ -66,12 +66,13 @@ def test_by_hand():
     # after 0:     0 → 0.4·0.5 − 0.6·1 = −0.4    1 → 0.4·0.4 − 0.6·0 = 0.16
     # after 0 1:   0 → −0.4                      1 → 0.16 − 0.6 = −0.44
     assert out.tokens == (1, 0, 0)
-    assert out.scores == pytest.approx([0.16, -0.4, -0.4])
+    assert out.stats["values"] == pytest.approx([0.16, -0.4, -0.4])
+    assert out.scores == out.logps
     assert out.logps == pytest.approx([math.log(0.4), math.log(0.5), math.log(0.5)])
     # the third token points away from everything but is not among the two most probable
     wider = generate(model, [0], ContrastiveSearch(k=3, alpha=0.6), max_new_tokens=1)
     assert wider.tokens == (2,)
-    assert wider.scores == pytest.approx([0.4 * 0.1 + 0.6])
+    assert wider.stats["values"] == pytest.approx([0.4 * 0.1 + 0.6])
 
 
 def test_the_whole_prompt_counts():
@@ -112,7 +113,7 @@ def test_it_is_the_brute_force_search_in_batches_of_any_lengths(k, alpha):
     for prompt, out in zip(PROMPTS, outs, strict=True):
         tokens, values = brute_force(MODEL, prompt, min(k, 17), alpha, 10)
         assert out.tokens == tokens
-        assert out.scores == pytest.approx(values, abs=1e-4)
+        assert out.stats["values"] == pytest.approx(values, abs=1e-4)
         assert generate(MODEL, prompt, ContrastiveSearch(k, alpha), max_new_tokens=10).tokens == tokens
 
 

@@ -79,8 +79,8 @@ def test_a_text_drawn_twice_counts_twice_and_is_answered_once():
     search = scripted([1, 1], [2, 3], [1, 4], [2, 3], [2, 2])
     # 2 3 against 1 1, 1 4, 2 3, 2 2: 0 + 0 + 1 + 1/2;   2 2: 0 + 1/2 + 0 + 1/2;   1 1 and 1 4: 1/2 each
     outs = generate(MODEL, [0], search, n=5)
-    assert [o.tokens for o in outs] == [(2, 3), (2, 2), (1, 1), (1, 4), (2, 3)]
-    assert [o.total for o in outs] == pytest.approx([1.5 / 4, 1 / 4, 0.5 / 4, 0.5 / 4, 1.5 / 4])
+    assert [o.tokens for o in outs] == [(2, 3), (2, 2), (1, 1), (1, 4)]
+    assert [o.total for o in outs] == pytest.approx([1.5 / 4, 1 / 4, 0.5 / 4, 0.5 / 4])
 
 
 def test_of_equally_good_texts_the_one_drawn_first_wins():
@@ -102,7 +102,7 @@ def test_the_best_is_the_best_by_exhaustion_and_the_order_of_drawing_moves_no_to
     ]
     assert ranked[0].total == pytest.approx(max(means))
     assert ranked[0].tokens in [h for h, mean in zip(drawn, means, strict=True) if mean > max(means) - 1e-9]
-    assert [path.sample for path in ranked] == list(range(len(drawn)))
+    assert [path.sample for path in ranked] == list(range(len(set(drawn))))
     random.shuffle(paths)
     assert rank(paths, job, TokenF1()) == ranked
     shuffled = [
@@ -115,7 +115,7 @@ def test_the_best_is_the_best_by_exhaustion_and_the_order_of_drawing_moves_no_to
 def test_the_candidates_are_the_samplers_samples():
     samples = generate(MODEL, [1], Sample(), n=8, seed=5, max_new_tokens=4)
     outs = generate(MODEL, [1], MBR(8), n=8, seed=5, max_new_tokens=4)
-    assert sorted(o.tokens for o in outs) == sorted(o.tokens for o in samples)
+    assert sorted(o.tokens for o in outs) == sorted({o.tokens for o in samples})
     by_tokens = {o.tokens: o for o in samples}
     for out in outs:
         assert (out.logps, out.finish) == (by_tokens[out.tokens].logps, by_tokens[out.tokens].finish)

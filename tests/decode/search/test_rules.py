@@ -6,6 +6,9 @@ from unspool.decode.picks import Multinomial
 from unspool.decode.ranking import GNMT, Coverage, FirstFull, Length
 from unspool.decode.search.rules import Rules
 from unspool.protocols import Job
+from unspool.testing import random_table
+
+MODEL = random_table(5, seed=1)
 
 
 def job(n):
@@ -49,11 +52,11 @@ def test_a_rule_of_the_wrong_kind_is_refused_with_an_example(wrong):
 
 
 def test_no_more_texts_than_are_kept():
-    Rules(4).check(job(4))
+    assert Rules(4).prepared(MODEL, job(4)) == Rules(4)
     with pytest.raises(ValueError, match="n=5 texts were asked of a search that keeps 4"):
-        Rules(4).check(job(5))
+        Rules(4).prepared(MODEL, job(5))
     with pytest.raises(ValueError, match="keeps 2"):
-        Rules(4, patience=0.5).check(job(3))
+        Rules(4, patience=0.5).prepared(MODEL, job(3))
 
 
 @pytest.mark.parametrize(

@@ -275,13 +275,14 @@ def test_a_reading_catches_up_and_forgets():
     def want(*rows):
         return torch.cat([model.start([row])[0].logp_NV for row in rows])
 
-    torch.testing.assert_close(reading.after([1, 2], [3, 4]), want([1, 2], [1, 2, 3], [1, 2, 3, 4]))
-    reading.forget(3)
-    torch.testing.assert_close(reading.after([1, 2, 3, 0], []), want([1, 2, 3, 0]))
-    reading.forget(9)
-    torch.testing.assert_close(
-        reading.after([1, 2, 3, 0, 1, 1], [2]), want([1, 2, 3, 0, 1, 1], [1, 2, 3, 0, 1, 1, 2])
-    )
+    def found(row, more):
+        return torch.cat([step.logp_NV for step in reading.after(row, more)])
+
+    torch.testing.assert_close(found([], [3, 4]), want([1, 2], [1, 2, 3], [1, 2, 3, 4]))
+    reading.forget(1)
+    torch.testing.assert_close(found([3, 0], []), want([1, 2, 3, 0]))
+    reading.forget(7)
+    torch.testing.assert_close(found([3, 0, 1, 1], [2]), want([1, 2, 3, 0, 1, 1], [1, 2, 3, 0, 1, 1, 2]))
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,15 @@ def test_the_banned_set_is_that_of_hugging_face(sequences, ids):
 
 
 @pytest.mark.parametrize(
-    ("sequences", "error"), [([], ValueError), ([[]], ValueError), ([[-1]], ValueError), (["a"], TypeError)]
+    ("sequences", "error"),
+    [
+        ([], ValueError),
+        ([[]], ValueError),
+        ([[-1]], ValueError),
+        ([""], ValueError),
+        ("ab", TypeError),
+        ([3], TypeError),
+    ],
 )
 def test_impossible_words_are_refused(sequences, error):
     with pytest.raises(error, match=r"BadWords\.sequences"):

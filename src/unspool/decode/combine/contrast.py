@@ -75,14 +75,15 @@ class Contrast(Lockstep):
             weak_NV = torch.log_softmax(weak_NV / self.temperature, dim=-1)
         difference_NV = self.strong_weight * strong.logp_NV - self.weight * weak_NV.clamp(min=FLOOR)
         score_NV = difference_NV.masked_fill(~plausible(strong.logp_NV, self.alpha), -math.inf)
+        log_norm_N = score_NV.logsumexp(dim=-1)
         logp_NV = torch.log_softmax(score_NV, dim=-1)
-        return Step(logp_NV, strong.hidden_ND, strong.attention, score_NV)
+        return Step(logp_NV, strong.hidden_ND, strong.attention, score_NV, log_norm_N=log_norm_N)
 
 
 def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
-    """True where p(i) ≥ α max_j p(j), so that at least one token of every row is."""
+    """True where p(i) ≥ α max_j p(j), so that at least one token of every row is; and where p(i) is NaN."""
     threshold = math.log(alpha) if alpha else -math.inf
-    return logp_NV >= logp_NV.amax(dim=-1, keepdim=True) + threshold
+    return ~(logp_NV < logp_NV.amax(dim=-1, keepdim=True) + threshold)
 
 
 def check_alpha(name: str, alpha: float) -> None:

@@ -99,7 +99,9 @@ class EarlyExit:
             early_NV = exits_NEV[torch.arange(len(exits_NEV), device=exits_NEV.device), farthest_N]
         difference_NV = last_NV - early_NV.clamp(min=FLOOR)
         score_NV = difference_NV.masked_fill(~plausible(last_NV, self.alpha), -math.inf)
-        return Step(torch.log_softmax(score_NV, dim=-1), step.hidden_ND, step.attention)
+        log_norm_N = score_NV.logsumexp(dim=-1)
+        logp_NV = torch.log_softmax(score_NV, dim=-1)
+        return Step(logp_NV, step.hidden_ND, step.attention, log_norm_N=log_norm_N)
 
 
 def divergence(logp: Tensor, logq: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Lockstep(ABC):
         """One Step from the Steps of all parts about the same rows."""
 
     def __post_init__(self) -> None:
-        check_vocabularies(self.parts())
+        check_parts(self.parts())
         if all(isinstance(part, Rewindable) for part in self.parts()):
             # Whether a model is Rewindable is asked by looking for these two names, so that they must not
             # be there where a part lacks them.
@@ -62,8 +62,8 @@ class Lockstep(ABC):
 
     @property
     def answers(self) -> bool:
-        """Whether the parts do."""
-        return any(isinstance(part, Answering) and part.answers for part in self.parts())
+        """Whether the parts do, all or none of them."""
+        return answers(self.parts()[0])
 
     @property
     def text(self) -> Text | None:
@@ -83,11 +83,11 @@ class Lockstep(ABC):
     def _joined(self, said: Sequence[tuple[Step, Any]]) -> tuple[Step, States]:
         return self.join([step for step, _ in said]), States(tuple(state for _, state in said))
 
-    def _extend(self, state: States, tokens_NT: Tensor) -> tuple[Tensor, States]:
+    def _extend(self, state: States, tokens_NT: Tensor) -> tuple[Step, States]:
         rewindable: tuple[Any, ...] = self.parts()
-        said = [part.extend(past, tokens_NT) for part, past in zip(rewindable, state.parts, strict=True)]
-        joined = self.join([Step(logp_NTV.flatten(0, 1)) for logp_NTV, _ in said])
-        return joined.logp_NV.view(*tokens_NT.shape, -1), States(tuple(past for _, past in said))
+        return self._joined(
+            [part.extend(past, tokens_NT) for part, past in zip(rewindable, state.parts, strict=True)]
+        )
 
     def _rewind(self, state: States, tokens: int) -> States:
         rewindable: tuple[Any, ...] = self.parts()
@@ -96,10 +96,21 @@ class Lockstep(ABC):
         )
 
 
-def check_vocabularies(models: Sequence[StepModel]) -> None:
-    """Refuse models that mean different text by the same token id, before any of them is run."""
+def answers(model: StepModel) -> bool:
+    """Whether a model's prompts are sources."""
+    return isinstance(model, Answering) and model.answers
+
+
+def check_parts(models: Sequence[StepModel]) -> None:
+    """Refuse models that read a prompt or a token id differently, before any of them is run."""
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
+        if answers(model) != answers(first):
+            does = ["continues its prompt", "answers it as a source"]
+            raise ValueError(
+                f"model 0 {does[answers(first)]} and model {place} {does[answers(model)]}: what one of them "
+                "writes is no text of the other. Take two language models, or two encoder–decoders."
+            )
         if model.vocab_size != first.vocab_size:
             raise ValueError(
                 f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: models can "

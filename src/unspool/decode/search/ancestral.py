@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch import Tensor
 from unspool.decode import shortlist
 from unspool.decode.picks.multinomial import Multinomial, roll
 from unspool.decode.search.alternatives import alternatives
+from unspool.decode.search.reshape import check_transforms, on_logits, prepared, reshape
 from unspool.protocols import (
     Bindable,
     Counting,
@@ -41,16 +43,11 @@ class Sample:
 
     def __init__(self, *rules: Transform | Pick) -> None:
         *first, last = rules or (Multinomial(),)
-        if isinstance(last, Pick):
+        if isinstance(last, Pick) and not isinstance(last, type):
             transforms, pick = first, last
         else:
             transforms, pick = [*first, last], Multinomial()
-        for rule in transforms:
-            if isinstance(rule, Pick) or not callable(rule):
-                raise TypeError(
-                    f"Sample({', '.join(map(repr, rules))}): {rule!r} cannot stand there. "
-                    "Give transforms, then at most one pick at the end."
-                )
+        check_transforms("Sample", transforms)
         object.__setattr__(self, "transforms", tuple(transforms))
         object.__setattr__(self, "pick", pick)
 
@@ -65,18 +62,33 @@ class Sample:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each token drawn."""
-        pick = self.pick.bind(model, self.transforms) if isinstance(self.pick, Bindable) else self.pick
-        return walk(model, job, self.transforms, pick)
+        transforms = prepared(self.transforms, model, job)
+        pick = self.pick.bind(model, transforms) if isinstance(self.pick, Bindable) else self.pick
+        return walk(model, job, transforms, pick)
 
 
 def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:
     """Grow every path by one token a step; finished rows leave the batch."""
-    live = job.paths()
+    for paths in job.batches():
+        yield from _walk(model, job, transforms, pick, paths)
+
+
+def _begin(model: StepModel, job: Job, paths: Sequence[Path]) -> tuple[Step, Any]:
+    """Read the prompt of each path, every prompt once."""
+    requests = list(dict.fromkeys(path.request for path in paths))
+    step, state = model.start([job.prompts[request] for request in requests])
+    if len(requests) == len(paths):
+        return step, state
+    place = {request: row for row, request in enumerate(requests)}
+    rows_N = torch.tensor([place[path.request] for path in paths], device=step.logp_NV.device)
+    return step.select(rows_N), state.select(rows_N)
+
+
+def _walk(
+    model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick, live: Sequence[Path]
+) -> Iterator[Frontier]:
     dice = [Random(f"{job.seeds[path.request]}/{path.sample}") for path in live]
-    step, state = model.start(job.prompts)
-    if job.n > 1:
-        rows = torch.arange(len(job.prompts), device=step.logp_NV.device).repeat_interleave(job.n)
-        step, state = step.select(rows), state.select(rows)
+    step, state = _begin(model, job, live)
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, dice)
         ranked: Sequence[Ranked | None] = [None] * len(live)
@@ -108,19 +120,11 @@ def draw(
     step: Step, history: Sequence[Path], transforms: Sequence[Transform], pick: Pick, dice: Sequence[Random]
 ) -> tuple[Tensor, Tensor]:
     """(N) tokens, and (N) the log p of each in the distribution that it was drawn from."""
-    if pick == Multinomial() and shortlist.pays(step.logp_NV, transforms):
+    if pick == Multinomial() and not on_logits(transforms) and shortlist.pays(step.logp_NV, transforms):
         return shortlist.draw(step, history, transforms, roll(dice, step.logp_NV))
     scores_NV = reshape(step, history, transforms)
     tokens_N = pick.draw(scores_NV, step, dice)
     return tokens_N, _of(scores_NV, tokens_N)
-
-
-def reshape(step: Step, history: Sequence[Path], transforms: Sequence[Transform]) -> Tensor:
-    """The scores that are drawn from: normalised before and after every transform."""
-    scores_NV = step.logp_NV
-    for transform in transforms:
-        scores_NV = torch.log_softmax(transform(scores_NV, step, history), dim=-1)
-    return scores_NV
 
 
 def _counted(path: Path, pick: Counting, die: Random) -> Path:

@@ -21,53 +21,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unspool.decode.ranking.coverage import Coverage
-from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
-from unspool.decode.ranking.sum import Sum
 from unspool.decode.search.candidates import propose
 from unspool.decode.search.climb import View, climb
 from unspool.decode.search.contest import Contest
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.rules import RankingSearch
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Frontier, Job, StepModel, Transform
+from unspool.protocols import Frontier, Job, StepModel
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Beam:
+class Beam(RankingSearch):
     """Beam(5, length_penalty=GNMT(0.6)): the n best texts it finds, the same every time."""
-
-    rules: Rules
-
-    def __init__(
-        self,
-        width: int,
-        *transforms: Transform,
-        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
-        coverage: Coverage | None = None,
-        patience: float = 1.0,
-        stop: Stop = Proved(),  # noqa: B008 — frozen
-    ) -> None:
-        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
-        object.__setattr__(self, "rules", rules)
-
-    def __repr__(self) -> str:
-        return f"Beam({', '.join([repr(self.rules.width), *self.rules.arguments()])})"
-
-    @property
-    def streams(self) -> bool:
-        """A token may still be given up for a better one."""
-        return False
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
-        self.rules.check(job)
-        requests = [[Contest(self.rules, job, request, Tree())] for request in range(len(job.prompts))]
+        rules = self.rules.prepared(model, job)
+        requests = [[Contest(rules, job, request, Tree())] for request in range(len(job.prompts))]
         return climb(model, job, requests, grow)
 
 
 def grow(view: View, contests: Sequence[Contest]) -> None:
     """Every beam takes its best candidates."""
-    count = contests[0].rules.candidates(len(contests[0].job.eos))
+    count = contests[0].rules.candidates(contests[0].job.ends)
     beams = [contest.totals for contest in contests]
     found = propose(beams, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
     for contest, candidates in zip(contests, found, strict=True):

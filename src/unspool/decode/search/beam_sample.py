@@ -20,50 +20,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unspool.decode.ranking.coverage import Coverage
-from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
-from unspool.decode.ranking.sum import Sum
 from unspool.decode.search.candidates import propose
 from unspool.decode.search.climb import View, climb
 from unspool.decode.search.contest import Contest
 from unspool.decode.search.gumbel import generator, perturb
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.rules import RankingSearch
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Frontier, Job, StepModel, Transform
+from unspool.protocols import Frontier, Job, StepModel
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class BeamSample:
+class BeamSample(RankingSearch):
     """BeamSample(4, Temperature(0.8)): the best of what a drawn beam finds, by the request's seed."""
-
-    rules: Rules
-
-    def __init__(
-        self,
-        width: int,
-        *transforms: Transform,
-        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
-        coverage: Coverage | None = None,
-        patience: float = 1.0,
-        stop: Stop = Proved(),  # noqa: B008 — frozen
-    ) -> None:
-        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
-        object.__setattr__(self, "rules", rules)
-
-    def __repr__(self) -> str:
-        return f"BeamSample({', '.join([repr(self.rules.width), *self.rules.arguments()])})"
-
-    @property
-    def streams(self) -> bool:
-        """A token may still be given up for a better one."""
-        return False
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
-        self.rules.check(job)
-        requests = [[Contest(self.rules, job, request, Tree())] for request in range(len(job.prompts))]
+        rules = self.rules.prepared(model, job)
+        requests = [[Contest(rules, job, request, Tree())] for request in range(len(job.prompts))]
         dice = [generator(seed) for seed in job.seeds]
-        count = self.rules.candidates(len(job.eos))
+        count = rules.candidates(job.ends)
 
         def grow(view: View, contests: Sequence[Contest]) -> None:
             beams = [contest.totals for contest in contests]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from unspool.decode.ranking.coverage import Attended
 from unspool.decode.search.alternatives import alternatives
-from unspool.decode.search.ancestral import reshape
-from unspool.decode.search.contest import Contest, Hypothesis, answers
+from unspool.decode.search.contest import Contest, Hypothesis, answers, settle
+from unspool.decode.search.reshape import reshape
 from unspool.protocols import Frontier, Job, Path, Step, StepModel, Transform
 
 
@@ -43,17 +43,36 @@ def climb(
     job: Job,
     requests: Sequence[Sequence[C]],
     grow: Callable[[View, Sequence[C]], None],
+    *,
+    scored: bool = True,
 ) -> Iterator[Frontier]:
-    """Run the beams of every request to their end; `grow` lets all of them take their next hypotheses."""
+    """Run the beams of every request to their end; `grow` lets all of them take their next hypotheses.
+
+    Where the model has a score of its own, it is added up if `scored`, and log p otherwise.
+    """
     rules = requests[0][0].rules
-    step, state = model.start(job.prompts)
+    together = max(1, job.rows // (rules.width * len(requests[0])))
+    for first in range(0, len(requests), together):
+        yield from _climb(model, job, requests[first : first + together], grow, scored)
+
+
+def _climb(
+    model: StepModel,
+    job: Job,
+    requests: Sequence[Sequence[C]],
+    grow: Callable[[View, Sequence[C]], None],
+    scored: bool,
+) -> Iterator[Frontier]:
+    rules, first = requests[0][0].rules, requests[0][0].request
+    step, state = model.start([job.prompts[beams[0].request] for beams in requests])
     attended = None if rules.coverage is None else Attended.begin(step)
     live = [one for request in requests for contest in request for one in contest.live]
-    rows_M = _moved(live, step)
+    rows_M = _moved(live, step, first)
     if rows_M is not None:
         step, state = step.select(rows_M), state.select(rows_M)
         attended = attended and attended.select(rows_M)
     while live:
+        step = step if scored else replace(step, score_NV=None)
         contests = [contest for request in requests for contest in request if contest.live]
         scores_NV = scores(step, [one.path for one in live], rules.transforms)
         ranked = alternatives(step.logp_NV, scores_NV, job.alternatives) if job.alternatives else []
@@ -62,8 +81,8 @@ def climb(
             contest.ranked = ranked[contest.first_row : end]
         covered_N = rules.coverage(attended) if rules.coverage and attended else None
         grow(View(step, scores_NV, covered_N), contests)
-        for contest in contests:
-            contest.settle(rising=step.score_NV is not None)
+        for request in requests:
+            settle(request, rising=step.score_NV is not None)
         ended = [path for request in requests if _over(request) for path in answers(request, job.n)]
         requests = [request for request in requests if not _over(request)]
         live = [one for request in requests for contest in request for one in contest.live]
@@ -89,17 +108,19 @@ def scores(step: Step, paths: list[Path], transforms: tuple[Transform, ...]) -> 
     if not transforms:
         return step.score_NV
     moved_NV = step.score_NV + (reshaped_NV - step.logp_NV)
-    # −∞ − (−∞) is no number: what a transform or the model cuts stays cut.
-    return moved_NV.masked_fill((reshaped_NV == -math.inf) | (step.logp_NV == -math.inf), -math.inf)
+    # What the model had cut has no score of its own: a transform that brings it back (a forced token) says
+    # what it counts, and what a transform cuts stays cut (−∞ − (−∞) is no number).
+    moved_NV = torch.where(step.logp_NV == -math.inf, reshaped_NV, moved_NV)
+    return moved_NV.masked_fill(reshaped_NV == -math.inf, -math.inf)
 
 
 def _over(request: Sequence[Contest]) -> bool:
     return not any(contest.live for contest in request)
 
 
-def _moved(live: Sequence[Hypothesis], step: Step) -> Tensor | None:
-    """Which rows the live hypotheses grew from; None where they are all of them, in order."""
-    rows = [one.row for one in live]
+def _moved(live: Sequence[Hypothesis], step: Step, first: int = 0) -> Tensor | None:
+    """Which rows the live hypotheses grew from, counted from `first`; None where they are all, in order."""
+    rows = [one.row - first for one in live]
     if rows == list(range(len(step.logp_NV))):
         return None
     return torch.tensor(rows, device=step.logp_NV.device)

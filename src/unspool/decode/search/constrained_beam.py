@@ -21,68 +21,54 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 
-from unspool.decode.ranking.coverage import Coverage
-from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
-from unspool.decode.ranking.sum import Sum
 from unspool.decode.search.banks import allot
 from unspool.decode.search.candidates import Candidate, propose
 from unspool.decode.search.climb import View, climb
 from unspool.decode.search.contest import Contest
 from unspool.decode.search.phrases import Phrases, Progress
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.rules import Options, RankingSearch, Rules
 from unspool.decode.search.tree import Tree
-from unspool.decode.transforms.arguments import ids, within
-from unspool.protocols import Frontier, Job, Path, StepModel, Transform
+from unspool.decode.transforms.arguments import phrases as checked_phrases
+from unspool.decode.transforms.arguments import within
+from unspool.decode.transforms.spelling import spelled
+from unspool.protocols import Frontier, Job, Path, StepModel, Transform, Watch
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class ConstrainedBeam:
+class ConstrainedBeam(RankingSearch):
     """ConstrainedBeam(5, (" Paris", (12, 7))): the best texts that hold " Paris" and tokens 12, 7."""
 
-    rules: Rules
     phrases: tuple[str | tuple[int, ...], ...]
+    """What every text must hold."""
 
     def __init__(
         self,
         width: int,
         phrases: Sequence[str | Sequence[int]],
         *transforms: Transform,
-        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
-        coverage: Coverage | None = None,
-        patience: float = 1.0,
-        stop: Stop = Proved(),  # noqa: B008 — frozen
+        **options: Unpack[Options],
     ) -> None:
-        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
-        if isinstance(phrases, str) or not isinstance(phrases, Sequence):
-            raise TypeError(f"phrases is {phrases!r}. Give a tuple of phrases, even for one: ({phrases!r},).")
-        object.__setattr__(self, "rules", rules)
-        object.__setattr__(self, "phrases", tuple(_phrase(phrase) for phrase in phrases))
-
-    def __repr__(self) -> str:
-        first = [repr(self.rules.width), repr(self.phrases)]
-        return f"ConstrainedBeam({', '.join([*first, *self.rules.arguments()])})"
-
-    @property
-    def streams(self) -> bool:
-        """A token may still be given up for a better one."""
-        return False
+        super().__init__(width, *transforms, **options)
+        object.__setattr__(self, "phrases", checked_phrases("ConstrainedBeam.phrases", phrases))
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
-        self.rules.check(job)
-        phrases = Phrases.of(_encoded(phrase, model) for phrase in self.phrases)
+        rules = self.rules.prepared(model, job)
+        phrases = Phrases.of(spelled(phrase, model, "phrase") for phrase in self.phrases)
         _check(phrases, model, job)
-        requests = [[_Guided(self.rules, job, place, phrases)] for place in range(len(job.prompts))]
+        requests = [
+            [_Guided(rules, job, place, phrases, reader)] for place, reader in enumerate(_readers(model, job))
+        ]
         return climb(model, job, requests, grow)
 
 
 def grow(view: View, contests: Sequence[_Guided]) -> None:
     """Every beam takes from its best candidates, those that its phrases ask for, and the best of each row."""
-    count = contests[0].rules.candidates(len(contests[0].job.eos))
+    count = contests[0].rules.candidates(contests[0].job.ends)
     beams = [contest.totals for contest in contests]
     found = propose(beams, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
     asked = _asked(view, contests)
@@ -132,16 +118,16 @@ class _Choice(NamedTuple):
 class _Guided(Contest):
     """A beam that knows how far each of its hypotheses has come with the phrases."""
 
-    def __init__(self, rules: Rules, job: Job, request: int, phrases: Phrases) -> None:
+    def __init__(self, rules: Rules, job: Job, request: int, phrases: Phrases, reader: Watch | None) -> None:
         super().__init__(rules, job, request, Tree())
         self.phrases = phrases
+        self.reader = reader
+        """Reads a text that no stop string ends, where the model has text."""
         self.progress = [phrases.begin()]
 
     def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Share the places among the banks of those that can still hold every phrase."""
-        choices = [
-            _Choice(one, self.extended(one), self.progress[one.parent].push(one.token)) for one in candidates
-        ]
+        choices = [self._choice(candidate) for candidate in candidates]
         fitting = [choice for choice in choices if choice.fits(self.job.limits[self.request])]
         # Nothing can hold every phrase any more: better a text without one than none at all.
         choices = fitting if fitting or self._complete() else choices
@@ -153,10 +139,28 @@ class _Guided(Contest):
         self.progress = [choice.progress for choice in alive]
         return [choice.candidate for choice in (*ended, *alive)]
 
-    def settle(self, rising: bool) -> None:
-        """Stop, if the rules allow it and nothing in the pool lacks a phrase."""
+    def _choice(self, candidate: Candidate) -> _Choice:
+        path = self.extended(candidate)
+        if path.finish == "stop":
+            return _Choice(candidate, path, self._left_standing(path))
+        return _Choice(candidate, path, self.progress[candidate.parent].push(candidate.token))
+
+    def _left_standing(self, path: Path) -> Progress:
+        """How far a text has come whose end a stop string has cut off, with the tokens that still stand."""
+        progress, length = self.phrases.begin(), len(path.watch.close()) if path.watch else 0
+        reader = self.reader
+        for token in path.tokens[:-1] if path.tokens[-1] in self.job.stop_ids else path.tokens:
+            if reader is not None:
+                reader = reader.push(token)
+                if len(reader.close()) > length:
+                    break
+            progress = progress.push(token)
+        return progress
+
+    def consider(self, rising: bool) -> None:
+        """Close the pool, if the rules allow it and nothing in it lacks a phrase."""
         if not any(ended.missing for ended in self.pool):
-            super().settle(rising)
+            super().consider(rising)
 
     def _complete(self) -> bool:
         return len(self.pool) > 0 and self.pool[0].missing == 0
@@ -170,28 +174,12 @@ class _Guided(Contest):
         return sorted(kept, key=lambda one: (-one.candidate.total, one.candidate.parent, one.candidate.token))
 
 
-def _phrase(phrase: str | Sequence[int]) -> str | tuple[int, ...]:
-    if isinstance(phrase, str):
-        if not phrase:
-            raise ValueError("a phrase is empty. Leave it out.")
-        return phrase
-    if isinstance(phrase, int):
-        raise TypeError(
-            f"phrase {phrase!r} must be a string or a tuple of token ids, even for one: ({phrase!r},)"
-        )
-    return ids("phrases", phrase)
-
-
-def _encoded(phrase: str | tuple[int, ...], model: StepModel) -> tuple[int, ...]:
-    if not isinstance(phrase, str):
-        return phrase
-    if model.text is None:
-        raise ValueError(
-            f"the phrase {phrase!r} needs a tokenizer, and this model has none. Give the phrase as token ids."
-        )
-    tokens = model.text.encode(phrase)
-    # What a tokenizer puts before every text does not belong to the phrase.
-    return tuple(tokens[1:] if tokens and tokens[0] == model.text.bos_id else tokens)
+def _readers(model: StepModel, job: Job) -> list[Watch | None]:
+    """What reads the text of each prompt as the job does, stop strings left out."""
+    text = model.text
+    if text is None or not job.watches:
+        return [None] * len(job.prompts)
+    return [text.watch(after=None if job.answers else prompt[-1]) for prompt in job.prompts]
 
 
 def _check(phrases: Phrases, model: StepModel, job: Job) -> None:

@@ -62,6 +62,8 @@ class Contest:
         self.left: list[Hypothesis] = []
         """What was alive when the search stopped."""
         self.pool: list[Ended] = []
+        self.closed = False
+        """Whether nothing may enter the pool any more, though its hypotheses may still grow."""
 
     @property
     def totals(self) -> list[float]:
@@ -98,10 +100,20 @@ class Contest:
         return Hypothesis(path, candidate.total, row, self._noted(path, candidate))
 
     def end(self, path: Path, candidate: Candidate, missing: int = 0, **notes: Any) -> None:
-        """A candidate that ended enters the pool; the worst leaves it where it is too full."""
+        """A candidate that ended enters the pool; the worst leaves it where it is too full.
+
+        Of equal texts (a stop string may cut two hypotheses down to one) the better one stays.
+        """
         self._noted(path, candidate)
+        if self.closed:
+            return
         score = self.worth(path, candidate)
         ended = Ended(replace(path, total=score, notes={**path.notes, **notes}), score, missing)
+        twin = next((one for one in self.pool if said(one.path) == said(path)), None)
+        if twin is not None:
+            if twin.place <= ended.place:
+                return
+            self.pool.remove(twin)
         insort(self.pool, ended, key=lambda one: one.place)
         del self.pool[self.rules.room :]
 
@@ -109,9 +121,9 @@ class Contest:
         """The score by which an ended hypothesis is ranked."""
         return self.rules.length_penalty(candidate.total, len(path.tokens)) + candidate.covered
 
-    def settle(self, rising: bool) -> None:
-        """Stop, if the rules allow it: what is alive then lives no longer."""
-        if self.live and len(self.pool) == self.rules.room:
+    def consider(self, rising: bool) -> None:
+        """Close the pool, if the rules allow it."""
+        if self.live and not self.closed and len(self.pool) == self.rules.room:
             standing = Standing(
                 worst=self.pool[-1].score,
                 total=max(self.totals),
@@ -120,12 +132,34 @@ class Contest:
                 penalty=self.rules.length_penalty,
                 rising=rising,
             )
-            if self.rules.stop(standing):
-                self.left, self.live = self.live, []
+            self.closed = self.rules.stop(standing)
+
+    def leave(self) -> None:
+        """What is alive lives no longer."""
+        self.left, self.live = self.live, []
 
     def _noted(self, path: Path, candidate: Candidate) -> int:
         parent = self.live[candidate.parent].node
         return self.tree.add(parent, candidate.token, candidate.logp, candidate.total, path.finish)
+
+
+def settle(contests: Sequence[Contest], rising: bool) -> None:
+    """Let the beams of a request stop that may, from the last to the first.
+
+    What a beam chooses counts in the scores of those after it (diverse groups), so that it goes on, its pool
+    closed, until all of them have stopped.
+    """
+    for contest in contests:
+        contest.consider(rising)
+    for contest in reversed(contests):
+        if contest.live and not contest.closed:
+            return
+        contest.leave()
+
+
+def said(path: Path) -> str | tuple[int, ...]:
+    """By what two hypotheses are told apart: their texts, or their tokens where the model has no text."""
+    return path.tokens if path.watch is None else path.watch.close()
 
 
 def answers(contests: Sequence[Contest], n: int) -> list[Path]:
@@ -144,8 +178,8 @@ def answers(contests: Sequence[Contest], n: int) -> list[Path]:
             "A transform must leave at least one token of every row."
         )
     tree = contests[0].tree.nodes(one.node for contest in contests for one in contest.left)
-    different: dict[tuple[int, ...], Path] = {}
+    different: dict[str | tuple[int, ...], Path] = {}
     for *_, path in ranked:
-        different.setdefault(path.tokens, path)
+        different.setdefault(said(path), path)
     paths = [replace(path, sample=rank) for rank, path in enumerate(list(different.values())[:n])]
     return [replace(paths[0], notes={**paths[0].notes, "tree": tree}), *paths[1:]]

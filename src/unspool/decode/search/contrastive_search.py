@@ -4,36 +4,39 @@
 
 Su et al. 2022, eq. 5 (papers.bib: su2022contrastive). h_j is what the head reads at place j, of the prompt
 too, and h_v what it would read if v came next: the k candidates of every row are read as rows of one step,
-whose Step also says what follows the one that is chosen.
+whose Step also says what follows the one that is chosen. Of an encoder–decoder only its own side is compared,
+from the place before its first token on.
 
-A path's `scores` are the values of the braces. α = 0 is greedy search. Of equal values the smallest token id
-wins. A token of no probability is no candidate, even where fewer than k have any.
+The values of the braces are no log-probabilities: they are in a path's notes, as `values`. α = 0 is greedy
+search. Of equal values the smallest token id wins. A token of no probability is no
+candidate, even where fewer than k have any.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unspool.decode.search.alternatives import alternatives
 from unspool.decode.transforms.arguments import number, whole
-from unspool.protocols import Frontier, Job, Step, StepModel
+from unspool.decode.transforms.scores import peaks
+from unspool.protocols import Frontier, Job, Path, Ranked, Step, StepModel
 
 
 @runtime_checkable
 class Reader(Protocol):
     """A StepModel that can tell what its head would have read at every place of the prompts.
 
-    One that cannot is given the prompts token by token. A model whose prompt is not the beginning of its
-    output (an encoder's source) must be a Reader, of the places before its first new token.
+    One that cannot is given the prompts token by token. A model whose prompt is a source needs none of this.
     """
 
-    def read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
         """`start`, and before its results the hidden vectors (N, T, D), shorter rows flush right."""
         ...
 
@@ -59,10 +62,15 @@ class ContrastiveSearch:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each token chosen."""
-        live = job.paths()
-        seen, step, state = _begin(model, job.prompts)
-        if job.n > 1:
-            rows_N = torch.arange(len(job.prompts), device=step.logp_NV.device).repeat_interleave(job.n)
+        for paths in job.batches(rows_each=self.k):
+            yield from self._walk(model, job, paths)
+
+    def _walk(self, model: StepModel, job: Job, live: Sequence[Path]) -> Iterator[Frontier]:
+        requests = list(dict.fromkeys(path.request for path in live))
+        seen, step, state = _begin(model, job, [job.prompts[request] for request in requests])
+        if len(requests) < len(live):
+            rows = [requests.index(path.request) for path in live]
+            rows_N = torch.tensor(rows, device=step.logp_NV.device)
             seen, step, state = seen.select(rows_N), step.select(rows_N), state.select(rows_N)
         while live:
             top_NK = step.logp_NV.topk(min(self.k, model.vocab_size)).indices.sort(dim=-1).values
@@ -70,13 +78,18 @@ class ContrastiveSearch:
             likeness_NK = seen.likeness(_hidden(model, ahead).view(*top_NK.shape, -1))
             logp_NK = step.logp_NV.gather(1, top_NK)
             value_NK = (1 - self.alpha) * logp_NK.exp() - self.alpha * likeness_NK
-            best_N = value_NK.masked_fill(logp_NK == -math.inf, -math.inf).argmax(dim=-1)
+            value_NK = value_NK.masked_fill(logp_NK == -math.inf, -math.inf)
+            peaks(value_NK)  # refuses what is no number
+            best_N = value_NK.argmax(dim=-1)
             chosen = [
                 column.gather(1, best_N[:, None])[:, 0].tolist() for column in (top_NK, logp_NK, value_NK)
             ]
+            ranked: Sequence[Ranked | None] = [None] * len(live)
+            if job.alternatives:
+                ranked = alternatives(step.logp_NV, step.logp_NV, job.alternatives)
             grown = [
-                path.extend(token, logp, value, job)
-                for path, token, logp, value in zip(live, *chosen, strict=True)
+                _valued(path, value).extend(token, logp, logp, job, others)
+                for path, others, token, logp, value in zip(live, ranked, *chosen, strict=True)
             ]
             stay = [row for row, path in enumerate(grown) if path.finish is None]
             live = [grown[row] for row in stay]
@@ -120,12 +133,14 @@ class Seen:
         return Seen(torch.cat((self.unit_NTD, unit_N1D), dim=1), torch.cat((self.real_NT, real_N1), dim=1))
 
 
-def _begin(model: StepModel, prompts: Sequence[Sequence[int]]) -> tuple[Seen, Step, Any]:
-    if isinstance(model, Reader):
-        hidden_NTD, step, state = model.read(prompts)
-        return Seen.of(hidden_NTD, [min(len(prompt), hidden_NTD.shape[1]) for prompt in prompts]), step, state
+def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tuple[Seen, Step, Any]:
+    if isinstance(model, Reader) and not job.answers:
+        hidden_NTD, step, state = model.read_all(prompts)
+        return Seen.of(hidden_NTD, [len(prompt) for prompt in prompts]), step, state
     step, state = model.start(prompts)
-    _hidden(model, step)
+    before_ND = _hidden(model, step)
+    if job.answers:
+        return Seen.of(before_ND[:, None], [1] * len(prompts)), step, state
     return Seen.of(_spell(model, prompts), [len(prompt) for prompt in prompts]), step, state
 
 
@@ -149,6 +164,11 @@ def _spell(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
         for row, vector_D in zip(live, _hidden(model, step), strict=True):
             hidden_NTD[row, longest - len(prompts[row]) + place] = vector_D
     return hidden_NTD
+
+
+def _valued(path: Path, value: float) -> Path:
+    """The path with the value of its next token noted."""
+    return replace(path, notes={**path.notes, "values": (*path.notes.get("values", ()), value)})
 
 
 def _hidden(model: StepModel, step: Step) -> Tensor:

@@ -19,69 +19,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from unspool.decode.ranking.coverage import Coverage
-from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
-from unspool.decode.ranking.sum import Sum
 from unspool.decode.search.candidates import propose
 from unspool.decode.search.climb import View, climb
 from unspool.decode.search.contest import Contest
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.rules import Options, RankingSearch, Rules
 from unspool.decode.search.tree import Tree
 from unspool.decode.transforms.arguments import number, whole
 from unspool.protocols import Frontier, Job, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class DiverseBeam:
+class DiverseBeam(RankingSearch):
     """DiverseBeam(6, groups=3, penalty=0.5): three beams of two that keep out of each other's way."""
 
-    rules: Rules
-    """Those of the whole search; a group has its share of the width."""
     groups: int
+    """How many beams share the width."""
     penalty: float
+    """What a group pays for each time that an earlier one has just chosen the same token."""
 
     def __init__(
-        self,
-        width: int,
-        groups: int,
-        penalty: float,
-        *transforms: Transform,
-        length_penalty: LengthPenalty = Sum(),  # noqa: B008 — frozen
-        coverage: Coverage | None = None,
-        patience: float = 1.0,
-        stop: Stop = Proved(),  # noqa: B008 — frozen
+        self, width: int, groups: int, penalty: float, *transforms: Transform, **options: Unpack[Options]
     ) -> None:
-        rules = Rules(width, transforms, length_penalty, coverage, patience, stop)
-        whole("groups", groups, at_least=1, advice="1 is ordinary beam search.")
+        super().__init__(width, *transforms, **options)
+        whole("DiverseBeam.groups", groups, at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
                 f"width={width} cannot be shared by groups={groups} evenly. "
                 f"Choose a width such as {groups * (width // groups + 1)}."
             )
-        number(
-            "penalty", penalty, at_least=0, advice="0.2 to 0.8 are usual; 0 gives every group the same beam."
-        )
-        object.__setattr__(self, "rules", rules)
+        advice = "0.2 to 0.8 are usual; 0 gives every group the same beam."
+        number("DiverseBeam.penalty", penalty, at_least=0, advice=advice)
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "penalty", penalty)
 
-    def __repr__(self) -> str:
-        first = [repr(self.rules.width), repr(self.groups), repr(self.penalty)]
-        return f"DiverseBeam({', '.join([*first, *self.rules.arguments()])})"
-
-    @property
-    def streams(self) -> bool:
-        """A token may still be given up for a better one."""
-        return False
-
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when all of its groups have stopped."""
-        self.rules.check(job)
-        share = replace(self.rules, width=self.rules.width // self.groups)
+        rules = self.rules.prepared(model, job)
+        share = replace(rules, width=rules.width // self.groups)
         trees = [Tree() for _ in job.prompts]
         requests = [
             [_Group(share, job, request, tree, place) for place in range(self.groups)]
@@ -92,7 +71,7 @@ class DiverseBeam:
     def _grow(self, view: View, contests: Sequence[_Group]) -> None:
         """The groups of every request choose in turn; what one takes, those after it pay for."""
         taken: dict[int, list[int]] = {contest.request: [] for contest in contests}
-        count = contests[0].rules.candidates(len(contests[0].job.eos))
+        count = contests[0].rules.candidates(contests[0].job.ends)
         for place in range(self.groups):
             group = [contest for contest in contests if contest.place == place]
             if not group:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.search.ancestral import walk
+from unspool.decode.search.reshape import check_transforms, prepared
 from unspool.protocols import Frontier, Job, StepModel, Transform
 
 
@@ -22,6 +23,7 @@ class Greedy:
     transforms: tuple[Transform, ...]
 
     def __init__(self, *transforms: Transform) -> None:
+        check_transforms("Greedy", transforms)
         object.__setattr__(self, "transforms", transforms)
 
     def __repr__(self) -> str:
@@ -34,4 +36,4 @@ class Greedy:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each token chosen."""
-        return walk(model, job, self.transforms, ArgMax())
+        return walk(model, job, prepared(self.transforms, model, job), ArgMax())

@@ -6,10 +6,10 @@ Eikema & Aziz 2020 (papers.bib: eikema2020map); with the candidates as their own
 2022 (papers.bib: eikema2022sampling). S is `samples` texts of the `sampler`; u is the `utility`, chrF
 (Popović 2015, eq. 1; papers.bib: popovic2015chrf) for models with text and F₁ of the token ids for others.
 
-A text drawn twice counts twice among the references, and once among the answers: with n > 1 the n best
-different texts come first. `total` is the expected utility, `sample` the rank; of equally good texts the one
-drawn first wins. A user's utility is called with two texts, or, where the model has no text, with two tuples
-of token ids (the end-of-text token left out).
+A text drawn twice counts twice among the references, and once among the answers: where fewer than n different
+texts were drawn, fewer are given. `total` is the expected utility, `sample` the rank; of equally good texts
+the one drawn first wins. A user's utility is called with two texts, or, where the model has no text, with two
+tuples of token ids (the end-of-text token left out).
 
 Differs from the papers: a candidate is not compared with itself, which for a utility of 1 (or 100) between
 equal texts changes no rank.
@@ -21,7 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from unspool.decode.search.ancestral import Sample
 from unspool.decode.transforms.arguments import whole
@@ -39,6 +39,9 @@ class Utility(Protocol):
 @dataclass(frozen=True)
 class ChrF:
     """Character n-gram F-score, 0 … 100, by sacrebleu; `word_order=2` is chrF++."""
+
+    needs_text: ClassVar[bool] = True
+    """It compares characters, and not token ids."""
 
     char_order: int = 6
     word_order: int = 0
@@ -107,6 +110,11 @@ class MBR:
                 f"n={job.n} texts were asked of {self.samples} candidates: ask for fewer, or draw more"
             )
         utility = self.utility or (ChrF() if job.watches else TokenF1())
+        if getattr(utility, "needs_text", False) and not job.watches:
+            raise ValueError(
+                f"{utility!r} compares texts, and this model has no tokenizer: use MBR(utility=TokenF1()), "
+                "which compares token ids"
+            )
         return self._search(model, job, utility)
 
     def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[Frontier]:
@@ -120,31 +128,22 @@ class MBR:
 
 
 def rank(paths: Sequence[Path], job: Job, utility: Utility) -> list[Path]:
-    """The paths of one prompt by expected utility, the best first; copies of a text after all others."""
-    paths = sorted(paths, key=lambda path: path.sample)
-    contents = [_content(path, job) for path in paths]
-    count = Counter(contents)
+    """The different texts of one prompt by expected utility, the best first."""
+    first: dict[Any, Path] = {}
+    count: Counter[Any] = Counter()
+    for path in sorted(paths, key=lambda path: path.sample):
+        first.setdefault(job.content(path), path)
+        count[job.content(path)] += 1
     expected = {content: _expected(content, count, utility) for content in count}
-    seen: Counter[Any] = Counter()
-    order = []
-    for place, content in enumerate(contents):
-        order.append((seen[content], -expected[content], place))
-        seen[content] += 1
     return [
         replace(
-            paths[place],
+            first[content],
             sample=position,
-            total=expected[contents[place]],
-            notes={**paths[place].notes, "candidates": len(paths), "different": len(count)},
+            total=expected[content],
+            notes={**first[content].notes, "candidates": len(paths), "different": len(count)},
         )
-        for position, (_, _, place) in enumerate(sorted(order))
+        for position, content in enumerate(sorted(first, key=lambda content: -expected[content]))
     ]
-
-
-def _content(path: Path, job: Job) -> str | tuple[int, ...]:
-    if path.watch is not None:
-        return path.watch.close()
-    return tuple(token for token in path.tokens if token not in job.eos)
 
 
 def _expected(hypothesis: Any, count: Counter[Any], utility: Utility) -> float:

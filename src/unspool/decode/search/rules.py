@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import TypedDict, Unpack
 
 from unspool.decode.ranking.coverage import Coverage
 from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
 from unspool.decode.ranking.sum import Sum
+from unspool.decode.search.reshape import check_transforms, prepared
 from unspool.decode.transforms.arguments import number, whole
-from unspool.protocols import Job, Pick, Transform
+from unspool.protocols import Job, StepModel, Transform
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,7 @@ class Rules:
     def __post_init__(self) -> None:
         whole("width", self.width, at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
         number("patience", self.patience, above=0, at_most=1000, advice="1 is ordinary beam search.")
-        for rule in self.transforms:
-            if isinstance(rule, (type, Pick)) or not callable(rule):
-                raise TypeError(
-                    f"{rule!r} cannot stand among the transforms of a search that ranks and does not pick. "
-                    "Give transforms such as NoRepeatNgram(3)."
-                )
+        check_transforms("a search that ranks", self.transforms)
         for name, needed in (("length_penalty", "Sum(), Length(1.0) or GNMT(0.6)"), ("stop", "Proved()")):
             if isinstance(getattr(self, name), type) or not callable(getattr(self, name)):
                 raise TypeError(f"{name} is {getattr(self, name)!r}. Give an object such as {needed}.")
@@ -51,13 +48,14 @@ class Rules:
         # The hair's breadth forgives what floating point adds: 1.1 · 10 is 11.000000000000002.
         return max(1, math.ceil(self.patience * self.width - 1e-9))
 
-    def check(self, job: Job) -> None:
-        """Refuse a job that asks for more hypotheses than are kept."""
+    def prepared(self, model: StepModel, job: Job) -> Rules:
+        """For one job: its transforms know the model and the job. Refuses to find more than is kept."""
         if job.n > min(self.width, self.room):
             raise ValueError(
                 f"n={job.n} texts were asked of a search that keeps {min(self.width, self.room)} "
                 f"(width {self.width}, patience {self.patience}). Ask for fewer, or choose a larger width."
             )
+        return replace(self, transforms=prepared(self.transforms, model, job))
 
     def candidates(self, eos: int) -> int:
         """How many continuations are looked at, so that enough are left when `eos` kinds of them end."""
@@ -70,3 +68,42 @@ class Rules:
         for field in fields(self)[2:]:
             if getattr(self, field.name) != field.default:
                 yield f"{field.name}={getattr(self, field.name)!r}"
+
+
+class Options(TypedDict, total=False):
+    """What a beam may be told besides its width and transforms; see `Rules`."""
+
+    length_penalty: LengthPenalty
+    coverage: Coverage | None
+    patience: float
+    stop: Stop
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class RankingSearch:
+    """A search that keeps several hypotheses and ranks those that end: what all beams have in common."""
+
+    rules: Rules
+
+    def __init__(self, width: int, *transforms: Transform, **options: Unpack[Options]) -> None:
+        unknown = [name for name in options if name not in Options.__annotations__]
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__} has no option {unknown[0]!r}. "
+                f"Choose from {', '.join(Options.__annotations__)}."
+            )
+        object.__setattr__(self, "rules", Rules(width, transforms, **options))
+
+    def __repr__(self) -> str:
+        own = [repr(getattr(self, field.name)) for field in fields(self)[1:]]
+        return f"{type(self).__name__}({', '.join([repr(self.width), *own, *self.rules.arguments()])})"
+
+    @property
+    def width(self) -> int:
+        """Hypotheses kept alive at every step."""
+        return self.rules.width
+
+    @property
+    def streams(self) -> bool:
+        """A token may still be given up for a better one."""
+        return False

@@ -9,8 +9,8 @@ draft decides only how many tokens a round yields, one to γ + 1. With ArgMax() 
 of their best token, and the text is that of greedy search.
 
 A path's notes count the tokens `proposed` and `accepted`, and the `rounds`, each of which is one pass of the
-large model. Rows are decoded one by one, since each accepts a different number of tokens. Transforms see a
-Step of log-probabilities alone, without hidden vectors.
+large model. Rows are decoded one by one, since each accepts a different number of tokens. What is drafted is
+neither shown nor judged (loops, stop strings) before it has been accepted.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.combine.lockstep import check_vocabularies
+from unspool.decode.combine.lockstep import check_parts
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, invert
-from unspool.decode.search.ancestral import Sample, reshape
+from unspool.decode.search.alternatives import alternatives
+from unspool.decode.search.ancestral import Sample
+from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.transforms.arguments import whole
+from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Frontier, Job, Path, Pick, Rewindable, Step, StepModel, Transform
 
 
@@ -69,28 +72,29 @@ class Speculative:
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each round, in which every path grows by one to length + 1 tokens."""
         _check_rewindable(model, "the model")
-        check_vocabularies((model, self.draft))
+        check_parts((model, self.draft))
         for prompt, limit in zip(job.prompts, job.limits, strict=True):
             if self.draft.context is not None and len(prompt) + limit > self.draft.context:
                 raise ValueError(
                     f"the draft's context holds {self.draft.context} tokens, but a prompt of {len(prompt)} "
                     f"may grow by {limit}: lower max_new_tokens, or take a draft with a longer context"
                 )
-        return self._rounds(model, job)
+        return self._rounds(model, job, prepared(self.sample.transforms, model, job))
 
-    def _rounds(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[Frontier]:
+        law = Law(rules, LAWS[type(self.sample.pick)])
         rows = [
             Row(
                 replace(path, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
                 Random(f"{job.seeds[path.request]}/{path.sample}"),
-                Reading(model, path.prompt),
-                Reading(self.draft, path.prompt),
+                Reading(model, job.prompts[path.request]),
+                Reading(self.draft, job.prompts[path.request]),
             )
             for path in job.paths()
         ]
         while rows:
             for row in rows:
-                self._advance(row, job)
+                self._advance(row, job, law)
             live = [row for row in rows if row.path.finish is None]
             yield Frontier(
                 tuple(row.path for row in live),
@@ -98,49 +102,57 @@ class Speculative:
             )
             rows = live
 
-    def _advance(self, row: Row, job: Job) -> None:
+    def _advance(self, row: Row, job: Job, law: Law) -> None:
         """One round: draft, check, and draw the one token more that the check gives for nothing."""
-        guesses = self._guess(row, job)
-        logp_TV = row.model.after(row.ids, [guess.token for guess in guesses])
+        guesses = self._guess(row, job, law)
+        steps = row.model.after(row.path.tokens, [guess.token for guess in guesses])
         path, accepted = row.path, 0
-        for guess, logp_V in zip((*guesses, None), logp_TV, strict=True):
-            scores_1V, p_1V = self._law(logp_V[None], path)
+        for guess, step in zip((*guesses, None), steps, strict=True):
+            scores_1V, p_1V = law(step, path)
             right = guess is not None and row.die.random() * guess.q_1V[0, guess.token] < p_1V[0, guess.token]
             token = guess.token if guess is not None and right else _redraw(p_1V, guess, row.die)
-            path = path.extend(token, logp_V[token].item(), scores_1V[0, token].item(), job)
+            path = _extended(path, token, step, scores_1V, job)
             accepted += bool(right)
             if not right or path.finish is not None:
                 break
-        kept = len(row.path.prompt) + len(path.tokens) - 1
-        row.model.forget(kept)
-        row.draft.forget(kept)
-        row.path = replace(
-            path,
-            notes={
-                "proposed": path.notes["proposed"] + len(guesses),
-                "accepted": path.notes["accepted"] + accepted,
-                "rounds": path.notes["rounds"] + 1,
-            },
-        )
+        row.model.forget(len(path.tokens) - 1)
+        row.draft.forget(len(path.tokens) - 1)
+        counts = {"proposed": len(guesses), "accepted": accepted, "rounds": 1}
+        added = {name: path.notes[name] + count for name, count in counts.items()}
+        row.path = replace(path, notes={**path.notes, **added})
 
-    def _guess(self, row: Row, job: Job) -> list[Guess]:
+    def _guess(self, row: Row, job: Job, law: Law) -> list[Guess]:
         """What the draft would say next, with the distributions that it was drawn from."""
-        # Stop strings are left to the check: text is decoded for tokens that stay, and only once.
-        path = replace(row.path, watch=None)
+        # Stop strings and loops are left to the check: only what stays is decoded, judged, and only once.
+        path, drafting = replace(row.path, watch=None), replace(job, judge=None, alternatives=0)
         room = min(self.length, job.limits[path.request] - len(path.tokens) - 1)
         guesses: list[Guess] = []
         while len(guesses) < room and path.finish is None:
-            logp_1V = row.draft.after((*path.prompt, *path.tokens), ())
-            scores_1V, q_1V = self._law(logp_1V, path)
+            (step,) = row.draft.after(path.tokens, ())
+            scores_1V, q_1V = law(step, path)
             token = _draw(q_1V, row.die)
             guesses.append(Guess(token, q_1V))
-            path = path.extend(token, logp_1V[0, token].item(), scores_1V[0, token].item(), job)
+            path = _extended(path, token, step, scores_1V, drafting)
         return guesses
 
-    def _law(self, logp_1V: Tensor, path: Path) -> tuple[Tensor, Tensor]:
-        """The reshaped scores after a path, and the probability of each token to be picked by them."""
-        scores_1V = reshape(Step(logp_1V), [path], self.sample.transforms)
-        return scores_1V, LAWS[type(self.sample.pick)](scores_1V)
+
+@dataclass(frozen=True)
+class Law:
+    """How probably each token is picked after a path."""
+
+    transforms: tuple[Transform, ...]
+    picked: Callable[[Tensor], Tensor]
+
+    def __call__(self, step: Step, path: Path) -> tuple[Tensor, Tensor]:
+        """The reshaped scores, and the probability of each token to be picked by them."""
+        scores_1V = reshape(step, [path], self.transforms)
+        peaks(scores_1V)
+        return scores_1V, self.picked(scores_1V)
+
+
+def _extended(path: Path, token: int, step: Step, scores_1V: Tensor, job: Job) -> Path:
+    ranked = alternatives(step.logp_NV, scores_1V, job.alternatives)[0] if job.alternatives else None
+    return path.extend(token, step.logp_NV[0, token].item(), scores_1V[0, token].item(), job, ranked)
 
 
 @dataclass(frozen=True)
@@ -160,32 +172,27 @@ class Row:
     model: Reading
     draft: Reading
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The prompt and what was chosen after it."""
-        return (*self.path.prompt, *self.path.tokens)
-
 
 class Reading:
     """How far one model has read one row: it catches up with what is new and forgets what was refused."""
 
     def __init__(self, model: Any, prompt: Sequence[int]) -> None:
-        step, self._state = model.start([prompt])
-        self._model, self._last_1V, self._read = model, step.logp_NV, len(prompt)
+        self._last, self._state = model.start([prompt])
+        self._model, self._read = model, 0
 
-    def after(self, row: Sequence[int], more: Sequence[int]) -> Tensor:
-        """(1 + len(more), V): log p after the row, and after each further token."""
+    def after(self, row: Sequence[int], more: Sequence[int]) -> list[Step]:
+        """1 + len(more) Steps: about what follows the new tokens of the row, and each further one."""
         unread = [*row, *more][self._read :]
-        known = [self._last_1V] if self._read == len(row) else []
+        known = [self._last] if self._read == len(row) else []
         if unread:
-            tokens_1T = torch.tensor([unread], device=self._last_1V.device)
-            logp_1TV, self._state = self._model.extend(self._state, tokens_1T)
-            known.append(logp_1TV[0])
-            self._last_1V, self._read = logp_1TV[:, -1], self._read + len(unread)
-        return torch.cat(known)[-1 - len(more) :]
+            device = self._last.logp_NV.device
+            read, self._state = self._model.extend(self._state, torch.tensor([unread], device=device))
+            known += [read.select(torch.tensor([place], device=device)) for place in range(len(unread))]
+            self._last, self._read = known[-1], self._read + len(unread)
+        return known[-1 - len(more) :]
 
     def forget(self, length: int) -> None:
-        """Go back to the first `length` tokens, if more have been read; `after` must then be given more."""
+        """Go back to the first `length` new tokens, if more were read; `after` must then be given more."""
         if self._read > length:
             self._state = self._model.rewind(self._state, self._read - length)
             self._read = length

@@ -23,44 +23,31 @@ from dataclasses import dataclass
 
 import torch
 
-from unspool.decode.search.ancestral import reshape
 from unspool.decode.search.candidates import Candidate, propose
 from unspool.decode.search.climb import View, climb
 from unspool.decode.search.contest import Contest
 from unspool.decode.search.gumbel import conditioned, generator, perturb, standard
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.rules import RankingSearch, Rules
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Frontier, Job, Path, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class StochasticBeam:
+class StochasticBeam(RankingSearch):
     """StochasticBeam(8, Temperature(0.7)): eight texts, no two alike, by the request's seed."""
 
-    rules: Rules
-
     def __init__(self, width: int, *transforms: Transform) -> None:
-        object.__setattr__(self, "rules", Rules(width, transforms))
-
-    def __repr__(self) -> str:
-        return f"StochasticBeam({', '.join([repr(self.rules.width), *self.rules.arguments()])})"
-
-    @property
-    def streams(self) -> bool:
-        """A token may still be given up for one with a higher G."""
-        return False
+        # No options: ended hypotheses are ranked by G, and it stops when all of its places have ended.
+        super().__init__(width, *transforms)
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when all of its places have ended."""
-        self.rules.check(job)
+        rules = self.rules.prepared(model, job)
         dice = [generator(seed) for seed in job.seeds]
-        requests = [[_Draw(self.rules, job, request, standard(die))] for request, die in enumerate(dice)]
+        requests = [[_Draw(rules, job, request, standard(die))] for request, die in enumerate(dice)]
 
         def grow(view: View, draws: Sequence[_Draw]) -> None:
             step, scores_NV = view.step, view.scores_NV
-            if step.score_NV is not None:
-                paths = [one.path for draw in draws for one in draw.live]
-                scores_NV = reshape(step, paths, self.rules.transforms)
             beams = [draw.totals for draw in draws]
             rows = [len(beam) for beam in beams]
             like = torch.empty(0, dtype=torch.float64, device=scores_NV.device)
@@ -78,7 +65,7 @@ class StochasticBeam:
             for draw, candidates in zip(draws, found, strict=True):
                 draw.take(candidates)
 
-        return climb(model, job, requests, grow)
+        return climb(model, job, requests, grow, scored=False)
 
 
 class _Draw(Contest):

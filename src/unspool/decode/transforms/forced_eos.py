@@ -11,14 +11,14 @@ Differs from Hugging Face: `length` counts generated tokens, without the prompt.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ids, whole, within
+from unspool.decode.transforms.arguments import ends, ids, whole, within
 from unspool.decode.transforms.force import force
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Job, Path, Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,22 @@ class ForcedEOS:
     """End every text at `length` tokens at the latest, the end counted."""
 
     length: int
-    eos: int | Iterable[int]
-    """One end-of-text token, or several that are then equally probable; kept as a tuple."""
+    eos: int | Iterable[int] | None = None
+    """One end-of-text token, or several, then equally probable, kept as a tuple; None for the model's."""
 
     def __post_init__(self) -> None:
         whole("ForcedEOS.length", self.length, at_least=1, advice="Count the end itself.")
-        object.__setattr__(self, "eos", ids("ForcedEOS.eos", self.eos))
+        if self.eos is not None:
+            object.__setattr__(self, "eos", ids("ForcedEOS.eos", self.eos))
+
+    def prepare(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
+        """With the job's end-of-text tokens, where none were given."""
+        return self if self.eos is not None else replace(self, eos=ends("ForcedEOS.eos", job.eos))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
-        eos = ids("ForcedEOS.eos", self.eos)
+        eos = ends("ForcedEOS.eos", self.eos)
         within("ForcedEOS.eos", eos, scores_NV.shape[1])
         last = [row for row, path in enumerate(history) if len(path.tokens) == self.length - 1]
         return force(scores_NV, last, eos)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import biases, within
+from unspool.decode.transforms.arguments import biases, pairs, within
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
 
@@ -33,8 +33,10 @@ class LogitBias:
         object.__setattr__(self, "bias", self._pairs())
 
     def _pairs(self) -> tuple[tuple[int, float], ...]:
-        pairs = self.bias.items() if isinstance(self.bias, Mapping) else self.bias
-        return tuple((key[0], bias) for key, bias in biases("LogitBias.bias", [((t,), b) for t, b in pairs]))
+        given = biases(
+            "LogitBias.bias", [((token,), bias) for token, bias in pairs("LogitBias.bias", self.bias)]
+        )
+        return tuple((int(key[0]), bias) for key, bias in given)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

@@ -13,14 +13,14 @@ others (see `scores.ban`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ids, whole, within
+from unspool.decode.transforms.arguments import ends, ids, whole, within
 from unspool.decode.transforms.scores import ban, peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Job, Path, Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,22 @@ class MinLength:
     """Let no text end before n tokens."""
 
     n: int
-    eos: int | Iterable[int]
-    """One end-of-text token, or several; kept as a tuple."""
+    eos: int | Iterable[int] | None = None
+    """One end-of-text token, or several, kept as a tuple; None for those of the model."""
 
     def __post_init__(self) -> None:
         whole("MinLength.n", self.n, at_least=0, advice="0 is off.")
-        object.__setattr__(self, "eos", ids("MinLength.eos", self.eos))
+        if self.eos is not None:
+            object.__setattr__(self, "eos", ids("MinLength.eos", self.eos))
+
+    def prepare(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
+        """With the job's end-of-text tokens, where none were given."""
+        return self if self.eos is not None else replace(self, eos=ends("MinLength.eos", job.eos))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
-        eos = ids("MinLength.eos", self.eos)
+        eos = ends("MinLength.eos", self.eos)
         within("MinLength.eos", eos, scores_NV.shape[1])
         short = [row for row, path in enumerate(history) if len(path.tokens) < self.n]
         if not short:

@@ -1,6 +1,6 @@
 """Which tokens a path holds already, and how often: what the repetition penalties count.
 
-Ids that the scores have no column for (a source sentence in another vocabulary) are not counted.
+Ids that the scores have no column for are not counted.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ papers.bib: ackley1985boltzmann, holtzman2020curious
 T → 0 is the argmax and T → ∞ the uniform distribution over the tokens that are left; T = 0 itself is not
 allowed: use Greedy. No token is cut.
 
+Logits are divided as well: where a later rule asks for them, the constant moves with the scores.
 Differs from Hugging Face: the row's maximum is subtracted before the division, so that no T overflows the
 best token; after normalisation the result is the same.
 """
@@ -41,4 +42,9 @@ class Temperature:
         peak_N1 = peaks(scores_NV)
         if self.t == 1:
             return scores_NV
-        return (scores_NV - peak_N1) / min(max(self.t, COLDEST), HOTTEST)
+        t = min(max(self.t, COLDEST), HOTTEST)
+        if step.log_norm_N is None:
+            return (scores_NV - peak_N1) / t
+        # (s + c)/T − c, so that the same constant c turns the result into logits/T.
+        norm_N1 = step.log_norm_N[:, None]
+        return (scores_NV - peak_N1) / t + ((peak_N1 + norm_N1) / t - norm_N1)

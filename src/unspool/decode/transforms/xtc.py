@@ -10,9 +10,9 @@ cuts.
 Ties: all tokens that tie for the least probable of L stay.
 `spare`: where one of these tokens would be cut, nothing is (the author spares line feeds and the end of
 text).
-Differs from the original: a transform has no dice, so the coin is a hash of `seed`, of the path's sample
-number, its prompt and its tokens. It is fair over paths and steps, and the same for the same path: alone,
-in a batch, and again. Give `seed` another value for other coins.
+Differs from the original: a transform has no dice, so the coin is a hash of the request's seed, of the path's
+sample number, its prompt and its tokens. It is fair over paths and steps, and the same for the same path and
+seed: alone, in a batch, and again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import hashlib
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ids, number, whole, within
+from unspool.decode.transforms.arguments import ids, number, within
 from unspool.decode.transforms.scores import cut, peaks, precise
-from unspool.protocols import Path, Step
+from unspool.protocols import Job, Path, Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,27 @@ class XTC:
     threshold: float = 0.1
     probability: float = 0.5
     spare: tuple[int, ...] = ()
-    seed: int = 0
+    seeds: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    """The seed of every request; empty before a search has begun, when each counts as 0."""
 
     def __post_init__(self) -> None:
         advice = "The author recommends 0.1; above 0.5 nothing is ever cut."
         number("XTC.threshold", self.threshold, above=0, at_most=1, advice=advice)
         advice = "The author recommends 0.5; 0 never cuts."
         number("XTC.probability", self.probability, at_least=0, at_most=1, advice=advice)
-        whole("XTC.seed", self.seed, at_least=0, advice="Any seed gives fair coins.")
         object.__setattr__(self, "spare", ids("XTC.spare", self.spare, empty=True))
 
+    def prepare(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
+        """With the seeds of the job's requests."""
+        ready = replace(self)
+        object.__setattr__(ready, "seeds", job.seeds)
+        return ready
+
     def coin(self, path: Path) -> float:
-        """A number in [0, 1) that is fixed by the path and the seed."""
-        facts = (self.seed, path.sample, len(path.prompt), *path.prompt, *path.tokens)
-        packed = b"".join(struct.pack("<q", fact & 0x7FFF_FFFF_FFFF_FFFF) for fact in facts)
+        """A number in [0, 1) that is fixed by the path and its request's seed."""
+        seed = self.seeds[path.request] if self.seeds else 0
+        facts = (path.sample, len(path.prompt), *path.prompt, *path.tokens)
+        packed = f"{seed}/".encode() + b"".join(struct.pack("<q", fact) for fact in facts)
         digest = hashlib.blake2b(packed, digest_size=8).digest()
         return math.ldexp(int.from_bytes(digest, "little") >> 11, -53)
 

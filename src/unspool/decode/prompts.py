@@ -1,0 +1,105 @@
+"""What may be a prompt, and its token ids.
+
+A prompt is a string, a row of token ids (a list, a tuple, a NumPy array or a tensor), or the messages of a
+chat. Several prompts are a list of these, or a matrix of ids with a row for each.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unspool.protocols import StepModel
+
+Message = Mapping[str, str]
+Prompt = str | Sequence[int] | Sequence[Message]
+
+EXPECTED = "a string, token ids, the messages of a chat, or a list of these"
+
+
+def as_batch(prompts: Any) -> tuple[list[Any], bool]:
+    """The prompts as a list, and whether there was one alone."""
+    prompts = _plain(prompts)
+    if isinstance(prompts, str):
+        return [prompts], True
+    if isinstance(prompts, Mapping):
+        raise TypeError(f"prompts is one message, {prompts!r:.80}. Put it in a list: [message].")
+    if isinstance(prompts, bytes | bytearray | memoryview):
+        raise TypeError("prompts is bytes: decode them to a string first, as in prompt.decode().")
+    if not isinstance(prompts, Sequence):
+        raise TypeError(f"prompts is {prompts!r:.80}, but must be {EXPECTED}")
+    if not prompts:
+        raise ValueError(f"there is no prompt: give {EXPECTED}")
+    first = _plain(prompts[0])
+    alone = isinstance(first, Mapping) or whole(first) is not None
+    return ([prompts], True) if alone else (list(prompts), False)
+
+
+def ids_of(model: StepModel, prompt: Any, place: int) -> tuple[int, ...]:
+    """The token ids of one prompt, each of them in the model's vocabulary."""
+    prompt = _plain(prompt)
+    if isinstance(prompt, bytes | bytearray | memoryview):
+        raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
+    if isinstance(prompt, str):
+        ids = tuple(_text(model, place).encode(prompt))
+    elif not isinstance(prompt, Sequence):
+        raise TypeError(
+            f"prompt {place} is {prompt!r:.80}, but must be a string, token ids or messages of a chat"
+        )
+    elif prompt and isinstance(prompt[0], Mapping):
+        text = _text(model, place)
+        ids = tuple(text.encode(text.chat(prompt)))
+    else:
+        ids = tuple(_id(token, place) for token in prompt)
+    if not ids:
+        start = None if model.text is None else model.text.bos_id
+        hint = "" if start is None else f"; to begin from nothing, pass [{start}], the first token of a text"
+        raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
+    check_ids(model, ids, f"prompt {place}")
+    return ids
+
+
+def check_ids(model: StepModel, ids: Sequence[int], name: str) -> None:
+    """Refuse token ids that the model does not know."""
+    for token in ids:
+        if not 0 <= token < model.vocab_size:
+            raise ValueError(
+                f"{name} holds token {token}, outside the model's vocabulary "
+                f"0…{model.vocab_size - 1}: was it encoded with another model's tokenizer?"
+            )
+
+
+def whole(value: Any) -> int | None:
+    """A whole number of any kind as Python's own; None for everything else, True and False included."""
+    if isinstance(value, bool) or _is_array(value):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _id(token: Any, place: int) -> int:
+    found = whole(token)
+    if found is None:
+        raise TypeError(f"prompt {place} holds {token!r:.80}: token ids are whole numbers")
+    return found
+
+
+def _plain(prompts: Any) -> Any:
+    """An array or a tensor as (nested) lists; everything else as it is."""
+    return prompts.tolist() if _is_array(prompts) else prompts
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
+
+
+def _text(model: StepModel, place: int) -> Any:
+    if model.text is None:
+        raise ValueError(
+            f"prompt {place} is text, but this model has no tokenizer: give token ids, "
+            "or load the model from a folder with a tokenizer.json"
+        )
+    return model.text

@@ -1,0 +1,175 @@
+"""How probable a given text is after a prompt, token by token.
+
+    log p(y | x) = Σ_t log p(y_t | x, y_{<t})
+
+The chain rule, with teacher forcing: the model reads the text itself, whatever it would have said; several
+tokens at once, where it can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from unspool import defaults
+from unspool.decode.combine.lockstep import answers
+from unspool.decode.generate import Many, One, check_model
+from unspool.decode.prompts import as_batch, check_ids, ids_of, whole
+from unspool.protocols import Rewindable, Step, StepModel
+
+CELLS = 1 << 25
+"""Log-probabilities held at once: 128 MiB in single precision."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A text and how probable the model finds it after its prompt."""
+
+    tokens: tuple[int, ...]
+    logps: tuple[float, ...]
+    """log p of each token, given the prompt and the tokens before it."""
+
+    @property
+    def total(self) -> float:
+        """log p of the whole text."""
+        return math.fsum(self.logps)
+
+
+@overload
+def score(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
+    model: StepModel, prompts: One, texts: str | Sequence[int], *, end: bool = False, batch_size: int = ...
+) -> Score: ...
+@overload
+def score(
+    model: StepModel,
+    prompts: One | Many,
+    texts: Sequence[str] | Sequence[Sequence[int]],
+    *,
+    end: bool = False,
+    batch_size: int = ...,
+) -> list[Score]: ...
+def score(
+    model: StepModel,
+    prompts: One | Many,
+    texts: str | Sequence[Any],
+    *,
+    end: bool = False,
+    batch_size: int = defaults.ROWS,
+) -> Score | list[Score]:
+    """The log-probability of each text after its prompt.
+
+    One prompt and one text give one Score; lists of equal length a list, and one prompt with a list of texts
+    scores each of them after it. A text is a string or token ids; with `end` the end-of-text token after it
+    counts, too. Where a tokenizer would join the end of the prompt and the beginning of the text into one
+    token, they are encoded apart. `batch_size` is how many rows are read side by side at most.
+    """
+    check_model(model)
+    rows = whole(batch_size)
+    if rows is None or rows < 1:
+        raise ValueError(f"batch_size={batch_size!r:.80} must be a whole number, at least 1")
+    sources, one_prompt = as_batch(prompts)
+    targets, one_text = as_batch(texts)
+    if one_prompt:
+        sources = sources * len(targets)
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"{len(sources)} prompts for {len(targets)} texts: give one text for each prompt, or one prompt"
+        )
+    pairs = [
+        _pair(model, source, target, place, end)
+        for place, (source, target) in enumerate(zip(sources, targets, strict=True))
+    ]
+    found = [
+        logps for first in range(0, len(pairs), rows) for logps in _read(model, pairs[first : first + rows])
+    ]
+    scores = [Score(text, logps) for (_, text), logps in zip(pairs, found, strict=True)]
+    return scores[0] if one_text and one_prompt else scores
+
+
+def _pair(
+    model: StepModel, prompt: Any, text: Any, place: int, end: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of a prompt and of the text after it."""
+    before = ids_of(model, prompt, place)
+    after = _continuation(model, prompt, before, text, place)
+    if end:
+        eos = sorted(model.text.eos_ids) if model.text is not None else []
+        if not eos:
+            raise ValueError("end=True needs an end-of-text token, and this model names none: leave it out")
+        after = (*after, eos[0])
+    if not after:
+        raise ValueError(f"text {place} is empty: there is nothing to score. Give a text, or end=True.")
+    check_ids(model, after, f"text {place}")
+    room = None if model.context is None else model.context - (0 if answers(model) else len(before))
+    if room is not None and len(after) > room:
+        raise ValueError(
+            f"text {place} has {len(after)} tokens, and after its prompt this model's context has room for "
+            f"{room}: shorten one of them"
+        )
+    return before, after
+
+
+def _continuation(
+    model: StepModel, prompt: Any, before: tuple[int, ...], text: Any, place: int
+) -> tuple[int, ...]:
+    if not isinstance(text, str):
+        return ids_of(model, text, place) if len(text) else ()
+    if model.text is None:
+        raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
+    if isinstance(prompt, str) and not answers(model):
+        joined = tuple(model.text.encode(prompt + text))
+        if joined[: len(before)] == before:
+            return joined[len(before) :]
+    alone = tuple(model.text.encode(text))
+    return alone[1:] if alone[:1] == (model.text.bos_id,) else alone
+
+
+def _read(
+    model: StepModel, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+) -> list[tuple[float, ...]]:
+    """log p of every token of every text; rows leave when their text has been read."""
+    step, state = model.start([before for before, _ in pairs])
+    device = step.logp_NV.device
+    found: list[list[float]] = [[] for _ in pairs]
+    _note(found, step, list(range(len(pairs))), [[after[0]] for _, after in pairs])
+    live, done = list(range(len(pairs))), 0
+    while live:
+        stay = [row for row, pair in enumerate(live) if len(pairs[pair][1]) > done + 1]
+        if not stay:
+            break
+        if len(stay) < len(live):
+            state = state.select(torch.tensor(stay, device=device))
+        live = [live[row] for row in stay]
+        shortest = min(len(pairs[pair][1]) for pair in live) - 1 - done
+        width = max(1, min(shortest, CELLS // (len(live) * model.vocab_size)))
+        read = [list(pairs[pair][1][done : done + width]) for pair in live]
+        step, state = read_on(model, state, torch.tensor(read, device=device))
+        _note(found, step, live, [list(pairs[pair][1][done + 1 : done + 1 + width]) for pair in live])
+        done += width
+    return [tuple(logps) for logps in found]
+
+
+def _note(
+    found: list[list[float]], step: Step, live: Sequence[int], targets: Sequence[Sequence[int]]
+) -> None:
+    """Add log p of every row's next tokens to what was found of it."""
+    targets_NT = torch.tensor(targets, device=step.logp_NV.device)
+    logp_NT = step.logp_NV.gather(1, targets_NT.flatten()[:, None]).view(targets_NT.shape)
+    for pair, logps in zip(live, logp_NT.tolist(), strict=True):
+        found[pair] += logps
+
+
+def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
+    """Append T tokens to every row, at once where the model can; the Step has T rows for each of them."""
+    if isinstance(model, Rewindable):
+        return model.extend(state, tokens_NT)
+    steps = []
+    for tokens_N in tokens_NT.unbind(1):
+        step, state = model.step(state, tokens_N)
+        steps.append(step.logp_NV)
+    return Step(torch.stack(steps, dim=1).flatten(0, 1)), state

@@ -1,0 +1,124 @@
+import math
+
+import pytest
+import torch
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from unspool.decode.picks import ArgMax
+from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample
+from unspool.decode.search.reshape import check_transforms, prepared, reshape
+from unspool.decode.transforms import (
+    MinLength,
+    RepetitionPenalty,
+    SequenceBias,
+    Temperature,
+    TopK,
+    TopP,
+)
+from unspool.protocols import Job, Path, Step
+from unspool.testing import random_table
+
+LOGITS = torch.tensor([[3.0, 1.0, -2.0, 0.5], [0.5, -1.0, 4.0, 2.0]])
+STEP = Step(LOGITS.log_softmax(-1), log_norm_N=LOGITS.logsumexp(-1))
+IDS = torch.tensor([[0, 2], [3, 2]])
+HISTORY = [Path(0, 0, tuple(row)) for row in IDS.tolist()]
+
+CHAINS = {
+    "penalty alone": ([RepetitionPenalty(1.5)], [RepetitionPenaltyLogitsProcessor(1.5)]),
+    "the usual order": (
+        [RepetitionPenalty(1.3), Temperature(0.7), TopK(3), TopP(0.9)],
+        [
+            RepetitionPenaltyLogitsProcessor(1.3),
+            TemperatureLogitsWarper(0.7),
+            TopKLogitsWarper(3),
+            TopPLogitsWarper(0.9),
+        ],
+    ),
+    "after a temperature": (
+        [Temperature(0.5), RepetitionPenalty(1.3)],
+        [TemperatureLogitsWarper(0.5), RepetitionPenaltyLogitsProcessor(1.3)],
+    ),
+    "after a truncation": (
+        [TopK(2), Temperature(2.0), RepetitionPenalty(1.3), RepetitionPenalty(2.0)],
+        [
+            TopKLogitsWarper(2),
+            TemperatureLogitsWarper(2.0),
+            RepetitionPenaltyLogitsProcessor(1.3),
+            RepetitionPenaltyLogitsProcessor(2.0),
+        ],
+    ),
+    "after a bias": (
+        [SequenceBias({(0,): 2.5, (2,): -3.0}), RepetitionPenalty(1.7)],
+        [SequenceBiasLogitsProcessor({(0,): 2.5, (2,): -3.0}), RepetitionPenaltyLogitsProcessor(1.7)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_rules_on_logits_is_hugging_faces(name):
+    ours, theirs = CHAINS[name]
+    want = LogitsProcessorList(theirs)(IDS, LOGITS).log_softmax(-1)
+    torch.testing.assert_close(reshape(STEP, HISTORY, ours), want)
+
+
+def test_by_hand():
+    # Logits 3 and −2 occurred: 3/1.5 = 2 and −2 · 1.5 = −3; the others stay 1 and 0.5.
+    want = torch.tensor([[2.0, 1.0, -3.0, 0.5]]).log_softmax(-1)
+    found = reshape(STEP.select(torch.tensor([0])), HISTORY[:1], [RepetitionPenalty(1.5)])
+    torch.testing.assert_close(found, want)
+
+
+def test_without_logits_the_log_probabilities_are_penalised():
+    step = Step(torch.tensor([[0.5, 0.25, 0.25]]).log())
+    found = reshape(step, [Path(0, 0, (0,))], [RepetitionPenalty(2.0)]).exp()
+    assert found[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+
+
+def test_a_transform_is_given_a_distribution_and_the_step_is_not_changed():
+    seen = []
+
+    def note(scores_NV, step, history):
+        seen.append((scores_NV.exp().sum(-1), step.logp_NV))
+        return scores_NV * 3 + 7
+
+    before = STEP.log_norm_N.clone()
+    reshape(STEP, HISTORY, [note, note, RepetitionPenalty(1.2)])
+    for total_N, logp_NV in seen:
+        torch.testing.assert_close(total_N, torch.ones(2))
+        assert logp_NV is STEP.logp_NV
+    assert torch.equal(STEP.log_norm_N, before)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (TopP, r"write TopP\("),
+        (Sample(), "a search of its own"),
+        (ArgMax(), "only Sample takes one"),
+        ("TopP(0.9)", "not callable"),
+        (lambda scores: scores, "not a function of"),
+        (math.inf, "not callable"),
+    ],
+)
+def test_what_is_no_transform_is_refused_by_every_search(rule, words):
+    with pytest.raises(TypeError, match=words):
+        check_transforms("a search", [rule])
+    for search in (Greedy, lambda *rules: Beam(3, *rules)):
+        with pytest.raises(TypeError, match=words):
+            search(rule)
+    with pytest.raises(TypeError, match=words):
+        Sample(rule, TopP(0.9))
+
+
+def test_a_rule_is_told_of_the_job():
+    job = Job(((1,),), (5,), (0,), eos=frozenset({3}))
+    model = random_table(5, seed=0)
+    assert prepared((TopP(0.9), MinLength(2)), model, job) == (TopP(0.9), MinLength(2, (3,)))
+    assert ContrastiveSearch().streams

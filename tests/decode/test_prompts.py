@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+
+from unspool.decode.prompts import as_batch, ids_of, whole
+from unspool.testing import random_table
+
+MODEL = random_table(9, seed=0)
+CHAT = [{"role": "user", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "many", "alone"),
+    [
+        ("abc", ["abc"], True),
+        ([1, 2], [[1, 2]], True),
+        ((np.int64(1), 2), [(1, 2)], True),
+        (range(3), [range(3)], True),
+        (np.array([1, 2]), [[1, 2]], True),
+        (torch.tensor([[1, 2], [3, 4]]), [[1, 2], [3, 4]], False),
+        (["a", [1]], ["a", [1]], False),
+        (CHAT, [CHAT], True),
+        ([CHAT, "a"], [CHAT, "a"], False),
+    ],
+)
+def test_one_prompt_or_many(prompts, many, alone):
+    assert as_batch(prompts) == (many, alone)
+
+
+def test_ids_of_every_form():
+    for prompt in ([1, 2], (1, 2), np.array([1, 2], dtype=np.uint8), torch.tensor([1, 2])):
+        assert ids_of(MODEL, prompt, 0) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "error", "words"),
+    [
+        (b"a", TypeError, "prompt 4 is bytes"),
+        (None, TypeError, "prompt 4 is None"),
+        (np.array([0.5]), TypeError, "0.5"),
+        ([True], TypeError, "True"),
+        ([], ValueError, "prompt 4 is empty"),
+        ([9], ValueError, "outside the model's vocabulary"),
+        ("a", ValueError, "no tokenizer"),
+        (CHAT, ValueError, "no tokenizer"),
+    ],
+)
+def test_what_is_no_prompt_is_refused(prompt, error, words):
+    with pytest.raises(error, match=words):
+        ids_of(MODEL, prompt, 4)
+
+
+def test_whole_numbers():
+    assert [whole(x) for x in (3, np.int8(3), torch.tensor(3))] == [3, 3, 3]
+    assert [whole(x) for x in (True, 1.0, "1", None, np.array([1]), np.float64(1))] == [None] * 6
