@@ -3,6 +3,7 @@ import sys
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 import unspool as us
 from unspool.cli import main
@@ -72,6 +73,31 @@ def loaded(monkeypatch):
 
     monkeypatch.setattr(us, "load", load)
     return asked
+
+
+def saved(folder, **changes):
+    """A random language model of a hundred characters, saved."""
+    from unspool.models.load.folder import save_folder
+    from unspool.text import characters
+
+    torch.manual_seed(0)
+    text = characters(["".join(map(chr, range(32, 128)))])
+    save_folder(us.RNNConfig(vocab_size=text.vocab_size, **changes).build(text), folder)
+    return folder
+
+
+@pytest.fixture
+def kerbs(tmp_path_factory):
+    """The folder of a model that has no single output matrix."""
+    from unspool.heads import HEADS
+
+    return saved(tmp_path_factory.mktemp("runs") / "kerbs", width=32, head=HEADS["kerbs"]())
+
+
+@pytest.fixture
+def narrow(tmp_path_factory):
+    """The folder of a model that is narrower than the usual rank of a basis-aware test."""
+    return saved(tmp_path_factory.mktemp("runs") / "narrow", width=4)
 
 
 class Terminal(io.StringIO):

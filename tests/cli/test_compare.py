@@ -117,7 +117,80 @@ def test_a_decoder_that_fails_is_named(unspool, loaded, monkeypatch):
         raise ValueError("this model has no weight matrix")
 
     monkeypatch.setattr(us, "generate", generate)
-    assert (
-        unspool(*ASK, "--decoder", "Greedy()")[2]
-        == "unspool: decoder Greedy(): this model has no weight matrix\n"
+    assert unspool(*ASK, "--decoder", "Greedy()") == (
+        2,
+        "",
+        "unspool: decoder Greedy(): this model has no weight matrix\n",
     )
+
+
+def failing(monkeypatch, error):
+    """Every sampling fails; the others work."""
+    real = us.generate
+
+    def generate(model, texts, search, **options):
+        if isinstance(search, us.Sample):
+            raise error
+        return real(model, texts, search, **options)
+
+    monkeypatch.setattr(us, "generate", generate)
+
+
+SPECS = ("Greedy()", "Sample(TopP(0.9))", "Beam(2)")
+THREE = tuple(word for spec in SPECS for word in ("--decoder", spec))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [(ValueError("not so"), 2, "not so"), (RuntimeError("out of memory"), 1, "RuntimeError: out of memory")],
+)
+def test_the_others_go_on_after_one_failed(unspool, loaded, monkeypatch, tmp_path, error, status, said):
+    failing(monkeypatch, error)
+    path = tmp_path / "report.html"
+    found, out, err = unspool(*ASK, *THREE, "--html", path)
+    assert found == status
+    assert f"unspool: decoder Sample(TopP(0.9)): {said}\n" in err
+    assert re.findall(r"^ *((?:Greedy|Sample|Beam)\(.*?\)) ", out, re.MULTILINE) == [
+        "Greedy()",
+        "Beam(2)",
+    ]
+    page = path.read_text()
+    assert "Not compared" in page
+    assert said in page
+    assert "2 decoders" in page
+
+
+def test_rows_are_saved_as_they_come(unspool, loaded, monkeypatch, tmp_path):
+    failing(monkeypatch, KeyboardInterrupt())
+    path = tmp_path / "report.html"
+    status, out, _ = unspool(*ASK, *THREE, "--html", path, "--json")
+    assert status == 130
+    assert [json.loads(line)["decoder"] for line in out.splitlines()] == ["Greedy()"]
+    assert "1 decoder, 1 prompt" in path.read_text()
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    status, out, _ = unspool(*ASK, *THREE)
+    assert status == 130
+    assert "Greedy()" in out
+
+
+def test_what_fails_leaves_no_report(unspool, loaded, monkeypatch, tmp_path):
+    failing(monkeypatch, ValueError("no"))
+    assert unspool(*ASK, "--decoder", "Sample()", "--html", tmp_path / "a.html")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", ["kerbs", "narrow"])
+def test_by_default_what_cannot_work_is_left_out(unspool, request, model):
+    run = request.getfixturevalue(model)
+    argv = ("compare", "ab", "--model", run, "--max-new-tokens", "3", "--seed", "1", "--json")
+    status, out, err = unspool(*argv)
+    assert status == 0
+    decoders = [json.loads(line)["decoder"] for line in out.splitlines()]
+    left = ["Sample(BasisAware(0.1))"] if model == "kerbs" else []
+    assert decoders == [spec for spec in DEFAULT_DECODERS if spec not in left]
+    if left:
+        assert err.startswith("unspool: Sample(BasisAware(0.1)) is left out: BasisAware needs the matrix")
+        status, out, err = unspool(*argv, "--decoder", *left)
+        assert (status, out) == (2, "")
+    else:
+        assert err == ""

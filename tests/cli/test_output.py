@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from unspool.cli.output import check_output, json_line, opened, printable, shown
+from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.streams import ClosedOutput
 
 
@@ -14,7 +14,6 @@ def test_a_terminal_obeys_no_escape_sequence(terminal):
 
 def test_a_pipe_gets_the_text_as_it_is():
     assert shown("a\x1b[2Jb", io.StringIO()) == "a\x1b[2Jb"
-    assert printable("a\rb") == "a�b"
 
 
 def test_json_is_strict():

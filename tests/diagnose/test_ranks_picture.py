@@ -101,6 +101,15 @@ def test_basis_aware_tests_what_transforms_made_where_it_is_told_to():
         look(WorkedExample(), "Sample(Temperature(0.5), BasisAware(0.474))")
 
 
+def test_a_rule_that_refuses_the_model_is_told_or_raised():
+    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    rules, told = [us.Sample(us.BasisAware(0.1)), us.Sample(us.TopK(2))], []
+    found = rank_picture(model, "a", rules, ["basis", "top"], refused=lambda name, error: told.append(name))
+    assert (found.kept, told) == ({"top": (True, True, False)}, ["basis"])
+    with pytest.raises(ValueError, match="needs the matrix"):
+        rank_picture(model, "a", rules, ["basis", "top"])
+
+
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="no tokenizer"):
         look(bigram([[0.5, 0.5]] * 2), "Sample()")

@@ -94,6 +94,52 @@ def test_an_empty_text_has_a_panel_too():
     assert "0 tokens" in page
 
 
+def test_one_token_is_a_point():
+    page = html_report([row("A", "x", logp=-2.0), row("B", "xy", logp=-4.0)], ["p"], {})
+    tags = Tags(page)
+    assert [float(it["cy"]) for it in tags.named("circle")] == [6 + 70 / 2]
+    assert len(tags.named("polyline")) == 1
+
+
+def test_nothing_said_has_no_curve():
+    page = html_report([Row("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
+    assert "nan" not in re.sub(r"<td>nan</td>", "", page)
+    assert len(Tags(page).named("svg")) == 1  # the bars
+
+
+def test_many_prompts_have_an_index(page):
+    tags = Tags(page)
+    links = [it["href"] for it in tags.named("a")]
+    assert links == ["#prompt-1", "#prompt-2", "#prompts", "#prompts"]
+    assert {it["id"] for it in tags.named("h2") if "id" in it} == {"prompt-1", "prompt-2"}
+    assert [it["id"] for it in tags.named("nav")] == ["prompts"]
+    assert Tags(html_report([row("A", "x")], ["p"], {})).named("nav") == []
+
+
+def test_every_text_has_the_direction_of_its_script(page):
+    tags = Tags(page)
+    assert {it.get("dir") for it in tags.named("blockquote")} == {"auto"}
+    assert [it.get("dir") for it in tags.named("p")].count("auto") == 4
+    assert {it.get("dir") for it in tags.named("a") if it["href"] != "#prompts"} == {"auto"}
+
+
+def test_no_text_is_wider_than_the_page():
+    assert "overflow-wrap: anywhere" in html_report([row("A", "x" * 500)], ["y" * 500], {})
+
+
+def test_what_a_model_says_steers_nothing():
+    page = html_report([row("A\x1b", "a\u202eb\x00c")], ["\u2066p"], {})
+    assert not set(page) & {"\x1b", "\u202e", "\x00", "\u2066"}
+    assert "a�b�c" in page
+
+
+def test_decoders_that_failed_are_named():
+    page = html_report([row("A", "x")], ["p"], {}, {"B()": "it has no <matrix>"})
+    assert "<code>B()</code>: it has no &lt;matrix&gt;" in page
+    assert Tags(page).open == []
+    assert "Not compared" not in html_report([row("A", "x")], ["p"], {})
+
+
 def test_texts_cannot_become_markup():
     evil = '<script>alert(1)</script>&"'
     page = html_report([row(evil, evil)], [evil], {evil: evil})

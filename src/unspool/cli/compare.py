@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from unspool.cli.decoder_table import print_table
 from unspool.cli.decoders import name_decoders
-from unspool.cli.output import json_line, printable
+from unspool.cli.output import json_line
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
+from unspool.cli.reserved import reserved
 from unspool.cli.speaking import chosen_model, speaker
 from unspool.evaluate.comparison import Answer, Row
 
 if TYPE_CHECKING:
-    from unspool.protocols import Search, StepModel
+    from unspool.decode.generate import Output
+    from unspool.protocols import Search
 
 SUMMARY = "Unspool the same prompt by several decoders, side by side."
 EXAMPLES = """examples:
@@ -33,6 +37,9 @@ decoders.toml:
 
 columns: log p is the model's own, of a token on average; rep-4 the share of 4-grams said before; distinct-1
 and -2 different tokens and pairs for each token; loop the period of the loop that the text ends in.
+
+A decoder that fails is named, the others go on, and the exit status is not 0. Where no decoder is given,
+those of the selection that cannot work on the model are left out, and it is said why.
 """
 
 # One setting of every technique that needs nothing but a model: its paper's, or the one that tools ship.
@@ -65,7 +72,8 @@ DEFAULT_DECODERS = (
     "Sample(BasisAware(0.1))",
 )
 
-COLUMNS = ("log p", "rep-4", "dist-1", "dist-2", "loop", "len", "tok/s")
+BROKEN, BAD_INPUT = 1, 2
+"""Exit status where a decoder broke, and where one was refused."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -97,82 +105,98 @@ def run(args: argparse.Namespace) -> int:
     model = speaker(name, args.device)
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = render_all(prompts, model, args, options)
-    if args.html is not None:
-        args.html.touch()  # a path that cannot be written must fail before the work, not after it
-    rows = list(_rows(model, texts, searches, options))
-    if args.json:
-        _print_json(rows, texts, options["seed"])
-    else:
-        _print_table(rows, texts)
-    if args.html is not None:
-        from unspool.evaluate.report import html_report
-
-        about = {"model": name, "most new tokens": args.max_new_tokens, "seed": options["seed"]}
-        args.html.write_text(html_report(rows, texts, about), encoding="utf-8")
-        print(f"unspool: wrote {args.html}", file=sys.stderr)
-    return 0
-
-
-def _rows(
-    model: StepModel, texts: Sequence[str], searches: dict[str, Search], options: dict[str, Any]
-) -> Iterator[Row]:
-    from rich.console import Console
-    from rich.progress import track
-
-    import unspool as us
-
-    console = Console(stderr=True)
-    for name in track(searches, "decoders", console=console, disable=not console.is_terminal, transient=True):
-        began = perf_counter()
+    about = {"model": name, "most new tokens": args.max_new_tokens, "seed": options["seed"]}
+    done = Comparison(chosen=bool(args.decoder or args.decoders), debug=args.debug, streams=args.json)
+    with reserved(args.html):
         try:
-            outputs = us.generate(model, list(texts), searches[name], **options)
-        except ValueError as error:
-            raise ValueError(f"decoder {name}: {error}") from error
-        seconds = perf_counter() - began
-        answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish) for out in outputs)
-        yield Row(name, repr(searches[name]), answers, seconds)
+            for row in done.go(searches, lambda search: us.generate(model, list(texts), search, **options)):
+                if args.json:
+                    _print_json(row, texts, options["seed"])
+                if args.html is not None:
+                    _write_report(args.html, done, texts, about)
+        finally:  # an interrupted comparison shows what it has
+            if done.rows and not args.json:
+                print_table(done.rows, texts)
+            if done.rows and args.html is not None:
+                _write_report(args.html, done, texts, about)
+                print(f"unspool: wrote {args.html}", file=sys.stderr)
+    return done.status if done.rows else done.status or BAD_INPUT
 
 
-def _print_json(rows: Sequence[Row], texts: Sequence[str], seed: int) -> None:
-    for row in rows:
-        for prompt, answer in zip(texts, row.answers, strict=True):
-            record = {
-                "decoder": row.decoder,
-                "spec": row.spec,
-                "prompt": prompt,
-                "text": answer.text,
-                "tokens": answer.tokens,
-                "logps": answer.logps,
-                "finish": answer.finish,
-                "seed": seed,
-                **answer.measures(),
-                "tokens_per_second": row.speed,
-            }
-            print(json_line(record))
+@dataclass
+class Comparison:
+    """What decoders have said so far, and which of them could not."""
+
+    chosen: bool
+    """Whether somebody asked for these decoders: others may be left out, and nothing is wrong."""
+    debug: bool = False
+    """Whether the traceback of an error is shown."""
+    streams: bool = False
+    """Whether rows are printed as they come."""
+    rows: list[Row] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)
+    """Decoder → why there is no row of it."""
+    status: int = 0
+    """Of the command: 2 where a decoder was refused, 1 where one broke."""
+
+    def go(
+        self, searches: Mapping[str, Search], generate: Callable[[Search], Sequence[Output]]
+    ) -> Iterator[Row]:
+        """A row for each decoder, as soon as it is there. One that fails is named, and the next goes on."""
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        hidden = not console.is_terminal or (self.streams and sys.stdout.isatty())
+        # Standard output is where rows go: a bar that took it over would swallow them.
+        with Progress(
+            console=console, transient=True, disable=hidden, redirect_stdout=False, redirect_stderr=False
+        ) as progress:
+            for name in progress.track(searches, description="decoders"):
+                began = perf_counter()
+                try:
+                    outputs = generate(searches[name])
+                except Exception as error:
+                    console.print(self._fault(name, error), markup=False, highlight=False, soft_wrap=True)
+                    continue
+                answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish) for out in outputs)
+                row = Row(name, repr(searches[name]), answers, perf_counter() - began)
+                self.rows.append(row)
+                yield row
+
+    def _fault(self, name: str, error: Exception) -> str:
+        """Note why a decoder failed; what to say of it."""
+        if self.debug:
+            traceback.print_exception(error)
+        refused = isinstance(error, (ValueError, TypeError))
+        self.faults[name] = str(error) if refused else f"{type(error).__name__}: {error}"
+        if refused and not self.chosen:
+            return f"unspool: {name} is left out: {error}"
+        self.status = (self.status or BAD_INPUT) if refused else BROKEN
+        return f"unspool: decoder {name}: {self.faults[name]}"
 
 
-def _print_table(rows: Sequence[Row], texts: Sequence[str]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    if not console.is_terminal and console.width < 100:
-        console.width = 100
-    table = Table(box=SIMPLE_HEAD, show_lines=False, pad_edge=False, expand=True)
-    table.add_column("decoder and its text", ratio=1, overflow="fold")
-    for name in COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        text = re.sub(r"\s*\n\s*", " ⏎ ", row.answers[0].text.strip())
-        said = Text.assemble((row.decoder, "bold"), "\n", printable(text), "\n")
-        table.add_row(said, *_cells(row))
-    many = f"{len(texts)} prompts; the texts below answer the first: " if len(texts) > 1 else ""
-    console.print(Text(many + printable(texts[0]), style="italic"))
-    console.print(table)
+def _print_json(row: Row, texts: Sequence[str], seed: int) -> None:
+    for prompt, answer in zip(texts, row.answers, strict=True):
+        record = {
+            "decoder": row.decoder,
+            "spec": row.spec,
+            "prompt": prompt,
+            "text": answer.text,
+            "tokens": answer.tokens,
+            "logps": answer.logps,
+            "finish": answer.finish,
+            "seed": seed,
+            **answer.measures(),
+            "tokens_per_second": row.speed,
+        }
+        print(json_line(record), flush=True)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    shares = (f"{share:.2f}" for share in (row.mean_logp, row.rep_4, row.distinct_1, row.distinct_2))
-    return (*shares, row.loop_words, f"{row.length:.0f}", f"{row.speed:.1f}")
+def _write_report(path: Path, done: Comparison, texts: Sequence[str], about: Mapping[str, object]) -> None:
+    """The page of what there is, in one step: a kill leaves the last one."""
+    from unspool.evaluate.report import html_report
+
+    fresh = path.with_name(f".{path.name}.unfinished")
+    fresh.write_text(html_report(done.rows, texts, about, done.faults), encoding="utf-8")
+    fresh.replace(path)

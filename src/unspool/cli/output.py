@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unspool.cli.streams import written_to
-
-# A model may generate escape sequences; a terminal must not obey them.
-_CONTROLS = {code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+from unspool.printable import printable
 
 
 def check_output(path: Path | None) -> None:
@@ -36,11 +34,6 @@ def opened(path: Path | None) -> Iterator[TextIO]:
     else:
         with written_to(path) as file:
             yield file
-
-
-def printable(text: str) -> str:
-    """The text with every control character but newline and tab replaced."""
-    return text.translate(_CONTROLS)
 
 
 def shown(text: str, file: TextIO) -> str:

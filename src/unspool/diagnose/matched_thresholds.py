@@ -13,11 +13,13 @@ papers.bib: hewitt2022truncation, finlayson2024closing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from unspool.basis import BasisTest
+from unspool.decode.picks.basis_aware import AUTO_RANK
 from unspool.diagnose.basis_critical import BasisCriticals
 from unspool.diagnose.critical import Places, criteria
 from unspool.diagnose.matching import First, Match
@@ -34,7 +36,7 @@ def thresholds(
     shares: Sequence[float] = (0.01,),
     *,
     sources: Sequence[str | Sequence[int]] | None = None,
-    rank: int | None = 20,
+    rank: int | Literal["auto"] | None = "auto",
     basis_tokens: int = 1000,
     context: int | None = None,
     batch: int = 8,
@@ -43,9 +45,10 @@ def thresholds(
     """Match every sampler to every share, on texts (strings or token ids).
 
     The closed forms look at every token but the first of each text. The exact basis-aware tests, at `rank`
-    directions, take longer: they look at `basis_tokens` of them, evenly spread (0: at none), and at a model
-    that has an output matrix. An encoder–decoder needs `sources`, one for each text: the texts are then its
-    targets, every token of which is looked at. `progress` is called with the tokens done and all tokens.
+    directions (20, or as many as there are, by default; None is all), take longer: they look at
+    `basis_tokens` of them, evenly spread (0: at none), and at a model that has an output matrix. An
+    encoder–decoder needs `sources`, one for each text: the texts are then its targets, every token of which
+    is looked at. `progress` is called with the tokens done and all tokens.
     """
     if not shares:
         raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens.")
@@ -59,7 +62,8 @@ def thresholds(
     chosen = min(basis_tokens, total)
     basis = None
     if matrix is not None and chosen:
-        basis = BasisCriticals(BasisTest(matrix.detach(), rank), rank, shares, chosen)
+        looked = min(AUTO_RANK, matrix.shape[1]) if rank == "auto" else rank
+        basis = BasisCriticals(BasisTest(matrix.detach(), looked), looked, shares, chosen)
     done = 0
     for seen in read(model, parts, batch=batch):
         for begin in range(0, len(seen.token_M), PLACES):

@@ -10,7 +10,7 @@ After Finlayson et al. 2024, figure 4. papers.bib: finlayson2024closing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log10
 from pathlib import Path as FilePath
@@ -48,12 +48,18 @@ class RankPicture:
 
 
 def rank_picture(
-    model: StepModel, prompt: str, rules: Sequence[Sample], names: Sequence[str], *, top: int = 60
+    model: StepModel,
+    prompt: str,
+    rules: Sequence[Sample],
+    names: Sequence[str],
+    *,
+    top: int = 60,
+    refused: Callable[[str, ValueError], None] | None = None,
 ) -> RankPicture:
     """Look at the `top` most probable tokens after a prompt.
 
     A rule is a Sample: its transforms are applied in order, as when it draws, and BasisAware is asked about
-    each of these tokens exactly.
+    each of these tokens exactly. A rule that refuses the model is left out where `refused` is told of it.
     """
     if model.text is None:
         raise ValueError("the model has no tokenizer, so it can neither read a prompt nor show tokens.")
@@ -65,9 +71,14 @@ def rank_picture(
     step, _ = model.start([ids])
     p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
     order, path = token_K.tolist(), Path(0, 0, tuple(ids))
-    kept = {
-        name: tuple(_kept(rule, model, step, path, order)) for name, rule in zip(names, rules, strict=True)
-    }
+    kept = {}
+    for name, rule in zip(names, rules, strict=True):
+        try:
+            kept[name] = tuple(_kept(rule, model, step, path, order))
+        except ValueError as error:
+            if refused is None:
+                raise
+            refused(name, error)
     return RankPicture(prompt, tuple(model.text.decode([t]) for t in order), tuple(p_K.tolist()), kept)
 
 

@@ -10,6 +10,7 @@ from html import escape
 from math import isfinite
 
 from unspool.evaluate.comparison import Answer, Row
+from unspool.printable import printable
 
 WIDTH, HEIGHT = 320, 84
 
@@ -19,31 +20,45 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   :root { --ink: #ececf0; --soft: #a0a0a8; --line: #3a3a40; --paper: #17171a; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76rem;
-  margin: 2rem auto; padding: 0 1rem; }
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
 code { font: 13px/1.4 ui-monospace, monospace; }
+a { color: inherit; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
+h2 a { color: var(--soft); font-weight: 400; font-size: 13px; text-decoration: none; margin-left: .6rem; }
 .soft, figcaption { color: var(--soft); font-size: 13px; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; }
-blockquote { margin: .5rem 0 1rem; padding-left: .8rem; border-left: 3px solid var(--line);
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 12rem; }
+nav ol { columns: 22rem; column-gap: 1.5rem; padding: 0; margin: .5rem 0; }
+nav li { break-inside: avoid; margin-left: 2.2rem; }
+blockquote { margin: .5rem 0 1rem; padding-inline-start: .8rem; border-inline-start: 3px solid var(--line);
   white-space: pre-wrap; }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(21rem, 1fr)); gap: 1rem; }
-article { border: 1px solid var(--line); border-radius: 6px; padding: .8rem; }
-article p { white-space: pre-wrap; overflow-wrap: anywhere; margin: .6rem 0 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1rem; }
+article { border: 1px solid var(--line); border-radius: 6px; padding: .8rem; min-width: 0; }
+article p { white-space: pre-wrap; margin: .6rem 0 0; }
 figure { margin: .5rem 0 0; } svg { width: 100%; height: auto; display: block; }
+.wide svg { min-width: 34rem; }
 svg text { fill: var(--soft); font: 10px system-ui, sans-serif; }
 svg .axis { stroke: var(--line); } .badge { color: var(--loop); font-weight: 600; }
 """
 
 
-def html_report(rows: Sequence[Row], prompts: Sequence[str], about: Mapping[str, object]) -> str:
-    """The whole page. `about` is what was asked for: model, seed and so on, by name."""
+def html_report(
+    rows: Sequence[Row],
+    prompts: Sequence[str],
+    about: Mapping[str, object],
+    faults: Mapping[str, str] | None = None,
+) -> str:
+    """The whole page. `about` is what was asked for: model, seed and so on, by name.
+
+    `faults` says of decoders that are not among the rows why they are not.
+    """
     for row in rows:
         if len(row.answers) != len(prompts):
             raise ValueError(f"{row.decoder!r} answers {len(row.answers)} prompts of {len(prompts)}")
     floor = _floor(rows)
-    facts = " · ".join(f"{escape(name)} <code>{escape(str(value))}</code>" for name, value in about.items())
+    facts = " · ".join(f"{_plain(name)} <code>{_plain(str(value))}</code>" for name, value in about.items())
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -51,14 +66,34 @@ def html_report(rows: Sequence[Row], prompts: Sequence[str], about: Mapping[str,
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>unspool compare</title>
 <style>{STYLE}</style>
-<h1>{len(rows)} decoders, {_count(len(prompts), "prompt")}</h1>
+<h1>{_count(len(rows), "decoder")}, {_count(len(prompts), "prompt")}</h1>
 <p class="soft">{facts}</p>
 {_table(rows)}
+{_faults(faults or {})}
 <h2>Repetition</h2>
 {_bars(rows)}
-{"".join(_section(rows, number, prompt, floor) for number, prompt in enumerate(prompts))}
+{_index(prompts)}
+{"".join(_section(rows, number, prompts, floor) for number in range(len(prompts)))}
 </html>
 """
+
+
+def _index(prompts: Sequence[str]) -> str:
+    """Where to find the answers to each prompt, where there are several."""
+    if len(prompts) < 2:
+        return ""
+    items = "".join(
+        f'<li><a href="#prompt-{number}" dir="auto">{_plain(_clip(" ".join(prompt.split()), 70))}</a></li>\n'
+        for number, prompt in enumerate(prompts, start=1)
+    )
+    return f'<nav id="prompts"><h2>Prompts</h2>\n<ol>{items}</ol></nav>'
+
+
+def _faults(faults: Mapping[str, str]) -> str:
+    items = "".join(
+        f"<li><code>{_plain(name)}</code>: {_plain(reason)}</li>\n" for name, reason in faults.items()
+    )
+    return f'<h2>Not compared</h2>\n<ul class="soft">{items}</ul>' if items else ""
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -70,7 +105,7 @@ def _table(rows: Sequence[Row]) -> str:
         f"<td>{row.length:.0f}</td><td>{row.speed:.1f}</td></tr>\n"
         for place, row in enumerate(rows)
     )
-    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
 def _bars(rows: Sequence[Row]) -> str:
@@ -78,7 +113,7 @@ def _bars(rows: Sequence[Row]) -> str:
     left, step = 260, 22
     bars = "".join(
         f'<text x="{left - 8}" y="{place * step + 15}" text-anchor="end">'
-        f"{escape(_clip(row.decoder, 44))}</text>"
+        f"{_plain(_clip(row.decoder, 44))}</text>"
         f'<rect x="{left}" y="{place * step + 4}" width="{row.rep_4 * 560:.1f}" height="{step - 8}" '
         f'fill="{_colour(place)}"/>'
         f'<text x="{left + row.rep_4 * 560 + 6:.1f}" y="{place * step + 15}">{row.rep_4:.2f}</text>'
@@ -86,41 +121,48 @@ def _bars(rows: Sequence[Row]) -> str:
     )
     height = len(rows) * step + 4
     return (
-        f'<figure><svg viewBox="0 0 860 {height}" role="img" aria-label="rep-4 by decoder">'
-        f'<line class="axis" x1="{left}" y1="0" x2="{left}" y2="{height}"/>{bars}</svg>'
+        f'<figure><div class="wide"><svg viewBox="0 0 860 {height}" role="img" aria-label="rep-4 by decoder">'
+        f'<line class="axis" x1="{left}" y1="0" x2="{left}" y2="{height}"/>{bars}</svg></div>'
         "<figcaption>rep-4: the share of each text's 4-grams that it had already said.</figcaption></figure>"
     )
 
 
-def _section(rows: Sequence[Row], number: int, prompt: str, floor: float) -> str:
+def _section(rows: Sequence[Row], number: int, prompts: Sequence[str], floor: float) -> str:
     cards = "".join(_card(row, place, row.answers[number], floor) for place, row in enumerate(rows))
-    heading = f"<h2>Prompt {number + 1}</h2>\n<blockquote>{escape(prompt)}</blockquote>"
-    return f'{heading}\n<div class="cards">{cards}</div>\n'
+    back = '<a href="#prompts">all prompts</a>' if len(prompts) > 1 else ""
+    return (
+        f'<h2 id="prompt-{number + 1}">Prompt {number + 1}{back}</h2>\n'
+        f'<blockquote dir="auto">{_plain(prompts[number])}</blockquote>\n<div class="cards">{cards}</div>\n'
+    )
 
 
 def _card(row: Row, place: int, answer: Answer, floor: float) -> str:
     loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
     return (
         f"<article>{_name(row, place)}{loop}\n{_curve(answer, place, floor)}\n"
-        f'<p>{escape(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
-        f"ended by {escape(answer.finish)}</p></article>\n"
+        f'<p dir="auto">{_plain(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
+        f"ended by {_plain(answer.finish)}</p></article>\n"
     )
 
 
 def _curve(answer: Answer, place: int, floor: float) -> str:
-    """log p of every token, from `floor` to 0, with its mean."""
+    """log p of every token, from `floor` to 0, with its mean; nothing where nothing was said."""
+    if not answer.logps:
+        return ""
     x = [28 + (WIDTH - 32) * (i + 0.5) / len(answer.logps) for i in range(len(answer.logps))]
     y = [_height(logp, floor) for logp in answer.logps]
+    colour, mean = _colour(place), _height(answer.mean_logp, floor)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
-    mean = _height(answer.mean_logp, floor)
+    line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
+    if len(x) == 1:  # one point makes no line
+        line = f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="2.5" fill="{colour}"/>'
     return (
         f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="log-probability of every token">'
         f'<line class="axis" x1="28" y1="6" x2="{WIDTH}" y2="6"/>'
         '<text x="24" y="9" text-anchor="end">0</text>'
         f'<text x="24" y="{HEIGHT - 4}" text-anchor="end">{floor:.0f}</text>'
-        f'<line x1="28" y1="{mean:.1f}" x2="{WIDTH}" y2="{mean:.1f}" stroke="{_colour(place)}" '
-        f'stroke-dasharray="3 3" opacity=".6"/>'
-        f'<polyline points="{points}" fill="none" stroke="{_colour(place)}" stroke-width="1.4"/></svg>'
+        f'<line x1="28" y1="{mean:.1f}" x2="{WIDTH}" y2="{mean:.1f}" stroke="{colour}" '
+        f'stroke-dasharray="3 3" opacity=".6"/>{line}</svg>'
         f"<figcaption>log p of each token; mean {answer.mean_logp:.2f}</figcaption></figure>"
     )
 
@@ -136,13 +178,18 @@ def _floor(rows: Sequence[Row]) -> float:
 
 
 def _name(row: Row, place: int) -> str:
-    spec = "" if row.spec == row.decoder else f' <code class="soft">{escape(row.spec)}</code>'
-    return f'<strong style="color:{_colour(place)}"><code>{escape(row.decoder)}</code></strong>{spec}'
+    spec = "" if row.spec == row.decoder else f' <code class="soft">{_plain(row.spec)}</code>'
+    return f'<strong style="color:{_colour(place)}"><code>{_plain(row.decoder)}</code></strong>{spec}'
 
 
 def _colour(place: int) -> str:
     # Steps of the golden angle keep neighbours apart however many decoders there are.
     return f"hsl({(210 + place * 137.508) % 360:.0f} 60% 48%)"
+
+
+def _plain(text: str) -> str:
+    """Text that is neither markup nor steers the page."""
+    return escape(printable(text))
 
 
 def _clip(text: str, width: int) -> str:

@@ -32,3 +32,27 @@ def test_a_model_without_a_matrix_says_so(unspool, loaded, tmp_path):
     status, _, err = unspool(*argv, "--decoder", "Sample(BasisAware(0.1))")
     assert status == 2
     assert "needs the matrix of an output layer" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_by_default_what_cannot_work_is_left_out(unspool, kerbs, tmp_path):
+    path = tmp_path / "ranks.svg"
+    status, _, err = unspool("diagnose", "picture", kerbs, "ab", "-o", path)
+    assert status == 0
+    assert err.startswith("unspool: Sample(BasisAware(EtaTau(0.3))) is left out: BasisAware needs the matrix")
+    assert err.endswith(f"unspool: wrote {path}\n")
+
+
+def test_a_narrow_model_is_drawn_with_all_defaults(unspool, narrow, tmp_path):
+    path = tmp_path / "ranks.svg"
+    assert unspool("diagnose", "picture", narrow, "ab", "-o", path) == (0, "", f"unspool: wrote {path}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.svg", "is not one of abc"), ("a.txt", "a picture is written as")]
+)
+def test_what_fails_leaves_no_file(unspool, loaded, tmp_path, name, said):
+    status, _, err = unspool("diagnose", "picture", "tiny", "xyz", "-o", tmp_path / name)
+    assert status == 2
+    assert said in err
+    assert list(tmp_path.iterdir()) == []

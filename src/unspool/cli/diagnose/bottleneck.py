@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from unspool.cli.diagnose.material import find_material
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
+from unspool.cli.reserved import reserved
 from unspool.cli.speaking import load_speaker
 
 if TYPE_CHECKING:
@@ -75,17 +76,21 @@ def run(args: argparse.Namespace) -> int:
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
 
     if args.output:
-        named(args.output).touch()
+        named(args.output)
+    with reserved(args.output):
+        model = load_speaker(args)
+        contexts = args.contexts or fitting_contexts(model)
+        try:
+            material = find_material(model, Path(args.model), args.text, contexts, args.seed)
+            found = measure(model, material.parts, contexts)
+            truth = material.beside_truth(model, contexts)
+        except ValueError as error:
+            where = str(args.text or args.model)
+            raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+        if args.output:
+            from unspool.diagnose.spectrum_picture import draw_spectrum
 
-    model = load_speaker(args)
-    contexts = args.contexts or fitting_contexts(model)
-    try:
-        material = find_material(model, Path(args.model), args.text, contexts, args.seed)
-        found = measure(model, material.parts, contexts)
-        truth = material.beside_truth(model, contexts)
-    except ValueError as error:
-        where = str(args.text or args.model)
-        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+            draw_spectrum(found, args.output)
     if args.json:
         derived = {"conclusive": found.conclusive, "tau": found.tau, "uniform_delta": found.uniform_delta}
         beside = {"texts": material.whose, "truth": None if truth is None else asdict(truth)}
@@ -93,9 +98,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join([*_lines(found, material.whose), *([] if truth is None else _truth(found, truth))]))
     if args.output:
-        from unspool.diagnose.spectrum_picture import draw_spectrum
-
-        draw_spectrum(found, args.output)
         print(f"unspool: wrote {args.output}", file=sys.stderr)
     return 0
 

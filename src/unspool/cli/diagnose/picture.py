@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from unspool.cli.parser import positive
+from unspool.cli.reserved import reserved
 from unspool.cli.speaking import load_speaker
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
@@ -14,7 +15,8 @@ EXAMPLES = """examples:
   unspool diagnose picture smollm2 "The best thing about summer is" -o ranks.svg
   unspool diagnose picture smollm2 "Once upon a" --decoder "Sample(MinP(0.1))" --top 30 -o ranks.png
 
-A decoder is a Sample with truncations, or with BasisAware, which tests the tokens one by one.
+A decoder is a Sample with truncations, or with BasisAware, which tests the tokens one by one. Where none is
+given, those of the selection that cannot work on the model are left out, and it is said why.
 """
 
 
@@ -39,18 +41,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, then draw."""
     import unspool as us  # only now: the command line itself must not wait for torch
+    from unspool.diagnose.drawing import named
     from unspool.diagnose.ranks_picture import DEFAULT_RULES, draw_ranks, rank_picture
 
     specs = args.decoder or list(DEFAULT_RULES)
-    rules = []
+    rules = {}
     for spec in specs:
         rule = us.parse(spec)
         if not isinstance(rule, us.Sample):
             raise ValueError(f"{spec}: only a Sample keeps and cuts tokens; write one, as Sample(TopP(0.9))")
-        rules.append(rule)
-    args.output.touch()  # a path that cannot be written must fail before the work, not after it
-    model = load_speaker(args)
-    picture = rank_picture(model, args.prompt, rules, specs, top=args.top)
-    draw_ranks(picture, args.output)
+        rules[spec] = rule
+    named(args.output)
+    with reserved(args.output):
+        model = load_speaker(args)
+        told = None if args.decoder else _left_out
+        picture = rank_picture(
+            model, args.prompt, list(rules.values()), list(rules), top=args.top, refused=told
+        )
+        draw_ranks(picture, args.output)
     print(f"unspool: wrote {args.output}", file=sys.stderr)
     return 0
+
+
+def _left_out(spec: str, error: ValueError) -> None:
+    """Of a rule of the selection, which nobody has asked for."""
+    print(f"unspool: {spec} is left out: {error}", file=sys.stderr)

@@ -9,9 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.output import json_line, printable
+from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
+from unspool.cli.reserved import reserved
 from unspool.cli.speaking import load_speaker
+from unspool.printable import printable
 
 if TYPE_CHECKING:
     from unspool.diagnose.sense_uses import Place, WordUse
@@ -59,15 +61,20 @@ def run(args: argparse.Namespace) -> int:
     from unspool.diagnose.word_senses import senses
 
     if args.output:
-        named(args.output).touch()  # a path that cannot be written must fail before the work, not after it
-    model = load_speaker(args)
-    try:
-        found = senses(model)
-    except TypeError as error:
-        raise ValueError(f"{args.model}: {error}") from error
-    shown = found.words[: args.words]
-    used = _used(args, model, [it.word for it in shown]) if args.examples else {}
-    spelt = Spelling(model.text)
+        named(args.output)
+    with reserved(args.output):  # a path that cannot be written must fail before the work, not after it
+        model = load_speaker(args)
+        try:
+            found = senses(model)
+        except TypeError as error:
+            raise ValueError(f"{args.model}: {error}") from error
+        shown = found.words[: args.words]
+        used = _used(args, model, [it.word for it in shown]) if args.examples else {}
+        spelt = Spelling(model.text)
+        if args.output:
+            from unspool.diagnose.senses_picture import draw_senses
+
+            draw_senses(found, args.output, _rows(used, spelt))
     if args.json:
         for it in shown:
             print(json_line({**asdict(it), "text": spelt.word(it.word), **_said(used.get(it.word), spelt)}))
@@ -75,9 +82,6 @@ def run(args: argparse.Namespace) -> int:
         _print_table(found, args.words, spelt)
         _print_uses(used, spelt)
     if args.output:
-        from unspool.diagnose.senses_picture import draw_senses
-
-        draw_senses(found, args.output, _rows(used, spelt))
         print(f"unspool: wrote {args.output}", file=sys.stderr)
     return 0
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from unspool.cli.diagnose.texts import read_pairs, read_texts
 from unspool.cli.output import json_line
@@ -24,7 +25,8 @@ EXAMPLES = """examples:
 The text should be one that people wrote. At equal shares of rejected human tokens, samplers compare fairly.
 JSON lines hold one text each, as {"text": "…"}; any other file is one text. A text longer than what the model
 reads at once is read in windows that overlap by half. An encoder–decoder is measured on the targets of pairs:
-JSON lines with {"source": "…", "target": "…"}.
+JSON lines with {"source": "…", "target": "…"}. Without a single output matrix (KerBS, mixtures) there is no
+basis-aware test: its rows are left out.
 """
 
 
@@ -47,9 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rank",
         type=_rank,
-        default=20,
+        default="auto",
         metavar="N",
-        help='directions that the basis-aware test looks at, or "full" (default: %(default)s)',
+        help='directions that the basis-aware test looks at, or "full" (default: 20, if there are so many)',
     )
     parser.add_argument(
         "--basis-tokens",
@@ -98,6 +100,11 @@ def run(args: argparse.Namespace) -> int:
             )
         except ValueError as error:
             raise ValueError(f"{args.text}: {error}") from error
+    if args.basis_tokens and not hasattr(model, "output_matrix"):
+        print(
+            f"unspool: the basis-aware samplers are left out: {args.model} has no single output matrix",
+            file=sys.stderr,
+        )
     if args.json:
         for match in found:
             print(json_line(asdict(match)))
@@ -133,5 +140,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _rank(text: str) -> int | None:
+def _rank(text: str) -> int | Literal["auto"] | None:
+    if text == "auto":
+        return "auto"
     return None if text == "full" else natural(text)

@@ -1,0 +1,22 @@
+"""A file that is written at the end: that it can be is found out at the beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def reserved(path: Path | None) -> Iterator[None]:
+    """Fail now, not after the work, where `path` cannot be written to; failed work leaves no empty file."""
+    if path is None:
+        yield
+        return
+    there = path.exists()
+    path.open("ab").close()
+    try:
+        yield
+    finally:
+        if not there and path.is_file() and path.stat().st_size == 0:
+            path.unlink()

@@ -1,0 +1,22 @@
+import unicodedata
+
+import pytest
+
+from unspool.printable import printable
+
+
+def test_nothing_steers_a_terminal():
+    assert printable("a\x1b[31mb\x07\x00\x9b\n\tc\r") == "a�[31mb���\n\tc�"
+
+
+@pytest.mark.parametrize("mark", "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+def test_no_mark_turns_the_direction_of_writing(mark):
+    assert printable(f"abc{mark}def") == "abc�def"
+
+
+def test_every_character_of_control_is_replaced_and_no_letter():
+    changed = {chr(code) for code in range(0x3000) if printable(chr(code)) != chr(code)}
+    assert {
+        character for character in changed if unicodedata.category(character) not in ("Cc", "Cf")
+    } == set()
+    assert printable("שלום مرحبا 日本 e\u0301 👩\u200d👧") == "שלום مرحبا 日本 e\u0301 👩\u200d👧"
