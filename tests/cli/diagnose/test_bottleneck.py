@@ -75,6 +75,7 @@ def test_a_run_of_a_known_language_is_set_beside_its_truth(unspool, tmp_path):
         },
         "batches": {"kind": "bucketed", "tokens": 256},
         "model": {"kind": "rnn_lm", "width": 4, "head": {"kind": "softmax", "bias": True}},
+        "schedule": {"kind": "constant"},
         "train": {"updates": 2, "threads": 1},
     }
     us.train(recipe, out=tmp_path / "run")

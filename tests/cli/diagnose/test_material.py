@@ -16,6 +16,7 @@ def learnt(data, model, out, **more):
         "data": data,
         "batches": {"kind": "bucketed", "tokens": 256},
         "model": {"width": 8, **model},
+        "schedule": {"kind": "constant"},
         "train": {"updates": 1, "threads": 1},
         **more,
     }

@@ -104,6 +104,7 @@ def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_
         },
         "batches": {"kind": "bucketed", "tokens": 256},
         "model": {"kind": "rnn_lm", "width": 8, "head": {"kind": "kerbs", "senses": 2.0}},
+        "schedule": {"kind": "constant"},
         "train": {"updates": 2, "threads": 1},
     }
     model = us.train(recipe, out=tmp_path / "run")
@@ -134,6 +135,7 @@ def test_the_source_of_an_encoder_decoder_is_shown(unspool, tmp_path):
         "text": {"kind": "words"},
         "batches": {"kind": "bucketed", "tokens": 256},
         "model": {"kind": "rnn_seq2seq", "width": 8, "head": {"kind": "kerbs", "senses": 2.0}},
+        "schedule": {"kind": "constant"},
         "train": {"updates": 1, "threads": 1},
     }
     us.train(recipe, out=tmp_path / "run")
