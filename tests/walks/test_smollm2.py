@@ -41,18 +41,28 @@ def reference():
         return AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.float32).eval()
 
 
-@pytest.fixture(scope="module")
-def greedy(model, reference):
+def theirs(model, reference, **options):
     """Hugging Face's greedy tokens for every prompt, in one left-padded batch."""
     ids = [model.text.encode(prompt) for prompt in PROMPTS]
     longest = max(map(len, ids))
     tokens = torch.tensor([[0] * (longest - len(row)) + row for row in ids])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in ids])
     out = reference.generate(
-        tokens, attention_mask=mask, max_new_tokens=NEW, do_sample=False, eos_token_id=2, pad_token_id=0
+        tokens,
+        attention_mask=mask,
+        max_new_tokens=NEW,
+        do_sample=False,
+        eos_token_id=2,
+        pad_token_id=0,
+        **options,
     )
     rows = out[:, longest:].tolist()
     return [tuple(row[: row.index(2) + 1] if 2 in row else row) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def greedy(model, reference):
+    return theirs(model, reference)
 
 
 def logits(model, tokens):
@@ -88,6 +98,12 @@ def test_greedy_text_equals_transformers_batched(model, greedy):
 @pytest.mark.parametrize("place", range(len(PROMPTS)))
 def test_greedy_text_equals_transformers_alone(model, greedy, place):
     assert us.generate(model, PROMPTS[place], us.Greedy(), max_new_tokens=NEW).tokens == greedy[place]
+
+
+def test_text_under_a_repetition_penalty_equals_transformers(model, reference):
+    search = us.Greedy(us.RepetitionPenalty(1.2))
+    outs = us.generate(model, PROMPTS, search, max_new_tokens=NEW)
+    assert [out.tokens for out in outs] == theirs(model, reference, repetition_penalty=1.2)
 
 
 @pytest.mark.parametrize("mates", [1, 2])

@@ -189,3 +189,40 @@ def test_what_repr_prints_makes_the_same_search_again():
     assert repr(search) == "ConstrainedBeam(4, ((3, 4), ' a'), stop=FirstFull())"
     assert eval(repr(search), {"ConstrainedBeam": ConstrainedBeam, "FirstFull": FirstFull}) == search
     assert not search.streams
+
+
+class Spelled:
+    """A watch of one digit a token, with a stop string."""
+
+    def __init__(self, text="", stop=(), finish=None):
+        self.text, self.stop, self.finish = text, stop, finish
+
+    def push(self, token):
+        text = self.text + str(token)
+        for stop in self.stop:
+            if stop in text:
+                return Spelled(text[: text.index(stop)], self.stop, "stop")
+        return Spelled(text, self.stop)
+
+    def close(self):
+        return self.text
+
+
+class Digits:
+    bos_id, eos_ids = None, frozenset()
+
+    def watch(self, stop=(), after=None):
+        return Spelled("", tuple(stop))
+
+
+def test_a_phrase_that_a_stop_string_cuts_off_is_unmet():
+    # 2 3 is written, but "3" stops the text before it: only 2 is left of it.
+    model = TableModel(lambda row: [0.1, 0.2, 0.3, 0.4], text=Digits())
+    job = Job(((1,),), (3,), (0,), 1, frozenset(), (Spelled("", ("3",)),))
+    (best,) = run(ConstrainedBeam(4, ((2, 3),)), model, job)
+    assert best.notes["unmet"] == ((2, 3),)
+    # A stop string behind the phrase leaves it whole.
+    job = Job(((1,),), (4,), (0,), 1, frozenset(), (Spelled("", ("1",)),))
+    (best,) = run(ConstrainedBeam(4, ((2, 3),)), model, job)
+    assert best.notes["unmet"] == ()
+    assert "23" in best.watch.close()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+import unspool as us
 from unspool.decode.combine.contrast import Contrast
 from unspool.decode.combine.early_exit import EarlyExit
 from unspool.decode.combine.ensemble import Ensemble
@@ -197,3 +198,76 @@ def test_values_out_of_range_are_refused_by_name(options):
 def test_repr_is_the_call():
     assert repr(ContrastiveSearch(5, 0.4)) == "ContrastiveSearch(k=5, alpha=0.4)"
     assert ContrastiveSearch().streams
+
+
+def test_of_an_encoder_decoder_its_own_side_is_compared():
+    model = us.load("dates")
+    dates = ["the 5th of May, 1921", "Friday, July 4th, 2025"]
+    outs = us.generate(model, dates, ContrastiveSearch(4, 0.0), max_new_tokens=12)
+    assert [out.tokens for out in outs] == [
+        out.tokens for out in us.generate(model, dates, us.Greedy(), max_new_tokens=12)
+    ]
+    for search in (ContrastiveSearch(4, 0.6), ContrastiveSearch(3, 0.3)):
+        outs = us.generate(model, dates, search, max_new_tokens=12)
+        for date, out in zip(dates, outs, strict=True):
+            assert us.generate(model, date, search, max_new_tokens=12).tokens == out.tokens
+            assert out.tokens == by_steps(model, date, search.k, search.alpha, 12)
+
+
+def by_steps(model, source, k, alpha, limit):
+    """The same by the equation, with the decoder run anew for every candidate."""
+    source = model.text.encode(source)
+
+    def read(tokens):
+        step, state = model.start([source])
+        steps = [step]
+        for token in tokens:
+            step, state = model.step(state, torch.tensor([token]))
+            steps.append(step)
+        return steps
+
+    row = []
+    while len(row) < limit and not (row and row[-1] in model.text.eos_ids):
+        p_V = read(row)[-1].logp_NV[0].exp()
+        values = {}
+        for token in p_V.topk(k).indices.tolist():
+            *before, now = [step.hidden_ND[0] for step in read([*row, token])]
+            likeness = max(torch.cosine_similarity(now, h, dim=0).item() for h in before)
+            values[token] = (1 - alpha) * p_V[token].item() - alpha * likeness
+        row.append(max(sorted(values), key=values.get))
+    return tuple(row)
+
+
+def test_a_contrast_of_encoder_decoders_reads_no_source_as_output():
+    model = us.load("dates")
+    both = us.Contrast(model, model, alpha=0.5, weight=0.0)
+    date = "the 5th of May, 1921"
+    search = ContrastiveSearch(4, 0.6)
+    assert (
+        us.generate(both, date, ContrastiveSearch(4, 0.0)).tokens
+        == us.generate(model, date, us.Greedy()).tokens
+    )
+    assert us.generate(both, date, search).finish == "eos"
+    with pytest.raises(ValueError, match="continues its prompt"):
+        us.Contrast(model, us.TransformerLM(replace_vocabulary(model)))
+
+
+def replace_vocabulary(model):
+    return us.TransformerConfig(
+        vocab_size=model.vocab_size,
+        width=8,
+        layers=1,
+        heads=2,
+        kv_heads=2,
+        head_width=4,
+        inner_width=8,
+        context=64,
+    )
+
+
+def test_alternatives_are_the_models():
+    out = generate(MODEL, PROMPTS[0], ContrastiveSearch(4), max_new_tokens=3, alternatives=5)
+    assert len(out.ranked) == 3
+    for ranked, logp, token in zip(out.ranked, out.logps, out.tokens, strict=True):
+        assert dict(ranked.model)[token] == pytest.approx(logp)
+        assert ranked.model == ranked.drawn

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.decode.ranking import GNMT, FirstFull, Length
+from unspool.decode.ranking import GNMT, FirstFull, Length, Proved
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.protocols import Job
@@ -136,3 +136,12 @@ def test_what_repr_prints_makes_the_same_search_again():
     search = DiverseBeam(6, groups=3, penalty=0.5, length_penalty=GNMT(0.6))
     assert repr(search) == "DiverseBeam(6, 3, 0.5, length_penalty=GNMT(alpha=0.6))"
     assert eval(repr(search), {"DiverseBeam": DiverseBeam, "GNMT": GNMT}) == search
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_stopping_by_proof_gives_what_running_to_the_limit_gives(seed):
+    """A group that could stop goes on as long as later groups pay for what it chooses."""
+    model, job = random_table(5, seed=seed, spread=3.0), one(limit=7, n=6, eos={0})
+    early = run(DiverseBeam(6, 3, 0.5, stop=Proved()), model, job)
+    late = run(DiverseBeam(6, 3, 0.5, stop=lambda standing: False), model, job)
+    assert summary(early) == summary(late)

@@ -13,6 +13,7 @@ from unspool.decode.generate import generate, stream
 from unspool.decode.picks import ArgMax, Multinomial
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.speculative import Reading, Speculative
+from unspool.decode.transforms import RepetitionPenalty, Temperature
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Rewindable
 from unspool.testing import TableModel, TableState, bigram, random_table
@@ -329,3 +330,44 @@ def test_repr_is_the_call():
     assert repr(Speculative(DRAFT)) == f"Speculative({DRAFT!r}, length=4)"
     assert repr(Speculative(DRAFT, ArgMax(), length=2)) == f"Speculative({DRAFT!r}, ArgMax(), length=2)"
     assert Speculative(DRAFT, Multinomial()) == Speculative(DRAFT) != Speculative(DRAFT, length=5)
+
+
+def test_alternatives_are_those_of_sampling():
+    rules = (Temperature(0.7),)
+    out = generate(LARGE, [1, 2], Speculative(SMALL, *rules), seed=3, max_new_tokens=9, alternatives=4)
+    assert len(out.ranked) == len(out.tokens) == 9
+    want = generate(LARGE, [1, 2, *out.tokens[:-1]], Sample(*rules), max_new_tokens=1, alternatives=4)
+    found, wanted = out.ranked[-1], want.ranked[0]
+    assert [token for token, _ in found.model] == [token for token, _ in wanted.model]
+    assert [logp for _, logp in found.drawn] == pytest.approx([logp for _, logp in wanted.drawn], abs=1e-4)
+
+
+def test_a_loop_is_judged_on_what_was_accepted_and_told():
+    circle = bigram([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    out = generate(circle, [0], Speculative(circle, length=4), on_loop="stop", max_new_tokens=99)
+    want = generate(circle, [0], Greedy(), on_loop="stop", max_new_tokens=99)
+    assert (out.tokens, out.finish, out.loop) == (want.tokens, "loop", want.loop)
+    assert out.loop.period == 3
+    seen = []
+
+    def note(path, loop):
+        seen.append(path.tokens)
+        return False
+
+    generate(circle, [0], Speculative(circle, length=4), on_loop=note, max_new_tokens=30)
+    assert [len(tokens) for tokens in seen] == list(range(len(seen[0]), 30))
+
+
+def test_a_penalty_on_logits_is_that_of_greedy_search():
+    rules = (RepetitionPenalty(1.6),)
+    for prompt in PROMPTS:
+        out = generate(LARGE, prompt, Speculative(SMALL, *rules, ArgMax()), max_new_tokens=12)
+        assert out.tokens == generate(LARGE, prompt, Greedy(*rules), max_new_tokens=12).tokens
+
+
+def test_a_language_model_drafts_for_no_encoder_decoder():
+    class Answering(TableModel):
+        answers = True
+
+    with pytest.raises(ValueError, match="answers it as a source"):
+        generate(Answering(lambda row: [0.5, 0.5]), [0], Speculative(TableModel(lambda row: [0.5, 0.5])))
