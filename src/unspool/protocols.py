@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
@@ -397,6 +397,10 @@ class Batch:
     source_NS: Tensor | None = None
     """What the encoder of an encoder–decoder reads."""
     source_lengths_N: Tensor | None = None
+    follows: int | None = None
+    """The number of the batch whose rows these rows go on with, where a model carries what it remembers."""
+    begin_NLS: Tensor | None = None
+    """What it remembered at the end of that batch."""
 
     @property
     def weight(self) -> float:
@@ -404,19 +408,8 @@ class Batch:
         return float(self.weights_NU.sum())
 
     def to(self, device: Any) -> Batch:
-        return Batch(
-            *(
-                None if it is None else it.to(device)  # type: ignore[arg-type]
-                for it in (
-                    self.inputs_NT,
-                    self.lengths_N,
-                    self.targets_NU,
-                    self.weights_NU,
-                    self.source_NS,
-                    self.source_lengths_N,
-                )
-            )
-        )
+        found = {it.name: getattr(self, it.name) for it in fields(self)}
+        return Batch(**{name: it.to(device) if hasattr(it, "to") else it for name, it in found.items()})
 
 
 class Feed(Protocol):
@@ -439,6 +432,15 @@ class Trainable(Protocol):
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, U, D), in one parallel pass with teacher forcing."""
+        ...
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """A Trainable whose rows may go on where those of an earlier batch ended: it reads `Batch.begin_NLS`."""
+
+    def take_end(self) -> Tensor:
+        """(N, L, S): what it remembered at the end of the last batch's rows, without gradient."""
         ...
 
 

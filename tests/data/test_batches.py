@@ -6,6 +6,7 @@ from unspool.config import choose
 from unspool.data.batches import BATCHES, Bucketed, Packed
 from unspool.data.bucket import BucketFeed
 from unspool.data.examples import Sequences
+from unspool.data.lanes import LaneFeed
 from unspool.data.pack import PackFeed
 from unspool.data.ragged import ragged
 
@@ -84,3 +85,11 @@ def test_pairs_cannot_be_packed() -> None:
 def test_wrong_settings_are_said(make, said: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_blocks_may_follow_each_other() -> None:
+    feed = Packed(2, 3, carry=True).feed(TEXTS, ENDS, 4, silence)
+    assert isinstance(feed, LaneFeed)
+    assert (feed.rows, feed.length, feed.seed, feed.ends) == (2, 3, 4, ENDS)
+    whole = Packed(2, 3, carry=True).whole(TEXTS, ENDS, silence)
+    assert [batch.follows for batch in whole] == [None, 0, 1]

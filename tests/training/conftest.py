@@ -1,10 +1,13 @@
 """A model of a few hundred weights, rows of a made-up language, and runs of them."""
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from unspool.data import LaneFeed, whole_lanes
+from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
 from unspool.protocols import Batch
 from unspool.training.settings import TrainSettings
@@ -99,3 +102,24 @@ def tiny():
 def write():
     """Writes the tiny model's weights."""
     return write_tiny
+
+
+@pytest.fixture
+def carrying():
+    """Makes a run of a tiny recurrent model that carries what it remembers from block to block."""
+
+    def make(rows=2, length=4, accumulate=1, seed=0, dropout=0.1, **settings):
+        stream = np.random.default_rng(1).integers(4, VOCAB, 200)
+        torch.manual_seed(seed)
+        model = RNNConfig(vocab_size=VOCAB, width=6, layers=2, dropout=dropout).build()
+        options = {"updates": 12, "lr": 0.02, "validate_every": 5, "checkpoint_every": 3, **settings}
+        return Run(
+            model,
+            CrossEntropy(),
+            LaneFeed(stream, rows, length, seed).side_by_side(accumulate),
+            TrainSettings(accumulate=accumulate, **options),
+            valid=whole_lanes(stream[:50], rows, length),
+            seed=seed,
+        )
+
+    return make

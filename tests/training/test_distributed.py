@@ -13,6 +13,7 @@ def test_alone_nothing_is_shared(tiny):
     alone, tensor = Alone(), torch.ones(2)
     assert alone.sums([1.0, 2.0]) == [1.0, 2.0]
     assert alone.whole(tensor) is tensor
+    assert alone.gathered(tensor) == [tensor]
     assert alone.part(tensor, torch.zeros(2)) is tensor
     with alone.last(nn.Linear(1, 1), False):
         alone.wait()
@@ -43,5 +44,5 @@ def test_one_process_has_nobody_to_share_with(monkeypatch):
 
 def test_the_three_ways_do_the_same_things():
     for kind in (Together, Sharded):
-        for name in ("wrap", "last", "sums", "whole", "part", "wait"):
+        for name in ("wrap", "last", "sums", "whole", "part", "gathered", "wait"):
             assert callable(getattr(kind, name))

@@ -89,3 +89,72 @@ def test_weights_of_another_model_are_refused_in_words(tiny):
     del weights["norm.bias"]
     with pytest.raises(ValueError, match=r"'norm\.bias' is not there in it"):
         run.set_weights(weights)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_what_a_model_carries_is_kept_and_restored_to_the_bit(carrying, accumulate):
+    whole, first = carrying(accumulate=accumulate), carrying(accumulate=accumulate)
+    expected = [done.loss for done in training(whole)]
+    updates = training(first)
+    losses = [next(updates).loss for _ in range(5)]
+    second = carrying(accumulate=accumulate, seed=9)
+    second.seed, second.feed = first.seed, first.feed
+    second.restore(first.weights(), first.memory(), Progress.read(first.progress.plain()))
+    assert sorted(second.carried) == sorted(first.carried) == [*range(4 * accumulate, 5 * accumulate)]
+    for number, it in first.carried.items():
+        assert torch.equal(second.carried[number], it)
+    assert [*losses, *(done.loss for done in training(second))] == expected
+    for name, it in whole.weights().items():
+        assert torch.equal(second.weights()[name], it)
+
+
+def test_without_what_was_carried_a_run_goes_on_otherwise(carrying):
+    """So that the test above means something."""
+    first, second = carrying(), carrying()
+    updates = training(first)
+    for _ in range(5):
+        next(updates)
+    memory = {name: it for name, it in first.memory().items() if name != "carried"}
+    second.restore(first.weights(), memory, Progress.read(first.progress.plain()))
+    second.carried = {4: torch.zeros_like(first.carried[4])}
+    assert next(training(second)).loss != next(updates).loss
+
+
+class Half:
+    """One of two processes; `other` is what the other one has."""
+
+    size = 2
+
+    def __init__(self, rank, other=None):
+        self.rank, self.other = rank, other
+
+    def gathered(self, tensor):
+        return [tensor, self.other] if self.rank == 0 else [self.other, tensor]
+
+    def whole(self, tensor):
+        return tensor
+
+    def part(self, whole, like):
+        return whole
+
+
+def test_what_is_carried_is_shared_out_among_any_number_of_processes(carrying):
+    alone = carrying(accumulate=4)
+    next(training(alone))
+    kept = alone.memory()["carried"]
+    halves = []
+    for rank in (0, 1):
+        run = carrying(accumulate=4)
+        run.team = Half(rank)
+        run.restore(alone.weights(), alone.memory(), Progress.read(alone.progress.plain()))
+        assert sorted(run.carried) == [rank, rank + 2]
+        halves.append(run)
+    for rank, run in enumerate(halves):
+        other = halves[1 - rank].carried
+        run.team.other = torch.stack([other[number] for number in sorted(other)])
+        assert torch.equal(run.memory()["carried"], kept)
+
+
+def test_a_model_that_carries_nothing_is_refused(tiny, carrying):
+    with pytest.raises(ValueError, match=r"batches\.carry needs a model .* a TinyModel does not"):
+        tiny(feed=carrying().feed)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-STEPS, RANDOM_KILLS, UPDATES = 40, 20, 16
+STEPS, CARRIED_STEPS, RANDOM_KILLS, UPDATES = 40, 15, 20, 16
 
 
 def recipe(folder):
@@ -42,6 +42,14 @@ def recipe(folder):
     }
 
 
+def carried(folder):
+    """A recurrent model that remembers from block to block: that, too, must survive."""
+    return recipe(folder) | {
+        "batches": {"kind": "packed", "rows": 2, "length": 5, "carry": True},
+        "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
+    }
+
+
 def write_text(folder):
     dice = random.Random(1)
     words = ["".join(dice.choice("abcd") for _ in range(dice.randint(2, 14))) for _ in range(64)]
@@ -51,6 +59,7 @@ def write_text(folder):
 def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
     import unspool.data.bucket as bucket
+    import unspool.data.lanes as lanes
     import unspool.models.load.folder as folder
     import unspool.training.checkpoint as checkpoint
 
@@ -87,11 +96,12 @@ def arm(step):
         (os, "link"),
         (shutil, "rmtree"),
         (bucket.BucketFeed, "batch"),
+        (lanes.LaneFeed, "batch"),
     ):
         before(owner, name)
 
 
-def child(folder, run, step):
+def child(folder, run, step, recipe=recipe):
     """Train in a fork; its process number."""
     number = os.fork()
     if number:
@@ -145,6 +155,12 @@ def harness(folder):
         readable(folder / "steps")
     finished.append(wait(child(folder, folder / "steps", 0)))
 
+    train(carried(folder), folder / "carried_whole")
+    for step in range(2, 2 * CARRIED_STEPS + 1, 2):
+        killed.append(wait(child(folder, folder / "carried", step, carried)))
+        readable(folder / "carried")
+    finished.append(wait(child(folder, folder / "carried", 0, carried)))
+
     began = time.monotonic()
     assert wait(child(folder, folder / "timed", 0)) == 0
     span = time.monotonic() - began
@@ -158,7 +174,7 @@ def harness(folder):
         if readable(out) == UPDATES:
             run += 1
     finished += [wait(child(folder, folder / f"random{number}", 0)) for number in range(run + 1)]
-    runs = ["steps", *(f"random{number}" for number in range(run + 1))]
+    runs = ["steps", "carried", *(f"random{number}" for number in range(run + 1))]
     print(json.dumps({"steps": killed, "random": at, "finished": finished, "runs": runs}))
 
 
@@ -175,6 +191,11 @@ def crashed(tmp_path_factory):
     return folder, json.loads(done.stdout)
 
 
+def whole(folder, name):
+    """The run that was left in peace."""
+    return folder / ("carried_whole" if name == "carried" else "whole")
+
+
 def points(run):
     """The curves, but for the time that they took."""
     lines = (run / "curves.jsonl").read_text(encoding="utf-8").splitlines()
@@ -183,7 +204,7 @@ def points(run):
 
 def test_there_were_enough_kills(crashed):
     _, result = crashed
-    assert result["steps"].count(signal.SIGKILL) >= 30
+    assert result["steps"].count(signal.SIGKILL) >= 40
     assert result["random"].count(signal.SIGKILL) == RANDOM_KILLS
     assert set(result["finished"]) == {0}
 
@@ -193,15 +214,18 @@ def test_every_run_ends_with_the_same_bits(crashed):
     last = f"checkpoints/{UPDATES:08d}"
     for name in result["runs"]:
         for file in ("model.safetensors", f"{last}/model.safetensors", f"{last}/memory.safetensors"):
-            assert (folder / name / file).read_bytes() == (folder / "whole" / file).read_bytes(), (name, file)
+            assert (folder / name / file).read_bytes() == (whole(folder, name) / file).read_bytes(), (
+                name,
+                file,
+            )
 
 
 def test_every_update_is_in_the_curves_once(crashed):
     folder, result = crashed
-    whole = points(folder / "whole")
-    assert [it["update"] for it in whole if "loss" in it] == list(range(1, UPDATES + 1))
     for name in result["runs"]:
-        assert points(folder / name) == whole
+        expected = points(whole(folder, name))
+        assert [it["update"] for it in expected if "loss" in it] == list(range(1, UPDATES + 1))
+        assert points(folder / name) == expected
 
 
 def test_nothing_unfinished_is_left(crashed):

@@ -17,7 +17,16 @@ import pytest
 UPDATES, KILLED_AT = 10, 6
 
 
-def recipe(folder, **train):
+def recipe(folder, carry=False, **train):
+    """For carry, a recurrent model that remembers from block to block."""
+    other = {
+        "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
+        "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
+    }
+    return plain(folder, **train) | (other if carry else {})
+
+
+def plain(folder, **train):
     return {
         "seed": 3,
         "data": {"kind": "lines", "train": str(folder / "text.txt"), "valid_lines": 9},
@@ -87,6 +96,10 @@ def harness(folder):
         "fsdp": team(2, folder, "fsdp", shard=True),
         "fsdp, killed": team(2, folder, "fsdp_killed", kill=True, shard=True),
         "fsdp, resumed by one": team(1, folder, "fsdp_killed"),
+        "carried, one": team(1, folder, "carried_one", carry=True),
+        "carried": team(2, folder, "carried", carry=True),
+        "carried, killed": team(2, folder, "carried_killed", kill=True, carry=True),
+        "carried, resumed by one": team(1, folder, "carried_killed", carry=True),
     }
     print(json.dumps(ended))
 
@@ -113,27 +126,36 @@ def test_all_end_as_they_should(trained):
     killed = [3, -signal.SIGKILL]
     expected = {"one": [0], "ddp": [0, 0], "ddp, killed": killed, "ddp, resumed": [0, 0]}
     expected |= {"fsdp": [0, 0], "fsdp, killed": killed, "fsdp, resumed by one": [0]}
+    expected |= {"carried, one": [0], "carried": [0, 0]}
+    expected |= {"carried, killed": killed, "carried, resumed by one": [0]}
     assert ended == expected, errors
 
 
-@pytest.mark.parametrize("run", ["ddp", "ddp_killed", "fsdp", "fsdp_killed"])
+RUNS = ["ddp", "ddp_killed", "fsdp", "fsdp_killed", "carried", "carried_killed"]
+
+
+def alone(run):
+    return "carried_one" if run.startswith("carried") else "one"
+
+
+@pytest.mark.parametrize("run", RUNS)
 def test_losses_are_those_of_one_process(trained, run):
     folder, _, _ = trained
-    one, many = curves(folder / "one"), curves(folder / run)
+    one, many = curves(folder / alone(run)), curves(folder / run)
     assert [it["update"] for it in many] == [it["update"] for it in one]
     for a, b in zip(one, many, strict=True):
         for name in ("loss", "nll", "norm", "valid"):
             assert a.get(name) == pytest.approx(b.get(name), abs=1e-5)
 
 
-@pytest.mark.parametrize("run", ["ddp", "ddp_killed", "fsdp", "fsdp_killed"])
+@pytest.mark.parametrize("run", RUNS)
 def test_the_model_is_that_of_one_process(trained, run):
     import torch
 
     from unspool.models.load import load_folder
 
     folder, _, _ = trained
-    one, many = load_folder(folder / "one").state_dict(), load_folder(folder / run).state_dict()
+    one, many = (load_folder(folder / name).state_dict() for name in (alone(run), run))
     for name in one:
         torch.testing.assert_close(one[name], many[name], atol=1e-5, rtol=1e-4)
 

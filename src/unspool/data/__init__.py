@@ -6,6 +6,7 @@ from unspool.data.examples import Examples, Sequences
 from unspool.data.jsonl import JSONL
 from unspool.data.kinds import DATA, Data, OwnText
 from unspool.data.labelled import LabelledLines
+from unspool.data.lanes import LaneFeed, whole_lanes
 from unspool.data.languages.source import Language, Task
 from unspool.data.lines import Lines
 from unspool.data.pack import PackFeed, whole_stream
@@ -28,6 +29,7 @@ __all__ = [
     "Dialogues",
     "Examples",
     "LabelledLines",
+    "LaneFeed",
     "Language",
     "Lines",
     "OwnText",
@@ -41,5 +43,6 @@ __all__ = [
     "Task",
     "prepare",
     "whole",
+    "whole_lanes",
     "whole_stream",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from unspool.data.bucket import BucketFeed, whole
 from unspool.data.examples import Chosen, Examples, Sequences
+from unspool.data.lanes import LaneFeed, whole_lanes
 from unspool.data.pack import PackFeed, whole_stream
 from unspool.data.ragged import Ragged
 from unspool.protocols import Batch, Feed
@@ -73,6 +74,8 @@ class Packed:
     """Blocks in a batch."""
     length: int = 128
     """Tokens in a block."""
+    carry: bool = False
+    """Blocks follow each other as in the text, and an rnn_lm remembers from one to the next."""
 
     takes_streams: ClassVar[bool] = True
 
@@ -83,12 +86,14 @@ class Packed:
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
         """Batches to learn from."""
         del say
-        return PackFeed(_texts(examples).values, self.rows, self.length, seed, ends)
+        kind = LaneFeed if self.carry else PackFeed
+        return kind(_texts(examples).values, self.rows, self.length, seed, ends)
 
     def whole(self, examples: Examples, ends: tuple[int, int], say: Say) -> list[Batch]:
         """Batches to validate on: every token once."""
         del say
-        return whole_stream(_texts(examples).values, self.rows, self.length, ends)
+        whole = whole_lanes if self.carry else whole_stream
+        return whole(_texts(examples).values, self.rows, self.length, ends)
 
 
 def _texts(examples: Examples) -> Ragged:

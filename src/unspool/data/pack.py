@@ -58,7 +58,7 @@ class PackFeed:
             raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
-        return _batch(self.stream, starts_N, self.length, self.ends)
+        return blocks_batch(self.stream, starts_N, starts_N + self.length, self.ends)
 
     def _epoch(self, epoch: int) -> Ints:
         """Where each block begins, shuffled."""
@@ -78,11 +78,18 @@ def whole_stream(
     """Every token of the stream once as a target (but the first, which nothing comes before), in order."""
     _check(len(stream), rows, 1)
     starts = np.arange(0, len(stream) - 1, length)
-    return [_batch(stream, starts[at : at + rows], length, ends) for at in range(0, len(starts), rows)]
+    stops = np.minimum(starts + length, len(stream) - 1)
+    return [
+        blocks_batch(stream, starts[at : at + rows], stops[at : at + rows], ends)
+        for at in range(0, len(starts), rows)
+    ]
 
 
-def _batch(stream: npt.NDArray[Any], starts_N: Ints, length: int, ends: tuple[int, int] | None) -> Batch:
-    lengths_N = np.minimum(length, len(stream) - 1 - starts_N)
+def blocks_batch(
+    stream: npt.NDArray[Any], starts_N: Ints, stops_N: Ints, ends: tuple[int, int] | None
+) -> Batch:
+    """A row for each block stream[start … stop − 1], its targets one further on; padded on the right."""
+    lengths_N = stops_N - starts_N
     times_T = np.arange(int(lengths_N.max()))
     real_NT = times_T < lengths_N[:, None]
     places_NT = np.where(real_NT, starts_N[:, None] + times_T, 0)

@@ -77,6 +77,7 @@ class RNNLM(nn.Module):
         self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self._end_NLS: Tensor | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -101,13 +102,24 @@ class RNNLM(nn.Module):
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position."""
-        out_NTD, _ = self.rnn.read(self.dropout(self.embed(tokens_NT)))
-        dropped: Tensor = self.dropout(out_NTD)
-        return dropped
+        return self._read(tokens_NT, None)[0]
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D): rows are padded on the right, after everything that counts."""
-        return self.hidden(batch.inputs_NT)
+        hidden_NTD, end_NLS = self._read(batch.inputs_NT, batch.begin_NLS)
+        self._end_NLS = end_NLS.detach()
+        return hidden_NTD
+
+    def take_end(self) -> Tensor:
+        """(N, L, S): what it remembered at the end of the last batch's rows, without gradient."""
+        if self._end_NLS is None:
+            raise ValueError("no batch has been read since the end of the last one was taken")
+        end_NLS, self._end_NLS = self._end_NLS, None
+        return end_NLS
+
+    def _read(self, tokens_NT: Tensor, begin_NLS: Tensor | None) -> tuple[Tensor, Tensor]:
+        out_NTD, end_NLS = self.rnn.read(self.dropout(self.embed(tokens_NT)), begin_NLS)
+        return self.dropout(out_NTD), end_NLS
 
     def forward(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""

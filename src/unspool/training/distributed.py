@@ -67,6 +67,10 @@ class Team(Protocol):
         """This process's part of a whole tensor, laid out as `like` is."""
         ...
 
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all processes, which have one shape, in the order of their ranks."""
+        ...
+
     def wait(self) -> None:
         """Until all have come here."""
         ...
@@ -97,6 +101,10 @@ class Alone:
     def part(self, whole: Tensor, like: Tensor) -> Tensor:  # noqa: ARG002
         """The tensor."""
         return whole
+
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensor."""
+        return [tensor]
 
     def wait(self) -> None:
         """For nobody."""
@@ -134,6 +142,14 @@ class Together(Alone):
         dist.all_reduce(total)
         summed: list[float] = total.tolist()
         return summed
+
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all processes."""
+        import torch.distributed as dist
+
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(found, tensor.contiguous())
+        return found
 
     def wait(self) -> None:
         """Until all have come here."""

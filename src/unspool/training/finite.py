@@ -50,9 +50,7 @@ def _first(run: Run, number: int) -> str | None:
         reseed(run.seed, number)
         with run.team.last(run.walk, False):
             with arithmetic(run.settings):
-                total, _, _ = run.walk(
-                    run.objective, run.feed.batch(number).to(run.settings.device), run.clock
-                )
+                total, _, _ = run.walk(run.objective, run.batch(number), run.clock)
             total.backward()
     bad = [name for name, it in run.optimizer.named.items() if it.grad is not None and not _finite(it.grad)]
     run.optimizer.zero_grad()

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from unspool.data import Prepared, prepare
+from unspool.data import LaneFeed, Prepared, prepare
 from unspool.data.fingerprint import Files, of_files
 from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
@@ -101,13 +101,16 @@ def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any
 
 def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
     """The run before its first update."""
+    feed = prepared.train
+    if isinstance(feed, LaneFeed):
+        feed = feed.side_by_side(recipe.train.accumulate)
     reseed(recipe.seed, "weights")
     model = recipe.shape(prepared.text.vocab_size, prepared.labels).build(prepared.text)
     return Run(
         model,
         recipe.objective,
-        prepared.train,
-        recipe.train.counted(prepared.train.per_epoch),
+        feed,
+        recipe.train.counted(feed.per_epoch),
         valid=prepared.valid,
         schedule=recipe.schedule,
         hooks=[it.build(model) for it in recipe.hooks],

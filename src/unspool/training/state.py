@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unspool.protocols import Batch, Clock, Feed, Hook, Objective
+from unspool.protocols import Batch, Carrying, Clock, Feed, Hook, Objective
 from unspool.training.distributed import Alone, Team
 from unspool.training.optim import AdamW
 from unspool.training.schedule import Constant, Schedule
 from unspool.training.settings import TrainSettings
+
+CARRIED = "carried"
 
 
 @dataclass
@@ -82,9 +84,31 @@ class Run:
         self.model = model.to(settings.device)
         self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
         self.valid, self.schedule, self.hooks = valid, schedule or Constant(), hooks
+        self.carries: bool = getattr(feed, "carries", False)
+        if self.carries and not isinstance(model, Carrying):
+            raise ValueError(
+                f"batches.carry needs a model that remembers from block to block; a {type(model).__name__} "
+                'does not: choose model.kind = "rnn_lm", or set batches.carry to false'
+            )
         self.walk = self.team.wrap(self.model)
         self.optimizer = AdamW(self.model.named_parameters(), settings)
         self.progress = Progress()
+        self.carried: dict[int, Tensor] = {}
+        """What the model remembered at the end of the batches of the last update, by their numbers."""
+
+    def batch(self, number: int) -> Batch:
+        """The batch with this number, beginning where the one that it follows has ended."""
+        return self.begun(self.feed.batch(number), self.carried).to(self.settings.device)
+
+    def begun(self, batch: Batch, ends: Mapping[int, Tensor]) -> Batch:
+        """The batch with what was remembered at the end of the one that it follows, if it does."""
+        return batch if batch.follows is None else replace(batch, begin_NLS=ends[batch.follows])
+
+    def take_end(self) -> Tensor:
+        """What the model remembered at the end of the batch that it has just read."""
+        model: Any = self.model
+        end_NLS: Tensor = model.take_end()
+        return end_NLS
 
     @property
     def clock(self) -> Clock:
@@ -104,10 +128,13 @@ class Run:
         return {name: self._kept(tensor) for name, tensor in self.model.state_dict().items()}
 
     def memory(self) -> dict[str, Tensor]:
-        """What optimizer and hooks remember, whole and in main memory. Every process must ask."""
+        """What optimizer, hooks and a recurrent model remember, whole and in main memory. Every process must
+        ask."""
         kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
         for at, hook in enumerate(self.hooks):
             kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
+        if self.carried:
+            kept[CARRIED] = self._all_carried()
         return kept
 
     def restore(
@@ -127,6 +154,18 @@ class Run:
                 {key.removeprefix(begins): it for key, it in memory.items() if key.startswith(begins)}
             )
         self.progress = progress
+        if CARRIED in memory:
+            first = (progress.update - 1) * self.settings.accumulate
+            mine = range(self.team.rank, self.settings.accumulate, self.team.size)
+            device = self.settings.device
+            self.carried = {first + at: memory[CARRIED][at].to(device).clone() for at in mine}
+
+    def _all_carried(self) -> Tensor:
+        """(A, N, L, S): of all batches of the last update, whichever process has read them."""
+        mine = torch.stack([self.carried[number] for number in sorted(self.carried)])
+        parts = self.team.gathered(mine)
+        size = self.team.size
+        return torch.stack([parts[at % size][at // size] for at in range(self.settings.accumulate)]).cpu()
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:

@@ -63,13 +63,15 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     total = weight = nll = 0.0
     mine = numbers(run)
     for number in mine:
-        batch = run.feed.batch(number).to(settings.device)
+        batch = run.batch(number)
         check_length(run.model, batch)
         reseed(run.seed, number)
         with team.last(run.walk, number == mine[-1]):
             with arithmetic(settings):
                 loss, part, stats = run.walk(run.objective, batch, clock)
             loss.backward()
+        if run.carries:
+            run.carried[number] = run.take_end()
         total, weight, nll = total + float(loss.detach()), weight + part, nll + stats.get("nll", math.nan)
     total, weight, nll, stops = team.sums([total, weight, nll, float(stopping)])
     if not weight > 0:
@@ -86,6 +88,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     lr = settings.lr * run.schedule(clock.update + 1, settings.updates)
     run.optimizer.step(clock.update + 1, lr)
     run.progress.update += 1
+    run.carried = {number: it for number, it in run.carried.items() if number in mine}
     run.progress.targets += weight
     took = time.monotonic() - began
     return Update(run.clock, total / weight, nll / weight, weight, norm, lr, took, stops > 0), batch
