@@ -44,7 +44,7 @@ def learnt(language: str, kind: str, width: int, head: str, updates: int) -> Any
                 **{"train": 5000, "valid": 100},
             },
             "batches": {"kind": "bucketed", "tokens": 1024},
-            "model": {"kind": kind, "width": width, "head": {"kind": head}, **KINDS[kind]},
+            "model": {"kind": kind, "width": width, "tied": False, "head": {"kind": head}, **KINDS[kind]},
             "schedule": {"kind": "cosine", "warmup": 1 + updates // 20},
             "train": {
                 **{"updates": updates, "lr": 1e-2 if updates > 1 else 1e-12, "threads": 1},

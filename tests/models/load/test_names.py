@@ -166,3 +166,21 @@ def test_what_is_no_name(name):
 def test_a_device_that_is_not_there_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ValueError, match="device 'foo' is unknown"):
         load(tmp_path / "nowhere", device="foo")
+
+
+def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(ValueError, match="dtype 'half' is unknown"):
+        load(tmp_path / "nowhere", dtype="half")
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("bfloat16", torch.bfloat16), (torch.float16,) * 2], ids=str)
+def test_the_precision(make_twin, write_gguf, dtype, expected):
+    twin = make_twin("Llama")
+    want, _ = load(twin.folder).start([[1, 2, 3]])
+    for name in (twin.folder, write_gguf(twin, "llama")):
+        model = load(name, dtype=dtype)
+        assert {tensor.dtype for tensor in model.state_dict().values()} == {expected}
+        found, _ = model.start([[1, 2, 3]])
+        assert found.logp_NV.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
+        torch.testing.assert_close(found.logp_NV, want.logp_NV, atol=0.1, rtol=0.0)
+    assert load(twin.folder).embed.weight.dtype == torch.float32
