@@ -67,8 +67,8 @@ def loaded(monkeypatch):
     """`unspool.load` gives a model of three letters; the fixture lists what it was asked for."""
     asked = []
 
-    def load(name, device=None):
-        asked.append((name, device))
+    def load(name, device=None, dtype="float32"):
+        asked.append((name, device) if dtype == "float32" else (name, device, dtype))
         return bigram(CYCLE, text=Letters())
 
     monkeypatch.setattr(us, "load", load)

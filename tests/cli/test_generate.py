@@ -17,9 +17,10 @@ def test_one_prompt_prints_its_continuation_and_nothing_else(unspool, loaded):
     assert loaded == [("smollm2", "cpu")]
 
 
-def test_the_model_and_its_device_are_passed_on(unspool, loaded):
+def test_the_model_its_device_and_its_precision_are_passed_on(unspool, loaded):
     unspool(*GREEDY, "--model", "some/folder", "--device", "cuda")
-    assert loaded == [("some/folder", "cuda")]
+    unspool(*GREEDY, "--model", "some/folder", "--dtype", "bfloat16")
+    assert loaded == [("some/folder", "cuda"), ("some/folder", "cpu", "bfloat16")]
 
 
 def test_a_terminal_is_streamed_to(terminal, loaded, monkeypatch):

@@ -16,6 +16,7 @@ def parser():
 def test_defaults(parser):
     args = parser.parse_args([])
     assert (args.model, args.device, args.max_new_tokens, args.seed) == (None, "cpu", 7, None)
+    assert args.dtype == "float32"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
     searches = {name: us.parse(spec) for name, spec in specs.items()}
     name = chosen_model(args.model)
-    model = speaker(name, args.device)
+    model = speaker(name, args.device, args.dtype)
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = render_all(prompts, model, args, options)
     about = {"model": name, "most new tokens": args.max_new_tokens, "seed": options["seed"]}

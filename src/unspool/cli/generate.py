@@ -37,7 +37,8 @@ prompts.jsonl, where a line may have settings of its own and an id, which is giv
 memory and processor time, on one core:
   bible      1.6 M parameters   0.3 GB            3.5 s to the first token, 2.2 s of them for torch itself
   smollm2    135 M parameters   1.4 to 1.8 GB     4.7 s to the first token, 0.05 s for each after it
-Weights take 4 bytes a parameter, and two or three times that once they are laid out for decoding.
+Weights take 4 bytes a parameter, and two or three times that once they are laid out for decoding; with
+--dtype bfloat16 they take 2, and stay as they are: smollm2 takes 0.6 GB (1.0 GB while it is loaded).
 """
 
 
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
     models = named_models(args)
     searches = parse_all(spec, prompts, models.check)
-    model, draft = models.load(args.device)
+    model, draft = models.load(args.device, args.dtype)
     drafted = {spec: models.drafted(search, draft) for spec, search in searches.items()}
     requests = make_requests(prompts, model, spec, args)
     with opened(args.output) as file:

@@ -59,16 +59,16 @@ class Models:
     draft: str | None = None
     draft_length: int | None = None
 
-    def load(self, device: str) -> tuple[StepModel, StepModel | None]:
+    def load(self, device: str, dtype: str) -> tuple[StepModel, StepModel | None]:
         """The model that speaks, a contrast if there is a weak one; and the draft."""
         import unspool as us
 
-        model = speaker(self.model, device)
+        model = speaker(self.model, device, dtype)
         if self.weak is not None:
-            weak = speaker(self.weak, device)
+            weak = speaker(self.weak, device, dtype)
             make: Any = us.Contrast.obrien_lewis if "beta" in self.contrast else us.Contrast
             model = make(model, weak, **self.contrast)
-        return model, None if self.draft is None else speaker(self.draft, device)
+        return model, None if self.draft is None else speaker(self.draft, device, dtype)
 
     def check(self, search: Search) -> None:
         """Refuse, before anything is loaded, a search that nothing can be drafted for."""

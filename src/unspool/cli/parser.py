@@ -49,7 +49,7 @@ def device_name(text: str) -> str:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which model, and where it runs."""
+    """Which model, where it runs, and in which numbers."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
@@ -64,6 +64,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         metavar="NAME",
         help="where it runs: cpu, cuda, … (default: %(default)s)",
+    )
+    group.add_argument(
+        "--dtype",
+        default="float32",
+        metavar="NAME",
+        help="its numbers: float32; or bfloat16 or float16, which take less memory and round "
+        "log-probabilities (default: %(default)s)",
     )
 
 

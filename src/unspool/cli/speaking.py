@@ -24,12 +24,12 @@ def load_speaker(args: argparse.Namespace) -> Any:
     return speaker(chosen_model(args.model), args.device)
 
 
-def speaker(name: str, device: str) -> Any:
+def speaker(name: str, device: str, dtype: str = "float32") -> Any:
     """The model of that name, if it says text."""
     import unspool as us
     from unspool.protocols import Labelling
 
-    model = us.load(name, device=device)
+    model = us.load(name, device=device, dtype=dtype)
     if isinstance(model, Labelling):
         raise ValueError(
             f"{name} is a {type(model).__name__.lower()}: it chooses labels and says no text. "

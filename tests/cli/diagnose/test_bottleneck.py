@@ -54,14 +54,14 @@ def test_one_context_is_enough(unspool, loaded, tmp_path, monkeypatch, words):
 def test_a_matrix_of_one_column_is_shown(unspool, loaded, monkeypatch, text):
     model = us.load("tiny")
     object.__setattr__(model, "output_matrix", torch.ones(4, 1))
-    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    monkeypatch.setattr(us, "load", lambda name, **where: model)
     out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
     assert "… of the matrix      1: 2\n" in out
 
 
 def test_a_threshold_next_to_one_is_told_by_what_it_lacks(unspool, loaded, monkeypatch, text):
     model = bigram([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 4, text=us.load("tiny").text)
-    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    monkeypatch.setattr(us, "load", lambda name, **where: model)
     assert "1 − e^(−δ) = 1 − 1e-06" in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
 
 
@@ -162,7 +162,7 @@ def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded,
 def test_a_head_wider_than_the_vocabulary_has_no_bottleneck(unspool, loaded, monkeypatch, text):
     model = us.load("tiny")
     object.__setattr__(model, "output_matrix", torch.ones(4, 5))
-    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    monkeypatch.setattr(us, "load", lambda name, **where: model)
     out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
     assert "at most D + 1 = 6" in out
     assert "no bottleneck" in out

@@ -18,7 +18,7 @@ def kerbs(monkeypatch):
     model.head = Kerbs(2, torch.tensor([0, 1, 2, 1]), 3)
     model.head.senses_SD.data = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     model.head.theta_S.data = torch.tensor([0.0, 0.5, -1.0, 2.0])
-    monkeypatch.setattr(us, "load", lambda name, device=None: model)
+    monkeypatch.setattr(us, "load", lambda name, **where: model)
 
 
 @pytest.mark.usefixtures("kerbs")

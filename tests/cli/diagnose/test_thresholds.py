@@ -51,7 +51,7 @@ def test_errors_name_the_file(unspool, loaded, tmp_path):
 
 
 def test_a_model_without_a_tokenizer_is_refused(unspool, monkeypatch, text):
-    monkeypatch.setattr(us, "load", lambda name, device=None: bigram([[0.5, 0.5]] * 2))
+    monkeypatch.setattr(us, "load", lambda name, **where: bigram([[0.5, 0.5]] * 2))
     status, _, err = unspool("diagnose", "thresholds", "tiny", "--text", text)
     assert status == 2
     assert "tiny has no tokenizer" in err
