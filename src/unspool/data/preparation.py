@@ -160,7 +160,7 @@ class _Work:
         """The file and line where a label stands first. Rows know neither: it is asked once all is lost."""
         data: Any = self.data
         form: Any = self.form
-        for path in data.files().values():
+        for path in (path for paths in data.files().values() for path in paths):
             for number, row in enumerate(data.rows(path, silent), start=1):
                 if label in form.labels_of(row):
                     return f"{path}, line {number}: "
