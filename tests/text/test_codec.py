@@ -89,6 +89,15 @@ def test_a_long_text_is_read(byte_level: Codec) -> None:
     assert byte_level.decode(byte_level.encode(text)) == text
 
 
+def test_a_token_is_shown_as_it_stands_in_a_text(byte_level: Codec, byte_fallback: Codec) -> None:
+    codec = train_bpe(["the cat sat on the mat"] * 9, 300)
+    assert [codec.show(token) for token in codec.encode("the cat")] == ["the", " cat"]
+    assert codec.show(2) == "<eos>"
+    assert codec.show(100_000) == "<100000>"
+    assert [byte_level.show(token) for token in byte_level.encode("€")] == ["\\xe2", "\\x82", "\\xac"]
+    assert "".join(map(byte_fallback.show, byte_fallback.encode("a b"))) == "<s> a b"
+
+
 def test_chat_is_written_and_read_back() -> None:
     codec = with_bos(chat_template=CHATML, bos_token="<bos>", eos_token="<eos>")
     text = codec.chat([{"role": "user", "content": "hi"}])

@@ -93,6 +93,16 @@ class Codec:
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return self.pieces.join(tokens) if BROKEN in text else text
 
+    def show(self, token: int) -> str:
+        """One token for people to read: what it adds to a text that has begun, a special one by its name.
+
+        Bytes that are a part of a character are written as \\xe2; an id without a token as <7>.
+        """
+        piece = self.pieces(token, token)
+        if piece is None:
+            return spelled(self.tokenizer, token) or f"<{token}>"
+        return piece.decode("utf-8", "backslashreplace")
+
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Messages as the one string that the model was taught to answer."""
         if self.chat_template is None:
