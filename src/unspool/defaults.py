@@ -1,5 +1,7 @@
 """What happens where nothing is said: the same in Python and on the command line."""
 
+MODEL, SECOND_MODEL = "smollm2", "bible"
+"""The model that speaks when none is named: the first where it is installed, else the built-in second."""
 DECODER = "Sample(Temperature(0.8), TopP(0.95))"
 """How text is decoded when no search is given."""
 NEW_TOKENS = 128

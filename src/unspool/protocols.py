@@ -186,6 +186,10 @@ class Text(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
+    def show(self, token: int) -> str:
+        """One token for people to read: what it adds to a text that has begun, a special one by its name."""
+        ...
+
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Messages as the one string that the model was taught to answer."""
         ...
@@ -204,6 +208,8 @@ class Ranked:
 
     model: tuple[tuple[int, float], ...]
     drawn: tuple[tuple[int, float], ...]
+    texts: Mapping[int, str] = field(default_factory=dict, compare=False)
+    """Each of these tokens as people read it, where the model has a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)

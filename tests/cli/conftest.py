@@ -51,6 +51,9 @@ class Letters:
     def decode(self, ids):
         return "".join(self.alphabet[i] for i in ids if i < 3)
 
+    def show(self, token):
+        return (*self.alphabet, "<end>")[token]
+
     def chat(self, messages):
         return "".join({"system": "c", "user": "a"}[m["role"]] + m["content"] for m in messages)
 

@@ -3,8 +3,8 @@ import argparse
 import pytest
 
 import unspool as us
+from unspool import defaults
 from unspool.cli.decoders import (
-    DEFAULT_DECODER,
     add_decoder_options,
     decoder_spec,
     name_decoders,
@@ -35,8 +35,8 @@ def test_a_specification_and_greedy():
 
 
 def test_the_default_is_the_documented_one():
-    assert spec() == DEFAULT_DECODER
-    assert us.parse(DEFAULT_DECODER) == us.Sample(us.Temperature(0.8), us.TopP(0.95))
+    assert spec() == defaults.DECODER
+    assert us.parse(defaults.DECODER) == us.Sample(us.Temperature(0.8), us.TopP(0.95))
 
 
 def test_every_shortcut_is_read_by_parse():

@@ -4,6 +4,7 @@ import math
 import pytest
 
 import unspool as us
+from unspool.testing import TableModel
 
 GREEDY = ("generate", "a", "--greedy", "--max-new-tokens", "6")
 
@@ -266,3 +267,62 @@ def test_an_interrupted_stream_ends_its_line(terminal, loaded, monkeypatch):
     screen = terminal()
     assert main(list(GREEDY)) == 130
     assert screen.getvalue() == "bc\n"
+
+
+def test_stop_tokens_end_the_text_and_are_not_shown(unspool, loaded, tmp_path):
+    (record,) = records(unspool(*GREEDY, "--stop-id", "0", "--stop-id", "3", "--json")[1])
+    assert (record["text"], record["tokens"], record["finish"]) == ("bc", [1, 2, 0], "stop")
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a", "stop_ids": [2]}')
+    (record,) = records(unspool("generate", "--file", path, "--greedy", "--json")[1])
+    assert record["tokens"] == [1, 2]
+
+
+def test_what_else_each_token_might_have_been(unspool, loaded):
+    argv = ("generate", "a", "--top-k", "2", "--max-new-tokens", "2", "--seed", "1", "--json")
+    (record,) = records(unspool(*argv, "--alternatives", "4")[1])
+    first = record["ranked"][0]
+    assert [(each["token"], each["text"]) for each in first["model"]] == [
+        (1, "b"),
+        (2, "c"),
+        (0, "a"),
+        (3, "<end>"),
+    ]
+    assert [each["logp"] for each in first["model"]] == pytest.approx(
+        [math.log(p) for p in (0.7, 0.15, 0.1, 0.05)], abs=1e-5
+    )
+    assert [each["text"] for each in first["drawn"]] == ["b", "c"]
+    assert "ranked" not in records(unspool(*argv)[1])[0]
+
+
+def test_alternatives_need_json(unspool, loaded):
+    status, _, err = unspool(*GREEDY, "--alternatives", "2")
+    assert (status, err) == (2, "unspool: --alternatives shows in JSON only: give --json, too\n")
+    assert loaded == []
+
+
+@pytest.mark.parametrize("decoder", ["Sample()", "Greedy()", "Beam(3)", "MBR(5, utility=TokenF1())"])
+def test_the_batch_size_changes_no_text(unspool, loaded, tmp_path, decoder):
+    path = tmp_path / "prompts.txt"
+    path.write_text("a\nbb\nab\nccc\n")
+    argv = ("generate", "--file", path, "--n", "3", "--seed", "5", "--max-new-tokens", "6", "--json")
+    alone, few, all_ = (
+        unspool(*argv, "--decoder", decoder, "--batch-size", size)[1] for size in (1, 5, 1000)
+    )
+    assert alone == few == all_
+    assert len(records(alone)) <= 12
+
+
+def test_many_answers_are_split_and_written_as_they_come(unspool, loaded, monkeypatch):
+    widest = []
+    step = TableModel.step
+
+    def counted(self, state, tokens_N):
+        widest.append(len(tokens_N))
+        return step(self, state, tokens_N)
+
+    monkeypatch.setattr(TableModel, "step", counted)
+    argv = ("generate", "a", "--n", "500", "--seed", "1", "--max-new-tokens", "2", "--json")
+    found = records(unspool(*argv, "--batch-size", "50")[1])
+    assert [record["sample"] for record in found] == list(range(500))
+    assert max(widest) == 50

@@ -9,6 +9,7 @@ RIGHT = {
     "n": [1],
     "seed": [0, 2**70],
     "stop": ["x", [], ["x", "y"]],
+    "stop_ids": [[], [0, 7]],
     "stop_loops": [True],
     "system": ["Be brief."],
 }
@@ -19,6 +20,7 @@ WRONG = {
     "n": [0, -1, []],
     "seed": [-1, 0.5, False],
     "stop": [3, [3], {"x": 1}],
+    "stop_ids": [7, ["a"], [-1], [True]],
     "stop_loops": ["true"],
     "system": [[]],
 }

@@ -7,6 +7,7 @@ import pytest
 
 import unspool as us
 from unspool.cli.models import CONTRAST, DRAFT_LENGTH, add_second_model_options, named_models
+from unspool.decode import generate
 from unspool.testing import bigram
 
 PROMPT = "He said to them,"
@@ -85,13 +86,13 @@ def test_the_later_form_of_the_contrast(unspool):
 )
 def test_a_draft_makes_it_speculative(unspool, monkeypatch, decoder):
     asked = []
-    real = us.generate
+    real = generate.finished
 
-    def generate(model, texts, search, **options):
+    def finished(model, job, search):
         asked.append(search)
-        return real(model, texts, search, **options)
+        return real(model, job, search)
 
-    monkeypatch.setattr(us, "generate", generate)
+    monkeypatch.setattr(generate, "finished", finished)
     argv = ("--draft", "bible-weak", "--draft-length", "3", "--decoder", decoder, "--seed", "1")
     status, out, _ = unspool(*BIBLE, *argv)
     assert status == 0
@@ -120,7 +121,7 @@ def test_what_nothing_can_be_drafted_for_is_refused_before_a_model_is_loaded(uns
     assert err == "unspool: --draft goes with a Greedy or a Sample, and Beam(4) is neither\n"
 
 
-def test_two_vocabularies_are_refused_in_words(unspool):
+def test_models_that_do_not_fit_are_refused_in_words(unspool):
     status, _, err = unspool(*BIBLE, "--weak", "dates")
     assert status == 2
-    assert "one vocabulary" in err
+    assert "Take two language models, or two encoder–decoders" in err

@@ -5,9 +5,18 @@ import pytest
 import unspool as us
 from unspool.cli.prompts import Prompt
 from unspool.cli.requests import answers, make_requests
+from unspool.decode import generate
 
 ARGS = argparse.Namespace(
-    chat=False, system=None, seed=7, max_new_tokens=5, n=1, stop=["x"], stop_loops=False
+    chat=False,
+    system=None,
+    seed=7,
+    max_new_tokens=5,
+    n=1,
+    stop=["x"],
+    stop_id=[3],
+    alternatives=0,
+    stop_loops=False,
 )
 
 
@@ -18,13 +27,24 @@ def model(loaded):
 
 def test_a_line_goes_before_the_options(model):
     plain, own = make_requests(
-        [Prompt("a"), Prompt("b", id=3, settings={"n": 2, "stop": "y", "decoder": "Beam(2)"})],
+        [
+            Prompt("a"),
+            Prompt("b", id=3, settings={"n": 2, "stop": "y", "stop_ids": [], "decoder": "Beam(2)"}),
+        ],
         model,
         "Greedy()",
         ARGS,
     )
-    assert plain.options == {"max_new_tokens": 5, "n": 1, "seed": 7, "stop": ("x",), "on_loop": "ignore"}
-    assert own.options == {**plain.options, "n": 2, "stop": ("y",)}
+    assert plain.options == {
+        "max_new_tokens": 5,
+        "n": 1,
+        "seed": 7,
+        "stop": ("x",),
+        "stop_ids": (3,),
+        "alternatives": 0,
+        "on_loop": "ignore",
+    }
+    assert own.options == {**plain.options, "n": 2, "stop": ("y",), "stop_ids": ()}
     assert (plain.spec, own.spec, plain.id, own.id) == ("Greedy()", "Beam(2)", None, 3)
     assert (plain.number, own.number) == (0, 1)
 
@@ -35,14 +55,21 @@ def test_one_seed_is_drawn_for_the_whole_command(model):
     assert first.options["seed"] == second.options["seed"]
 
 
-def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, monkeypatch):
-    batches = []
+@pytest.fixture
+def batches(monkeypatch):
+    """The prompts and rows of every job that is run."""
+    seen = []
+    real = generate.finished
 
-    def generate(model, texts, search, **options):
-        batches.append((texts, repr(search), options["n"]))
-        return [["…"] * options["n"] if options["n"] > 1 else "…" for _ in texts]
+    def finished(model, job, search):
+        seen.append((job.prompts, repr(search), job.n, job.rows))
+        return real(model, job, search)
 
-    monkeypatch.setattr(us, "generate", generate)
+    monkeypatch.setattr(generate, "finished", finished)
+    return seen
+
+
+def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, batches):
     prompts = [
         Prompt("a", settings={"seed": 1}),
         Prompt("b", settings={"seed": 2}),
@@ -53,7 +80,11 @@ def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, monkeypatch
     requests = make_requests(prompts, model, "Greedy()", ARGS)
     done = []
     found = list(answers(model, requests, {"Greedy()": us.Greedy()}, 8, lambda: done.append(1)))
-    assert batches == [(["a", "b"], "Greedy()", 1), (["c", "a"], "Greedy()", 2), (["b"], "Greedy()", 1)]
+    assert batches == [
+        (((0,), (1,)), "Greedy()", 1, 8),
+        (((2,), (0,)), "Greedy()", 2, 8),
+        (((1,),), "Greedy()", 1, 8),
+    ]
     assert [(answer.request.text, answer.sample) for answer in found] == [
         ("a", 0),
         ("b", 0),
@@ -65,3 +96,16 @@ def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, monkeypatch
     ]
     assert len(done) == 5
     assert not any(answer.alone for answer in found)
+
+
+def test_answers_come_before_all_are_there(model):
+    requests = make_requests([Prompt("a", settings={"n": 10_000})], model, "Sample()", ARGS)
+    first = next(iter(answers(model, requests, {"Sample()": us.Sample()}, 2)))
+    assert first.sample == 0
+    assert not first.alone
+
+
+def test_one_answer_is_alone(model):
+    requests = make_requests([Prompt("a")], model, "Greedy()", ARGS)
+    (only,) = answers(model, requests, {"Greedy()": us.Greedy()}, 8)
+    assert only.alone

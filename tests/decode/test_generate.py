@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,11 +7,11 @@ import torch
 
 from unspool import defaults
 from unspool.decode.combine import Ensemble
-from unspool.decode.generate import Output, generate, stream
+from unspool.decode.generate import Output, finished, generate, make_job, stream
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TopP
-from unspool.protocols import Step
+from unspool.protocols import Frontier, Step
 from unspool.testing import TableModel, bigram, random_table
 
 LETTERS = "abcdefgh."
@@ -49,6 +50,9 @@ class Letters:
 
     def decode(self, ids):
         return "".join(LETTERS[i] for i in ids if i != 8)
+
+    def show(self, token):
+        return LETTERS[token]
 
     def watch(self, stop=(), after=None):
         return LetterWatch(stop=tuple(stop))
@@ -293,6 +297,54 @@ def test_many_samples_do_not_make_one_giant_batch():
     outs = generate(Counting(lambda row: [0.5, 0.5]), [0], Sample(), n=1000, max_new_tokens=2, seed=0)
     assert len(outs) == 1000
     assert max(widest) == defaults.ROWS
+
+
+def test_texts_come_in_order_as_soon_as_those_before_them_are_there():
+    class Recorded:
+        """Ends texts in this order: (prompt, sample)."""
+
+        streams = True
+        order = ((0, 1), (1, 0), (0, 0), (1, 1))
+        ended = 0
+
+        def __call__(self, model, job):
+            for request, sample in self.order:
+                self.ended += 1
+                path = job.path(request, sample).extend(0, -1.0, -1.0, job)
+                yield Frontier((), (replace(path, finish="length"),))
+
+    search = Recorded()
+    job = make_job(bigram([[1.0]]), [[0], [0]], max_new_tokens=1, n=2, seed=0, stop=())
+    found = [(path.request, path.sample, search.ended) for path in finished(bigram([[1.0]]), job, search)]
+    assert found == [(0, 0, 3), (0, 1, 3), (1, 0, 3), (1, 1, 4)]
+
+
+def test_a_ranking_search_with_fewer_texts_holds_up_no_other():
+    class Ranking:
+        """One text for each prompt, whatever was asked for."""
+
+        streams = False
+        ended = 0
+
+        def __call__(self, model, job):
+            for request in (1, 0, 2):
+                self.ended += 1
+                path = job.path(request, 0).extend(0, -1.0, -1.0, job)
+                yield Frontier((), (replace(path, finish="length"),))
+
+    search = Ranking()
+    job = make_job(bigram([[1.0]]), [[0]] * 3, max_new_tokens=1, n=2, seed=0, stop=())
+    found = [(path.request, search.ended) for path in finished(bigram([[1.0]]), job, search)]
+    assert found == [(0, 2), (1, 2), (2, 3)]
+
+
+def test_alternatives_can_be_read():
+    out = generate(MODEL, "ab", Greedy(), max_new_tokens=2, alternatives=2)
+    assert [step.texts[token] for step in out.ranked for token, _ in step.model[:1]] == ["c", "d"]
+    assert all(token in step.texts for step in out.ranked for token, _ in (*step.model, *step.drawn))
+    pieces = list(stream(MODEL, "ab", Greedy(), max_new_tokens=2, alternatives=2))
+    assert [step.texts for piece in pieces for step in piece.ranked] == [step.texts for step in out.ranked]
+    assert generate(bigram([[1.0]]), [0], Greedy(), max_new_tokens=1, alternatives=1).ranked[0].texts == {}
 
 
 class Hidden:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool import defaults
+
 if TYPE_CHECKING:
     from unspool.cli.prompts import Prompt
     from unspool.protocols import Search
-
-DEFAULT_DECODER = "Sample(Temperature(0.8), TopP(0.95))"
 
 
 class _Written(argparse.Action):
@@ -32,7 +32,7 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     """The one decoder of `generate`."""
     group = parser.add_argument_group(
         "decoder",
-        f"how the next token is chosen (default: {DEFAULT_DECODER}). The order of the shortcuts counts.",
+        f"how the next token is chosen (default: {defaults.DECODER}). The order of the shortcuts counts.",
     )
     group.add_argument(
         "--decoder", metavar="SPEC", help='written as in Python: "Sample(TopK(40), Temperature(0.7))"'
@@ -71,7 +71,7 @@ def decoder_spec(args: argparse.Namespace) -> str:
         return str(args.decoder)
     if args.greedy:
         return "Greedy()"
-    return f"Sample({', '.join(args.transforms)})" if args.transforms else DEFAULT_DECODER
+    return f"Sample({', '.join(args.transforms)})" if args.transforms else defaults.DECODER
 
 
 def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Search], None]) -> dict[str, Search]:

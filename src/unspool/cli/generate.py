@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from unspool import defaults
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
 from unspool.cli.models import Models, add_second_model_options, named_models
 from unspool.cli.output import check_output, json_line, opened, shown
-from unspool.cli.parser import add_length_options, add_model_options, positive
+from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.progress import counted
 from unspool.cli.prompts import add_prompt_options, check_characters, read_prompts
 from unspool.cli.requests import Answer, answers, make_requests
@@ -48,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_second_model_options(parser)
     add_decoder_options(parser)
-    add_length_options(parser, new_tokens=128)
+    add_length_options(parser, new_tokens=defaults.NEW_TOKENS)
     parser.add_argument("--n", type=positive, default=1, help="answers to each prompt (default: 1)")
     parser.add_argument(
         "--stop",
@@ -57,19 +58,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="end before this text appears; may be given several times",
     )
+    parser.add_argument(
+        "--stop-id",
+        action="append",
+        type=natural,
+        default=[],
+        metavar="ID",
+        help="end at this token, which is not shown; may be given several times",
+    )
     parser.add_argument("--stop-loops", action="store_true", help="end a text that goes round in circles")
     parser.add_argument(
         "--batch-size",
         type=positive,
-        default=8,
+        default=32,
         metavar="N",
-        help="prompts decoded side by side (default: 8)",
+        help="rows decoded side by side at most, prompts times answers or times the width of a beam; it "
+        "changes no text, but memory and speed (default: 32)",
     )
     parser.add_argument(
         "--json",
         action="store_true",
         help="one JSON object a line: prompt, sample, text, tokens, logps, scores, total, finish, seed, "
         "decoder, model",
+    )
+    parser.add_argument(
+        "--alternatives",
+        type=natural,
+        default=0,
+        metavar="K",
+        help='with --json: also "ranked", the K most probable tokens at every step, by the model itself and '
+        "in what was drawn from",
     )
     parser.add_argument(
         "--output", type=Path, metavar="PATH", help="write here instead of to standard output"
@@ -79,6 +97,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read and check everything, then generate."""
     prompts = read_prompts(args, settings=True)
+    if args.alternatives and not args.json:
+        raise ValueError("--alternatives shows in JSON only: give --json, too")
     for stop in args.stop:
         check_characters(stop, "--stop")
     spec = decoder_spec(args)
@@ -137,6 +157,18 @@ def _write_json(answer: Answer, file: TextIO, *, decoders: Mapping[str, str], mo
         "decoder": decoders[request.spec],
         **models.record(),
     }
+    if output.ranked:
+        record["ranked"] = [
+            {
+                "model": _tokens(step.model, step.texts),
+                "drawn": _tokens(step.drawn, step.texts),
+            }
+            for step in output.ranked
+        ]
     if request.id is not None:
         record = {"id": request.id, **record}
     file.write(json_line(record) + "\n")
+
+
+def _tokens(ranked: Sequence[tuple[int, float]], texts: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [{"token": token, "text": texts.get(token), "logp": logp} for token, logp in ranked]

@@ -27,6 +27,10 @@ def _strings(value: Any) -> bool:
     return _string(value) or (isinstance(value, list) and all(map(_string, value)))
 
 
+def _ids(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_whole(0), value))
+
+
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "chat": (_flag, "true or false"),
     "decoder": (_string, 'a string such as "Sample(TopP(0.9))"'),
@@ -34,6 +38,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n": (_whole(1), "a whole number of 1 or more"),
     "seed": (_whole(0), "a whole number of 0 or more"),
     "stop": (_strings, "a string or a list of strings"),
+    "stop_ids": (_ids, "a list of token ids"),
     "stop_loops": (_flag, "true or false"),
     "system": (_string, "a string"),
 }

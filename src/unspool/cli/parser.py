@@ -6,6 +6,8 @@ import argparse
 import secrets
 from typing import Any, NoReturn
 
+from unspool import defaults
+
 
 class Parser(argparse.ArgumentParser):
     """argparse with this command's error line, and examples that keep their line breaks."""
@@ -55,8 +57,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help="a built-in model (bible, bible-weak, dates), an installed model package (smollm2), a run "
-        "folder, a Hugging Face folder or id, or a file.gguf (default: smollm2 where it is installed, else "
-        "bible)",
+        f"folder, a Hugging Face folder or id, or a file.gguf (default: {defaults.MODEL} where it is "
+        f"installed, else {defaults.SECOND_MODEL})",
     )
     group.add_argument(
         "--device",

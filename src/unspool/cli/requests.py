@@ -63,6 +63,8 @@ def make_requests(
             "n": said.get("n", args.n),
             "seed": said.get("seed", seed),
             "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+            "stop_ids": tuple(said.get("stop_ids", args.stop_id)),
+            "alternatives": args.alternatives,
             "on_loop": "stop" if said.get("stop_loops", args.stop_loops) else "ignore",
         }
         text = render(prompt, model, args, options)
@@ -77,21 +79,21 @@ def answers(
     batch_size: int,
     done: Callable[[], None] = lambda: None,
 ) -> Iterator[Answer]:
-    """Every answer to every request, in order, as batches are done; `done` is called after each request.
+    """Every answer to every request, in order, as soon as it is there; `done` is called after each request.
 
-    Neighbours of the same kind are decoded side by side.
+    Neighbours of the same kind are decoded side by side, up to `batch_size` rows.
     """
-    import unspool as us
+    from unspool.decode.generate import finished, make_job, output_of
 
     alone = len(requests) == requests[0].options["n"] == 1
     for _, group in groupby(requests, key=lambda request: request.kind):
         same = list(group)
-        for first in range(0, len(same), batch_size):
-            batch = same[first : first + batch_size]
-            options = {**batch[0].options, "seed": [request.options["seed"] for request in batch]}
-            texts = [request.text for request in batch]
-            found = us.generate(model, texts, searches[batch[0].spec], **options)
-            for request, outputs in zip(batch, found, strict=True):
-                for sample, output in enumerate(outputs if options["n"] > 1 else [outputs]):
-                    yield Answer(request, output, sample, alone)
+        options = {**same[0].options, "seed": [request.options["seed"] for request in same]}
+        job = make_job(model, [request.text for request in same], batch_size=batch_size, **options)
+        at = 0
+        for path in finished(model, job, searches[same[0].spec]):
+            if path.request > at:
                 done()
+                at = path.request
+            yield Answer(same[at], output_of(path, job, model.text), path.sample, alone)
+        done()

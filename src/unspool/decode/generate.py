@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unspool import defaults
@@ -16,7 +16,7 @@ from unspool.decode.loops import Loop, OnLoop, loop_judge
 from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, whole
 from unspool.decode.search.tree import Node
 from unspool.decode.spec import parse
-from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel
+from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel, Text
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,9 @@ def generate(
         alternatives=alternatives,
         batch_size=batch_size,
     )
-    groups: list[list[Path]] = [[] for _ in batch]
-    for frontier in search(model, job):
-        for path in frontier.ended:
-            groups[path.request].append(path)
-    ranked = [sorted(group, key=lambda path: path.sample) for group in groups]
-    outputs = [[_output(path, job) for path in group] for group in ranked]
+    outputs: list[list[Output]] = [[] for _ in batch]
+    for path in finished(model, job, search):
+        outputs[path.request].append(output_of(path, job, model.text))
     found = [group if job.n > 1 else group[0] for group in outputs]
     return found[0] if alone else found
 
@@ -193,7 +190,7 @@ def stream(
         alternatives=alternatives,
         batch_size=batch_size,
     )
-    return _pieces(search(model, job), search.streams)
+    return _pieces(search(model, job), search.streams, model.text)
 
 
 def make_job(
@@ -266,7 +263,24 @@ def checked_search(search: Any) -> Search:
     return found
 
 
-def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:
+def finished(model: StepModel, job: Job, search: Search) -> Iterator[Path]:
+    """Every finished path, by prompt and by sample, each as soon as all those before it are there."""
+    waiting: list[dict[int, Path]] = [{} for _ in job.prompts]
+    request = sample = 0
+    for frontier in search(model, job):
+        for path in frontier.ended:
+            waiting[path.request][path.sample] = path
+        while request < len(waiting) and sample in waiting[request]:
+            yield waiting[request].pop(sample)
+            sample += 1
+            # A search that ranks texts gives those of a prompt together, and may have fewer than n.
+            if sample == job.n or not (search.streams or waiting[request]):
+                request, sample = request + 1, 0
+    for group in waiting[request:]:
+        yield from (group[sample] for sample in sorted(group))
+
+
+def _pieces(frontiers: Iterator[Frontier], streams: bool, spelling: Text | None) -> Iterator[Piece]:
     shown: dict[tuple[int, int], tuple[int, int]] = {}
     for frontier in frontiers:
         for path in (*(frontier.live if streams else ()), *frontier.ended):
@@ -281,7 +295,7 @@ def _pieces(frontiers: Iterator[Frontier], streams: bool) -> Iterator[Piece]:
                     path.finish,
                     path.logps[tokens:],
                     path.scores[tokens:],
-                    path.ranked[tokens:],
+                    _readable(path.ranked[tokens:], spelling),
                 )
                 shown[key] = (len(path.tokens), len(text))
 
@@ -290,7 +304,18 @@ def _text(path: Path) -> str:
     return "" if path.watch is None else path.watch.close()
 
 
-def _output(path: Path, job: Job) -> Output:
+def _readable(ranked: Sequence[Ranked], spelling: Text | None) -> tuple[Ranked, ...]:
+    """The same, with every token's text."""
+    if spelling is None:
+        return tuple(ranked)
+    return tuple(
+        replace(each, texts={token: spelling.show(token) for token, _ in (*each.model, *each.drawn)})
+        for each in ranked
+    )
+
+
+def output_of(path: Path, job: Job, spelling: Text | None) -> Output:
+    """A finished path as what users are given."""
     if path.finish is None:
         raise RuntimeError("a search ended a path without saying why: this is a bug of that search")
     return Output(
@@ -301,7 +326,7 @@ def _output(path: Path, job: Job) -> Output:
         finish=path.finish,
         seed=job.seeds[path.request],
         total=path.total,
-        ranked=path.ranked,
+        ranked=_readable(path.ranked, spelling),
         loop=path.notes.get("loop"),
         tree=path.notes.get("tree"),
         stats={name: note for name, note in path.notes.items() if name not in ("loop", "tree")},
