@@ -74,9 +74,9 @@ def test_every_text_holds_every_phrase_even_where_the_limit_just_suffices(
 @given(st.integers(0, 10_000), st.integers(2, 5), st.sampled_from(PENALTIES), st.sampled_from(STOPS))
 def test_without_phrases_it_is_beam_search(seed, width, penalty, stop):
     model, job = random_table(6, seed), one(limit=6, n=width, eos={0})
-    rules = {"length_penalty": penalty, "stop": stop}
-    assert summary(run(ConstrainedBeam(width, (), **rules), model, job)) == summary(
-        run(Beam(width, **rules), model, job)
+    options = {"length_penalty": penalty, "stop": stop}
+    assert summary(run(ConstrainedBeam(width, (), **options), model, job)) == summary(
+        run(Beam(width, **options), model, job)
     )
 
 

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from unspool.decode.picks import ArgMax, Multinomial, multinomial
 from unspool.decode.search import ancestral
-from unspool.decode.search.ancestral import reshape
+from unspool.decode.search.reshape import reshape
 from unspool.decode.shortlist import nuclei
 from unspool.decode.shortlist.chain import RULES, draw, pays, shorten
 from unspool.decode.transforms import (

@@ -1,6 +1,5 @@
 """Searches: how paths grow from prompts to finished texts."""
 
-from unspool.decode.search.ancestral import Sample
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.beam_sample import BeamSample
 from unspool.decode.search.constrained_beam import ConstrainedBeam
@@ -8,6 +7,7 @@ from unspool.decode.search.contrastive_search import ContrastiveSearch
 from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.decode.search.greedy import Greedy
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
+from unspool.decode.search.sample import Sample
 from unspool.decode.search.speculative import Speculative
 from unspool.decode.search.stochastic_beam import StochasticBeam
 

@@ -21,29 +21,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from unspool.decode.search.beam_loop import View, run_beams
+from unspool.decode.search.beam_options import BeamSearch
+from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import propose
-from unspool.decode.search.climb import View, climb
-from unspool.decode.search.contest import Contest
-from unspool.decode.search.rules import RankingSearch
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Frontier, Job, StepModel
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Beam(RankingSearch):
+class Beam(BeamSearch):
     """Beam(5, length_penalty=GNMT(0.6)): the n best texts it finds, the same every time."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
-        rules = self.rules.prepared(model, job)
-        requests = [[Contest(rules, job, request, Tree())] for request in range(len(job.prompts))]
-        return climb(model, job, requests, grow)
+        options = self.options.prepared(model, job)
+        requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
+        return run_beams(model, job, requests, grow)
 
 
-def grow(view: View, contests: Sequence[Contest]) -> None:
+def grow(view: View, beams: Sequence[BeamState]) -> None:
     """Every beam takes its best candidates."""
-    count = contests[0].rules.candidates(contests[0].job.ends)
-    beams = [contest.totals for contest in contests]
-    found = propose(beams, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
-    for contest, candidates in zip(contests, found, strict=True):
-        contest.take(candidates)
+    count = beams[0].options.candidates(beams[0].job.ends)
+    sums = [beam.totals for beam in beams]
+    found = propose(sums, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
+    for beam, candidates in zip(beams, found, strict=True):
+        beam.take(candidates)

@@ -20,35 +20,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from unspool.decode.search.beam_loop import View, run_beams
+from unspool.decode.search.beam_options import BeamSearch
+from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import propose
-from unspool.decode.search.climb import View, climb
-from unspool.decode.search.contest import Contest
 from unspool.decode.search.gumbel import generator, perturb
-from unspool.decode.search.rules import RankingSearch
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Frontier, Job, StepModel
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class BeamSample(RankingSearch):
+class BeamSample(BeamSearch):
     """BeamSample(4, Temperature(0.8)): the best of what a drawn beam finds, by the request's seed."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
-        rules = self.rules.prepared(model, job)
-        requests = [[Contest(rules, job, request, Tree())] for request in range(len(job.prompts))]
+        options = self.options.prepared(model, job)
+        requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
         dice = [generator(seed) for seed in job.seeds]
-        count = rules.candidates(job.ends)
+        count = options.candidates(job.ends)
 
-        def grow(view: View, contests: Sequence[Contest]) -> None:
-            beams = [contest.totals for contest in contests]
+        def grow(view: View, beams: Sequence[BeamState]) -> None:
+            sums = [beam.totals for beam in beams]
             keys_NV = perturb(
-                view.scores_NV, [dice[contest.request] for contest in contests], [len(beam) for beam in beams]
+                view.scores_NV, [dice[beam.request] for beam in beams], [len(each) for each in sums]
             )
             found = propose(
-                beams, count, view.step.logp_NV, view.scores_NV, keys_NV=keys_NV, covered_N=view.covered_N
+                sums, count, view.step.logp_NV, view.scores_NV, keys_NV=keys_NV, covered_N=view.covered_N
             )
-            for contest, candidates in zip(contests, found, strict=True):
-                contest.take(candidates)
+            for beam, candidates in zip(beams, found, strict=True):
+                beam.take(candidates)
 
-        return climb(model, job, requests, grow)
+        return run_beams(model, job, requests, grow)

@@ -25,12 +25,12 @@ from typing import NamedTuple, Unpack
 
 import torch
 
-from unspool.decode.search.banks import allot
+from unspool.decode.search.bank_places import allot
+from unspool.decode.search.beam_loop import View, run_beams
+from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
+from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.search.climb import View, climb
-from unspool.decode.search.contest import Contest
 from unspool.decode.search.phrases import Phrases, Progress
-from unspool.decode.search.rules import Options, RankingSearch, Rules
 from unspool.decode.search.tree import Tree
 from unspool.decode.transforms.arguments import phrases as checked_phrases
 from unspool.decode.transforms.arguments import within
@@ -39,7 +39,7 @@ from unspool.protocols import Frontier, Job, Path, StepModel, Transform, Watch
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class ConstrainedBeam(RankingSearch):
+class ConstrainedBeam(BeamSearch):
     """ConstrainedBeam(5, (" Paris", (12, 7))): the best texts that hold " Paris" and tokens 12, 7."""
 
     phrases: tuple[str | tuple[int, ...], ...]
@@ -50,40 +50,41 @@ class ConstrainedBeam(RankingSearch):
         width: int,
         phrases: Sequence[str | Sequence[int]],
         *transforms: Transform,
-        **options: Unpack[Options],
+        **keywords: Unpack[BeamKeywords],
     ) -> None:
-        super().__init__(width, *transforms, **options)
+        super().__init__(width, *transforms, **keywords)
         object.__setattr__(self, "phrases", checked_phrases("ConstrainedBeam.phrases", phrases))
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
-        rules = self.rules.prepared(model, job)
+        options = self.options.prepared(model, job)
         phrases = Phrases.of(spelled(phrase, model, "phrase") for phrase in self.phrases)
         _check(phrases, model, job)
         requests = [
-            [_Guided(rules, job, place, phrases, reader)] for place, reader in enumerate(_readers(model, job))
+            [_Guided(options, job, place, phrases, reader)]
+            for place, reader in enumerate(_readers(model, job))
         ]
-        return climb(model, job, requests, grow)
+        return run_beams(model, job, requests, grow)
 
 
-def grow(view: View, contests: Sequence[_Guided]) -> None:
+def grow(view: View, beams: Sequence[_Guided]) -> None:
     """Every beam takes from its best candidates, those that its phrases ask for, and the best of each row."""
-    count = contests[0].rules.candidates(contests[0].job.ends)
-    beams = [contest.totals for contest in contests]
-    found = propose(beams, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
-    asked = _asked(view, contests)
-    for contest, candidates, more in zip(contests, found, asked, strict=True):
+    count = beams[0].options.candidates(beams[0].job.ends)
+    sums = [beam.totals for beam in beams]
+    found = propose(sums, count, view.step.logp_NV, view.scores_NV, covered_N=view.covered_N)
+    asked = _asked(view, beams)
+    for beam, candidates, more in zip(beams, found, asked, strict=True):
         # A token may come up more than once; by its hypothesis and id it is the same candidate.
         merged = {(one.parent, one.token): one for one in (*candidates, *more)}
-        contest.take(sorted(merged.values(), key=lambda one: (-one.total, one.parent, one.token)))
+        beam.take(sorted(merged.values(), key=lambda one: (-one.total, one.parent, one.token)))
 
 
-def _asked(view: View, contests: Sequence[_Guided]) -> list[list[Candidate]]:
+def _asked(view: View, beams: Sequence[_Guided]) -> list[list[Candidate]]:
     """Every live hypothesis with each token that it wants, and with its most probable one."""
     wanted = [
-        (contest.first_row + place, token)
-        for contest in contests
-        for place, progress in enumerate(contest.progress)
+        (beam.first_row + place, token)
+        for beam in beams
+        for place, progress in enumerate(beam.progress)
         for token in progress.wanted
     ]
     scores_NV, device = view.scores_NV, view.scores_NV.device
@@ -93,15 +94,15 @@ def _asked(view: View, contests: Sequence[_Guided]) -> list[list[Candidate]]:
     columns = [rows_I, tokens_I, view.step.logp_NV[rows_I, tokens_I], scores_NV[rows_I, tokens_I]]
     if view.covered_N is not None:
         columns.append(view.covered_N[rows_I])
-    owner = [(contest, place) for contest in contests for place in range(len(contest.live))]
-    found: dict[int, list[Candidate]] = {contest.request: [] for contest in contests}
+    owner = [(beam, place) for beam in beams for place in range(len(beam.live))]
+    found: dict[int, list[Candidate]] = {beam.request: [] for beam in beams}
     for row, token, logp, score, *covered in torch.stack([c.double() for c in columns], dim=1).tolist():
-        contest, parent = owner[int(row)]
-        total = contest.live[parent].total + score
+        beam, parent = owner[int(row)]
+        total = beam.live[parent].total + score
         if total > -math.inf:
             candidate = Candidate(parent, int(token), logp, score, total, sum(covered), total)
-            found[contest.request].append(candidate)
-    return [found[contest.request] for contest in contests]
+            found[beam.request].append(candidate)
+    return [found[beam.request] for beam in beams]
 
 
 class _Choice(NamedTuple):
@@ -115,11 +116,13 @@ class _Choice(NamedTuple):
         return self.progress.needed <= room
 
 
-class _Guided(Contest):
+class _Guided(BeamState):
     """A beam that knows how far each of its hypotheses has come with the phrases."""
 
-    def __init__(self, rules: Rules, job: Job, request: int, phrases: Phrases, reader: Watch | None) -> None:
-        super().__init__(rules, job, request, Tree())
+    def __init__(
+        self, options: BeamOptions, job: Job, request: int, phrases: Phrases, reader: Watch | None
+    ) -> None:
+        super().__init__(options, job, request, Tree())
         self.phrases = phrases
         self.reader = reader
         """Reads a text that no stop string ends, where the model has text."""
@@ -158,7 +161,7 @@ class _Guided(Contest):
         return progress
 
     def consider(self, rising: bool) -> None:
-        """Close the pool, if the rules allow it and nothing in it lacks a phrase."""
+        """Close the pool, if the options allow it and nothing in it lacks a phrase."""
         if not any(ended.missing for ended in self.pool):
             super().consider(rising)
 
@@ -169,7 +172,7 @@ class _Guided(Contest):
         banks: list[list[_Choice]] = [[] for _ in range(self.phrases.size + 1)]
         for choice in choices:
             banks[self.phrases.size - choice.progress.needed].append(choice)
-        places = allot(self.rules.width, [len(bank) for bank in banks])
+        places = allot(self.options.width, [len(bank) for bank in banks])
         kept = [choice for bank, some in zip(banks, places, strict=True) for choice in bank[:some]]
         return sorted(kept, key=lambda one: (-one.candidate.total, one.candidate.parent, one.candidate.token))
 

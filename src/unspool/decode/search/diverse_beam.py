@@ -24,17 +24,17 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from unspool.decode.search.beam_loop import View, run_beams
+from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
+from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import propose
-from unspool.decode.search.climb import View, climb
-from unspool.decode.search.contest import Contest
-from unspool.decode.search.rules import Options, RankingSearch, Rules
 from unspool.decode.search.tree import Tree
 from unspool.decode.transforms.arguments import number, whole
 from unspool.protocols import Frontier, Job, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class DiverseBeam(RankingSearch):
+class DiverseBeam(BeamSearch):
     """DiverseBeam(6, groups=3, penalty=0.5): three beams of two that keep out of each other's way."""
 
     groups: int
@@ -43,9 +43,14 @@ class DiverseBeam(RankingSearch):
     """What a group pays for each time that an earlier one has just chosen the same token."""
 
     def __init__(
-        self, width: int, groups: int, penalty: float, *transforms: Transform, **options: Unpack[Options]
+        self,
+        width: int,
+        groups: int,
+        penalty: float,
+        *transforms: Transform,
+        **keywords: Unpack[BeamKeywords],
     ) -> None:
-        super().__init__(width, *transforms, **options)
+        super().__init__(width, *transforms, **keywords)
         whole("DiverseBeam.groups", groups, at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
@@ -59,37 +64,37 @@ class DiverseBeam(RankingSearch):
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when all of its groups have stopped."""
-        rules = self.rules.prepared(model, job)
-        share = replace(rules, width=rules.width // self.groups)
+        options = self.options.prepared(model, job)
+        share = replace(options, width=options.width // self.groups)
         trees = [Tree() for _ in job.prompts]
         requests = [
             [_Group(share, job, request, tree, place) for place in range(self.groups)]
             for request, tree in enumerate(trees)
         ]
-        return climb(model, job, requests, self._grow)
+        return run_beams(model, job, requests, self._grow)
 
-    def _grow(self, view: View, contests: Sequence[_Group]) -> None:
+    def _grow(self, view: View, beams: Sequence[_Group]) -> None:
         """The groups of every request choose in turn; what one takes, those after it pay for."""
-        taken: dict[int, list[int]] = {contest.request: [] for contest in contests}
-        count = contests[0].rules.candidates(contests[0].job.ends)
+        taken: dict[int, list[int]] = {beam.request: [] for beam in beams}
+        count = beams[0].options.candidates(beams[0].job.ends)
         for place in range(self.groups):
-            group = [contest for contest in contests if contest.place == place]
+            group = [beam for beam in beams if beam.place == place]
             if not group:
                 continue
-            rows = [contest.first_row + row for contest in group for row in range(len(contest.live))]
+            rows = [beam.first_row + row for beam in group for row in range(len(beam.live))]
             rows_M = torch.tensor(rows, device=view.scores_NV.device)
             found = propose(
-                [contest.totals for contest in group],
+                [beam.totals for beam in group],
                 count,
                 view.step.logp_NV.index_select(0, rows_M),
                 self._priced(view.scores_NV.index_select(0, rows_M), group, taken),
                 covered_N=None if view.covered_N is None else view.covered_N.index_select(0, rows_M),
             )
-            for contest, candidates in zip(group, found, strict=True):
-                taken[contest.request] += [candidate.token for candidate in contest.take(candidates)]
+            for beam, candidates in zip(group, found, strict=True):
+                taken[beam.request] += [candidate.token for candidate in beam.take(candidates)]
 
     def _priced(self, scores_MV: Tensor, group: Sequence[_Group], taken: dict[int, list[int]]) -> Tensor:
-        owners = [contest.request for contest in group for _ in contest.live]
+        owners = [beam.request for beam in group for _ in beam.live]
         pairs = [(row, token) for row, request in enumerate(owners) for token in taken[request]]
         if not pairs:
             return scores_MV
@@ -98,9 +103,9 @@ class DiverseBeam(RankingSearch):
         return scores_MV.index_put((rows_I, tokens_I), price_I, accumulate=True)
 
 
-class _Group(Contest):
+class _Group(BeamState):
     """One of the beams of a request."""
 
-    def __init__(self, rules: Rules, job: Job, request: int, tree: Tree, place: int) -> None:
-        super().__init__(rules, job, request, tree)
+    def __init__(self, options: BeamOptions, job: Job, request: int, tree: Tree, place: int) -> None:
+        super().__init__(options, job, request, tree)
         self.place = place

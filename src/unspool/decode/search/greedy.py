@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unspool.decode.picks.argmax import ArgMax
-from unspool.decode.search.ancestral import walk
 from unspool.decode.search.reshape import check_transforms, prepared
+from unspool.decode.search.token_loop import run_rows
 from unspool.protocols import Frontier, Job, StepModel, Transform
 
 
@@ -36,4 +36,4 @@ class Greedy:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each token chosen."""
-        return walk(model, job, prepared(self.transforms, model, job), ArgMax())
+        return run_rows(model, job, prepared(self.transforms, model, job), ArgMax())

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from unspool.decode.search.ancestral import Sample
+from unspool.decode.search.sample import Sample
 from unspool.decode.transforms.arguments import whole
 from unspool.protocols import Frontier, Job, Path, Search, StepModel
 

@@ -27,8 +27,8 @@ from unspool.decode.combine.lockstep import check_parts
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, invert
 from unspool.decode.search.alternatives import alternatives
-from unspool.decode.search.ancestral import Sample
 from unspool.decode.search.reshape import prepared, reshape
+from unspool.decode.search.sample import Sample
 from unspool.decode.transforms.arguments import whole
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Frontier, Job, Path, Pick, Rewindable, Step, StepModel, Transform

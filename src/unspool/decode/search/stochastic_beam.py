@@ -23,17 +23,17 @@ from dataclasses import dataclass
 
 import torch
 
+from unspool.decode.search.beam_loop import View, run_beams
+from unspool.decode.search.beam_options import BeamOptions, BeamSearch
+from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.search.climb import View, climb
-from unspool.decode.search.contest import Contest
 from unspool.decode.search.gumbel import conditioned, generator, perturb, standard
-from unspool.decode.search.rules import RankingSearch, Rules
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Frontier, Job, Path, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class StochasticBeam(RankingSearch):
+class StochasticBeam(BeamSearch):
     """StochasticBeam(8, Temperature(0.7)): eight texts, no two alike, by the request's seed."""
 
     def __init__(self, width: int, *transforms: Transform) -> None:
@@ -42,21 +42,21 @@ class StochasticBeam(RankingSearch):
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when all of its places have ended."""
-        rules = self.rules.prepared(model, job)
+        options = self.options.prepared(model, job)
         dice = [generator(seed) for seed in job.seeds]
-        requests = [[_Draw(rules, job, request, standard(die))] for request, die in enumerate(dice)]
+        requests = [[_Draw(options, job, request, standard(die))] for request, die in enumerate(dice)]
 
         def grow(view: View, draws: Sequence[_Draw]) -> None:
             step, scores_NV = view.step, view.scores_NV
-            beams = [draw.totals for draw in draws]
-            rows = [len(beam) for beam in beams]
+            sums = [draw.totals for draw in draws]
+            rows = [len(each) for each in sums]
             like = torch.empty(0, dtype=torch.float64, device=scores_NV.device)
-            total_N = like.new_tensor([total for beam in beams for total in beam])
+            total_N = like.new_tensor([total for each in sums for total in each])
             parent_N = like.new_tensor([key for draw in draws for key in draw.keys])
             keys_NV = perturb(scores_NV, [dice[draw.request] for draw in draws], rows)
             found = propose(
-                beams,
-                self.rules.width,
+                sums,
+                self.options.width,
                 step.logp_NV,
                 scores_NV,
                 keys_NV=keys_NV,
@@ -65,14 +65,14 @@ class StochasticBeam(RankingSearch):
             for draw, candidates in zip(draws, found, strict=True):
                 draw.take(candidates)
 
-        return climb(model, job, requests, grow, scored=False)
+        return run_beams(model, job, requests, grow, scored=False)
 
 
-class _Draw(Contest):
+class _Draw(BeamState):
     """A beam in which live and ended hypotheses share the places, by their G."""
 
-    def __init__(self, rules: Rules, job: Job, request: int, key: float) -> None:
-        super().__init__(rules, job, request, Tree())
+    def __init__(self, options: BeamOptions, job: Job, request: int, key: float) -> None:
+        super().__init__(options, job, request, Tree())
         self.keys = [key]
         """G of the live hypotheses."""
 
@@ -81,10 +81,10 @@ class _Draw(Contest):
         taken: list[Candidate] = []
         for candidate in candidates:
             before = sum(ended.score >= candidate.key for ended in self.pool)
-            if before + len(taken) >= self.rules.width:
+            if before + len(taken) >= self.options.width:
                 break
             taken.append(candidate)
-        del self.pool[self.rules.width - len(taken) :]
+        del self.pool[self.options.width - len(taken) :]
         grown = [(candidate, self.extended(candidate)) for candidate in taken]
         for candidate, path in grown:
             if path.finish is not None:

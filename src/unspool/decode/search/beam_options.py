@@ -16,7 +16,7 @@ from unspool.protocols import Job, StepModel, Transform
 
 
 @dataclass(frozen=True)
-class Rules:
+class BeamOptions:
     """Checked once, when a search is made."""
 
     width: int
@@ -48,7 +48,7 @@ class Rules:
         # The hair's breadth forgives what floating point adds: 1.1 · 10 is 11.000000000000002.
         return max(1, math.ceil(self.patience * self.width - 1e-9))
 
-    def prepared(self, model: StepModel, job: Job) -> Rules:
+    def prepared(self, model: StepModel, job: Job) -> BeamOptions:
         """For one job: its transforms know the model and the job. Refuses to find more than is kept."""
         if job.n > min(self.width, self.room):
             raise ValueError(
@@ -70,8 +70,8 @@ class Rules:
                 yield f"{field.name}={getattr(self, field.name)!r}"
 
 
-class Options(TypedDict, total=False):
-    """What a beam may be told besides its width and transforms; see `Rules`."""
+class BeamKeywords(TypedDict, total=False):
+    """What a beam may be told besides its width and transforms; see `BeamOptions`."""
 
     length_penalty: LengthPenalty
     coverage: Coverage | None
@@ -80,28 +80,28 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class RankingSearch:
+class BeamSearch:
     """A search that keeps several hypotheses and ranks those that end: what all beams have in common."""
 
-    rules: Rules
+    options: BeamOptions
 
-    def __init__(self, width: int, *transforms: Transform, **options: Unpack[Options]) -> None:
-        unknown = [name for name in options if name not in Options.__annotations__]
+    def __init__(self, width: int, *transforms: Transform, **keywords: Unpack[BeamKeywords]) -> None:
+        unknown = [name for name in keywords if name not in BeamKeywords.__annotations__]
         if unknown:
             raise TypeError(
                 f"{type(self).__name__} has no option {unknown[0]!r}. "
-                f"Choose from {', '.join(Options.__annotations__)}."
+                f"Choose from {', '.join(BeamKeywords.__annotations__)}."
             )
-        object.__setattr__(self, "rules", Rules(width, transforms, **options))
+        object.__setattr__(self, "options", BeamOptions(width, transforms, **keywords))
 
     def __repr__(self) -> str:
         own = [repr(getattr(self, field.name)) for field in fields(self)[1:]]
-        return f"{type(self).__name__}({', '.join([repr(self.width), *own, *self.rules.arguments()])})"
+        return f"{type(self).__name__}({', '.join([repr(self.width), *own, *self.options.arguments()])})"
 
     @property
     def width(self) -> int:
         """Hypotheses kept alive at every step."""
-        return self.rules.width
+        return self.options.width
 
     @property
     def streams(self) -> bool:

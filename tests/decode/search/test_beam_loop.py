@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from unspool.decode.search.beam import Beam, grow
-from unspool.decode.search.climb import climb, scores
-from unspool.decode.search.contest import Contest
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.beam_loop import run_beams, scores
+from unspool.decode.search.beam_options import BeamOptions
+from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Job, Step
 from unspool.testing import TableModel, random_table
@@ -69,9 +69,11 @@ def test_texts_come_when_their_request_has_ended():
 
 def test_several_beams_of_a_request_start_from_the_same_row():
     job = Job(((1,), (2,)), (3, 3), (0, 0), 2)
-    rules = Rules(2)
-    requests = [[Contest(rules, job, request, Tree()) for _ in range(2)] for request in range(2)]
-    twice = [path for frontier in climb(random_table(4, 1), job, requests, grow) for path in frontier.ended]
+    options = BeamOptions(2)
+    requests = [[BeamState(options, job, request, Tree()) for _ in range(2)] for request in range(2)]
+    twice = [
+        path for frontier in run_beams(random_table(4, 1), job, requests, grow) for path in frontier.ended
+    ]
     once = [path for frontier in Beam(2)(random_table(4, 1), job) for path in frontier.ended]
     assert [twice[0].tokens, twice[2].tokens] == [once[0].tokens, once[2].tokens]
 

@@ -4,7 +4,7 @@ import pytest
 
 from unspool.decode.picks import Multinomial
 from unspool.decode.ranking import GNMT, Coverage, FirstFull, Length
-from unspool.decode.search.rules import Rules
+from unspool.decode.search.beam_options import BeamOptions
 from unspool.protocols import Job
 from unspool.testing import random_table
 
@@ -22,25 +22,25 @@ def half(scores_NV, step, history):
 @pytest.mark.parametrize("width", [0, -3])
 def test_a_beam_holds_at_least_one(width):
     with pytest.raises(ValueError, match="width is"):
-        Rules(width)
+        BeamOptions(width)
 
 
 @pytest.mark.parametrize("width", [2.0, True, "5", None])
 def test_a_width_is_a_whole_number(width):
     with pytest.raises(TypeError, match="width is"):
-        Rules(width)
+        BeamOptions(width)
 
 
 @pytest.mark.parametrize("patience", [0, -1.0, math.nan, math.inf])
 def test_patience_is_positive_and_finite(patience):
     with pytest.raises(ValueError, match="patience"):
-        Rules(3, patience=patience)
+        BeamOptions(3, patience=patience)
 
 
 @pytest.mark.parametrize("rule", [Multinomial(), 3, GNMT])
 def test_only_transforms_stand_among_the_transforms(rule):
     with pytest.raises(TypeError, match="cannot stand among the transforms"):
-        Rules(3, (rule,))
+        BeamOptions(3, (rule,))
 
 
 @pytest.mark.parametrize(
@@ -48,34 +48,34 @@ def test_only_transforms_stand_among_the_transforms(rule):
 )
 def test_a_rule_of_the_wrong_kind_is_refused_with_an_example(wrong):
     with pytest.raises(TypeError, match="Give "):
-        Rules(3, **wrong)
+        BeamOptions(3, **wrong)
 
 
 def test_no_more_texts_than_are_kept():
-    assert Rules(4).prepared(MODEL, job(4)) == Rules(4)
+    assert BeamOptions(4).prepared(MODEL, job(4)) == BeamOptions(4)
     with pytest.raises(ValueError, match="n=5 texts were asked of a search that keeps 4"):
-        Rules(4).prepared(MODEL, job(5))
+        BeamOptions(4).prepared(MODEL, job(5))
     with pytest.raises(ValueError, match="keeps 2"):
-        Rules(4, patience=0.5).prepared(MODEL, job(3))
+        BeamOptions(4, patience=0.5).prepared(MODEL, job(3))
 
 
 @pytest.mark.parametrize(
     ("width", "patience", "room"), [(5, 1.0, 5), (5, 2.0, 10), (10, 1.1, 11), (5, 0.5, 3), (2, 0.1, 1)]
 )
 def test_the_room_of_the_pool(width, patience, room):
-    assert Rules(width, patience=patience).room == room
+    assert BeamOptions(width, patience=patience).room == room
 
 
 def test_candidates_stand_by_for_every_kind_of_end():
-    assert Rules(5).candidates(0) == Rules(5).candidates(1) == 10
-    assert Rules(5).candidates(3) == 20
-    assert Rules(1).candidates(3) == 1
+    assert BeamOptions(5).candidates(0) == BeamOptions(5).candidates(1) == 10
+    assert BeamOptions(5).candidates(3) == 20
+    assert BeamOptions(1).candidates(3) == 1
 
 
 def test_arguments_are_what_differs_from_the_defaults():
-    assert list(Rules(5).arguments()) == []
-    rules = Rules(5, (half,), Length(1.0), Coverage(0.3), 2.0, FirstFull())
-    assert list(rules.arguments()) == [
+    assert list(BeamOptions(5).arguments()) == []
+    options = BeamOptions(5, (half,), Length(1.0), Coverage(0.3), 2.0, FirstFull())
+    assert list(options.arguments()) == [
         repr(half),
         "length_penalty=Length(alpha=1.0)",
         "coverage=Coverage(beta=0.3)",

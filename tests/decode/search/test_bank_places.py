@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.decode.search.banks import allot
+from unspool.decode.search.bank_places import allot
 
 
 def test_by_hand():

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unspool.decode.ranking.stop import Standing
+from unspool.decode.search.beam_options import BeamOptions
 from unspool.decode.search.candidates import Candidate
-from unspool.decode.search.rules import Rules
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Job, Path, Ranked
 
@@ -49,11 +49,11 @@ class Ended:
         return self.missing, -self.score
 
 
-class Contest:
+class BeamState:
     """One beam of one request."""
 
-    def __init__(self, rules: Rules, job: Job, request: int, tree: Tree) -> None:
-        self.rules, self.job, self.request, self.tree = rules, job, request, tree
+    def __init__(self, options: BeamOptions, job: Job, request: int, tree: Tree) -> None:
+        self.options, self.job, self.request, self.tree = options, job, request, tree
         self.live = [Hypothesis(job.path(request, 0), 0.0, request)]
         self.first_row = request
         """Where its rows begin in the step that it reads."""
@@ -75,12 +75,12 @@ class Contest:
         live: list[Hypothesis] = []
         taken = []
         for place, candidate in enumerate(candidates):
-            if len(live) == self.rules.width <= place:
+            if len(live) == self.options.width <= place:
                 break
             path = self.extended(candidate)
-            if path.finish is None and len(live) < self.rules.width:
+            if path.finish is None and len(live) < self.options.width:
                 live.append(self.grown(path, candidate))
-            elif path.finish is not None and place < self.rules.width:
+            elif path.finish is not None and place < self.options.width:
                 self.end(path, candidate)
             else:
                 continue
@@ -115,24 +115,24 @@ class Contest:
                 return
             self.pool.remove(twin)
         insort(self.pool, ended, key=lambda one: one.place)
-        del self.pool[self.rules.room :]
+        del self.pool[self.options.room :]
 
     def worth(self, path: Path, candidate: Candidate) -> float:
         """The score by which an ended hypothesis is ranked."""
-        return self.rules.length_penalty(candidate.total, len(path.tokens)) + candidate.covered
+        return self.options.length_penalty(candidate.total, len(path.tokens)) + candidate.covered
 
     def consider(self, rising: bool) -> None:
-        """Close the pool, if the rules allow it."""
-        if self.live and not self.closed and len(self.pool) == self.rules.room:
+        """Close the pool, if the options allow it."""
+        if self.live and not self.closed and len(self.pool) == self.options.room:
             standing = Standing(
                 worst=self.pool[-1].score,
                 total=max(self.totals),
                 length=len(self.live[0].path.tokens),
                 limit=self.job.limits[self.request],
-                penalty=self.rules.length_penalty,
+                penalty=self.options.length_penalty,
                 rising=rising,
             )
-            self.closed = self.rules.stop(standing)
+            self.closed = self.options.stop(standing)
 
     def leave(self) -> None:
         """What is alive lives no longer."""
@@ -143,18 +143,18 @@ class Contest:
         return self.tree.add(parent, candidate.token, candidate.logp, candidate.total, path.finish)
 
 
-def settle(contests: Sequence[Contest], rising: bool) -> None:
+def settle(beams: Sequence[BeamState], rising: bool) -> None:
     """Let the beams of a request stop that may, from the last to the first.
 
     What a beam chooses counts in the scores of those after it (diverse groups), so that it goes on, its pool
     closed, until all of them have stopped.
     """
-    for contest in contests:
-        contest.consider(rising)
-    for contest in reversed(contests):
-        if contest.live and not contest.closed:
+    for beam in beams:
+        beam.consider(rising)
+    for beam in reversed(beams):
+        if beam.live and not beam.closed:
             return
-        contest.leave()
+        beam.leave()
 
 
 def said(path: Path) -> str | tuple[int, ...]:
@@ -162,22 +162,22 @@ def said(path: Path) -> str | tuple[int, ...]:
     return path.tokens if path.watch is None else path.watch.close()
 
 
-def answers(contests: Sequence[Contest], n: int) -> list[Path]:
+def answers(beams: Sequence[BeamState], n: int) -> list[Path]:
     """The n best texts of a request: the best of every beam first, then the second best, and so on.
 
     A text that several beams have found comes once.
     """
     ranked = sorted(
-        (place, *ended.place, beam, ended.path)
-        for beam, contest in enumerate(contests)
-        for place, ended in enumerate(contest.pool)
+        (place, *ended.place, number, ended.path)
+        for number, beam in enumerate(beams)
+        for place, ended in enumerate(beam.pool)
     )
     if not ranked:
         raise ValueError(
-            f"request {contests[0].request}: every next token was cut, so that no text could be made. "
+            f"request {beams[0].request}: every next token was cut, so that no text could be made. "
             "A transform must leave at least one token of every row."
         )
-    tree = contests[0].tree.nodes(one.node for contest in contests for one in contest.left)
+    tree = beams[0].tree.nodes(one.node for beam in beams for one in beam.left)
     different: dict[str | tuple[int, ...], Path] = {}
     for *_, path in ranked:
         different.setdefault(said(path), path)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unspool.decode.ranking.coverage import Attended
 from unspool.decode.search.alternatives import alternatives
-from unspool.decode.search.contest import Contest, Hypothesis, answers, settle
+from unspool.decode.search.beam_state import BeamState, Hypothesis, answers, settle
 from unspool.decode.search.reshape import reshape
 from unspool.protocols import Frontier, Job, Path, Step, StepModel, Transform
 
@@ -35,10 +35,10 @@ class View:
     """The coverage penalty of every row, were it to end now."""
 
 
-C = TypeVar("C", bound=Contest)
+C = TypeVar("C", bound=BeamState)
 
 
-def climb(
+def run_beams(
     model: StepModel,
     job: Job,
     requests: Sequence[Sequence[C]],
@@ -50,42 +50,42 @@ def climb(
 
     Where the model has a score of its own, it is added up if `scored`, and log p otherwise.
     """
-    rules = requests[0][0].rules
-    together = max(1, job.rows // (rules.width * len(requests[0])))
+    options = requests[0][0].options
+    together = max(1, job.rows // (options.width * len(requests[0])))
     for first in range(0, len(requests), together):
-        yield from _climb(model, job, requests[first : first + together], grow, scored)
+        yield from _run(model, job, requests[first : first + together], grow, scored)
 
 
-def _climb(
+def _run(
     model: StepModel,
     job: Job,
     requests: Sequence[Sequence[C]],
     grow: Callable[[View, Sequence[C]], None],
     scored: bool,
 ) -> Iterator[Frontier]:
-    rules, first = requests[0][0].rules, requests[0][0].request
-    step, state = model.start([job.prompts[beams[0].request] for beams in requests])
-    attended = None if rules.coverage is None else Attended.begin(step)
-    live = [one for request in requests for contest in request for one in contest.live]
+    options, first = requests[0][0].options, requests[0][0].request
+    step, state = model.start([job.prompts[request[0].request] for request in requests])
+    attended = None if options.coverage is None else Attended.begin(step)
+    live = [one for request in requests for beam in request for one in beam.live]
     rows_M = _moved(live, step, first)
     if rows_M is not None:
         step, state = step.select(rows_M), state.select(rows_M)
         attended = attended and attended.select(rows_M)
     while live:
         step = step if scored else replace(step, score_NV=None)
-        contests = [contest for request in requests for contest in request if contest.live]
-        scores_NV = scores(step, [one.path for one in live], rules.transforms)
+        beams = [beam for request in requests for beam in request if beam.live]
+        scores_NV = scores(step, [one.path for one in live], options.transforms)
         ranked = alternatives(step.logp_NV, scores_NV, job.alternatives) if job.alternatives else []
-        for contest, end in zip(contests, accumulate(len(c.live) for c in contests), strict=True):
-            contest.first_row = end - len(contest.live)
-            contest.ranked = ranked[contest.first_row : end]
-        covered_N = rules.coverage(attended) if rules.coverage and attended else None
-        grow(View(step, scores_NV, covered_N), contests)
+        for beam, end in zip(beams, accumulate(len(c.live) for c in beams), strict=True):
+            beam.first_row = end - len(beam.live)
+            beam.ranked = ranked[beam.first_row : end]
+        covered_N = options.coverage(attended) if options.coverage and attended else None
+        grow(View(step, scores_NV, covered_N), beams)
         for request in requests:
             settle(request, rising=step.score_NV is not None)
         ended = [path for request in requests if _over(request) for path in answers(request, job.n)]
         requests = [request for request in requests if not _over(request)]
-        live = [one for request in requests for contest in request for one in contest.live]
+        live = [one for request in requests for beam in request for one in beam.live]
         yield Frontier(tuple(one.path for one in live), tuple(ended))
         if live:
             rows_M = _moved(live, step)
@@ -114,8 +114,8 @@ def scores(step: Step, paths: list[Path], transforms: tuple[Transform, ...]) -> 
     return moved_NV.masked_fill(reshaped_NV == -math.inf, -math.inf)
 
 
-def _over(request: Sequence[Contest]) -> bool:
-    return not any(contest.live for contest in request)
+def _over(request: Sequence[BeamState]) -> bool:
+    return not any(beam.live for beam in request)
 
 
 def _moved(live: Sequence[Hypothesis], step: Step, first: int = 0) -> Tensor | None:

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from unspool.decode.ranking import FirstFull, Length
+from unspool.decode.search.beam_options import BeamOptions
+from unspool.decode.search.beam_state import BeamState, answers, settle
 from unspool.decode.search.candidates import Candidate
-from unspool.decode.search.contest import Contest, answers, settle
-from unspool.decode.search.rules import Rules
 from unspool.decode.search.tree import Tree
 from unspool.protocols import Job, Path
 
@@ -18,8 +18,8 @@ def candidates(*entries):
     return [Candidate(parent, token, -1.0, -1.0, total, 0.0, total) for parent, token, total in entries]
 
 
-def contest(width=2, tree=None, **rules):
-    return Contest(Rules(width, **rules), JOB, 1, tree or Tree())
+def beam_state(width=2, tree=None, **options):
+    return BeamState(BeamOptions(width, **options), JOB, 1, tree or Tree())
 
 
 def tokens(beam):
@@ -27,7 +27,7 @@ def tokens(beam):
 
 
 def test_the_best_that_do_not_end_live_and_ends_among_the_first_enter_the_pool():
-    one = contest()
+    one = beam_state()
     taken = one.take(candidates((0, 5, -1.0), (0, EOS, -2.0), (0, 6, -3.0), (0, 7, -4.0)))
     assert tokens(one.live) == [(5,), (6,)]
     assert tokens(one.pool) == [(EOS,)]
@@ -35,14 +35,14 @@ def test_the_best_that_do_not_end_live_and_ends_among_the_first_enter_the_pool()
 
 
 def test_an_end_beyond_the_first_is_forgotten():
-    one = contest()
+    one = beam_state()
     one.take(candidates((0, 5, -1.0), (0, 6, -2.0), (0, EOS, -3.0)))
     assert tokens(one.live) == [(5,), (6,)]
     assert one.pool == []
 
 
 def test_rows_follow_their_parents():
-    one = contest()
+    one = beam_state()
     one.take(candidates((0, 5, -1.0), (0, 6, -2.0)))
     one.first_row = 7
     one.take(candidates((1, 5, -3.0), (1, 6, -4.0)))
@@ -51,7 +51,7 @@ def test_rows_follow_their_parents():
 
 
 def test_the_limit_ends_a_hypothesis_like_any_other_end():
-    one = contest()
+    one = beam_state()
     for total in (-1.0, -2.0, -3.0):
         one.take(candidates((0, 5, total), (0, 6, total - 0.5)))
     assert one.live == []
@@ -59,7 +59,7 @@ def test_the_limit_ends_a_hypothesis_like_any_other_end():
 
 
 def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
-    one = contest(length_penalty=Length(1.0))
+    one = beam_state(length_penalty=Length(1.0))
     one.take(candidates((0, EOS, -2.0), (0, 5, -2.0), (0, 6, -2.5)))
     one.take(candidates((0, EOS, -4.0), (1, EOS, -4.5), (0, 5, -5.0)))
     assert [(ended.path.tokens, ended.score) for ended in one.pool] == [((EOS,), -2.0), ((5, EOS), -2.0)]
@@ -67,7 +67,7 @@ def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
 
 
 def test_a_full_pool_asks_the_rule():
-    patient, hasty = contest(), contest(stop=FirstFull())
+    patient, hasty = beam_state(), beam_state(stop=FirstFull())
     for one in (patient, hasty):
         one.take(candidates((0, EOS, -3.0), (0, 5, -3.0), (0, 6, -3.0)))
         settle([one], rising=False)
@@ -80,7 +80,7 @@ def test_a_full_pool_asks_the_rule():
 
 
 def test_answers_are_ranked_and_the_first_carries_the_tree():
-    one = contest(stop=FirstFull())
+    one = beam_state(stop=FirstFull())
     one.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
     one.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
     settle([one], rising=False)
@@ -99,7 +99,7 @@ def test_answers_are_ranked_and_the_first_carries_the_tree():
 
 def test_beams_of_one_request_take_turns_and_repeats_come_once():
     tree = Tree()
-    left, right = contest(tree=tree), contest(tree=tree)
+    left, right = beam_state(tree=tree), beam_state(tree=tree)
     left.take(candidates((0, EOS, -1.0), (0, 5, -1.5)))
     left.take(candidates((0, EOS, -2.0), (0, 6, -9.0)))
     right.take(candidates((0, EOS, -3.0), (0, 6, -3.5)))
@@ -108,7 +108,7 @@ def test_beams_of_one_request_take_turns_and_repeats_come_once():
 
 
 def test_a_request_without_any_text_says_so():
-    one = contest()
+    one = beam_state()
     one.take([])
     with pytest.raises(ValueError, match="request 1: every next token was cut"):
         answers([one], 1)
@@ -131,11 +131,11 @@ class Written:
 
 def test_of_equal_texts_the_better_one_stays():
     job = Job(((1,),), (9,), (0,), 2, frozenset(), (Written(),))
-    one = Contest(Rules(3), job, 0, Tree())
+    one = BeamState(BeamOptions(3), job, 0, Tree())
     one.take(candidates((0, 9, -1.0), (0, 5, -2.0), (0, 6, -3.0)))
     one.take(candidates((0, 9, -2.5), (1, 9, -3.5), (0, 7, -4.0), (0, 8, -5.0)))
     assert [ended.path.watch.close() for ended in one.pool] == ["", "5", "6"]
-    again = Contest(Rules(3), job, 0, Tree())
+    again = BeamState(BeamOptions(3), job, 0, Tree())
     again.live = [replace(again.live[0], path=Path(0, 0, (1,), watch=Written()))]
     again.take(candidates((0, 9, -4.0), (0, 5, -2.0)))
     again.end(replace(again.pool[0].path, tokens=(9, 9)), candidates((0, 9, -1.0))[0])
@@ -143,7 +143,7 @@ def test_of_equal_texts_the_better_one_stays():
 
 
 def test_a_closed_beam_lives_on_until_those_after_it_have_stopped():
-    first, second = contest(stop=FirstFull()), contest(stop=FirstFull())
+    first, second = beam_state(stop=FirstFull()), beam_state(stop=FirstFull())
     first.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
     first.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
     second.take(candidates((0, 5, -4.0), (0, 6, -5.0)))

@@ -1,15 +1,15 @@
-"""Ancestral sampling: draw each token from the model's distribution, reshaped by transforms.
+"""The loop that all searches share which choose one token at a time and stay with it: read, reshape, pick.
 
     y_t ~ pick( f_k(… f_1(log p(· | y_{<t})) …) )
 
-The transforms apply in the order written; between two of them the scores are normalised again. A row's
-randomness depends on its own seed and sample number only, so that neither batch-mates nor order change it.
+A row's randomness depends on its own seed and sample number only, so that neither batch-mates nor order
+change it. Rows that end leave the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -19,58 +19,14 @@ from torch import Tensor
 from unspool.decode import shortlist
 from unspool.decode.picks.multinomial import Multinomial, roll
 from unspool.decode.search.alternatives import alternatives
-from unspool.decode.search.reshape import check_transforms, on_logits, prepared, reshape
-from unspool.protocols import (
-    Bindable,
-    Counting,
-    Frontier,
-    Job,
-    Path,
-    Pick,
-    Ranked,
-    Step,
-    StepModel,
-    Transform,
-)
+from unspool.decode.search.reshape import on_logits, reshape
+from unspool.protocols import Counting, Frontier, Job, Path, Pick, Ranked, Step, StepModel, Transform
 
 
-@dataclass(frozen=True, init=False, repr=False)
-class Sample:
-    """Sample(Temperature(0.8), TopP(0.9)): transforms in order; a pick may stand last."""
-
-    transforms: tuple[Transform, ...]
-    pick: Pick
-
-    def __init__(self, *rules: Transform | Pick) -> None:
-        *first, last = rules or (Multinomial(),)
-        if isinstance(last, Pick) and not isinstance(last, type):
-            transforms, pick = first, last
-        else:
-            transforms, pick = [*first, last], Multinomial()
-        check_transforms("Sample", transforms)
-        object.__setattr__(self, "transforms", tuple(transforms))
-        object.__setattr__(self, "pick", pick)
-
-    def __repr__(self) -> str:
-        rules = [*self.transforms, *([] if self.pick == Multinomial() else [self.pick])]
-        return f"Sample({', '.join(map(repr, rules))})"
-
-    @property
-    def streams(self) -> bool:
-        """A drawn token stays."""
-        return True
-
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
-        """Yield a frontier for each token drawn."""
-        transforms = prepared(self.transforms, model, job)
-        pick = self.pick.bind(model, transforms) if isinstance(self.pick, Bindable) else self.pick
-        return walk(model, job, transforms, pick)
-
-
-def walk(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:
+def run_rows(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:
     """Grow every path by one token a step; finished rows leave the batch."""
     for paths in job.batches():
-        yield from _walk(model, job, transforms, pick, paths)
+        yield from _run(model, job, transforms, pick, paths)
 
 
 def _begin(model: StepModel, job: Job, paths: Sequence[Path]) -> tuple[Step, Any]:
@@ -84,7 +40,7 @@ def _begin(model: StepModel, job: Job, paths: Sequence[Path]) -> tuple[Step, Any
     return step.select(rows_N), state.select(rows_N)
 
 
-def _walk(
+def _run(
     model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick, live: Sequence[Path]
 ) -> Iterator[Frontier]:
     dice = [Random(f"{job.seeds[path.request]}/{path.sample}") for path in live]

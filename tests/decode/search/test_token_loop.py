@@ -1,0 +1,58 @@
+import math
+
+import pytest
+import torch
+
+from unspool.decode.picks import ArgMax, Multinomial
+from unspool.decode.search.token_loop import draw, run_rows
+from unspool.decode.transforms import TopK
+from unspool.protocols import Job, Path, Step
+from unspool.testing import TableModel
+
+
+class Die:
+    """Rolls what it is told."""
+
+    def __init__(self, *rolls):
+        self.rolls = list(rolls)
+
+    def random(self):
+        return self.rolls.pop(0)
+
+
+STEP = Step(torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.15, 0.75]]).log())
+PATHS = [Path(0, 0, (0,)), Path(1, 0, (0,))]
+
+
+def test_by_hand():
+    # 0.55 falls into 0.5 … 0.8 of the first row; of the second the two best are 1/6 and 5/6.
+    tokens_N, scores_N = draw(STEP, PATHS, (), Multinomial(), [Die(0.55), Die(0.05)])
+    assert tokens_N.tolist() == [1, 0]
+    assert scores_N.tolist() == pytest.approx([math.log(0.3), math.log(0.1)])
+    tokens_N, scores_N = draw(STEP, PATHS, (TopK(2),), ArgMax(), [Die(), Die()])
+    assert tokens_N.tolist() == [0, 2]
+    assert scores_N.tolist() == pytest.approx([math.log(5 / 8), math.log(5 / 6)])
+
+
+def test_rows_leave_as_they_end_and_every_prompt_is_read_once_in_a_batch():
+    seen = []
+
+    class Noted(TableModel):
+        def start(self, prompts):
+            seen.append(len(prompts))
+            return super().start(prompts)
+
+        def step(self, state, tokens_N):
+            seen.append(len(tokens_N))
+            return super().step(state, tokens_N)
+
+    model = Noted(lambda row: [0.0, 1.0] if len(row) < 4 else [1.0, 0.0])
+    job = Job(((1,), (1, 1)), (9, 9), (0, 0), n=2, eos=frozenset({0}))
+    ended = [path for frontier in run_rows(model, job, (), ArgMax()) for path in frontier.ended]
+    assert sorted((path.request, path.sample, path.tokens) for path in ended) == [
+        (0, 0, (1, 1, 1, 0)),
+        (0, 1, (1, 1, 1, 0)),
+        (1, 0, (1, 1, 0)),
+        (1, 1, (1, 1, 0)),
+    ]
+    assert seen == [2, 4, 4, 2]
