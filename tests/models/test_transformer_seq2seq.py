@@ -3,7 +3,7 @@ import torch
 
 from unspool.decode.generate import generate
 from unspool.decode.ranking import Coverage
-from unspool.decode.search import Beam, Greedy, Sample
+from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.protocols import Job
 
@@ -94,7 +94,7 @@ def test_only_learnt_positions_limit_the_context():
         model(torch.tensor([[3] * 7]), torch.tensor([7]), torch.tensor([[BOS]]))
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(2), Sample()], ids=repr)
+@pytest.mark.parametrize("search", [Greedy(), Beam(2), Sample(), ContrastiveSearch(2, 0.5)], ids=repr)
 def test_source_and_target_each_have_the_context_to_themselves(search):
     model = make(positions="learned", context=16)  # without a text no token ends an answer
     for source in ([3] * 12, [3] * 15):
@@ -103,6 +103,16 @@ def test_source_and_target_each_have_the_context_to_themselves(search):
     assert len(generate(model, [3] * 12, search, max_new_tokens=9, seed=1).tokens) == 9
     with pytest.raises(ValueError, match="prompt 0 is a source of 17 tokens, its end included"):
         generate(model, [3] * 16, search)
+
+
+def test_a_draft_needs_room_for_the_answer_and_not_for_the_source():
+    model, source = make(positions="learned", context=16), [3] * 12
+    found = generate(model, source, Speculative(model), max_new_tokens=40, seed=1)
+    assert len(found.tokens) == 15
+    short = make(positions="learned", context=13)
+    assert len(generate(model, source, Speculative(short), max_new_tokens=12, seed=1).tokens) == 12
+    with pytest.raises(ValueError, match="may be followed by 13: lower max_new_tokens"):
+        generate(model, source, Speculative(short), max_new_tokens=13)
 
 
 def test_a_target_beyond_learnt_positions_is_refused_in_words():

@@ -14,6 +14,7 @@ from unspool import defaults
 from unspool.decode.combine.lockstep import answers
 from unspool.decode.loops import Loop, OnLoop, loop_judge
 from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, whole
+from unspool.decode.room import room
 from unspool.decode.search.tree import Node
 from unspool.decode.spec import parse
 from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel, Text
@@ -392,15 +393,12 @@ def _stop_ids(stop_ids: Any) -> list[int]:
 
 
 def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
-    if model.context is None:
+    free = room(model, ids)
+    if free is None:
         return max_new_tokens
-    if answers(model):
-        # A source has the same limit to itself, and the model knows what it reads of it. An answer begins
-        # with BOS, and a search may read every token of it.
-        return min(max_new_tokens, max(1, model.context - 1))
-    if len(ids) >= model.context:
+    if free < 1:
         raise ValueError(
             f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, "
             "new ones included: shorten the prompt"
         )
-    return min(max_new_tokens, model.context - len(ids))
+    return min(max_new_tokens, free)

@@ -26,6 +26,7 @@ from torch import Tensor
 from unspool.decode.combine.lockstep import check_parts
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, invert
+from unspool.decode.room import room
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.search.sample import Sample
@@ -74,10 +75,11 @@ class Speculative:
         _check_rewindable(model, "the model")
         check_parts((model, self.draft))
         for prompt, limit in zip(job.prompts, job.limits, strict=True):
-            if self.draft.context is not None and len(prompt) + limit > self.draft.context:
+            free = room(self.draft, prompt)
+            if free is not None and limit > free:
                 raise ValueError(
                     f"the draft's context holds {self.draft.context} tokens, but a prompt of {len(prompt)} "
-                    f"may grow by {limit}: lower max_new_tokens, or take a draft with a longer context"
+                    f"may be followed by {limit}: lower max_new_tokens, or take a draft with a longer context"
                 )
         return self._rounds(model, job, prepared(self.sample.transforms, model, job))
 
