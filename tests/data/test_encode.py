@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +115,12 @@ def test_a_failure_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 2 is bad"):
         encoded(broken(), None, np.zeros(9, dtype=bool), Texts(), CODEC, tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_of_sources_have_room(tmp_path: Path) -> None:
+    many = words([" ".join(f"w{at}" for at in range(70_000))])  # more than two bytes hold
+    text = replace(CODEC, source=many)
+    rows = [("w9 w69999", "a")]
+    found = encoded(rows, None, np.zeros(1, dtype=bool), Pairs(), text, tmp_path / "x")
+    assert many.decode(found.train[0][0].tolist()) == "w9 w69999"
+    assert many.decode(read_encoded(tmp_path / "x", Pairs(), text).train[0][0].tolist()) == "w9 w69999"

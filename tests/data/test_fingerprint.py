@@ -61,3 +61,9 @@ def test_several_files_count_in_their_order(write: Write) -> None:
     names = {fingerprint.of_data(Lines(train=it), 0) for it in (one, (one, other), (other, one), (one, one))}
     assert len(names) == 4
     assert fingerprint.of_data(Lines(train=(one,)), 0) == fingerprint.of_data(Lines(train=one), 0)
+
+
+def test_the_vocabulary_of_sources_counts() -> None:
+    codec = words(["a b"])
+    names = {fingerprint.of_text(replace(codec, source=it)) for it in (None, codec, words(["c d"]))}
+    assert len(names) == 3

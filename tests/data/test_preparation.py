@@ -30,7 +30,7 @@ from unspool.data.forms import Form, Row, Texts
 from unspool.data.meter import Advance
 from unspool.data.preparation import Prepared
 from unspool.data.split import HeldOut
-from unspool.text import BPE, TEXTS, Characters, Codec, Words, words
+from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, words
 
 Write = Callable[..., str]
 
@@ -339,3 +339,36 @@ def test_a_large_file_is_never_in_memory(
     assert prepared.facts["train_tokens"] == (lines - 10) * (length + 1)
     # The file has 7 MB and its tokens 1.5 MB; a few pieces and arrays of one number a line are all that is held.
     assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_sources_and_targets_may_have_vocabularies_of_their_own(
+    write: Write, tmp_path: Path, cache: bool
+) -> None:
+    sources = "".join(f"s{at} {'x' * (at % 3 + 1)}\n" for at in range(300))
+    data = Parallel(source=write("a", sources), target=write("b", "ab\nba\nc\n" * 100), valid_lines=9)
+    text = Separate({"kind": "words"}, {"kind": "characters"})
+    for _ in range(2):
+        prepared = prepare(data, text, Bucketed(64), cache=tmp_path / "c" if cache else None)
+        source = prepared.text.source
+        assert source is not None
+        assert (prepared.facts["vocab_size"], prepared.facts["source_vocab_size"]) == (7, source.vocab_size)
+        assert source.vocab_size > 290
+        pairs = set()
+        for number in range(prepared.train.per_epoch):
+            batch = prepared.train.batch(number)
+            assert batch.source_NS is not None
+            for row, target in zip(batch.source_NS.tolist(), batch.targets_NU.tolist(), strict=True):
+                pairs.add((source.decode(row), prepared.text.decode(target)))
+        whole = set(zip(sources.splitlines(), ["ab", "ba", "c"] * 100, strict=True))
+        assert pairs < whole
+        assert len(pairs) == 291
+
+
+def test_a_side_that_stays_small_is_said_and_single_texts_have_no_sides(write: Write) -> None:
+    path = write("a", "a b\nb c\n")
+    text = Separate({"kind": "words", "vocab_size": 50}, {"kind": "characters"})
+    notes = prepare(Parallel(source=path, target=path), text, Bucketed(64)).notes
+    assert [note.split(",")[0] for note in notes] == ["text.source.vocab_size is 50"]
+    with pytest.raises(ValueError, match="is for data of pairs"):
+        prepare(Lines(train=path), text, Bucketed(64))

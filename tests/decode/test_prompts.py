@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.prompts import as_batch, ids_of, whole
+from unspool.decode.prompts import as_batch, ids_of, reading, whole
 from unspool.testing import random_table
 
 MODEL = random_table(9, seed=0)
@@ -53,3 +53,29 @@ def test_what_is_no_prompt_is_refused(prompt, error, words):
 def test_whole_numbers():
     assert [whole(x) for x in (3, np.int8(3), torch.tensor(3))] == [3, 3, 3]
     assert [whole(x) for x in (True, 1.0, "1", None, np.array([1]), np.float64(1))] == [None] * 6
+
+
+class Said:
+    def __init__(self, size, source=None):
+        self.vocab_size, self.source, self.bos_id = size, source, None
+
+    def encode(self, text):
+        return [self.vocab_size - 1] * len(text)
+
+
+class Translator:
+    answers, vocab_size, source_vocab_size = True, 5, 20
+    text = Said(5, source=Said(20))
+
+
+def test_prompts_are_read_in_the_vocabulary_of_sources():
+    model = Translator()
+    assert reading(model) == (model.text.source, 20)
+    assert ids_of(model, "ab", 0) == (19, 19)
+    assert ids_of(model, [19], 0) == (19,)
+    assert ids_of(model, "ab", 0, answer=True) == (4, 4)
+    with pytest.raises(ValueError, match="outside the model's vocabulary 0…19"):
+        ids_of(model, [20], 0)
+    with pytest.raises(ValueError, match="outside the model's vocabulary 0…4"):
+        ids_of(model, [5], 0, answer=True)
+    assert reading(MODEL) == (None, 9)

@@ -234,3 +234,24 @@ def test_tokens_are_those_of_the_model():
     for wrong in ([0.5, 1], None, ["a", "b"], 7):
         with pytest.raises(TypeError, match="must be a string or a list of token ids"):
             encode(model, [wrong])
+
+
+def test_a_source_is_read_in_its_own_vocabulary():
+    class Source:
+        def encode(self, text):
+            return [9] * len(text)
+
+    class Target:
+        source, bos_id, eos_ids = Source(), None, frozenset({2})
+
+        def encode(self, text):
+            return [1] * len(text)
+
+    class Translator(Answers):
+        text, source_vocab_size = Target(), 10
+
+    (window,) = forced(Translator(), ["a"], sources=["bc"])
+    assert (window.tokens, window.first) == ((9, 9, 1, 2), 2)
+    assert token_ids(Translator(), [9], 0, "source") == (9,)
+    with pytest.raises(ValueError, match="outside the model's vocabulary 0…2"):
+        token_ids(Translator(), [9], 0)

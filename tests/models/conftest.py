@@ -66,6 +66,8 @@ TRANSLATORS: dict[str, Any] = {
     "gru-dot": replace(RNN_PAIRS, context_kind="dot", bidirectional=False, encoder_layers=2),
     "lstm-last": replace(RNN_PAIRS, cell="lstm", context_kind="last", decoder_layers=2),
     "gru-mean": replace(RNN_PAIRS, context_kind="mean", tied=False),
+    "transformer-sources-apart": replace(PAIRS, source_vocab_size=V + 4),
+    "gru-sources-apart": replace(RNN_PAIRS, source_vocab_size=V + 4),
 }
 
 

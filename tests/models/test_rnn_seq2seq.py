@@ -86,3 +86,11 @@ def test_it_learns_to_copy_and_looks_where_it_copies():
 def test_shapes_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         make(**changes)
+
+
+def test_sources_may_have_a_vocabulary_and_an_embedding_of_their_own():
+    model = RNNSeq2SeqConfig(vocab_size=9, width=6, bos=1, eos=2, source_vocab_size=20).build().eval()
+    assert (model.vocab_size, model.source_vocab_size) == (9, 20)
+    one, other = (model.start([[word, 2]])[0].logp_NV for word in (18, 19))
+    assert one.shape == (1, 9)
+    assert not torch.allclose(one, other, atol=1e-4)

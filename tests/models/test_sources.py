@@ -78,3 +78,18 @@ def test_rows_that_were_mixed_can_share_again(sources):
     assert mixed.used[0].tolist() == [10, 11, 12, 10, 11, 12]
     sorted_again = mixed.select(torch.tensor([0, 3, 1, 4, 2, 5]))
     assert sorted_again.used[0] is sources.kept[0]
+
+
+class Pair(Text):
+    class source:  # noqa: N801
+        bos_id, eos_ids, vocab_size = 3, frozenset({4}), 12
+
+
+def test_sources_may_have_ends_of_their_own():
+    assert Ends.of_sources(None, None, Pair, 12) == Ends(3, frozenset({4}))
+    assert Ends.of_sources(None, None, Text, None) is None
+    assert Ends.of_sources(1, 2, None, 12) == Ends(1, frozenset({2}))
+    with pytest.raises(ValueError, match="give source_vocab_size=12"):
+        Ends.of_sources(None, None, Pair, None)
+    with pytest.raises(ValueError, match="12 tokens for sources alone, but its text has no vocabulary"):
+        Ends.of_sources(None, None, Text, 12)

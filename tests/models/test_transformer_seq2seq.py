@@ -163,3 +163,16 @@ def test_names_of_the_weights():
 def test_shapes_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         make(**changes)
+
+
+def test_sources_may_have_a_vocabulary_and_an_embedding_of_their_own():
+    model = make(source_vocab_size=20)
+    assert (model.vocab_size, model.source_vocab_size) == (9, 20)
+    assert model.source_embed.weight.shape == (20, 8)
+    one, other = (model.start([[word, EOS]])[0].logp_NV for word in (18, 19))
+    assert one.shape == (1, 9)
+    assert not torch.allclose(one, other, atol=1e-3)
+    assert make().source_embed is None
+    assert make().source_vocab_size == 9
+    with pytest.raises(ValueError, match="source_vocab_size=0"):
+        make(source_vocab_size=0)

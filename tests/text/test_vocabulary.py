@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.config import choose
-from unspool.text import BPE, TEXTS, Characters, Codec, Words, characters, train_bpe, words
+from unspool.config import choose, plain
+from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, characters, train_bpe, words
 from unspool.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MAKERS = {
@@ -168,3 +168,41 @@ def test_a_vocabulary_of_one_word_is_nothing_to_predict() -> None:
         Characters().train(["aa"])
     with pytest.raises(ValueError, match="smaller min_count"):
         Words(min_count=2).train(["a a b"])
+
+
+def test_sources_and_targets_may_have_vocabularies_of_their_own(tmp_path: Path) -> None:
+    said = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
+    config = choose(TEXTS, said, "text")
+    assert isinstance(config, Separate)
+    assert config.source == {"kind": "words", "min_count": 1}
+    assert choose(TEXTS, {"kind": "separate", **plain(config)}, "text") == config
+    codec = config.train_pairs(iter(["ein Haus", "kein Haus"]), iter(["ab", "ba"]))
+    assert codec.source is not None
+    assert (codec.vocab_size, codec.source.vocab_size) == (6, 7)
+    codec.save(tmp_path)
+    again = Codec.load(tmp_path)
+    assert again.source is not None
+    assert again.source.encode("kein Haus <eos>") == codec.source.encode("kein Haus <eos>")
+    assert again.encode("ab") == codec.encode("ab")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("source_text.json", "source_tokenizer.json", "text.json", "tokenizer.json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"source": {"kind": "word"}}, r"\[text\.source\]: did you mean 'words'"),
+        ({"target": {}}, r'\[text\.target\] lacks "kind"'),
+        ({"source": {"kind": "separate"}}, "separate"),
+        ({"target": {"kind": "words", "size": 3}}, r"'size' is not a known key of \[text\.target\]"),
+    ],
+)
+def test_a_side_that_cannot_be_is_named(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Separate(**{"source": {"kind": "words"}, "target": {"kind": "words"}, **wrong})  # type: ignore[arg-type]
+
+
+def test_sides_need_pairs() -> None:
+    with pytest.raises(ValueError, match="is for data of pairs"):
+        Separate({"kind": "words"}, {"kind": "words"}).train(["a b"])

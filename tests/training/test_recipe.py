@@ -8,6 +8,7 @@ import pytest
 from unspool.heads import HEADS, KerbsHead
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
+from unspool.text import Words
 from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
 from unspool.training.recipe import SECTIONS, changed, read_recipe, recipe_of
@@ -143,8 +144,10 @@ def test_every_section_is_documented():
 
 def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
-    whole, part = (tomllib.loads(block) for block in re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S))
+    blocks = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
+    whole, part, sides = (tomllib.loads(block) for block in blocks)
     assert recipe_of(whole).hooks == ()
+    assert recipe_of(whole | sides).text.side("target") == Words()
     found = recipe_of({**whole, **part, "model": whole["model"] | part["model"]})
     assert found.shape(100).head == KerbsHead(senses=2.0)
     assert found.hooks == (KerbsReallocate(every=50),)
@@ -170,3 +173,15 @@ def test_a_recipe_says_what_it_is():
     assert read.said() is read.settings
     other = replace(read, seed=5, schedule=Cosine(3, 0.0))
     assert recipe_of(other.said()) == replace(other, settings=other.said(), model=read.model)
+
+
+def test_sources_with_a_vocabulary_of_their_own_need_an_encoder_decoder():
+    text = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
+    with pytest.raises(ValueError, match="reads no sources: choose an encoder–decoder"):
+        recipe_of({**PLAIN, "text": text})
+    pairs = {"data": {"kind": "tsv", "train": "x.tsv"}, "text": text}
+    model = {"kind": "rnn_seq2seq", "width": 8, "bos": 1, "eos": 2}
+    found = recipe_of({**PLAIN, **pairs, "model": model})
+    assert found.shape(30, (), 50).source_vocab_size == 50
+    with pytest.raises(ValueError, match="source_vocab_size=40 is too small for the 50 tokens"):
+        recipe_of({**PLAIN, **pairs, "model": {**model, "source_vocab_size": 40}}).shape(30, (), 50)

@@ -254,6 +254,38 @@ def test_a_packed_file_in_place_of_the_text_is_the_same_data(recipe, tmp_path):
         assert torch.equal(resumed.state_dict()[name], it)
 
 
+@pytest.mark.parametrize("kind", ["rnn_seq2seq", "transformer_seq2seq"])
+def test_sources_and_targets_may_have_vocabularies_of_their_own(recipe, tmp_path, kind):
+    shape = {"width": 16} if kind == "rnn_seq2seq" else {"width": 16, "heads": 2, "inner_width": 16}
+    layers = {"encoder_layers": 1, "decoder_layers": 1}
+    recipe |= {
+        "data": {"kind": "task", "task": {"kind": "number_words", "digits": 2}, "train": 300, "valid": 20},
+        "text": {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}},
+        "model": {"kind": kind, **shape, **layers, "dropout": 0.1},
+        "train": {"updates": 12, "lr": 0.01, "checkpoint_every": 5},
+    }
+    whole = train(recipe, tmp_path / "whole")
+    train(recipe, tmp_path / "run", changes=["train.updates=5"])
+    resumed = train(recipe, tmp_path / "run", resume=True)
+    for name, it in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], it)
+    model = us.load(tmp_path / "run")
+    assert model.source_vocab_size == model.text.source.vocab_size > 20
+    assert model.vocab_size == model.text.vocab_size <= 14
+    for search in (us.Greedy(), us.Beam(3), us.Sample(us.RepetitionPenalty(1.2))):
+        out = us.generate(model, "forty-two", search, max_new_tokens=4, seed=1)
+        assert set(out.text) <= set("0123456789") | set("<unk>")
+    assert (
+        us.score(model, "forty-two", "42").logps
+        == us.score(model, "forty-two", [*model.text.encode("42")]).logps
+    )
+    with pytest.raises(ValueError, match=r"text\.source was"):
+        train(recipe, tmp_path / "run", resume=True, changes=["text.source.kind=characters"])
+    (tmp_path / "run" / "source_text.json").unlink()
+    with pytest.raises(ValueError, match="tokens for sources alone, but its text has no vocabulary"):
+        us.load(tmp_path / "run")
+
+
 def test_resuming_nothing_begins(recipe, tmp_path):
     model = train(recipe, tmp_path / "run", resume=True, changes=["train.updates=1"])
     assert load_folder(tmp_path / "run").config == model.config

@@ -201,11 +201,13 @@ def render_all(
 def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: Mapping[str, Any]) -> str:
     """The prompt as the string that the model reads, tried with these options of `generate`."""
     from unspool.decode.generate import make_job
+    from unspool.decode.prompts import reading
 
     try:
         text = prompt.render(model.text, chat=args.chat, system=args.system)
-        if model.text is not None and not model.text.encode(text):
-            raise ValueError(_empty(model.text))
+        read, _ = reading(model)
+        if read is not None and not read.encode(text):
+            raise ValueError(_empty(read))
         make_job(model, [text], **options)
     except ValueError as error:
         raise ValueError(f"{prompt.where}: {error}" if prompt.where else str(error)) from error

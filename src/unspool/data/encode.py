@@ -88,7 +88,7 @@ def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
         empty = operator.index(json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise Damaged(f"{folder / _FACTS} is missing or not what was written") from error
-    below = max(text.vocab_size, len(form.labels) + 1)  # one more number: no label
+    below = _below(form, text)
     train, valid = (
         tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
         for part in ("train", "valid")
@@ -99,6 +99,12 @@ def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
     return Encoded(train, valid, empty)
 
 
+def _below(form: Form, text: Codec) -> int:
+    """What all numbers of all columns are below."""
+    sources = 0 if text.source is None else text.source.vocab_size
+    return max(text.vocab_size, sources, len(form.labels) + 1)  # one more number: no label
+
+
 def _write(
     train: Iterable[Row],
     valid: Iterable[Row] | None,
@@ -107,7 +113,7 @@ def _write(
     text: Codec,
     folder: Path | None,
 ) -> Encoded:
-    below = max(text.vocab_size, len(form.labels) + 1)  # one more number: no label
+    below = _below(form, text)
     writers = [
         [Writer(below, folder, f"{part}{column}") for column in range(form.columns)]
         for part in ("train", "valid")

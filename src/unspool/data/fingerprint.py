@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,9 @@ def of_data(data: Any, seed: int, files: Files | None = None) -> str:
 
 
 def of_text(text: Codec) -> str:
-    """Of the ids that `text` gives to every string."""
+    """Of the ids that `text` gives to every string, and to every source."""
+    if text.source is not None:
+        return together(of_text(replace(text, source=None)), of_text(text.source))
     return _digest([text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids), text.literal])
 
 

@@ -76,7 +76,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two columns: a source and its target, for an encoder–decoder. One vocabulary is learnt from both."""
+    """Two columns: a source and its target, for an encoder–decoder."""
 
     joined: bool = False
     columns: int = 2
@@ -87,9 +87,9 @@ class Pairs:
         return row
 
     def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
-        """BOS … EOS for both sides."""
-        ids = framed([side for row in rows for side in row], text)
-        return list(zip(ids[::2], ids[1::2], strict=True))
+        """BOS … EOS for both sides, each in its own vocabulary where it has one."""
+        sources, targets = ([row[side] for row in rows] for side in (0, 1))
+        return list(zip(framed(sources, text.source or text), framed(targets, text), strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of an encoder–decoder."""

@@ -21,14 +21,14 @@ from unspool.config import plain
 from unspool.data import fingerprint
 from unspool.data.batches import Batches
 from unspool.data.encode import Encoded, Filled, encoded, read_encoded
-from unspool.data.forms import END, Form, ends
+from unspool.data.forms import END, Form, Pairs, ends
 from unspool.data.kinds import Data, OwnText
 from unspool.data.labels import UnknownLabelError
 from unspool.data.meter import metered, silent
 from unspool.data.read import check_files, size
 from unspool.data.store import Damaged, appearing
 from unspool.protocols import Batch, Feed
-from unspool.text import Codec, TextConfig
+from unspool.text import Codec, Separate, TextConfig
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def prepare(
     checks = batches.whole(valid, ends(codec), notes.append) if len(valid) else []
     facts = {
         "vocab_size": codec.vocab_size,
+        **({} if codec.source is None else {"source_vocab_size": codec.source.vocab_size}),
         "train_examples": len(train),
         "train_tokens": int(train.sizes_NK.sum()),
         "valid_examples": len(valid),
@@ -85,12 +86,17 @@ def prepare(
 
 
 def _doubts(text: TextConfig | Codec | None, learnt: Codec) -> Iterator[str]:
-    wanted = getattr(text, "vocab_size", None)
-    if wanted is not None and learnt.vocab_size < wanted:
-        yield (
-            f"text.vocab_size is {wanted}, but the training text gives no more than {learnt.vocab_size} "
-            "tokens: that is the vocabulary's size"
-        )
+    asked: list[tuple[str, Any, Codec | None]] = [("text", text, learnt)]
+    if isinstance(text, Separate):
+        sides = {"source": learnt.source, "target": learnt}
+        asked = [(f"text.{name}", text.side(name), codec) for name, codec in sides.items()]
+    for name, config, codec in asked:
+        wanted = getattr(config, "vocab_size", None)
+        if wanted is not None and codec is not None and codec.vocab_size < wanted:
+            yield (
+                f"{name}.vocab_size is {wanted}, but the training text gives no more than "
+                f"{codec.vocab_size} tokens: that is the vocabulary's size"
+            )
 
 
 def _learnt_by_heart(files: fingerprint.Files) -> Iterator[str]:
@@ -125,7 +131,7 @@ class _Work:
                 raise ValueError(f"{type(self.data).__name__} brings no vocabulary: say which text to learn")
             return self.data.codec()
         if self.cache is None:
-            return text.train(self._texts())
+            return self._trained(text)
         name = fingerprint.together(self.key, fingerprint.of_settings(type(text), plain(text)))
         folder = self.cache / f"text-{name}"
         if folder.is_dir():
@@ -133,7 +139,7 @@ class _Work:
                 return Codec.load(folder)
             except (OSError, ValueError) as error:
                 self._clear(folder, error)
-        codec = text.train(self._texts())
+        codec = self._trained(text)
         with appearing(folder) as fresh:
             codec.save(fresh)
         return Codec.load(folder)
@@ -205,10 +211,15 @@ class _Work:
         self.notes.append(f"the cache was damaged and is made again: {error}")
         shutil.rmtree(folder)
 
-    def _texts(self) -> Iterator[str]:
+    def _trained(self, text: TextConfig) -> Codec:
+        if isinstance(text, Separate) and isinstance(self.form, Pairs):
+            return text.train_pairs(self._texts(0), self._texts(1))
+        return text.train(self._texts())
+
+    def _texts(self, side: int | None = None) -> Iterator[str]:
         held = self.held
         with metered("vocabulary", self.bytes, self.progress) as advance:
             rows = Filled(self.data.train_rows(advance), self.form)
             for number, row in enumerate(row for row in rows if row != END):
                 if not held[number]:
-                    yield from self.form.texts(row)
+                    yield from self.form.texts(row) if side is None else (row[side],)

@@ -214,7 +214,7 @@ def make_job(
     longest = _counted("max_new_tokens", max_new_tokens)
     ids = [ids_of(model, prompt, place) for place, prompt in enumerate(prompts)]
     ends = frozenset(_stop_ids(stop_ids))
-    check_ids(model, sorted(ends), "stop_ids")
+    check_ids(model.vocab_size, sorted(ends), "stop_ids")
     sources = answers(model)
     stops = _stop_strings(model, stop)
     watches = (

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool.protocols import StepModel
+from unspool.protocols import StepModel, Text
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -36,37 +36,45 @@ def as_batch(prompts: Any) -> tuple[list[Any], bool]:
     return ([prompts], True) if alone else (list(prompts), False)
 
 
-def ids_of(model: StepModel, prompt: Any, place: int) -> tuple[int, ...]:
-    """The token ids of one prompt, each of them in the model's vocabulary."""
-    prompt = _plain(prompt)
+def reading(model: StepModel) -> tuple[Text | None, int]:
+    """The text in which prompts are written, and how many tokens it has.
+
+    The model's own, unless it is an encoder–decoder whose sources have a vocabulary of theirs.
+    """
+    text = getattr(model.text, "source", None) or model.text
+    return text, getattr(model, "source_vocab_size", model.vocab_size)
+
+
+def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -> tuple[int, ...]:
+    """The token ids of one prompt, or of an answer to it, each of them in the vocabulary of its kind."""
+    prompt, (text, size) = _plain(prompt), (model.text, model.vocab_size) if answer else reading(model)
     if isinstance(prompt, bytes | bytearray | memoryview):
         raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
     if isinstance(prompt, str):
-        ids = tuple(_text(model, place).encode(prompt))
+        ids = tuple(_needed(text, place).encode(prompt))
     elif not isinstance(prompt, Sequence):
         raise TypeError(
             f"prompt {place} is {prompt!r:.80}, but must be a string, token ids or messages of a chat"
         )
     elif prompt and isinstance(prompt[0], Mapping):
-        text = _text(model, place)
-        ids = tuple(text.encode(text.chat(prompt)))
+        ids = tuple(_needed(text, place).encode(_needed(text, place).chat(prompt)))
     else:
         ids = tuple(_id(token, place) for token in prompt)
     if not ids:
-        start = None if model.text is None else model.text.bos_id
+        start = None if text is None else text.bos_id
         hint = "" if start is None else f"; to begin from nothing, pass [{start}], the first token of a text"
         raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
-    check_ids(model, ids, f"prompt {place}")
+    check_ids(size, ids, f"prompt {place}")
     return ids
 
 
-def check_ids(model: StepModel, ids: Sequence[int], name: str) -> None:
+def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
     """Refuse token ids that the model does not know."""
     for token in ids:
-        if not 0 <= token < model.vocab_size:
+        if not 0 <= token < vocab_size:
             raise ValueError(
                 f"{name} holds token {token}, outside the model's vocabulary "
-                f"0…{model.vocab_size - 1}: was it encoded with another model's tokenizer?"
+                f"0…{vocab_size - 1}: was it encoded with another model's tokenizer?"
             )
 
 
@@ -96,10 +104,10 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
 
 
-def _text(model: StepModel, place: int) -> Any:
-    if model.text is None:
+def _needed(text: Text | None, place: int) -> Text:
+    if text is None:
         raise ValueError(
             f"prompt {place} is text, but this model has no tokenizer: give token ids, "
             "or load the model from a folder with a tokenizer.json"
         )
-    return model.text
+    return text

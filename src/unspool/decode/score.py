@@ -104,7 +104,7 @@ def _pair(
         after = (*after, eos[0])
     if not after:
         raise ValueError(f"text {place} is empty: there is nothing to score. Give a text, or end=True.")
-    check_ids(model, after, f"text {place}")
+    check_ids(model.vocab_size, after, f"text {place}")
     room = None if model.context is None else model.context - (0 if answers(model) else len(before))
     if room is not None and len(after) > room:
         raise ValueError(
@@ -118,7 +118,7 @@ def _continuation(
     model: StepModel, prompt: Any, before: tuple[int, ...], text: Any, place: int
 ) -> tuple[int, ...]:
     if not isinstance(text, str):
-        return ids_of(model, text, place) if len(text) else ()
+        return ids_of(model, text, place, answer=True) if len(text) else ()
     if model.text is None:
         raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
     if isinstance(prompt, str) and not answers(model):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unspool.decode.prompts import reading
 from unspool.decode.score import read_on
 from unspool.protocols import Answering, StepModel
 
@@ -195,7 +196,9 @@ def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str
                 f"{what} {place} is a string, and the model has no tokenizer. Give token ids, or load the "
                 "model from a folder with its tokenizer."
             )
-        return tuple(model.text.encode(text))
+        read = reading(model)[0] if what == "source" else model.text
+        assert read is not None
+        return tuple(read.encode(text))
     if isinstance(text, (bytes, bytearray)):
         raise TypeError(f'{what} {place} is bytes: decode them, as .decode("utf-8") does.')
     try:
@@ -204,10 +207,11 @@ def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str
         raise TypeError(
             f"{what} {place} is {text!r:.60}, but must be a string or a list of token ids."
         ) from None
-    if ids and not 0 <= min(ids) <= max(ids) < model.vocab_size:
+    size = reading(model)[1] if what == "source" else model.vocab_size
+    if ids and not 0 <= min(ids) <= max(ids) < size:
         wrong = min(ids) if min(ids) < 0 else max(ids)
         raise ValueError(
-            f"{what} {place} holds token {wrong}, outside the model's vocabulary 0…{model.vocab_size - 1}: "
+            f"{what} {place} holds token {wrong}, outside the model's vocabulary 0…{size - 1}: "
             "was it encoded by another model's tokenizer?"
         )
     return ids

@@ -62,10 +62,12 @@ class RNNSeq2SeqConfig:
     """The token that begins a text; None is the text's own."""
     eos: int | None = None
     """The token that ends a text; None is the text's own."""
+    source_vocab_size: int | None = None
+    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
 
     def __post_init__(self) -> None:
         one_of(self, cell=CELLS, context_kind=(*FIXED, *SCORES))
-        at_least_one(self, "vocab_size", "width", "encoder_layers", "decoder_layers")
+        at_least_one(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
         shares(self, "dropout")
         if self.context_kind == "dot" and self.bidirectional:
             raise ValueError(
@@ -102,13 +104,18 @@ class RNNSeq2Seq(nn.Module):
         self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        apart = Ends.of_sources(c.bos, c.eos, text, c.source_vocab_size)
+        self.source_ends = apart or self.ends
+        self.source_embed = nn.Embedding(self.source_vocab_size, c.width) if apart else None
+        if self.source_embed is not None:
+            nn.init.normal_(self.source_embed.weight, std=c.width**-0.5)
         self.encoder = RNNEncoderConfig(
             width=c.width,
             layers=c.encoder_layers,
             cell=c.cell,
             bidirectional=c.bidirectional,
             dropout=c.dropout,
-        ).build(self.embed)
+        ).build(self.source_embed or self.embed)
         memory_width = self.encoder.out_width
         self.score: Any = None if c.context_kind in FIXED else SCORES[c.context_kind](c.width, memory_width)
         self.rnn = CELLS[c.cell](c.width + memory_width, c.width, c.decoder_layers, dropout=c.dropout)
@@ -122,6 +129,11 @@ class RNNSeq2Seq(nn.Module):
     def vocab_size(self) -> int:
         """Width of the output: token ids go from 0 to vocab_size − 1."""
         return self.config.vocab_size
+
+    @property
+    def source_vocab_size(self) -> int:
+        """The same of prompts: their token ids go from 0 to source_vocab_size − 1."""
+        return self.config.source_vocab_size or self.config.vocab_size
 
     @property
     def answers(self) -> bool:
@@ -182,7 +194,7 @@ class RNNSeq2Seq(nn.Module):
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
-        source = padded(self.ends.sources(prompts, self.context), self.device)
+        source = padded(self.source_ends.sources(prompts, self.context), self.device)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(RNNSeq2SeqState(*self.read(*source)), begin_N)
 

@@ -44,6 +44,26 @@ class Ends:
                 raise ValueError(f"token {token} is outside the vocabulary 0…{vocab_size - 1}")
         return cls(begin, ends)
 
+    @classmethod
+    def of_sources(
+        cls, bos: int | None, eos: int | None, text: Text | None, vocab_size: int | None
+    ) -> Ends | None:
+        """Those of sources with a vocabulary of their own, of `vocab_size` tokens; None: they have not."""
+        own = getattr(text, "source", None)
+        if vocab_size is None:
+            if own is not None:
+                raise ValueError(
+                    "the text has a vocabulary of its own for sources, but the model has not: give "
+                    f"source_vocab_size={own.vocab_size}"
+                )
+            return None
+        if text is not None and own is None:
+            raise ValueError(
+                f"the model has {vocab_size} tokens for sources alone, but its text has no vocabulary for "
+                "these: give one (text.source)"
+            )
+        return cls.of(bos, eos, own, vocab_size)
+
     def source(self, prompt: Sequence[int]) -> list[int]:
         """x₁ … xₙ EOS: a BOS in front is taken off, and EOS written where it is missing."""
         ids = list(prompt)

@@ -4,7 +4,8 @@
     log p(· | y_{<t}, x) = head(norm(block_L(… block_1(√D · embed(y_{<t}) + p))))
 
 Every decoder block looks at its own past, then at all that the encoder says about x.
-Vaswani et al. 2017, §3 (papers.bib: vaswani2017attention). One vocabulary and one embedding serve both sides.
+Vaswani et al. 2017, §3 (papers.bib: vaswani2017attention). One vocabulary and one
+embedding serve both sides, unless sources have their own.
 As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
 """
 
@@ -53,10 +54,12 @@ class TransformerSeq2SeqConfig(TransformerShape):
     """The token that begins a text; None is the text's own."""
     eos: int | None = None
     """The token that ends a text; None is the text's own."""
+    source_vocab_size: int | None = None
+    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(self, "vocab_size", "encoder_layers", "decoder_layers")
+        at_least_one(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers")
 
     def build(self, text: Text | None = None) -> TransformerSeq2Seq:
         """A model of this shape, with random weights."""
@@ -87,8 +90,13 @@ class TransformerSeq2Seq(nn.Module):
         self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        apart = Ends.of_sources(c.bos, c.eos, text, c.source_vocab_size)
+        self.source_ends = apart or self.ends
+        self.source_embed = nn.Embedding(self.source_vocab_size, c.width) if apart else None
+        if self.source_embed is not None:
+            nn.init.normal_(self.source_embed.weight, std=c.width**-0.5)
         self.scale = math.sqrt(c.width)
-        self.encoder = TransformerEncoder(c, c.encoder_layers, self.embed)
+        self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
         self.positions: Any = c.added()
         self._rotary = c.rotary()
         self.dropout = nn.Dropout(c.dropout)
@@ -101,6 +109,11 @@ class TransformerSeq2Seq(nn.Module):
     def vocab_size(self) -> int:
         """Width of the output: token ids go from 0 to vocab_size − 1."""
         return self.config.vocab_size
+
+    @property
+    def source_vocab_size(self) -> int:
+        """The same of prompts: their token ids go from 0 to source_vocab_size − 1."""
+        return self.config.source_vocab_size or self.config.vocab_size
 
     @property
     def answers(self) -> bool:
@@ -187,7 +200,7 @@ class TransformerSeq2Seq(nn.Module):
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
-        framed = self.ends.sources(prompts, self.context)
+        framed = self.source_ends.sources(prompts, self.context)
         sources = self.read(*padded(framed, self.device))
         rows_N = torch.arange(len(prompts), device=self.device)
         layers = [KeyValues(ROOM) for _ in self.blocks]

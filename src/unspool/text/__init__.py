@@ -5,7 +5,17 @@ from unspool.text.codec import Codec
 from unspool.text.gguf import codec_from_gguf
 from unspool.text.huggingface import codec_from_folder
 from unspool.text.reader import Reader
-from unspool.text.vocabulary import BPE, TEXTS, Characters, TextConfig, Words, characters, train_bpe, words
+from unspool.text.vocabulary import (
+    BPE,
+    TEXTS,
+    Characters,
+    Separate,
+    TextConfig,
+    Words,
+    characters,
+    train_bpe,
+    words,
+)
 
 __all__ = [
     "BPE",
@@ -13,6 +23,7 @@ __all__ = [
     "Characters",
     "Codec",
     "Reader",
+    "Separate",
     "TextConfig",
     "Words",
     "characters",

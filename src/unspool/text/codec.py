@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -24,6 +25,8 @@ from unspool.text.reader import Reader
 
 TOKENIZER_FILE = "tokenizer.json"
 CODEC_FILE = "text.json"
+SOURCE = "source_"
+"""How the files of a source's vocabulary begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,8 @@ class Codec:
     """The end of a text as the chat template writes it."""
     literal: bool = False
     """Whether text that spells a special token is text like any other, and never becomes that token."""
+    source: Codec | None = field(default=None, repr=False)
+    """How an encoder–decoder's sources are read, where they have a vocabulary of their own."""
 
     def __post_init__(self) -> None:
         if self.bos_id is None and self.add_bos:
@@ -126,26 +131,42 @@ class Codec:
         return Reader(self.pieces, tuple(stop), last=after if visible else None)
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json and text.json into a folder, which is made where there is none."""
+        """Write tokenizer.json and text.json into a folder, which is made where there is none.
+
+        A source's vocabulary of its own stands beside them, in source_tokenizer.json and source_text.json.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        # Not `tokenizer.save`, whose errors name neither the file nor what is wrong with it.
-        (folder / TOKENIZER_FILE).write_text(self.tokenizer.to_str(pretty=False), encoding="utf-8")
-        facts = {name: getattr(self, name) for name in _SAVED} | {"eos_ids": sorted(self.eos_ids)}
-        text = json.dumps(facts, ensure_ascii=False, indent=2)
-        (folder / CODEC_FILE).write_text(text + "\n", encoding="utf-8")
+        self._write(folder, "")
+        if self.source is not None:
+            self.source._write(folder, SOURCE)
 
     @classmethod
     def load(cls, folder: str | Path) -> Codec:
         """What `save` wrote; FileNotFoundError or ValueError names the file that is missing or broken."""
-        path = Path(folder) / CODEC_FILE
+        folder = Path(folder)
+        source = cls._read(folder, SOURCE) if (folder / f"{SOURCE}{CODEC_FILE}").exists() else None
+        return cls._read(folder, "", source)
+
+    def _write(self, folder: Path, begin: str) -> None:
+        # Not `tokenizer.save`, whose errors name neither the file nor what is wrong with it.
+        written = self.tokenizer.to_str(pretty=False)
+        (folder / f"{begin}{TOKENIZER_FILE}").write_text(written, encoding="utf-8")
+        facts = {name: getattr(self, name) for name in _SAVED} | {"eos_ids": sorted(self.eos_ids)}
+        text = json.dumps(facts, ensure_ascii=False, indent=2)
+        (folder / f"{begin}{CODEC_FILE}").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def _read(cls, folder: Path, begin: str, source: Codec | None = None) -> Codec:
+        path = folder / f"{begin}{CODEC_FILE}"
         facts = read_object(path)
         facts.setdefault("literal", False)  # a vocabulary of before there was the choice
         if set(facts) != set(_SAVED):
             raise ValueError(f"{path} must have the keys {', '.join(_SAVED)}; write it with Codec.save")
-        tokenizer = read_tokenizer(Path(folder) / TOKENIZER_FILE)
+        tokenizer = read_tokenizer(folder / f"{begin}{TOKENIZER_FILE}")
+        facts["eos_ids"] = _ids(facts["eos_ids"], path)
         try:
-            return cls(tokenizer, **facts | {"eos_ids": frozenset(map(operator.index, facts["eos_ids"]))})
+            return cls(tokenizer, **facts, source=source)
         except TypeError as error:
             raise ValueError(f"{path} has a wrong value ({error}); write it with Codec.save") from error
 
@@ -161,7 +182,14 @@ def check_characters(text: str, what: str) -> None:
         ) from None
 
 
-_SAVED = tuple(each.name for each in fields(Codec) if each.name != "tokenizer")
+_SAVED = tuple(each.name for each in fields(Codec) if each.name not in ("tokenizer", "source"))
+
+
+def _ids(found: Any, path: Path) -> frozenset[int]:
+    try:
+        return frozenset(map(operator.index, found))
+    except TypeError as error:
+        raise ValueError(f"{path} has a wrong value ({error}); write it with Codec.save") from error
 
 
 def spelled(tokenizer: Tokenizer, token: int) -> str | None:

@@ -17,10 +17,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from unspool.config import choose, kind_of
 from unspool.text.codec import Codec
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -126,9 +128,48 @@ class Characters:
         return _with_a_choice(characters(lines), "character")
 
 
-TextConfig = BPE | Words | Characters
+@dataclass(frozen=True)
+class Separate:
+    """A vocabulary for the sources and another one for the targets of pairs."""
 
-TEXTS: dict[str, type[TextConfig]] = {"bpe": BPE, "characters": Characters, "words": Words}
+    source: dict[str, Any]
+    """What is learnt from the sources: any of the other kinds, and its settings."""
+    target: dict[str, Any]
+    """What is learnt from the targets."""
+
+    def __post_init__(self) -> None:
+        # All settings are written out, so that equal ones are equal however they were said.
+        for side in ("source", "target"):
+            object.__setattr__(self, side, kind_of(SIDES, self.side(side)))
+
+    def side(self, name: str) -> BPE | Words | Characters:
+        """The settings of "source" or "target"."""
+        found: BPE | Words | Characters = choose(SIDES, getattr(self, name), f"text.{name}")
+        return found
+
+    def train(self, lines: Iterable[str]) -> Codec:
+        """Refused: it must be known which side a line is of."""
+        del lines
+        raise ValueError(
+            'text.kind = "separate" is for data of pairs, a source and a target each: choose another kind of '
+            "text, or other data"
+        )
+
+    def train_pairs(self, sources: Iterable[str], targets: Iterable[str]) -> Codec:
+        """The vocabulary of the targets, and in it that of the sources."""
+        return replace(self.side("target").train(targets), source=self.side("source").train(sources))
+
+
+TextConfig = BPE | Words | Characters | Separate
+
+SIDES: dict[str, type[BPE | Words | Characters]] = {"bpe": BPE, "characters": Characters, "words": Words}
+"""What one side of pairs may have."""
+TEXTS: dict[str, type[TextConfig]] = {
+    "bpe": BPE,
+    "characters": Characters,
+    "separate": Separate,
+    "words": Words,
+}
 
 
 def _with_a_choice(codec: Codec, what: str) -> Codec:

@@ -27,7 +27,7 @@ from unspool.data import BATCHES, DATA, Bucketed, OwnText
 from unspool.models import MODELS
 from unspool.models.kinds import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy
-from unspool.text import TEXTS
+from unspool.text import TEXTS, Separate
 from unspool.training.hooks import HOOKS
 from unspool.training.schedule import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.settings import TrainSettings
@@ -56,15 +56,20 @@ class Recipe:
     hooks: tuple[Any, ...] = ()
     seed: int = 0
 
-    def shape(self, vocab_size: int, labels: Sequence[str] = ()) -> Any:
-        """The model's settings, once it is known how many tokens and which labels there are."""
+    def shape(self, vocab_size: int, labels: Sequence[str] = (), source_vocab_size: int | None = None) -> Any:
+        """The model's settings, once it is known how many tokens and which labels there are.
+
+        `source_vocab_size` counts the tokens of sources that have a vocabulary of their own.
+        """
         table = dict(self.model)
         if table.setdefault("vocab_size", vocab_size) < vocab_size:
             raise ValueError(
                 f"model.vocab_size={table['vocab_size']} is too small for the {vocab_size} tokens of the "
                 "text: leave it out, and it is the text's"
             )
-        if labels and _has_labels(table):
+        if source_vocab_size is not None:
+            _give_sources(table, source_vocab_size)
+        if labels and _has(table, "labels"):
             table.setdefault("labels", list(labels))
         elif labels:
             raise ValueError(
@@ -130,7 +135,11 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     for hook in recipe.hooks:
         hook.check(recipe.train)
     # Labels, like the vocabulary, are known once the data is read.
-    recipe.shape(recipe.model.get("vocab_size", _ANY_SIZE), _ANY_LABELS if _has_labels(recipe.model) else ())
+    recipe.shape(
+        recipe.model.get("vocab_size", _ANY_SIZE),
+        _ANY_LABELS if _has(recipe.model, "labels") else (),
+        recipe.model.get("source_vocab_size", _ANY_SIZE) if isinstance(recipe.text, Separate) else None,
+    )
     return recipe
 
 
@@ -168,9 +177,23 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, An
     return result
 
 
-def _has_labels(table: Mapping[str, Any]) -> bool:
+def _has(table: Mapping[str, Any], name: str) -> bool:
+    """Whether the kind of model has this setting."""
     kind = MODELS.get(table.get("kind", ""))
-    return kind is not None and "labels" in {it.name for it in fields(kind)}
+    return kind is not None and name in {it.name for it in fields(kind)}
+
+
+def _give_sources(table: dict[str, Any], vocab_size: int) -> None:
+    if not _has(table, "source_vocab_size"):
+        raise ValueError(
+            f'text.kind = "separate", but model.kind={table.get("kind")!r} reads no sources: choose an '
+            "encoder–decoder, or another kind of text"
+        )
+    if table.setdefault("source_vocab_size", vocab_size) < vocab_size:
+        raise ValueError(
+            f"model.source_vocab_size={table['source_vocab_size']} is too small for the {vocab_size} tokens "
+            "of the sources: leave it out, and it is theirs"
+        )
 
 
 def _value(said: str) -> Any:

@@ -105,7 +105,9 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
     if isinstance(feed, LaneFeed):
         feed = feed.side_by_side(recipe.train.accumulate)
     reseed(recipe.seed, "weights")
-    model = recipe.shape(prepared.text.vocab_size, prepared.labels).build(prepared.text)
+    text = prepared.text
+    sources = None if text.source is None else text.source.vocab_size
+    model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
     return Run(
         model,
         recipe.objective,
@@ -133,7 +135,8 @@ def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Files) -> lis
     """What was changed on the way, now included; an error for a change that cannot be made."""
     about = found.about
     before = run_config(found.path)
-    shape = recipe.shape(before.vocab_size, getattr(before, "labels", ()))
+    sources = getattr(before, "source_vocab_size", None)
+    shape = recipe.shape(before.vocab_size, getattr(before, "labels", ()), sources)
     new = differences(about.get("recipe", {}), spelled(recipe, shape), recipe.data)
     check_settings(path, new)
     check_files(path, about.get("data_files", files), files, recipe.data)

@@ -129,3 +129,31 @@ def test_a_join_sees_the_steps_in_the_order_of_the_parts():
     step, _ = pair.start([[1]])
     torch.testing.assert_close(seen[0][0], A.start([[1]])[0].logp_NV)
     torch.testing.assert_close(step.logp_NV, B.start([[1]])[0].logp_NV)
+
+
+@dataclass(frozen=True)
+class Translator:
+    """Enough of an encoder–decoder to be compared."""
+
+    sources: Words
+    vocab_size = 3
+    context, answers = None, True
+
+    @property
+    def source_vocab_size(self):
+        return self.sources.vocab_size
+
+    @property
+    def text(self):
+        found = Words(("a", "b", "c"))
+        object.__setattr__(found, "source", self.sources)
+        return found
+
+
+def test_vocabularies_of_sources_must_agree_too():
+    one = Translator(Words(("x", "y", "z", "w")))
+    assert First((one, one)).source_vocab_size == 4
+    with pytest.raises(ValueError, match="model 0 has 4 tokens for sources and model 1 has 2"):
+        check_parts([one, Translator(Words(("x", "y")))])
+    with pytest.raises(ValueError, match="token 3 is 'w' to model 0 and 'v' to model 1"):
+        check_parts([one, Translator(Words(("x", "y", "z", "v")))])

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from unspool.decode.prompts import reading
 from unspool.protocols import Answering, Rewindable, Step, StepModel, Text
 
 SPREAD = 256
@@ -54,6 +55,11 @@ class Lockstep(ABC):
     def vocab_size(self) -> int:
         """The same for all parts."""
         return self.parts()[0].vocab_size
+
+    @property
+    def source_vocab_size(self) -> int:
+        """The same of prompts."""
+        return reading(self.parts()[0])[1]
 
     @property
     def context(self) -> int | None:
@@ -116,8 +122,16 @@ def check_parts(models: Sequence[StepModel]) -> None:
                 f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: models can "
                 "only be combined over one vocabulary. Take two sizes of one model family."
             )
+        (ours, our_size), (theirs, their_size) = reading(first), reading(model)
+        if our_size != their_size:
+            raise ValueError(
+                f"model 0 has {our_size} tokens for sources and model {place} has {their_size}: models can "
+                "only be combined over one vocabulary."
+            )
         if first.text is not None and model.text is not None:
             _check_texts(first.text, model.text, place)
+            if ours is not None and theirs is not None and (ours, theirs) != (first.text, model.text):
+                _check_texts(ours, theirs, place)
 
 
 def _check_texts(first: Text, other: Text, place: int) -> None:
