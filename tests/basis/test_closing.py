@@ -1,10 +1,10 @@
 import numpy as np
 
-from unspool.basis.checking import check
 from unspool.basis.closing import close
 from unspool.basis.linear_program import reference
 from unspool.basis.proving import Proving
 from unspool.basis.searching import over_all
+from unspool.basis.verification import check
 from unspool.basis.whitening import whiten
 from unspool.basis.workbench import Workbench
 

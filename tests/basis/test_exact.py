@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.basis.checking import check
+from unspool.basis.verification import check
 
 
 def test_the_papers_example(example):
@@ -33,6 +33,28 @@ def test_verdicts_are_those_of_a_general_solver(random_problem):
             assert verdict.high >= optimum * (1 - 1e-5) - slack, about
         hows.add(verdict.how)
     assert hows >= {"threshold", "least squares", "douglas-rachford", "interior point"}
+
+
+@pytest.mark.parametrize("b", [1e3, 1e6, 3e8, 9e9, 1e12, 1e15, 1e100])
+def test_a_huge_row_without_probability_hides_no_direction(b):
+    """Only token 2 and a row of p̂ = 10⁻³⁰ go in the second direction: nothing can replace token 2."""
+    W, p = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [0.0, b]]), np.array([0.45, 0.45, 0.1, 1e-30])
+    test = BasisTest(W)
+    verdict = test.accepts(p, 2, tau=0.5)
+    assert verdict.accepted or not verdict.decided
+    assert verdict.accepted == (b <= 1e12)  # beyond, float64 does not find the proof
+    if verdict.decided:
+        assert test.check(verdict.certificate, p, 0.5)
+
+
+def test_a_tiny_group_beside_disturbs_nobody():
+    W, p = np.eye(2)[[0, 0, 1, 1]], np.array([0.5 - 1e-7, 0.5 - 1e-7, 1e-7, 1e-7])
+    test = BasisTest(W)
+    verdict = test.accepts(p, 1, tau=0.99)
+    assert verdict.decided
+    assert not verdict.accepted
+    assert test.check(verdict.certificate, p, 0.99)
+    assert check(verdict.certificate, W, p, 0.99)
 
 
 def test_a_higher_rank_accepts_no_less(model):

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from unspool.basis import ladder
-from unspool.basis.checking import check
 from unspool.basis.distribution import probabilities
 from unspool.basis.ladder import Ladder
 from unspool.basis.linear_program import reference
+from unspool.basis.verification import check
 from unspool.basis.whitening import whiten
 from unspool.basis.workbench import Workbench
 
@@ -49,6 +49,18 @@ def test_at_rank_zero_it_is_the_threshold(model):
         assert verdict.accepted == (work.dist.p[verdict.token] > 0.02)
         assert verdict.how == "threshold"
         assert check(verdict.certificate, np.empty((len(model.W), 0)), work.dist.p, 0.02)
+
+
+def test_at_rank_zero_the_boundary_itself_is_decided_only_by_an_exact_proof():
+    """Accepted is what has F < p̂ᵢ: at F = p̂ᵢ a proof of rejection must balance to the last digit."""
+    work = Workbench(whiten(np.zeros((2, 1))), probabilities([0.5, 0.5], 2))
+    (even,) = Ladder(work, np.array([0]), 0.5).climb()
+    assert even.certificate.shift_N.tolist() == [0.5]
+    assert not even
+    work = Workbench(whiten(np.zeros((10, 1))), probabilities(np.full(10, 0.1), 10))
+    (uneven,) = Ladder(work, np.array([0]), 0.1).climb()  # 0.1/9 has no end in binary
+    assert uneven.how == "undecided"
+    assert not uneven
 
 
 def test_twins_reject_each_other(model):

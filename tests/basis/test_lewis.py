@@ -85,3 +85,14 @@ def test_dependent_hard_rows_do_no_harm():
     white = whiten(W)
     metric = Metric(white, Distribution(p, 6), head(white, Distribution(p, 6), 80))
     assert np.isfinite(metric.solve(np.ones((6, 1), dtype=np.float32))).all()
+
+
+def test_rows_span_unless_one_of_them_alone_holds_a_direction(model, white, dist):
+    assert Metric(white, dist, head(white, dist, 400)).spans
+    W = model.W.astype(np.float64)
+    W[5999, 0] = 1e9
+    p = np.append(np.delete(dist.p, 5999), 1e-30)
+    hidden = whiten(W)
+    peaked = Distribution(p / p.sum(), hidden.X_VK.shape[1], head=4096)
+    assert not Metric(hidden, peaked, head(hidden, peaked, 400)).spans
+    assert not Metric(white, dist, head(white, dist, 9)).spans  # 9 rows, 25 directions

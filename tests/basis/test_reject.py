@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from unspool.basis.checking import check
 from unspool.basis.douglas_rachford import AIM, DouglasRachford
 from unspool.basis.lewis import Metric, head
 from unspool.basis.reject import Balance, settle
+from unspool.basis.verification import check
 
 
 def balanced(white, dist, n, tokens, slope, iterations=15):

@@ -1,8 +1,8 @@
 import numpy as np
 
-from unspool.basis.checking import check
 from unspool.basis.proving import Proving
 from unspool.basis.searching import over_all, over_head, over_head_beside, over_sample
+from unspool.basis.verification import check
 
 
 def proving(bench, ranks, tau=0.1):

@@ -13,10 +13,23 @@ def test_what_was_kept_is_what_was_made(tmp_path, rank):
     W = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
     made, kept = whitened(W, rank, tmp_path), whitened(W, rank, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
-    for name in ("X_VK", "basis_MK", "column_M", "norm_V"):
+    for name in ("X_VK", "basis_MK", "column_M", "largest_M", "norm_V"):
         assert (getattr(made, name) == getattr(kept, name)).all()
     assert made.row_norm == kept.row_norm
     assert (made.weight[np.arange(60)] == kept.weight[np.arange(60)]).all()
+
+
+def test_rows_in_other_units_are_kept_with_it(tmp_path):
+    dice = np.random.default_rng(0)
+    W = np.column_stack([dice.standard_normal(30), 1e9 + dice.integers(9, size=30), 1e-170 * dice.random(30)])
+    made, kept = whitened(W, None, tmp_path), whitened(W, None, tmp_path)
+    assert made.made
+    assert kept.made
+    assert not (made.weight.W == W).all()
+    assert (made.weight.W == kept.weight.W).all()
+    p = dice.dirichlet(np.ones(30))
+    tests = [BasisTest(W, cache=tmp_path), BasisTest(W)]
+    assert tests[0].mask(p, 0.1).tolist() == tests[1].mask(p, 0.1).tolist()
 
 
 def test_the_second_time_nothing_is_made(tmp_path, monkeypatch, model):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.basis.whitening import Rows, whiten
+from unspool.basis.whitening import whiten
 
 
 def test_whitened_rows_are_round_and_keep_every_s(model, white):
@@ -101,7 +101,15 @@ def test_the_rank_takes_the_leading_singular_directions():
         (1e-9 * np.random.default_rng(0).standard_normal((40, 2)), 3),  # units do not matter
         (np.random.default_rng(0).standard_normal((40, 2)) * [1e-6, 1e6], 3),
         (np.random.default_rng(0).standard_normal((40, 2)) * [1, 1e-7] + [0, 3], 3),  # an almost constant one
-        (np.random.default_rng(0).standard_normal((40, 2)) * [1, 1e-12] + [0, 3], 2),  # rounding
+        (
+            np.random.default_rng(0).standard_normal((40, 2)) * [1, 1e-12] + [0, 3],
+            3,
+        ),  # and one that is more so
+        (
+            np.random.default_rng(0).standard_normal((40, 1)) * [1, 1, 0] + 1e-12 * np.eye(40, 3, -2),
+            3,
+        ),  # rounding
+        (np.random.default_rng(0).standard_normal((40, 2)) * [1e-165, 1e180], 3),
     ],
 )
 def test_dependent_directions_are_dropped_and_units_do_not_matter(W, columns):
@@ -132,9 +140,3 @@ def test_what_is_no_matrix_is_refused(W):
 def test_a_matrix_with_nan_is_refused(rank):
     with pytest.raises(ValueError, match="NaN or infinite"):
         whiten(np.array([[1.0, 2.0], [np.nan, 3.0]]), rank)
-
-
-def test_rows_come_in_blocks():
-    rows = Rows(np.arange(5000.0)[:, None])
-    assert np.concatenate([block for _, block in rows.blocks()])[:, 0].tolist() == list(range(5000))
-    assert max(len(block) for _, block in rows.blocks()) <= 1024

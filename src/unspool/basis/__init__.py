@@ -9,7 +9,6 @@ bool(verdict), verdict.how, verdict.certificate
 
 from unspool.basis.calibrate import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.checking import check
 from unspool.basis.exact import BasisTest
 from unspool.basis.kappa_rule import KappaRule, KappaStep, kappa
 from unspool.basis.linear_program import Reference, reference
@@ -22,6 +21,7 @@ from unspool.basis.theory import (
     tau_from_delta,
     underestimation,
 )
+from unspool.basis.verification import check
 
 __all__ = [
     "Acceptance",

@@ -13,11 +13,12 @@ either of
 
     Σ_tail p̂ⱼ|sⱼ|  ≤  ‖λ‖·Σ_tail p̂ⱼ‖xⱼ‖          Σ_tail p̂ⱼ|sⱼ|  ≤  √(Σ_tail p̂ⱼ²)·√(V‖λ‖² − Σ_head sⱼ²)
 
-(XᵀX = V·I). Rounding: a dot product of m terms errs by at most (m+4)·2⁻⁵²·‖w̃‖‖λ‖; the identity XᵀX = V·I
+(XᵀX = V·I). Rounding: a dot product of m terms errs by at most (m+4)·2⁻⁵²·Σₘ|w̃ₘ||λₘ|, which is bounded by
+‖w̃‖‖λ‖ and, whatever the units of the columns, by Σₘ max|w̃ₘ||λₘ|; the identity XᵀX = V·I
 by at most m(10⁻¹² + m·10⁻¹⁵) of what its columns would give if they were parallel; a sum over the
 vocabulary by 10⁻¹⁰ of itself. The 256 most probable rows, where s must often be next to nothing, are
 evaluated on W in float64. The others are evaluated on X in float32, at half the cost or less: each s then
-errs by at most (m+8)·2⁻²⁴·‖x‖‖λ‖, and by what B's rounding makes, (m+4)·2⁻⁵⁰·max‖w̃‖‖B‖‖λ‖. Where this
+errs by at most (m+8)·2⁻²⁴·‖x‖‖λ‖, and by what B's rounding makes, (m+4)·2⁻⁵⁰·|w̃||B|·‖λ‖. Where this
 alone stands between λ and its proof, all is evaluated again on W.
 """
 
@@ -125,14 +126,14 @@ class Evaluator:
         white = self.white
         length_Q = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
         square_MQ = slopes_MQ * slopes_MQ
-        unit_Q = (white.m + 4) * 2.0**-52 * white.row_norm * np.sqrt(square_MQ.sum(axis=0))
+        unit_Q = (white.m + 4) * 2.0**-52 * white.reach(slopes_MQ)
         slack_Q = white.m * (1e-12 + white.m * 1e-15) * (white.column_M @ square_MQ)
         return _Sizes(
             length_Q,
             self.dist.vocabulary * (length_Q * length_Q + slack_Q),
             unit_Q,
             (white.m + 8) * 2.0**-24 * length_Q,
-            (white.m + 4) * 2.0**-50 * white.row_norm * white.basis_norm * length_Q,
+            (white.m + 4) * 2.0**-50 * white.basis_reach * length_Q,
         )
 
     def _s(self, lam_KQ: Array, slopes_MQ: Array, tokens_N: Indices, exact: bool) -> Array:

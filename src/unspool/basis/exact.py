@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 from unspool.basis.arrays import as_numpy
 from unspool.basis.calibrate import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.checking import check
 from unspool.basis.critical import critical_tau
 from unspool.basis.distribution import probabilities
 from unspool.basis.kappa_rule import kappa
@@ -31,6 +30,7 @@ from unspool.basis.linear_program import Reference, reference
 from unspool.basis.row_lengths import RowLengths, row_lengths
 from unspool.basis.step import BasisStep
 from unspool.basis.store import whitened
+from unspool.basis.verification import check
 
 
 class BasisTest:
@@ -46,7 +46,7 @@ class BasisTest:
     ) -> None:
         self._white = whitened(W, rank, cache)
         self.vocabulary: int = self._white.weight.shape[0]
-        self.rank: int = self._white.weight.shape[1]
+        self.rank: int = int((W if hasattr(W, "shape") else np.asarray(W)).shape[1]) if rank is None else rank
 
     def __repr__(self) -> str:
         return f"BasisTest(vocabulary={self.vocabulary}, rank={self.rank})"
@@ -58,7 +58,11 @@ class BasisTest:
 
     @property
     def weight(self) -> Any:
-        """The rows that the test is about: W itself at full rank, W·V_r in float64 below it."""
+        """The rows that the test is about: W itself at full rank, W·V_r in float64 below it.
+
+        They ask the same with fewer columns where others make some up, and in other units where those of W
+        are beyond float64's squares, or hide in a constant how a column varies: see columns.py.
+        """
         return self._white.weight.W
 
     def step(self, p: Any) -> BasisStep:

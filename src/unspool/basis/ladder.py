@@ -68,19 +68,21 @@ class Ladder:
 
     def _threshold(self) -> None:
         """p̂ᵢ > τ: the constant λ proves it. At rank 0 that is all there is, and y ∝ p̂ proves the rest."""
-        white, p_V, slope = self.bench.white, self.bench.dist.p, self.proving.slope
+        white, dist = self.bench.white, self.bench.dist
         for case in self.proving.cases:
-            case.high = slope * (1 - case.goal)
+            others = float(dist.mass_N[1]) if case.goal > 0.5 else 1 - case.goal
+            case.high = self.proving.slope * others
             if case.high * (1 + 1e-12) < case.goal:
                 slopes_M = np.zeros(white.m)
                 slopes_M[-1] = 1
                 self.proving.settle(case, True, "threshold", Acceptance(case.token, slopes_M))
             elif white.m == 1:
-                case.low = case.high
-                others = np.flatnonzero(p_V)
-                others = others[others != case.token]
-                shift_N = p_V[others] * (case.goal / (1 - case.goal))
-                self.proving.settle(case, False, "threshold", Rejection(case.token, others, shift_N))
+                rows_N = np.flatnonzero(dist.p)
+                rows_N = rows_N[rows_N != case.token]
+                proof = Rejection(case.token, rows_N, dist.p[rows_N] * (case.goal / others))
+                if case.high * (1 - 1e-12) > case.goal or self.proving.is_true(proof):
+                    case.low = case.high
+                    self.proving.settle(case, False, "threshold", proof)
 
     def _least_squares(self, which: Callable[[Case], bool]) -> None:
         """The first λ of all."""

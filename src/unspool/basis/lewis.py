@@ -19,6 +19,7 @@ Probabilities are scaled by κ here and in the search, so that numbers are near 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -31,6 +32,8 @@ HARD = 20.0
 # Below this share of 1/κ a row is left out of the search: float32 would underflow.
 FAINT = 1e-9
 BLOCK = 4096
+# Added to M's diagonal, relative to its mean, for float32 to factorise it: the first that does.
+RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +130,7 @@ class Metric:
         self._gram_KK = _gram(rows.X_SK[known:], rows.omega_S[known:])
         if part is not None:
             self._gram_KK += part._gram_KK
-        self._lower_KK = _cholesky(self._gram_KK)
+        self._lower_KK, self._ridge = _cholesky(self._gram_KK)
         self.solve_HK: Array32 = np.zeros((0, rows.X_SK.shape[1]), dtype=np.float32)
         """Y, with X_hard·Yᵀ = I: row h is the λ of least M-norm with s = 1 at hard token h, 0 at others …"""
         self.norm_H: Array32 = np.zeros(0, dtype=np.float32)
@@ -137,6 +140,15 @@ class Metric:
             inverse_HH = _inverse((self.hard_HK @ through_KH).astype(np.float64))
             self.solve_HK = (inverse_HH @ through_KH.T.astype(np.float64)).astype(np.float32)
             self.norm_H = inverse_HH.diagonal().astype(np.float32)
+
+    @cached_property
+    def spans(self) -> bool:
+        """Whether the rows reach every direction: M's least eigenvalue is more than what was added to it.
+
+        If not, an error in some direction may look small only because hardly any row goes there.
+        """
+        least, _ = lapack.spocon(self._lower_KK, 1.0, uplo="L")  # 1/‖M⁻¹‖, which is no more
+        return bool(self._ridge == RIDGES[0] and least > 3 * _added(self._gram_KK, RIDGES[0]))
 
     def solve(self, e_KQ: Array32) -> Array32:
         """P·e: the λ with M·λ = e up to multiples of the hard rows, and s = 0 on them."""
@@ -158,17 +170,21 @@ def _gram(X_SK: Array32, omega_S: Array32) -> Array32:
     return gram_KK
 
 
-def _cholesky(gram_KK: Array32) -> Array32:
-    """The lower factor, with as little added to the diagonal as float32 needs."""
-    corner, mean = np.diag_indices(len(gram_KK)), np.float32(gram_KK.trace() / len(gram_KK))
-    for ridge in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
+def _cholesky(gram_KK: Array32) -> tuple[Array32, float]:
+    """The lower factor, with as little added to the diagonal as float32 needs, and how much that is."""
+    corner = np.diag_indices(len(gram_KK))
+    for ridge in RIDGES:
         tried_KK = gram_KK.copy(order="F")
-        tried_KK[corner] += np.float32(ridge) * mean + np.float32(1e-30)
+        tried_KK[corner] += _added(gram_KK, ridge)
         lower_KK: Array32
         lower_KK, failed = lapack.spotrf(tried_KK, lower=1, overwrite_a=1)
         if not failed:
             break
-    return lower_KK
+    return lower_KK, ridge
+
+
+def _added(gram_KK: Array32, ridge: float) -> np.float32:
+    return np.float32(ridge) * np.float32(gram_KK.trace() / len(gram_KK)) + np.float32(1e-30)
 
 
 def _inverse(inner_HH: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import inf
 from time import perf_counter
 
@@ -15,6 +16,7 @@ from unspool.basis.kappa_rule import typical_threshold
 from unspool.basis.lewis import Metric
 from unspool.basis.reject import Balance, Settled, settle
 from unspool.basis.theory import slope_from_tau
+from unspool.basis.verification.counterexample import Counterexample
 from unspool.basis.workbench import Workbench
 
 
@@ -88,6 +90,11 @@ class Proving:
         tokens_T = np.flatnonzero(tail_V)
         tail = settle(self.bench.white, tokens_T, tail_V[tokens_T, None])
         self.reject([case], balance, y_V[balance.tokens_N, None], np.array([t]), how, tail)
+
+    def is_true(self, proof: Rejection) -> bool:
+        """Whether a rejection holds in rational arithmetic: for those within rounding of not doing so."""
+        c, white = Fraction(self.tau) / (1 - Fraction(self.tau)), self.bench.white
+        return Counterexample(proof, white.weight, white.largest_M, self.bench.dist.p, c).exists()
 
     def settle(
         self, case: Case, accepted: bool, how: str, certificate: Acceptance | Rejection | None

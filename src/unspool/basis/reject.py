@@ -4,9 +4,11 @@
 
 The search finds y in float32. Its residual e = t·w̃ᵢ − Σ yⱼw̃ⱼ is computed in float64 on W itself and
 repaired within the head, dyⱼ = ωⱼ·xⱼ·P·Bᵀe, again and again; the token's own share of a repair is taken
-into t. Each repair must leave less than half of the residual, down to what float64 can see: so e lies in
-the span of the rows, and all repairs that could follow add up to less than twice the next one. By so much,
-and a margin of 10⁻⁶, the box is made smaller before y is said to lie in it.
+into t. Each repair must leave less than half of the residual, down to what float64 can see, and all repairs
+that could follow add up to less than twice the next one. By so much, and a margin of 10⁻⁶, the box is made
+smaller before y is said to lie in it. Where the rows hardly reach some direction (one huge row of no
+probability may hold it alone), a residual there looks small and cannot be repaired: then the certificate is
+verified in rational arithmetic before it is one.
 
 The linear program: Finlayson et al. 2024, eq. 3.
 papers.bib: finlayson2024closing
@@ -15,6 +17,7 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -23,13 +26,16 @@ from unspool.basis.arrays import Array, Indices, float64
 from unspool.basis.certificate import Rejection
 from unspool.basis.distribution import Distribution
 from unspool.basis.lewis import Metric
+from unspool.basis.verification.counterexample import Counterexample
 from unspool.basis.whitening import Whitened
 
 MARGIN = 1e-6
 ROUNDS = 12
-# Residuals relative to t·xᵢ: repairing ends at the first, and above the second nothing is proven.
+# Residuals relative to t·xᵢ: repairing ends at the first, and above the second nothing is proven …
 ENOUGH = 1e-10
-AT_MOST = 1e-8
+AT_MOST = 1e-9
+# … nor where the next repair would change a multiplier by more than this, relative to p̂.
+UNREPAIRED = 1e-7
 # The most rows × unknowns² for which a pseudo-inverse in float64 is made where float32 does not do.
 SMALL = 2e7
 
@@ -95,8 +101,17 @@ class Balance:
             if tail is not None:
                 rows_N = np.concatenate([rows_N, tail.tokens_T])
                 shift_N = np.concatenate([shift_N, tail.y_TQ[:, q] * scale])
-            found[q] = Rejection(int(tokens_Q[q]), rows_N, shift_N)
+            proof = Rejection(int(tokens_Q[q]), rows_N, shift_N)
+            if self.metric.spans or self._is_true(proof, slope):
+                found[q] = proof
+            else:
+                reached_Q[q] = 0
         return found, reached_Q / dist.kappa
+
+    def _is_true(self, proof: Rejection, slope: float) -> bool:
+        """Whether it proves what it should, in rational arithmetic."""
+        white = self.white
+        return Counterexample(proof, white.weight, white.largest_M, self.dist.p, Fraction(slope)).exists()
 
     def _balanced(
         self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail: Settled | None
@@ -118,7 +133,7 @@ class Balance:
                 miss_Q = np.abs(error_KQ).max(axis=0) / (np.maximum(t_Q, 0) * reach_Q)
             move_NQ = self._repair(error_KQ, exact)
             going_Q = (miss_Q > ENOUGH) & (miss_Q < before_Q / 2)
-            if not going_Q.any() and not exact and self._small and (miss_Q > AT_MOST).any():
+            if not going_Q.any() and not exact and self._small and (miss_Q > ENOUGH).any():
                 exact, before_Q = True, np.full(len(t_Q), np.inf)
                 continue
             if turn == ROUNDS - 1 or not going_Q.any():
@@ -129,7 +144,7 @@ class Balance:
             before_Q = np.where(going_Q, miss_Q, before_Q)
         move_NQ[own] = 0
         left_Q = (np.abs(move_NQ) / self.mass_N[:, None]).max(axis=0)
-        return y_NQ, t_Q, np.where(miss_Q <= AT_MOST, left_Q, np.inf)
+        return y_NQ, t_Q, np.where((miss_Q <= AT_MOST) & (left_Q <= UNREPAIRED), left_Q, np.inf)
 
     def _repair(self, error_KQ: Array, exact: bool) -> Array:
         """Multipliers with Σ dyⱼxⱼ ≈ error: the smallest ones as ω measures them."""

@@ -24,9 +24,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from unspool.basis.arrays import as_numpy
-from unspool.basis.whitening import Rows, Whitened, whiten
+from unspool.basis.rows import Rows
+from unspool.basis.whitening import Whitened, whiten
 
-FORMAT = 2
+FORMAT = 3
 MOST_BYTES = 4_000_000_000
 # Left free on the disk: a cache should not be what fills it.
 SPARE_BYTES = 1 << 29
@@ -49,7 +50,7 @@ def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) ->
     if kept is None:
         kept = whiten(W, rank)
         try:
-            _save(path, kept, W)
+            _save(path, kept)
             _tidy(path)
         except OSError as error:
             _log.info("%s could not be written, and will be made again next time: %s", path, error)
@@ -75,23 +76,26 @@ def _load(path: Path, W: Any) -> Whitened | None:
             kept["X"],
             kept["basis"],
             kept["column"],
+            kept["largest"],
             float(kept["row_norm"][0]),
             kept["norm"],
+            made="weight" in kept,
         )
     except (OSError, SafetensorError, KeyError):
         return None
 
 
-def _save(path: Path, white: Whitened, W: Any) -> None:
+def _save(path: Path, white: Whitened) -> None:
     kept: dict[str, NDArray[Any]] = {
         "X": white.X_VK,
         "basis": np.ascontiguousarray(white.basis_MK),
         "column": white.column_M,
+        "largest": white.largest_M,
         "row_norm": np.array([white.row_norm]),
         "norm": white.norm_V,
     }
-    if white.weight.shape[1] < Rows(W).shape[1]:
-        kept["weight"] = np.ascontiguousarray(white.weight.W)
+    if white.made:
+        kept["weight"] = np.ascontiguousarray(as_numpy(white.weight.W))
     path.parent.mkdir(parents=True, exist_ok=True)
     size = sum(array.nbytes for array in kept.values())
     if size > MOST_BYTES or shutil.disk_usage(path.parent).free < size + SPARE_BYTES:

@@ -3,11 +3,10 @@
     W̃ = [W·V_r, 1]      (1/V) W̃ᵀW̃ = S·QΛQᵀ·S,  S = diag√      B = S⁻¹QΛ^(−½)      X = W̃·B,   (1/V) XᵀX = I
 
 Rank: V_r are the r leading right-singular directions of W, uncentred and unscaled. Fewer equalities leave
-more distributions feasible: whatever is accepted at rank r is accepted at every higher rank. Directions in
-which the columns of W̃ are dependent (duplicate or constant columns, fewer rows than columns) have
-eigenvalues of zero; they are dropped, which for exact dependence drops nothing. Squaring W̃ loses half of
-float64's digits, so where columns are nearly dependent (a column that is almost constant, beside the ones)
-the product W̃·B is squared and whitened again.
+more distributions feasible: whatever is accepted at rank r is accepted at every higher rank. Columns that
+others make up (duplicate or constant columns, fewer rows than columns) show in eigenvalues of zero; they are
+left out (columns.py), which for exact dependence leaves nothing out. Squaring W̃ loses half of float64's
+digits, so where columns are nearly dependent the product W̃·B is squared and whitened again.
 
 Finlayson et al. 2024, §4 and appendix (rank reduction by a truncated singular value decomposition).
 papers.bib: finlayson2024closing
@@ -19,7 +18,6 @@ converted at full rank; Q, B and eigh's workspace take 0.7 GB, blocks in float64
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from unspool.basis.arrays import Array, Array32, Indices
+from unspool.basis.columns import in_fair_units, made_up_by_others, scaled_alike
+from unspool.basis.rows import Rows
 
-BLOCK = 1024
 # A direction of W̃ this much shorter than the longest is rounding: sums over a vocabulary cannot settle it.
 DEPENDENT = 1e-10
 # Eigenvalues of (1/V)W̃ᵀW̃, relative to the largest: below the first a second whitening is due, and the
@@ -39,48 +38,26 @@ LEAST = 1e-14
 ROUNDING = 1e-13
 
 
-class Rows:
-    """The rows of W as float64, block by block, from wherever W lies: W itself is never converted whole."""
-
-    def __init__(self, W: Any) -> None:
-        # A torch tensor keeps its type (numpy has no bfloat16), and a GPU's is copied to the host once.
-        torch = hasattr(W, "detach")
-        on_host: Any = W.detach().cpu() if torch else np.asarray(W)
-        self.W, self.shape = on_host, tuple(on_host.shape)
-        self._bfloat16 = str(on_host.dtype) == "torch.bfloat16"
-        # The same memory; numpy gathers rows several times faster than torch does.
-        self._array = on_host.numpy() if torch and not self._bfloat16 else on_host
-
-    def __getitem__(self, index: Any) -> Array:
-        if self._bfloat16:
-            converted: Array = self.W[index].double().numpy()
-            return converted
-        block = self._array[index] if isinstance(index, slice) else self._array.take(index, axis=0)
-        return np.asarray(block, dtype=np.float64)
-
-    def blocks(self, index: Indices | None = None) -> Iterator[tuple[slice, Array]]:
-        """These rows, or all: in blocks small enough that the conversion stays in the processor's cache."""
-        count = self.shape[0] if index is None else len(index)
-        for start in range(0, count, BLOCK):
-            part = slice(start, min(start + BLOCK, count))
-            yield part, self[part if index is None else index[part]]
-
-
 @dataclass(frozen=True, eq=False)
 class Whitened:
     """W̃ in two coordinate systems: exact rows in float64 for proofs, whitened ones in float32 to search."""
 
     weight: Rows
-    """W at full rank, W·V_r in float64 below it; W̃ without its column of ones."""
+    """W at full rank, W·V_r in float64 below it; in other units, or without some columns, where columns.py
+    says so. W̃ without its column of ones."""
     X_VK: Array32
     basis_MK: Array
     """B: coordinates λ of the search become coordinates B·λ of W̃, with the same s = X·λ = W̃·B·λ."""
     column_M: Array
     """The mean square of each column of W̃."""
+    largest_M: Array
+    """The largest entry of each column of W̃."""
     row_norm: float
     """The longest row of W̃."""
     norm_V: Array = field(repr=False)
     """‖xⱼ‖ of every row."""
+    made: bool
+    """Whether `weight` was made of W, and is not W itself."""
 
     @cached_property
     def m(self) -> int:
@@ -88,9 +65,16 @@ class Whitened:
         return int(self.basis_MK.shape[0])
 
     @cached_property
-    def basis_norm(self) -> float:
-        """‖B‖, as a sum of squares."""
-        return float(np.sqrt(np.einsum("mk,mk->", self.basis_MK, self.basis_MK)))
+    def basis_reach(self) -> float:
+        """A bound of Σₘ|wₘ||Bₘₖ|, as a vector over k, for every row w of W̃."""
+        by_length = self.row_norm * np.linalg.norm(self.basis_MK)
+        return float(min(by_length, np.linalg.norm(self.largest_M @ np.abs(self.basis_MK))))
+
+    def reach(self, slopes_MQ: Array) -> Array:
+        """A bound of Σₘ|wₘ||λₘ| for every row w of W̃, (Q): the smaller one of two."""
+        by_length_Q = self.row_norm * np.sqrt(np.einsum("mq,mq->q", slopes_MQ, slopes_MQ))
+        reach_Q: Array = np.minimum(by_length_Q, self.largest_M @ np.abs(slopes_MQ))
+        return reach_Q
 
     def rows(self, index: Indices) -> Array:
         """Rows of W̃ in float64, exactly as given."""
@@ -127,24 +111,29 @@ def whiten(W: Any, rank: int | None = None) -> Whitened:
     if not 0 <= rank <= width:
         raise ValueError(f"rank is {rank}; W has {width} columns, so the rank must be between 0 and {width}.")
     weight = given if rank == width else _leading(given, rank)
-    gram_MM, longest = _gram(weight)
-    column_M = gram_MM.diagonal().copy()
-    basis_MK = _whitening(weight, gram_MM, column_M)
+    gram_MM, sizes = _gram(weight)
+    while (fair := in_fair_units(weight, gram_MM.diagonal()[:-1], gram_MM[-1, :-1])) is not None:
+        weight = fair
+        gram_MM, sizes = _gram(weight)
+    basis_MK, left_out = _whitening(weight, gram_MM)
+    while len(left_out):
+        weight = weight.without(left_out)
+        gram_MM, sizes = _gram(weight)
+        basis_MK, left_out = _whitening(weight, gram_MM)
     X_VK = np.empty((vocabulary, basis_MK.shape[1]), dtype=np.float32)
     norm_V = np.empty(vocabulary)
     for part, block in weight.blocks():
         X_VK[part] = block @ basis_MK[:-1] + basis_MK[-1]
         norm_V[part] = np.sqrt(np.einsum("vk,vk->v", X_VK[part], X_VK[part], dtype=np.float64))
-    return Whitened(weight, X_VK, basis_MK, column_M, longest, norm_V)
+    return Whitened(weight, X_VK, basis_MK, gram_MM.diagonal().copy(), *sizes, norm_V, weight is not given)
 
 
 def _leading(given: Rows, rank: int) -> Rows:
     """W·V_r, float64."""
-    vocabulary, width = given.shape
-    square_DD = np.zeros((width, width))
-    for _, block in given.blocks():
-        square_DD += block.T @ block
-    _finite(square_DD)
+    vocabulary = given.shape[0]
+    square_DD = _square(given)
+    if (fair := scaled_alike(given, float(square_DD.diagonal().max()) / vocabulary)) is not None:
+        given, square_DD = fair, _square(fair)
     directions_DR = np.linalg.eigh(square_DD)[1][:, ::-1][:, :rank]
     projected_VR = np.empty((vocabulary, rank))
     for part, block in given.blocks():
@@ -154,37 +143,50 @@ def _leading(given: Rows, rank: int) -> Rows:
     return Rows(projected_VR)
 
 
-def _gram(weight: Rows) -> tuple[Array, float]:
-    """(1/V) W̃ᵀW̃, and the longest row of W̃."""
+def _square(weight: Rows) -> Array:
+    """WᵀW; not finite where W is not, or is too large."""
+    square_DD = np.zeros((weight.shape[1], weight.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _, block in weight.blocks():
+            square_DD += block.T @ block
+    return square_DD
+
+
+def _gram(weight: Rows) -> tuple[Array, tuple[Array, float]]:
+    """(1/V) W̃ᵀW̃; the largest entries of its columns, and its longest row. W may be too large for some."""
     vocabulary, width = weight.shape
-    gram_MM, longest = np.zeros((width + 1, width + 1)), 0.0
-    for _, block in weight.blocks():
-        gram_MM[:-1, :-1] += block.T @ block
-        gram_MM[-1, :-1] += block.sum(axis=0)
-        longest = max(longest, float(np.einsum("vd,vd->v", block, block).max()))
+    gram_MM, largest_M, longest = np.zeros((width + 1, width + 1)), np.ones(width + 1), 0.0
+    largest_M[:-1] = 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _, block in weight.blocks():
+            gram_MM[:-1, :-1] += block.T @ block
+            gram_MM[-1, :-1] += block.sum(axis=0)
+            longest = max(longest, float(np.einsum("vd,vd->v", block, block).max()))
+            np.maximum(largest_M[:-1], block.max(axis=0), out=largest_M[:-1])
+            np.maximum(largest_M[:-1], -block.min(axis=0), out=largest_M[:-1])
     gram_MM[:-1, -1], gram_MM[-1, -1] = gram_MM[-1, :-1], vocabulary
-    _finite(gram_MM)
-    return gram_MM / vocabulary, float(np.sqrt(longest + 1))
+    return gram_MM / vocabulary, (largest_M, float(np.sqrt(longest + 1)))
 
 
-def _whitening(weight: Rows, gram_MM: Array, column_M: Array) -> Array:
-    """B with BᵀGB = I on the directions that are there; columns are scaled first: units do not matter."""
+def _whitening(weight: Rows, gram_MM: Array) -> tuple[Array, Indices]:
+    """B with BᵀGB = I, and columns of W that have to be left out for there to be one.
+
+    Columns are scaled first: units do not matter.
+    """
+    column_M = gram_MM.diagonal()
     scale_M = np.where(column_M > 0, 1 / np.sqrt(np.where(column_M > 0, column_M, 1.0)), 0.0)
     values_M, vectors_MM = np.linalg.eigh(gram_MM * scale_M[:, None] * scale_M)
     least = LEAST * values_M[-1]
-    basis_MM: Array = scale_M[:, None] * vectors_MM / np.sqrt(np.maximum(values_M, least))
+    unscaled_MM: Array = vectors_MM / np.sqrt(np.maximum(values_M, least))
+    basis_MM = scale_M[:, None] * unscaled_MM
     if values_M[0] > NEARLY * values_M[-1]:
-        return basis_MM
+        return basis_MM, np.empty(0, dtype=np.intp)
     again_MM = np.zeros_like(gram_MM)
     for _, block in weight.blocks():
         once_NM = block @ basis_MM[:-1] + basis_MM[-1]
         again_MM += once_NM.T @ once_NM
     values_M, vectors_MM = np.linalg.eigh(again_MM / weight.shape[0])
     kept_M = values_M > DEPENDENT**2 / LEAST
-    basis_MK: Array = basis_MM @ (vectors_MM[:, kept_M] / np.sqrt(values_M[kept_M]))
-    return basis_MK
-
-
-def _finite(gram: Array) -> None:
-    if not np.isfinite(gram).all():
-        raise ValueError("W contains NaN or infinite entries; no test is possible on it.")
+    if not kept_M.all():
+        return basis_MM, made_up_by_others(unscaled_MM @ vectors_MM[:, ~kept_M])
+    return basis_MM @ (vectors_MM / np.sqrt(values_M)), np.empty(0, dtype=np.intp)

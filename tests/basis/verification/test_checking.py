@@ -1,7 +1,11 @@
+import os
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pytest
+import torch
 
 from unspool.basis import Acceptance, BasisTest, Rejection, check
 
@@ -132,3 +136,95 @@ def test_a_nearly_constant_column_counts():
     test = BasisTest(W)
     assert test.m == 4
     assert test.check(test.accepts(p, 0, tau=0.5).certificate, p, 0.5)
+
+
+def test_proofs_that_overflow_underflow_or_hide_behind_others_are_false():
+    p = [0.4, 0.5, 0.1]
+    assert not check(Acceptance(2, np.array([1e308, 0.0])), [[-1.0], [1.0], [2.0]], p, 0.5)
+    assert not check(Acceptance(2, np.array([5e-324, 0.0])), [[-0.3], [0.4], [0.6]], p, 0.5)
+    beside = np.array([0.25, 0.5, 0.25, 0.0]) * (1 - 5e-11)
+    beside[3] = 5e-11
+    W = [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]
+    assert not check(Rejection(3, np.array([0, 1, 2]), np.array([0.24, -0.48, 0.24])), W, beside, 0.5)
+
+
+def test_true_rejections_are_not_refused():
+    W, p = [[0.0], [1.0], [2.0], [5.0]], [0.4, 0.2, 0.4, 0.0]
+    assert check(Rejection(1, np.array([0, 2]), np.array([0.1, 0.1])), W, p, 0.5)
+    verdict = BasisTest(np.array(W)).accepts(p, 1, tau=0.5)
+    assert not verdict.accepted
+    assert check(verdict.certificate, W, p, 0.5)
+
+
+def test_no_forgery_passes_and_nothing_of_the_solvers_is_refused(claims, forged, judge):
+    """Certificates mutated and made up, each judged in fractions; UNSPOOL_FORGERIES says how many."""
+    wanted, dice = int(os.environ.get("UNSPOOL_FORGERIES", "1500")), np.random.default_rng(11)
+    seen = Counter()
+    for own in claims(dice):
+        assert check(own.certificate, own.W, own.p, own.tau), own
+        assert judge(own), own
+        for forgery in forged(dice, own):
+            passes, true = check(forgery.certificate, forgery.W, forgery.p, forgery.tau), judge(forgery)
+            assert true or not passes, forgery
+            if isinstance(forgery.certificate, Acceptance):
+                assert passes == true, forgery
+            seen[forgery.kind, passes] += 1
+        if seen.total() >= wanted:
+            break
+    passed, refused = ({kind for kind, passes in seen if passes == verdict} for verdict in (True, False))
+    assert {"overflow", "underflow", "beside a balance", "where f(λ) meets p̂ᵢ"} <= passed & refused
+    assert refused >= {"another token", "no number", "rows twice", "rows exchanged", "y disturbed"}
+
+
+def test_no_shifts_at_all_prove_nothing():
+    for rows in ([], np.empty(0, dtype=np.intp)):
+        assert not check(Rejection(1, np.array(rows), np.empty(0)), [[0.0], [1.0]], [0.5, 0.5], 0.5)
+
+
+def test_rows_that_are_named_twice_prove_nothing():
+    W, p = [[0.0], [1.0], [2.0]], [0.3, 0.4, 0.3]
+    assert check(Rejection(1, np.array([0, 2]), np.array([0.2, 0.2])), W, p, 0.5)
+    assert not check(Rejection(1, np.array([0, 2, 0]), np.array([0.1, 0.2, 0.2])), W, p, 0.5)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, "torch.bfloat16", "torch.float32", list])
+def test_w_may_be_of_any_kind(kind):
+    W = np.array([[0.0], [1.0], [2.0]])
+    if kind is list:
+        W = W.tolist()
+    elif isinstance(kind, str):
+        W = torch.tensor(W, dtype=getattr(torch, kind.removeprefix("torch.")))
+    else:
+        W = W.astype(kind)
+    p = [0.3, 0.4, 0.3]
+    assert check(Rejection(1, np.array([0, 2]), np.array([0.2, 0.2])), W, p, 0.5)
+    assert check(Acceptance(2, np.array([0.5, 0.0])), W, p, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [
+        (Acceptance(3, np.array([1.0, 0.0])), "about token 3, and W has rows 0 … 2"),
+        (Acceptance(-1, np.array([1.0, 0.0])), "about token -1"),
+        (Acceptance(1, np.array([1.0, 0.0, 0.0])), r"λ has shape \(3,\).*2 columns.*BasisTest.weight"),
+        (Rejection(1, np.array([0, 3]), np.array([0.2, 0.2])), "rows that W does not have"),
+        (Rejection(1, np.array([0, -1]), np.array([0.2, 0.2])), "rows that W does not have"),
+        (Rejection(1, np.array([0.0, 2.0]), np.array([0.2, 0.2])), "the number of a row"),
+        (Rejection(1, np.array([0]), np.array([0.2, 0.2])), "for each shift"),
+    ],
+)
+def test_what_is_no_certificate_for_this_w_is_refused_in_words(certificate, words):
+    with pytest.raises(ValueError, match=words):
+        check(certificate, [[0.0], [1.0], [2.0]], [0.3, 0.4, 0.3], 0.5)
+
+
+def test_what_is_no_distribution_or_matrix_is_refused_in_words():
+    proof = Acceptance(1, np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="sums to 0"):
+        check(proof, [[0.0], [1.0]], [0.4, 0.5], 0.5)
+    with pytest.raises(ValueError, match="one row per token"):
+        check(proof, [0.0, 1.0], [0.5, 0.5], 0.5)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        check(proof, [[np.nan], [1.0]], [0.5, 0.5], 0.5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        check(proof, [[0.0], [1.0]], [0.5, 0.5], 1.0)
