@@ -109,3 +109,11 @@ def test_one_answer_is_alone(model):
     requests = make_requests([Prompt("a")], model, "Greedy()", ARGS)
     (only,) = answers(model, requests, {"Greedy()": us.Greedy()}, 8)
     assert only.alone
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(1, 256), (127, 256), (1023, 32), (100_000, 1)])
+def test_long_texts_leave_room_for_fewer_of_them(model, batches, tokens, rows):
+    settings = {"max_new_tokens": tokens, "stop_ids": [0, 1, 2, 3]}
+    requests = make_requests([Prompt("a", settings=settings)], model, "Greedy()", ARGS)
+    list(answers(model, requests, {"Greedy()": us.Greedy()}))
+    assert [batch[-1] for batch in batches] == [rows]

@@ -70,10 +70,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
         type=positive,
-        default=32,
         metavar="N",
         help="rows decoded side by side at most, prompts times answers or times the width of a beam; it "
-        "changes no text, but memory and speed (default: 32)",
+        f"changes no text, but memory and speed (default: {defaults.ROWS}, fewer where texts are long)",
     )
     parser.add_argument(
         "--json",

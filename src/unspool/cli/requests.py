@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ from unspool.cli.prompts import Prompt, render
 
 if TYPE_CHECKING:
     from unspool.decode.generate import Output
-    from unspool.protocols import Search, StepModel
+    from unspool.protocols import Job, Search, StepModel
+
+ROOM = 32_768
+"""How many tokens, prompts and answers, are remembered side by side where no number of rows is asked for."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,12 @@ def answers(
     model: StepModel,
     requests: Sequence[Request],
     searches: Mapping[str, Search],
-    batch_size: int,
+    batch_size: int | None = None,
     done: Callable[[], None] = lambda: None,
 ) -> Iterator[Answer]:
     """Every answer to every request, in order, as soon as it is there; `done` is called after each request.
 
-    Neighbours of the same kind are decoded side by side, up to `batch_size` rows.
+    Neighbours of the same kind are decoded side by side, up to `batch_size` rows, or as many as have room.
     """
     from unspool.decode.generate import finished, make_job, output_of
 
@@ -89,7 +92,8 @@ def answers(
     for _, group in groupby(requests, key=lambda request: request.kind):
         same = list(group)
         options = {**same[0].options, "seed": [request.options["seed"] for request in same]}
-        job = make_job(model, [request.text for request in same], batch_size=batch_size, **options)
+        job = make_job(model, [request.text for request in same], **options)
+        job = replace(job, rows=batch_size or _rows(job))
         at = 0
         for path in finished(model, job, searches[same[0].spec]):
             if path.request > at:
@@ -97,3 +101,8 @@ def answers(
                 at = path.request
             yield Answer(same[at], output_of(path, job, model.text), path.sample, alone)
         done()
+
+
+def _rows(job: Job) -> int:
+    longest = max(len(ids) + limit for ids, limit in zip(job.prompts, job.limits, strict=True))
+    return max(1, min(job.rows, ROOM // longest))
