@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from unspool.decode.transforms.survivors import survivors
     from unspool.models.classifier import Classifier, ClassifierConfig
     from unspool.models.labels import Prediction
-    from unspool.models.load import load
+    from unspool.models.load import load, save
     from unspool.models.prediction import predict
     from unspool.models.rnn_lm import RNNLM, RNNConfig
     from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
@@ -164,6 +164,7 @@ _HOME: dict[str, str] = {
     "load": "unspool.models.load",
     "parse": "unspool.decode.spec",
     "predict": "unspool.models.prediction",
+    "save": "unspool.models.load",
     "score": "unspool.decode.score",
     "stream": "unspool.decode.generate",
     "survivors": "unspool.decode.transforms.survivors",
@@ -252,6 +253,7 @@ __all__ = [
     "load",
     "parse",
     "predict",
+    "save",
     "score",
     "stream",
     "survivors",

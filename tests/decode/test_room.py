@@ -13,8 +13,10 @@ from unspool.decode.room import room
         (16, False, 12, 4),
         (16, False, 16, 0),
         (16, False, 20, -4),
-    ]
-    + [(16, True, 12, 15), (16, True, 15, 15), (1, True, 1, 1)],
+        (16, True, 12, 15),
+        (16, True, 15, 15),
+        (1, True, 1, 1),
+    ],
 )
 def test_a_prompt_takes_room_and_a_source_none(context, answers, prompt, expected):
     model = SimpleNamespace(context=context, answers=answers)

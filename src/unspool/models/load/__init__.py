@@ -2,5 +2,6 @@
 
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.models.load.names import load
+from unspool.models.load.saving import save
 
-__all__ = ["load", "load_folder", "save_folder"]
+__all__ = ["load", "load_folder", "save", "save_folder"]

@@ -8,6 +8,7 @@ It is written so that it appears whole or not at all, and read by mapping: no te
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,9 +56,20 @@ def write_files(model: Saveable, folder: Path) -> None:
     """The files of a run folder, into a folder that nobody reads yet."""
     said = {"format": FORMAT, "version": VERSION, "config": described(model.config)}
     (folder / CONFIG).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    save_file(state, folder / WEIGHTS)
+    save_file(_apart(model.state_dict()), folder / WEIGHTS)
     save_text(model.text, folder)
+
+
+def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Every tensor in main memory, with memory of its own: a file cannot hold one number under two names."""
+    found: dict[str, Tensor] = {}
+    places = set[int]()
+    for name, tensor in state.items():
+        kept = tensor.detach().cpu().contiguous()
+        place = kept.untyped_storage().data_ptr()
+        found[name] = kept.clone() if place in places else kept
+        places.add(place)
+    return found
 
 
 def is_run_folder(path: Path) -> bool:

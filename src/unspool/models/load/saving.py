@@ -1,0 +1,65 @@
+"""Any model of ours into a folder that `load` reads.
+
+    us.save(model, "folder");   us.load("folder")
+
+The folder has the format of a run's (`folder.py`), which holds every kind of model with its head and its
+tokenizer; `us.to_huggingface(model).save_pretrained(…)` writes the one of Hugging Face.
+"""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from unspool.models import MODELS
+from unspool.models.load.folder import Saveable, is_run_folder, save_folder
+
+
+def save(model: Saveable, folder: str | PathLike[str]) -> None:
+    """Write a model and its tokenizer to a folder, from which `load` gives the same log-probabilities.
+
+    The folder appears whole or not at all. One that is there must be empty, or hold nothing but a model that
+    was saved before, which gives way. Weights are kept in the model's own precision: what was made in
+    bfloat16 is loaded with dtype="bfloat16".
+    """
+    if not isinstance(folder, str | PathLike) or not fspath(folder):
+        raise TypeError(f"a model is saved to a folder by its name or path, not to {folder!r:.80}")
+    _check_model(model)
+    path = Path(fspath(folder)).expanduser()
+    _check_folder(path)
+    try:
+        save_folder(model, path, replace=True)
+    except SafetensorError as error:
+        raise OSError(f"{path}: the weights cannot be written: {error}") from error
+
+
+def _check_model(model: Any) -> None:
+    if type(getattr(model, "config", None)) not in MODELS.values() or not hasattr(model, "state_dict"):
+        kinds = ", ".join(config.__name__.removesuffix("Config") for config in MODELS.values())
+        raise TypeError(
+            f"a {type(model).__name__} cannot be saved: it is no model of weights, as us.load and us.train "
+            f"give them ({kinds}). Save the models that it is made of, each to its own folder"
+        )
+    for name, tensor in model.state_dict().items():
+        if tensor.is_meta:
+            raise ValueError(f"tensor {name!r} is on the device 'meta', where there are no numbers to save")
+        low, high = torch.aminmax(tensor.detach())  # either is NaN if any number is
+        if not (low.isfinite() and high.isfinite()):
+            raise ValueError(
+                f"tensor {name!r} holds NaN or infinity: nothing could be said with such a model"
+            )
+
+
+def _check_folder(path: Path) -> None:
+    """Before anything is written; what else is in a folder of ours is looked at when it gives way."""
+    if path.is_dir() and any(path.iterdir()) and not is_run_folder(path):
+        first = min(entry.name for entry in path.iterdir())
+        raise FileExistsError(
+            f"{path} holds {first} and is no model that was saved here; choose another name, or remove it"
+        )
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file, not a folder; choose another name")

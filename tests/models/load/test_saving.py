@@ -1,0 +1,227 @@
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+
+import unspool as us
+from unspool.heads import HEADS as KINDS_OF_HEADS
+from unspool.heads import BilinearHead, KerbsHead, MixtureHead, SigsoftmaxHead, SoftmaxHead, TemperedHead
+from unspool.models import (
+    MODELS,
+    ClassifierConfig,
+    RNNConfig,
+    RNNSeq2SeqConfig,
+    TaggerConfig,
+    TransformerConfig,
+    TransformerSeq2SeqConfig,
+    TrigramConfig,
+)
+from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
+from unspool.models.load import load, save, saving
+from unspool.testing import bigram
+from unspool.text.codec import Codec
+
+V = 9
+LM = TransformerConfig(V, 8, 1, 2, 2, 4, 12, 16)
+SHAPES = [
+    LM,
+    RNNConfig(vocab_size=V, width=8),
+    TrigramConfig(vocab_size=V, width=8, inner_width=6),
+    RNNSeq2SeqConfig(vocab_size=V, width=8, bos=1, eos=2),
+    TransformerSeq2SeqConfig(
+        vocab_size=V, width=8, heads=2, inner_width=12, encoder_layers=1, decoder_layers=1, bos=1, eos=2
+    ),
+    ClassifierConfig(vocab_size=V, labels=("a", "b"), encoder=RNNEncoderConfig(width=6)),
+    TaggerConfig(
+        vocab_size=V,
+        labels=("a", "b", "c"),
+        encoder=TransformerEncoderConfig(width=8, heads=2, inner_width=8, layers=1),
+    ),
+]
+HEADS = [
+    SoftmaxHead(tied=False, bias=True),
+    TemperedHead(learnt=True),
+    BilinearHead(inner_width=5),
+    MixtureHead(2),
+    SigsoftmaxHead(),
+    KerbsHead(senses=1.7),
+]
+TOKENS = torch.tensor([[3, 4, 5], [6, 7, 8]])
+
+
+def words():
+    return Codec(Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")), eos_ids=frozenset({2}))
+
+
+def make(shape, text=None):
+    torch.manual_seed(0)
+    return shape.build(text).train()
+
+
+@torch.no_grad()
+def said(model):
+    model = copy.deepcopy(model).eval()
+    lengths = torch.tensor([3, 3])
+    match type(model).__name__:
+        case "Classifier" | "Tagger":
+            return model(TOKENS, lengths)
+        case "RNNSeq2Seq" | "TransformerSeq2Seq":
+            return model(TOKENS, lengths, TOKENS)
+        case _:
+            return model(TOKENS)
+
+
+def test_every_kind_and_head_is_here():
+    assert {type(shape) for shape in SHAPES} == set(MODELS.values())
+    assert {type(head) for head in HEADS} == set(KINDS_OF_HEADS.values())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
+def test_every_kind_of_model_comes_back_as_it_was(shape, tmp_path):
+    model = make(shape, words())
+    save(model, tmp_path / "saved")
+    found = load(tmp_path / "saved")
+    assert found.config == shape
+    torch.testing.assert_close(said(found), said(model), atol=1e-6, rtol=0)
+    assert found.text.encode("b") == [1]
+    assert found.text.eos_ids == {2}
+    assert model.training
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+def test_every_head_comes_back_as_it_was(head, tmp_path):
+    model = make(TransformerConfig(**{**vars(LM), "head": head}))
+    save(model, str(tmp_path / "saved"))
+    torch.testing.assert_close(said(load(tmp_path / "saved")), said(model), atol=1e-6, rtol=0)
+
+
+def test_senses_that_were_moved_stay_where_they_are(tmp_path):
+    model = make(TransformerConfig(**{**vars(LM), "head": KerbsHead(senses=2.0)}))
+    model.head.reassign(10, 3, torch.ones(8))
+    save(model, tmp_path / "saved")
+    assert torch.equal(load(tmp_path / "saved").head.words_S, model.head.words_S)
+
+
+def test_a_gguf_file_becomes_a_folder(make_twin, write_gguf, tmp_path):
+    twin = make_twin("Llama")
+    model = load(write_gguf(twin, "llama", kind="Q8_0", tokenizer=True))
+    save(model, tmp_path / "saved")
+    found = load(tmp_path / "saved")
+    twin.assert_equals(found)
+    assert found.text.encode("abc ab") == model.text.encode("abc ab")
+
+
+def test_half_precision_is_kept(tmp_path):
+    model = make(LM).to(torch.bfloat16)
+    save(model, tmp_path / "saved")
+    assert (tmp_path / "saved" / "model.safetensors").stat().st_size < 4 * sum(
+        p.numel() for p in model.parameters()
+    )
+    assert torch.equal(said(load(tmp_path / "saved", dtype="bfloat16")), said(model))
+
+
+def test_weights_that_are_one_tensor_are_written_twice(tmp_path):
+    model = make(TransformerConfig(**{**vars(LM), "tied": False}))
+    model.head.weight = model.embed.weight
+    save(model, tmp_path / "saved")
+    torch.testing.assert_close(said(load(tmp_path / "saved")), said(model), atol=1e-6, rtol=0)
+
+
+def test_what_was_saved_before_gives_way_and_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "saved").mkdir()
+    save(make(LM), tmp_path / "saved")
+    model = load(tmp_path / "saved")
+    with torch.no_grad():
+        model.embed.weight.mul_(2)
+    save(model, tmp_path / "saved")
+    torch.testing.assert_close(said(load(tmp_path / "saved")), said(model), atol=1e-6, rtol=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"thesis.txt": "years"}, "holds thesis.txt and is no model that was saved here"),
+        ({"config.json": '{"model_type": "llama"}'}, "holds config.json and is no model that was saved here"),
+        (
+            {"config.json": '{"format": "unspool"}', "recipe.toml": ""},
+            "holds recipe.toml, which would be lost",
+        ),
+    ],
+)
+def test_a_folder_that_holds_something_else_is_refused_and_kept(files, message, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    with pytest.raises(FileExistsError, match=message):
+        save(make(LM), folder)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == files
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError, match="file is a file, not a folder"):
+        save(make(LM), tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "smollm2",
+        None,
+        bigram([[1.0]]),
+        us.Ensemble([make(LM), make(LM)]),
+        make(LM).exits([0]),
+        torch.nn.Linear(2, 2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_what_has_no_weights_of_ours_is_refused(model, tmp_path):
+    with pytest.raises(TypeError, match=rf"^a {type(model).__name__} cannot be saved"):
+        save(model, tmp_path / "saved")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("folder", [None, 3, ["a"], b"saved", ""])
+def test_a_folder_of_another_type_is_refused(folder):
+    with pytest.raises(TypeError, match="is saved to a folder by its name or path"):
+        save(make(LM), folder)
+
+
+def test_what_nobody_could_load_is_refused(tmp_path):
+    model = make(LM)
+    with torch.no_grad():
+        model.norm.weight[3] = float("nan")
+    with pytest.raises(ValueError, match=r"tensor 'norm\.weight' holds NaN"):
+        save(model, tmp_path / "saved")
+    with pytest.raises(ValueError, match="on the device 'meta'"):
+        save(make(LM).to("meta"), tmp_path / "saved")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_text_that_cannot_be_saved_is_refused_and_nothing_is_left(tmp_path):
+    model = make(LM)
+    model.text = object()
+    with pytest.raises(TypeError, match="only a Codec can be saved with a model"):
+        save(model, tmp_path / "saved")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_disk_that_fails_is_said_with_its_folder(tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise saving.SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(saving, "save_folder", fail)
+    with pytest.raises(OSError, match=r"saved: the weights cannot be written: .*No space left"):
+        save(make(LM), tmp_path / "saved")
+
+
+def test_a_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save(make(LM), "~/models/saved")
+    assert Path(tmp_path, "models", "saved", "config.json").is_file()
+    assert load("~/models/saved").config == LM
