@@ -1,4 +1,4 @@
-# make setup | demo | test | check | bench | docs      (make help says what each one does)
+# make setup | demo | test | check | wheel | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test check wheel bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,17 @@ check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+
+# What a user gets: the wheel and its dependencies alone, in an environment that has nothing else.
+wheel: setup ## build the wheel, install it into an empty environment, and generate there
+	rm -rf dist build/wheel
+	$(PIP) wheel $(PINS) --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip --disable-pip-version-check install $(PINS) dist/*.whl
+	cd build && wheel/bin/unspool generate "In the beginning" --model bible --greedy --max-new-tokens 8
+	cd build && wheel/bin/python -c "import unspool, pathlib; \
+		assert (pathlib.Path(unspool.__file__).parent / 'py.typed').exists(); \
+		print(unspool.generate(unspool.load('dates'), 'May 5th, 1921', unspool.Greedy()).text)"
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) install $(PINS) -e ".[bench]"

@@ -74,10 +74,6 @@ def test_commands_run_and_print_what_is_shown(readme, tmp_path):
     assert ran
 
 
-def test_the_test_command_is_the_documented_one(readme):
-    assert "make test" in readme
-
-
 def test_fences_and_sessions_are_found():
     markdown = (
         "```python\nx = 1\n```\ntext\n```console\n$ unspool a \\\n  b\nout\n\nmore\n$ ls\n```\n"
