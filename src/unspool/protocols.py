@@ -93,6 +93,27 @@ class StepModel(Protocol):
         ...
 
 
+class Model(StepModel, Protocol):
+    """What `us.load` and `us.train` give: a StepModel that is a torch module.
+
+    Classifiers and taggers, which `us.predict` takes, are no StepModels; a type checker is not told of them.
+    """
+
+    config: Any
+    head: Any
+    training: bool
+
+    def to(self, *args: Any, **kwargs: Any) -> Self: ...
+
+    def eval(self) -> Self: ...
+
+    def train(self, mode: bool = True) -> Self: ...
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]: ...
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+
 @runtime_checkable
 class Rewindable(Protocol):
     """A StepModel that also reads several tokens at once and forgets them again (speculative decoding)."""

@@ -18,6 +18,7 @@ from unspool.data import LaneFeed, Prepared, prepare
 from unspool.data.fingerprint import Files, of_files
 from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
+from unspool.protocols import Model
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched
 from unspool.training.distributed import team as joined
@@ -42,7 +43,7 @@ def train(
     resume: bool = False,
     changes: Sequence[str] = (),
     watch: Watch | None = None,
-) -> Any:
+) -> Model:
     """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
 
     `out` is the run folder: curves, checkpoints and the model, for `us.load`; without it nothing is kept. An
@@ -62,7 +63,7 @@ def train(
         return _trained(read, path, team, watch)
 
 
-def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Any:
+def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Model:
     watch = watch or Quiet()
     found = last_checkpoint(path, team, watch.warn)
     files = of_files(recipe.data)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from unspool.models.transformer_lm import TransformerLM
+    from unspool.protocols import Model
 
 
 def load(
@@ -33,7 +34,7 @@ def load(
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
-) -> Any:
+) -> Model:
     """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
     package or a Hub id.
 
@@ -48,7 +49,8 @@ def load(
     if not isinstance(name, str | PathLike):
         raise TypeError(f'a model is loaded by its name or path, as in load("smollm2"), not by {name!r:.80}')
     place, precision = usable_device(device), known_precision(dtype)  # before the work of loading
-    return _find(fspath(name)).to(place, precision)
+    model: Model = _find(fspath(name)).to(place, precision)
+    return model
 
 
 def _find(name: str) -> Any:
