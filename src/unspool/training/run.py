@@ -97,7 +97,8 @@ def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Mod
         folder.finish(run)
     finally:
         folder.close(run)
-    return load_folder(path).to(recipe.train.device)
+    model: Model = load_folder(path).to(recipe.train.device)
+    return model
 
 
 def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
