@@ -12,11 +12,16 @@ WEIGHT = torch.tensor([[0.55], [0.71], [0.29]])
 
 
 class Letters:
+    bos_id, eos_ids = None, frozenset({2})
+
     def encode(self, text):
         return ["abc".index(letter) for letter in text]
 
     def decode(self, ids):
         return "".join("abc"[i] for i in ids)
+
+    def watch(self, stop=(), after=None):
+        return None
 
 
 class WorkedExample:
@@ -61,6 +66,11 @@ def test_transforms_apply_one_after_another():
         "Sample(TopP(0.6), TopK(2))": (True, True, False),
     }
     assert look(model, *kept, top=99).kept == kept
+
+
+def test_a_rule_that_knows_the_job_is_told_of_it():
+    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    assert look(model, "Sample(MinLength(2))").kept == {"Sample(MinLength(2))": (True, True, False)}
 
 
 def test_what_was_said_before_counts():

@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log10
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
+from unspool.decode.generate import make_job
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Sample
-from unspool.decode.search.reshape import reshape
+from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.transforms.scores import alive
 from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, label
-from unspool.protocols import Path, Step, StepModel
+from unspool.protocols import Job, Step, StepModel
 
 DEFAULT_RULES = (
     "Sample(TopK(40))",
@@ -63,18 +64,18 @@ def rank_picture(
     """
     if model.text is None:
         raise ValueError("the model has no tokenizer, so it can neither read a prompt nor show tokens.")
-    ids = model.text.encode(prompt)
-    if not ids:
+    if not model.text.encode(prompt):
         raise ValueError("the prompt is empty; give the words that come before the distribution to look at.")
     if top < 1:
         raise ValueError(f"top is {top}, but at least one token must be shown.")
-    step, _ = model.start([ids])
+    job = make_job(model, [prompt], max_new_tokens=1, n=1, seed=0, stop=())
+    step, _ = model.start(job.prompts)
     p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
-    order, path = token_K.tolist(), Path(0, 0, tuple(ids))
+    order = token_K.tolist()
     kept = {}
     for name, rule in zip(names, rules, strict=True):
         try:
-            kept[name] = tuple(_kept(rule, model, step, path, order))
+            kept[name] = tuple(_kept(rule, model, job, step, order))
         except ValueError as error:
             if refused is None:
                 raise
@@ -82,13 +83,14 @@ def rank_picture(
     return RankPicture(prompt, tuple(model.text.decode([t]) for t in order), tuple(p_K.tolist()), kept)
 
 
-def _kept(rule: Sample, model: StepModel, step: Step, path: Path, order: Sequence[int]) -> list[bool]:
+def _kept(rule: Sample, model: StepModel, job: Job, step: Step, order: Sequence[int]) -> list[bool]:
     """Which of the tokens the rule may draw next."""
-    scores_1V = reshape(step, [path], rule.transforms)
+    transforms = prepared(rule.transforms, model, job)
+    scores_1V = reshape(step, job.paths(), transforms)
     kept = alive(scores_1V)[0, order].tolist()
     if not isinstance(rule.pick, BasisAware):
         return kept
-    bound = rule.pick.bind(model, rule.transforms)
+    bound = rule.pick.bind(model, transforms)
     tested_1V = scores_1V if rule.pick.on == "processed" else step.logp_NV
     (tau,) = rule.pick.tau(tested_1V)  # type: ignore[operator]
     p_V = tested_1V[0].double().exp()
@@ -99,7 +101,7 @@ def _kept(rule: Sample, model: StepModel, step: Step, path: Path, order: Sequenc
     ]
 
 
-def draw_ranks(picture: RankPicture, path: str | FilePath) -> None:
+def draw_ranks(picture: RankPicture, path: str | Path) -> None:
     """Save the picture (.svg, .png, .pdf)."""
     ranks = range(len(picture.p))
     width = max(4.0, 0.17 * len(picture.p) + 2.2)
