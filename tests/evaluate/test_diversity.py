@@ -1,6 +1,7 @@
 from math import log
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +76,28 @@ def test_shares_stay_in_range_and_agree(tokens, n):
     assert 0 <= distinct_n([tokens], n) <= 1
     grams = ngrams(tokens, n)
     assert round((1 - rep_n(tokens, n)) * len(grams)) == round(distinct_n([tokens], n) * len(tokens))
+
+
+@pytest.mark.parametrize("measure", [distinct_n, seq_rep_n, zipf_coefficient])
+def test_letters_are_not_taken_for_texts(measure):
+    with pytest.raises(TypeError, match=r"texts is one text, 'hello', .* give a list of texts"):
+        measure("hello")
+    with pytest.raises(TypeError, match=r"text 0 is 1, but must be a list of tokens, .* give \[text\]"):
+        measure([1, 2, 3])
+    with pytest.raises(TypeError, match="texts is None, but must be a list of texts"):
+        measure(None)
+    with pytest.raises(ValueError, match="at least one text"):
+        measure([])
+
+
+def test_tensors_are_refused_for_their_numbers_are_never_equal():
+    with pytest.raises(TypeError, match=r"array\.tolist\(\)"):
+        distinct_n([torch.tensor([1, 1, 1])])
+    with pytest.raises(TypeError, match="must be a list of tokens"):
+        rep_n(torch.tensor([1, 1, 1]))
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, "2", None])
+def test_n_is_a_whole_number(n):
+    with pytest.raises(ValueError, match="at least one token"):
+        ngrams("abc", n)

@@ -5,6 +5,7 @@ from math import exp, log
 import pytest
 import torch
 
+import unspool as us
 from unspool.evaluate.mauve_curve import features, mauve
 from unspool.protocols import Step
 from unspool.testing import bigram
@@ -66,6 +67,8 @@ def test_a_cluster_for_every_ten_texts():
 class Counting:
     """A model whose hidden state is the sum and the number of the tokens it has read."""
 
+    vocab_size, context, text = 9, 4, None
+
     def start(self, prompts):
         hidden_ND = torch.tensor([[float(sum(row)), float(len(row))] for row in prompts])
         return Step(torch.zeros(len(prompts), 2), hidden_ND), None
@@ -77,8 +80,34 @@ def test_features_are_in_the_order_of_the_texts():
         assert features(Counting(), rows, batch=batch).tolist() == [[6, 3], [5, 1], [14, 2], [1, 1]]
 
 
+def test_features_take_texts_as_they_are():
+    model = us.load("bible")
+    text = "In the beginning"
+    torch.testing.assert_close(features(model, [text]), features(model, [model.text.encode(text)]))
+    for texts, message in (
+        (text, "must be a list of one text or more"),
+        ([], "must be a list of one text or more"),
+        (None, "must be a list of one text or more"),
+        ([[1], [model.vocab_size]], "text 1 holds token .* outside the model's vocabulary"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            features(model, texts)
+    with pytest.raises(ValueError, match="text 0 has 5 tokens, and the model reads at most 4"):
+        features(Counting(), [[1] * 5])
+    with pytest.raises(ValueError, match="an encoder–decoder"):
+        features(us.load("dates"), ["1921"])
+    with pytest.raises(ValueError, match="no tokenizer"):
+        features(Counting(), ["a"])
+
+
+def test_faiss_says_nothing(capfd):
+    dice = torch.Generator().manual_seed(0)
+    mauve(torch.randn(60, 5, generator=dice), torch.randn(60, 5, generator=dice))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(ValueError, match="none may be empty"):
+    with pytest.raises(ValueError, match="text 1 is empty"):
         features(Counting(), [[1], []])
     with pytest.raises(ValueError, match="hidden states"):
         features(bigram([[0.5, 0.5]] * 2), [[0]])

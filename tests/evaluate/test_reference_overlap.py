@@ -32,6 +32,20 @@ def test_what_cannot_be_scored_is_said(outputs, references, message):
         overlap(outputs, references)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "references", "message"),
+    [
+        ("abc", "abd", r"outputs is 'abc', but must be a list of texts: of one text, give \[text\]"),
+        (["abc"], "abd", "references is 'abd', but must be a list"),
+        (None, ["a"], "outputs is None"),
+        (["a", 3], ["a", "b"], "outputs 1 is 3, but must be a string"),
+    ],
+)
+def test_letters_are_not_taken_for_texts(outputs, references, message):
+    with pytest.raises(TypeError, match=message):
+        overlap(outputs, references)
+
+
 def test_without_sacrebleu_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ImportError, match=r"pip install unspool\[evaluate\]"):

@@ -24,8 +24,9 @@ TINY = RECIPES / "tiny"
 )
 def test_a_recipe_is_read(path):
     recipe = read_recipe(path)
+    labels = ("one", "other") if recipe.model["kind"] in ("classifier", "tagger") else ()
     assert f"unspool train {path.relative_to(RECIPES.parent)}" in path.read_text(encoding="utf-8")
-    assert recipe.shape(10_000).vocab_size == 10_000
+    assert recipe.shape(10_000, labels).vocab_size == 10_000
 
 
 @pytest.mark.parametrize(
@@ -100,3 +101,43 @@ def test_a_dialogue_is_answered(trained):
     out = us.generate(model, "Is the fish fresh?", max_new_tokens=12)
     assert out.text == "It came this morning."
     assert out.finish == "eos"
+
+
+def test_letters_are_told_apart(trained, capsys):
+    model, _, folder = trained("classifier")
+    assert f'unspool predict "…" --model {folder}' in capsys.readouterr().err
+    said = {
+        "complaint": "The tea was bad and the rice was broken .",
+        "order": "Please send me five eggs for Tuesday .",
+        "question": "How much is the butter on Sunday ?",
+        "thanks": "Thank you , the honey is wonderful .",
+    }
+    assert model.labels == tuple(said)
+    assert [it.label for it in us.predict(model, list(said.values()))] == list(said)
+
+
+def test_words_of_several_tokens_are_tagged_by_their_neighbours(trained):
+    model, _, folder = trained("tagger")
+    line = "the cook will gladly water my plant behind a lighthouse ."
+    found = us.predict(model, line)
+    assert [it.word for it in found] == line.split()
+    assert len(model.text.encode(line)) > 1.5 * len(found)
+    tags = "DET NOUN AUX ADV VERB DET NOUN ADP DET NOUN PUNCT"
+    assert [it.label for it in found] == tags.split()
+    assert [it.label for it in us.predict(model, "they cook the water .")] == [
+        "PRON",
+        "VERB",
+        "DET",
+        "NOUN",
+        "PUNCT",
+    ]
+    assert main(["predict", "--model", str(folder), line]) == 0
+
+
+def test_a_narrow_model_is_set_beside_its_language(trained, capsys):
+    _, _, folder = trained("narrow")
+    assert main(["diagnose", "bottleneck", str(folder), "--contexts", "200", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rank"], found["limit"], found["conclusive"]) == (4, 4, True)
+    assert found["truth"]["rank"] > 20
+    assert found["truth"]["least"] < found["truth"]["reached"]

@@ -26,8 +26,10 @@ Tokens = Sequence[Hashable]
 
 def ngrams(tokens: Tokens, n: int) -> list[tuple[Hashable, ...]]:
     """Every run of n tokens, in order."""
-    if n < 1:
-        raise ValueError(f"n-grams have at least one token, not {n}")
+    if not isinstance(tokens, Sequence):
+        raise TypeError(f"tokens is {tokens!r:.60}, but must be a list of tokens, or a string of them")
+    if not isinstance(n, int) or n < 1:
+        raise ValueError(f"n-grams have at least one token, not {n!r}")
     return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
 
 
@@ -39,19 +41,20 @@ def rep_n(tokens: Tokens, n: int = 4) -> float:
 
 def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
     """`rep_n`, averaged over continuations."""
-    _some(texts)
+    _check(texts)
     return sum(rep_n(tokens, n) for tokens in texts) / len(texts)
 
 
 def distinct_n(texts: Sequence[Tokens], n: int = 1) -> float:
     """Different n-grams of all texts together, for each token: low is bland."""
-    _some(texts)
+    _check(texts)
     length = sum(len(tokens) for tokens in texts)
     return len({gram for tokens in texts for gram in ngrams(tokens, n)}) / length if length else 0.0
 
 
 def zipf_coefficient(texts: Sequence[Tokens]) -> float:
     """How steeply frequency falls with rank: about 1 in natural text, 0 where all are equally frequent."""
+    _check(texts)
     counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)
     if len(counts) < 2:
         raise ValueError(f"a slope needs two different tokens or more; these texts have {len(counts)}")
@@ -62,6 +65,19 @@ def zipf_coefficient(texts: Sequence[Tokens]) -> float:
     return -covariance / sum((a - mean_x) ** 2 for a in x)
 
 
-def _some(texts: Sequence[Tokens]) -> None:
+def _check(texts: Sequence[Tokens]) -> None:
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(
+            f"texts is one text, {texts!r:.40}, and its letters would be taken for texts: give a list of "
+            "texts, such as [text.split()]"
+        )
+    if not isinstance(texts, Sequence):
+        raise TypeError(f"texts is {texts!r:.60}, but must be a list of texts")
     if not texts:
         raise ValueError("there is nothing to measure: give at least one text")
+    for place, text in enumerate(texts):
+        if not isinstance(text, Sequence):
+            raise TypeError(
+                f"text {place} is {text!r:.40}, but must be a list of tokens, or a string of them: of one "
+                "text, give [text]; of an array, array.tolist()"
+            )

@@ -16,13 +16,19 @@ own package, mauve-text (its licence is the GPL: it is installed only where aske
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unspool.protocols import StepModel
+from unspool.evaluate.teacher_forcing import token_ids
+from unspool.protocols import Answering, StepModel
 
 
 @dataclass(frozen=True)
@@ -38,10 +44,24 @@ class Mauve:
     clusters: int
 
 
-def features(model: StepModel, rows: Sequence[Sequence[int]], *, batch: int = 8) -> Tensor:
-    """(N, D): what the model's head reads after the last token of each row of token ids."""
-    if not rows or not all(rows):
-        raise ValueError("there must be at least one text, and none may be empty.")
+def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: int = 8) -> Tensor:
+    """(N, D): what the model's head reads after the last token of each text (a string, or token ids)."""
+    if isinstance(model, Answering) and model.answers:
+        raise ValueError(
+            "the model is an encoder–decoder, whose hidden states are about an answer and not about a text. "
+            "Use a language model for features."
+        )
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
+        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more.")
+    rows = [token_ids(model, text, place) for place, text in enumerate(texts)]
+    for place, row in enumerate(rows):
+        if not row:
+            raise ValueError(f"text {place} is empty, and none may be: leave it out.")
+        if model.context is not None and len(row) > model.context:
+            raise ValueError(
+                f"text {place} has {len(row)} tokens, and the model reads at most {model.context}: cut all "
+                "texts to one length, for MAUVE compares only texts of like lengths."
+            )
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     found: dict[int, Tensor] = {}
     for start in range(0, len(rows), batch):
@@ -79,14 +99,34 @@ def mauve(
         from mauve import compute_mauve
     except ImportError as error:
         raise ImportError("MAUVE needs the package mauve-text: pip install 'unspool[mauve]'") from error
-    found = compute_mauve(
-        p_features=human_ND.numpy(),
-        q_features=generated_MD.numpy(),
-        num_buckets=clusters,
-        mauve_scaling_factor=scaling,
-        seed=seed,
-        verbose=False,
-    )
+    with _few_texts_a_cluster():
+        found = compute_mauve(
+            p_features=human_ND.numpy(),
+            q_features=generated_MD.numpy(),
+            num_buckets=clusters,
+            mauve_scaling_factor=scaling,
+            seed=seed,
+            verbose=False,
+        )
     if (found.p_hist == found.q_hist).all():
         return Mauve(1.0, 1.0, 0.0, clusters)
     return Mauve(float(found.mauve), float(found.mauve_star), float(found.frontier_integral), clusters)
+
+
+@contextmanager
+def _few_texts_a_cluster() -> Iterator[None]:
+    """Without faiss's warning of fewer than 39 points a cluster, where ten are the rule.
+
+    It is written to the process's standard error, where no filter of Python's reaches it. What is computed
+    stays the same.
+    """
+    module: Any = sys.modules.get("mauve.compute_mauve")
+    faiss = getattr(module, "faiss", None)
+    if faiss is None:
+        yield
+        return
+    module.faiss = SimpleNamespace(Kmeans=partial(faiss.Kmeans, min_points_per_centroid=1))
+    try:
+        yield
+    finally:
+        module.faiss = faiss

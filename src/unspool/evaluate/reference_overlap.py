@@ -28,6 +28,12 @@ class Overlap:
 
 def overlap(outputs: Sequence[str], references: Sequence[str]) -> Overlap:
     """Scores of the outputs, one reference for each."""
+    for name, texts in {"outputs": outputs, "references": references}.items():
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
+            raise TypeError(f"{name} is {texts!r:.40}, but must be a list of texts: of one text, give [text]")
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(f"{name} {place} is {text!r:.40}, but must be a string")
     if len(outputs) != len(references):
         raise ValueError(f"{len(outputs)} outputs cannot be compared with {len(references)} references")
     if not outputs:
