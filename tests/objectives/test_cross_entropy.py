@@ -73,3 +73,12 @@ def test_an_impossible_smoothing_is_refused(smoothing):
 
 def test_it_has_its_name():
     assert OBJECTIVES["cross_entropy"] is CrossEntropy
+
+
+def test_labels_that_are_right_are_counted_by_their_weight():
+    model = Model()
+    assert "right" not in CrossEntropy()(model, batch([[1.0, 1.0], [1.0, 1.0]]), Clock(0, 1)).stats
+    model.labels = ("a", "b", "c")
+    # Label 0 is the most probable: targets 0 1 / 2 0, of which the last counts by half, and one not at all.
+    found = CrossEntropy()(model, batch([[1.0, 1.0], [0.0, 0.5]]), Clock(0, 1))
+    assert (found.stats["right"], found.weight) == (1.5, 2.5)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.training.validate import validate
+from unspool.training.validate import Validation, validate
 
 
 def test_by_hand(tiny):
@@ -13,7 +13,7 @@ def test_by_hand(tiny):
         nll -= (logp.gather(-1, batch.targets_NU[..., None])[..., 0] * batch.weights_NU).sum().item()
         weight += batch.weight
     run.model.train()
-    assert validate(run) == pytest.approx(nll / weight, rel=1e-6)
+    assert validate(run) == Validation(pytest.approx(nll / weight, rel=1e-6), None)
     assert run.model.training
 
 
@@ -44,7 +44,7 @@ class Half:
 
 def test_every_batch_belongs_to_one_process_and_all_make_as_many_passes(tiny):
     run = tiny()
-    whole = validate(run)
+    whole = validate(run).nll
     passes, parts = [], []
     for rank in (0, 1):
         run = tiny()
@@ -55,7 +55,7 @@ def test_every_batch_belongs_to_one_process_and_all_make_as_many_passes(tiny):
         passes.append(len(calls))
         parts.append(run.team.asked)
     assert passes == [2, 2]  # of three batches
-    (a, b), (c, d) = parts
+    (a, b, _), (c, d, _) = parts
     assert (a + c) / (b + d) == pytest.approx(whole)
 
 
@@ -78,17 +78,30 @@ def test_a_model_that_carries_reads_every_lane_in_one_piece(carrying):
         nll -= logp.gather(1, targets[:, None]).sum().item()
         weight += len(targets)
     assert weight == 49
-    assert validate(run) == pytest.approx(nll / weight, rel=1e-5)
+    assert validate(run).nll == pytest.approx(nll / weight, rel=1e-5)
 
 
 def test_all_processes_read_what_is_carried_and_each_batch_is_counted_once(carrying):
-    whole = validate(carrying(dropout=0.0))
+    whole = validate(carrying(dropout=0.0)).nll
     parts = []
     for rank in (0, 1):
         run = carrying(dropout=0.0)
         run.team = Half(rank)
         validate(run)
         parts.append(run.team.asked)
-    (a, b), (c, d) = parts
+    (a, b, _), (c, d, _) = parts
     assert (a + c) / (b + d) == pytest.approx(whole)
     assert b + d == 49
+
+
+def test_accuracy_by_hand(tiny):
+    run = tiny(dropout=0.5)
+    run.model.labels = tuple("abcdefghijk")  # as if its tokens were labels
+    run.model.eval()
+    right = weight = 0.0
+    for batch in run.valid:
+        best = run.model.head(run.model.hidden_for(batch)).argmax(-1)
+        right += ((best == batch.targets_NU) * batch.weights_NU).sum().item()
+        weight += batch.weight
+    assert 0 < right < weight
+    assert validate(run).accuracy == pytest.approx(right / weight)

@@ -1,6 +1,7 @@
 import io
 import json
 import math
+import re
 import time
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from unspool.protocols import Clock
 from unspool.training.loop import training
 from unspool.training.update import Update
+from unspool.training.validate import Validation
 from unspool.training.watch import Bar, Lines, Pace, Quiet, Silent, fitting, parts, perplexity, said
 
 
@@ -69,7 +71,7 @@ def test_pace(tiny, monkeypatch):
 def test_an_update_knows_its_own_time(tiny, monkeypatch):
     def slow(run):
         time.sleep(0.3)
-        return 1.0
+        return Validation(1.0, None)
 
     monkeypatch.setattr("unspool.training.loop.validate", slow)
     run = tiny(updates=4, validate_every=1)
@@ -100,3 +102,32 @@ def test_a_narrow_bar_keeps_count_and_time(tiny, capsys, monkeypatch, columns):
 def test_perplexity_never_overflows():
     assert perplexity(1000.0) == "∞"
     assert perplexity(0.0) == "1.00"
+
+
+def labelled(tiny, **settings):
+    run = tiny(**settings)
+    run.model.labels = tuple("abcdefghijk")  # as if its tokens were labels
+    return run
+
+
+def test_labels_are_told_by_accuracy(tiny, capsys):
+    file, run = io.StringIO(), labelled(tiny, updates=4)
+    Lines(file).follow(training(run), run)
+    first, *_, last = file.getvalue().splitlines()
+    assert re.search(r"loss \S+  accuracy \d+\.\d%  ", first)
+    assert re.search(r"validation \d\.\d+  validation accuracy \d+\.\d%  ", last)
+    assert "perplexity" not in file.getvalue()
+    run = labelled(tiny, updates=4)
+    Bar().follow(training(run), run)
+    assert re.search(r"update 4: validation \d\.\d+, accuracy \d+\.\d%", capsys.readouterr().err)
+
+
+def test_accuracy_is_in_json_where_there_are_labels(tiny):
+    for run, there in ((tiny(updates=4), False), (labelled(tiny, updates=4), True)):
+        file = io.StringIO()
+        Lines(file, as_json=True).follow(training(run), run)
+        *_, last = map(json.loads, file.getvalue().splitlines())
+        assert ("accuracy" in last) == ("valid_accuracy" in last) == there
+        if there:
+            assert 0 <= last["accuracy"] <= 1
+            assert 0 <= last["valid_accuracy"] <= 1

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -105,7 +107,11 @@ def test_a_dialogue_is_answered(trained):
 
 def test_letters_are_told_apart(trained, capsys):
     model, _, folder = trained("classifier")
-    assert f'unspool predict "…" --model {folder}' in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert f'unspool predict "…" --model {folder}' in err
+    assert "validation accuracy 100.0%" in err
+    curves = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
+    assert curves[-1]["accuracy"] == 1
     said = {
         "complaint": "The tea was bad and the rice was broken .",
         "order": "Please send me five eggs for Tuesday .",
@@ -141,3 +147,34 @@ def test_a_narrow_model_is_set_beside_its_language(trained, capsys):
     assert (found["rank"], found["limit"], found["conclusive"]) == (4, 4, True)
     assert found["truth"]["rank"] > 20
     assert found["truth"]["least"] < found["truth"]["reached"]
+
+
+TREEBANK = """# sent_id = email-enron-0001
+# text = Don't  go.
+1-2\tDon't\t_\t_\t_
+1\tDo\tdo\tAUX\t_
+2\tn't\tnot\tPART\t_
+3\tgo\tgo\tVERB\t_
+3.1\tthere\tthere\tADV\t_
+4\t.\t.\tPUNCT\t_
+
+# sent_id = weblog-x-0001
+# text = 10 000
+1\t10 000\t10000\tNUM\t_
+
+"""
+
+
+def test_a_treebank_becomes_tags_and_genres(tmp_path):
+    (tmp_path / "a.conllu").write_text(TREEBANK, encoding="utf-8")
+    argv = [
+        sys.executable,
+        RECIPES / "conllu_to_tsv.py",
+        tmp_path / "a.conllu",
+        "--out",
+        tmp_path / "ewt" / "a",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert "a.tags.tsv: 2 sentences" in done.stdout
+    assert (tmp_path / "ewt/a.tags.tsv").read_text() == "Do n't go .\tAUX PART VERB PUNCT\n10_000\tNUM\n"
+    assert (tmp_path / "ewt/a.genres.tsv").read_text() == "email\tDon't go.\nweblog\t10 000\n"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.prompts import reading
+from unspool.decode.prompts import check_ids, reading
 from unspool.decode.score import read_on
 from unspool.protocols import Answering, StepModel
 
@@ -207,13 +207,7 @@ def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str
         raise TypeError(
             f"{what} {place} is {text!r:.60}, but must be a string or a list of token ids."
         ) from None
-    size = reading(model)[1] if what == "source" else model.vocab_size
-    if ids and not 0 <= min(ids) <= max(ids) < size:
-        wrong = min(ids) if min(ids) < 0 else max(ids)
-        raise ValueError(
-            f"{what} {place} holds token {wrong}, outside the model's vocabulary 0…{size - 1}: "
-            "was it encoded by another model's tokenizer?"
-        )
+    check_ids(reading(model)[1] if what == "source" else model.vocab_size, ids, f"{what} {place}")
     return ids
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unspool.protocols import Batch, Clock, Loss, Trainable
+import torch
+from torch import Tensor
+
+from unspool.protocols import Batch, Clock, Labelling, Loss, Trainable
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class CrossEntropy:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1")
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over the batch; stats has "nll", which no smoothing touches."""
+        """The sum over the batch; stats has "nll" without smoothing, and of labels how many are "right"."""
         hidden_MD = model.hidden_for(batch).flatten(0, 1)
         targets_M, weights_M = batch.targets_NU.flatten(), batch.weights_NU.flatten()
         real_M = weights_M != 0
@@ -33,4 +36,13 @@ class CrossEntropy:
             rows = real_M.nonzero().squeeze(1)
             hidden_MD, targets_M, weights_M = hidden_MD[rows], targets_M[rows], weights_M[rows]
         total, nll = model.head.loss(hidden_MD, targets_M, weights_M, self.smoothing)
-        return Loss(total, batch.weight, {"nll": float(nll)})
+        stats = {"nll": float(nll)}
+        if isinstance(model, Labelling):  # so few of them that to look at all costs nothing
+            stats["right"] = float(weights_M[_chosen(model, hidden_MD) == targets_M].sum())
+        return Loss(total, batch.weight, stats)
+
+
+@torch.no_grad()
+def _chosen(model: Trainable, hidden_MD: Tensor) -> Tensor:
+    """(M): the most probable label of each."""
+    return model.head(hidden_MD).argmax(-1)

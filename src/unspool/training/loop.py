@@ -57,11 +57,13 @@ def training(
                 keeper.point(run, point)
         better = False
         if run.valid and (at % settings.validate_every == 0 or last):
-            done = replace(done, valid=validate(run))
+            found = validate(run)
+            done = replace(done, valid=found.nll, valid_accuracy=found.accuracy)
             better = _judge(run, done)
             progress.seconds = time.monotonic() - began
             if keeper is not None:
-                keeper.point(run, {"update": at, "epoch": done.clock.epoch, "valid": done.valid or 0.0})
+                rate = {} if found.accuracy is None else {"accuracy": found.accuracy}
+                keeper.point(run, {"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
         if keeper is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
             late = _late(run, time.monotonic() - kept)

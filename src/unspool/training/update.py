@@ -45,6 +45,10 @@ class Update:
     """Whether one of the processes was asked to stop."""
     valid: float | None = None
     """−log p of a target in the validation, where there was one after it."""
+    valid_accuracy: float | None = None
+    """How many labels were right in that validation, where a model chooses labels."""
+    accuracy: float | None = None
+    """How many labels of its own batches were right."""
     saved: str | None = None
     """The checkpoint that was written after it, if any."""
 
@@ -60,7 +64,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     clock, settings, team, began = run.clock, run.settings, run.team, time.monotonic()
     run.optimizer.zero_grad()
     run.model.train()
-    total = weight = nll = 0.0
+    total = weight = nll = right = 0.0
     mine = numbers(run)
     for number in mine:
         batch = run.batch(number)
@@ -73,7 +77,8 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
         if run.carries:
             run.carried[number] = run.take_end()
         total, weight, nll = total + float(loss.detach()), weight + part, nll + stats.get("nll", math.nan)
-    total, weight, nll, stops = team.sums([total, weight, nll, float(stopping)])
+        right += stats.get("right", math.nan)
+    total, weight, nll, right, stops = team.sums([total, weight, nll, right, float(stopping)])
     if not weight > 0:
         raise ValueError(f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0")
     gradients = run.optimizer.gradients()
@@ -91,7 +96,11 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     run.carried = {number: it for number, it in run.carried.items() if number in mine}
     run.progress.targets += weight
     took = time.monotonic() - began
-    return Update(run.clock, total / weight, nll / weight, weight, norm, lr, took, stops > 0), batch
+    accuracy = None if math.isnan(right) else right / weight
+    done = Update(
+        run.clock, total / weight, nll / weight, weight, norm, lr, took, stops > 0, accuracy=accuracy
+    )
+    return done, batch
 
 
 def length(run: Run, gradients: list[Tensor]) -> float:

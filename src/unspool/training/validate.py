@@ -1,26 +1,39 @@
 """How well the model predicts text that it does not learn from.
 
 −log p = Σ_b Σ_j −log p(y_j | y_{<j}, x) / Σ_b w_b
+accuracy = Σ_b Σ_j [y_j is the most probable label] / Σ_b w_b
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.protocols import Labelling
 from unspool.training.precision import arithmetic
 from unspool.training.state import Run
 
 
+@dataclass(frozen=True)
+class Validation:
+    """Means over the targets of the validation set."""
+
+    nll: float
+    """−log p of a target."""
+    accuracy: float | None
+    """How many labels are right, where a model chooses labels."""
+
+
 @torch.no_grad()
-def validate(run: Run) -> float:
-    """−log p of a target, over all batches of the validation set, without dropout. Every process must ask."""
+def validate(run: Run) -> Validation:
+    """Over all batches of the validation set, without dropout. Every process must ask."""
     run.model.eval()
     objective, team = CrossEntropy(), run.team
-    nll = weight = 0.0
+    nll = weight = right = 0.0
     ends: dict[int, Tensor] = {}
     for at, mine in _shares(run):
         batch = run.begun(run.valid[at], ends).to(run.settings.device)
@@ -29,12 +42,12 @@ def validate(run: Run) -> float:
         if run.carries:
             ends = {at: run.take_end()}
         if mine:
-            nll, weight = nll + stats["nll"], weight + part
+            nll, weight, right = nll + stats["nll"], weight + part, right + stats.get("right", 0.0)
     run.model.train()
-    nll, weight = team.sums([nll, weight])
+    nll, weight, right = team.sums([nll, weight, right])
     if not weight > 0:
         raise ValueError("no target of the validation set counts: give it more text")
-    return nll / weight
+    return Validation(nll / weight, right / weight if isinstance(run.model, Labelling) else None)
 
 
 def _shares(run: Run) -> Iterator[tuple[int, bool]]:

@@ -103,6 +103,8 @@ class Lines(Spoken):
                 "checkpoint": done.saved,
                 "targets_per_second": pace.speed,
             }
+            if done.accuracy is not None:
+                record |= {"accuracy": done.accuracy, "valid_accuracy": done.valid_accuracy}
             line = (
                 json.dumps(record) if self._json else f"update {at}/{done.clock.updates}  {said(done, pace)}"
             )
@@ -129,10 +131,8 @@ class Bar(Spoken):
                 drawn.bar_width = max(NARROWEST, min(WIDEST, console.width - len(words) - 1))
                 bar.update(task, completed=done.clock.update, said=words)
                 if done.valid is not None:
-                    bar.console.print(
-                        f"update {done.clock.update}: validation {done.valid:.4f}, "
-                        f"perplexity {perplexity(done.valid)}"
-                    )
+                    quality = _quality(done.valid, done.valid_accuracy)
+                    bar.console.print(f"update {done.clock.update}: validation {done.valid:.4f}, {quality}")
 
 
 NARROWEST, WIDEST = 4, 40
@@ -177,8 +177,8 @@ def parts(done: Update, pace: Pace) -> list[str]:
         f"{done.clock.update}/{done.clock.updates}",
         f"{hours}:{minutes:02}:{seconds:02} left",
         f"loss {done.loss:.3f}",
-        f"perplexity {perplexity(done.nll)}",
-        f"{pace.speed:,.0f} tokens/s",
+        _quality(done.nll, done.accuracy),
+        f"{pace.speed:,.0f} {'tokens' if done.accuracy is None else 'labels'}/s",
     ]
 
 
@@ -196,7 +196,14 @@ def said(done: Update, pace: Pace) -> str:
     """An update in one line."""
     _, left, *words = parts(done, pace)
     valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
+    if done.valid_accuracy is not None:
+        valid.append(f"validation {_quality(0.0, done.valid_accuracy)}")
     return "  ".join([*words, *valid, left])
+
+
+def _quality(nll: float, accuracy: float | None) -> str:
+    """What people look at: how many labels are right, or the perplexity of text."""
+    return f"perplexity {perplexity(nll)}" if accuracy is None else f"accuracy {accuracy:.1%}"
 
 
 def perplexity(nll: float) -> str:
