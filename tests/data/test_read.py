@@ -75,6 +75,8 @@ def test_a_file_that_is_missing_is_named_by_its_setting(write: Write) -> None:
     check_files({"train": [path, path]})
     with pytest.raises(FileNotFoundError, match="train = 'none': there is no such file"):
         check_files({"train": [path, "none"]})
+    with pytest.raises(FileNotFoundError, match="this is a folder: name its files"):
+        check_files({"valid": [str(Path(path).parent)]})
 
 
 def test_what_gzip_has_packed_is_read_whatever_its_name(write: Write) -> None:

@@ -118,6 +118,13 @@ def test_changes_leave_the_original_alone():
     assert settings == {"a": {"b": 1}}
 
 
+def test_a_length_takes_the_place_of_the_other():
+    assert changed({"train": {"updates": 9}}, ["train.epochs=2"]) == {"train": {"epochs": 2}}
+    assert changed({"train": {"epochs": 2.0}}, ["train.updates=9"]) == {"train": {"updates": 9}}
+    both = changed({"train": {}}, ["train.updates=9", "train.epochs=2"])
+    assert both == {"train": {"updates": 9, "epochs": 2}}  # which is refused
+
+
 @pytest.mark.parametrize("change", ["a.b", "=3", "a..b=1", "a.b.c=1"])
 def test_a_change_that_cannot_be_made_is_refused(change):
     with pytest.raises(ValueError, match="--set"):

@@ -75,7 +75,8 @@ def check_files(files: Mapping[str, Sequence[str]]) -> None:
     for name, paths in files.items():
         for path in paths:
             if not Path(path).is_file():
-                raise FileNotFoundError(f"{name} = {path!r}: there is no such file")
+                what = "this is a folder: name its files" if Path(path).is_dir() else "there is no such file"
+                raise FileNotFoundError(f"{name} = {path!r}: {what}")
 
 
 def size(path: str | Path) -> int:

@@ -37,6 +37,8 @@ _NEEDED = ("data", "model", "train")
 _ANY_SIZE = 1 << 20
 """Stands for a vocabulary that is not learnt yet, so that all else about a model is checked before."""
 _ANY_LABELS = ("one", "other")
+_INSTEAD = {"train.updates": "epochs", "train.epochs": "updates"}
+"""Two ways to say one thing: a change of the one takes the place of the other."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,7 @@ def located(recipe: Recipe) -> Recipe:
 def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     """The settings with values replaced: "a.b=c", where c is read as TOML, or else as a word."""
     result: dict[str, Any] = _copied(settings)
+    named = {change.partition("=")[0].strip() for change in changes}
     for change in changes:
         name, equals, said = change.partition("=")
         keys = name.strip().split(".")
@@ -174,6 +177,9 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, An
             if not isinstance(table, dict):
                 raise ValueError(f"--set {change!r}: {key} is a value, not a table")
         table[keys[-1]] = _value(said.strip())
+        other = _INSTEAD.get(".".join(keys))
+        if other is not None and f"train.{other}" not in named:
+            table.pop(other, None)
     return result
 
 

@@ -80,7 +80,7 @@ class TrainSettings:
         if self.updates and self.epochs is not None:
             raise ValueError(
                 f"train.updates={self.updates} and train.epochs={self.epochs} are both given: leave one of "
-                "them out (--set train.updates=0 does)"
+                "them out"
             )
         if not self.updates and self.epochs is None:
             raise ValueError(
