@@ -1,4 +1,6 @@
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,7 +105,17 @@ def test_the_judge_leaves_other_paths_alone():
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="repeats=1"):
+    with pytest.raises(ValueError, match="repeats is 1, but must be a whole number ≥ 2"):
         find_loop([1, 1], repeats=1)
+    with pytest.raises(TypeError, match=r"span is 6\.0, but must be a whole number"):
+        find_loop([1, 1], span=6.0)
+    with pytest.raises(TypeError, match="tokens is None, but must be a list"):
+        find_loop(None)
+    with pytest.raises(ValueError, match=r"on_loop=<class 'int'> is unknown"):
+        loop_judge(int)
     with pytest.raises(ValueError, match=r"on_loop='halt'.*'ignore', 'stop'"):
         loop_judge("halt")
+
+
+def test_arrays_of_tokens_are_tokens():
+    assert find_loop(torch.tensor([7, 1, 2] * 3)) == find_loop(np.array([7, 1, 2] * 3)) == Loop(0, 3, 3.0)

@@ -1,9 +1,12 @@
+import ast
+import inspect
+
 import numpy as np
 import pytest
 
 from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.search import Greedy, Sample
-from unspool.decode.spec import parse
+from unspool.decode.spec import TECHNIQUES, _make, parse
 from unspool.decode.transforms import MinP, Temperature, TopK, TopP
 
 
@@ -21,6 +24,34 @@ from unspool.decode.transforms import MinP, Temperature, TopK, TopP
 )
 def test_what_repr_prints_parse_reads(search):
     assert parse(repr(search)) == search
+
+
+@pytest.mark.parametrize("technique", [name for name in TECHNIQUES if name not in ("Sum", "TokenF1")])
+def test_numbers_of_numpy_are_read_again(technique):
+    made = TECHNIQUES[technique]
+    parameters = inspect.signature(made).parameters.values()
+    given = {
+        p.name: {"float": np.float32(0.5), "int": np.int64(2), "int | None": np.int16(2)}[p.annotation]
+        for p in parameters
+        if p.annotation in ("float", "int", "int | None")
+    }
+    needed = {
+        "BadWords": [[np.array([2, 3])]],
+        "DRY": [np.float32(0.5), np.float32(1.5), np.int64(2)],
+        "ConstrainedBeam": [np.int64(2), [np.array([2])]],
+    }
+    needed |= {
+        "LogitBias": [{np.int64(2): np.float32(0.5)}],
+        "SequenceBias": [{(np.int64(2),): np.float32(0.5)}],
+    }
+    args = needed.get(technique, [])
+    rule = made(*args, **{name: value for name, value in given.items() if not args})
+    assert "np." not in repr(rule)
+    assert repr(_made(repr(rule))) == repr(rule)
+
+
+def _made(spec):
+    return _make(ast.parse(spec, mode="eval").body, spec)
 
 
 def test_a_bare_name_is_a_call_without_arguments():
@@ -60,4 +91,10 @@ def test_other_constructors_have_a_dot():
 )
 def test_bad_specs_are_named(spec, message):
     with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
+@pytest.mark.parametrize("spec", [None, 1, b"Greedy", Greedy, Greedy()])
+def test_what_is_no_text_is_refused(spec):
+    with pytest.raises(TypeError, match=r"the decoder is .*, but must be a string"):
         parse(spec)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unspool import defaults
-from unspool.decode.combine.lockstep import answers
+from unspool.decode.combine.lockstep import answers, check_model
 from unspool.decode.loops import Loop, OnLoop, loop_judge
 from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, whole
 from unspool.decode.room import room
@@ -235,18 +235,6 @@ def make_job(
         answers=sources,
         rows=_counted("batch_size", batch_size),
     )
-
-
-def check_model(model: Any) -> None:
-    """Refuse what cannot be decoded token by token."""
-    if isinstance(model, str):
-        raise TypeError(f"the model is the string {model!r}: load it first, us.load({model!r})")
-    if isinstance(model, type) or not all(hasattr(model, name) for name in ("start", "step", "vocab_size")):
-        labels = " It labels texts: use us.predict." if hasattr(model, "labels") else ""
-        raise TypeError(
-            f"{model!r:.80} cannot be decoded, because it does not say what follows a text token by token."
-            f"{labels or ' Give a model such as us.load() returns.'}"
-        )
 
 
 def checked_search(search: Any) -> Search:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from unspool.decode.arguments import as_whole, function_of, shown
 from unspool.protocols import Judge, Path
 
 STOP_SPAN = 16
@@ -41,8 +42,13 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
     `repeats` times the period and `span` tokens must be periodic. The defaults are Holtzman et al.'s: a
     phrase of two tokens or more, three times (one token must come as often as such a phrase would).
     """
-    if repeats < 2:
-        raise ValueError(f"repeats={repeats} must be at least 2: what comes once is no loop")
+    repeats = as_whole("repeats", repeats, at_least=2, advice="What comes once is no loop.")
+    span = as_whole("span", span, at_least=0, advice="0 asks for nothing but the repeats.")
+    tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+    if not isinstance(tokens, Sequence):
+        raise TypeError(
+            f"tokens is {shown(tokens)}, but must be a list or a tuple of tokens, in their order."
+        )
     last = len(tokens) - 1
     for period in range(1, len(tokens) // repeats + 1):
         if tokens[last] != tokens[last - period]:
@@ -76,12 +82,12 @@ class LoopJudge:
 
 def loop_judge(on_loop: OnLoop) -> Judge | None:
     """What `generate(on_loop=…)` asks for."""
-    if callable(on_loop):
-        return LoopJudge(on_loop)
+    if function_of(on_loop, 2):
+        return LoopJudge(on_loop)  # type: ignore[arg-type]
     choices: dict[str, Judge | None] = {"ignore": None, "stop": LoopJudge(lambda path, loop: True)}  # noqa: ARG005
-    if on_loop not in choices:
+    if not isinstance(on_loop, str) or on_loop not in choices:
         raise ValueError(
-            f"on_loop={on_loop!r} is unknown: choose from {', '.join(map(repr, choices))}, "
+            f"on_loop={shown(on_loop)} is unknown: choose from {', '.join(map(repr, choices))}, "
             "or give a function of a path and its Loop that returns True to stop"
         )
     return choices[on_loop]

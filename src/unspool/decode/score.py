@@ -9,7 +9,7 @@ tokens at once, where it can.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from unspool import defaults
-from unspool.decode.combine.lockstep import answers
-from unspool.decode.generate import Many, One, check_model
+from unspool.decode.arguments import shown
+from unspool.decode.combine.lockstep import answers, check_model
+from unspool.decode.generate import Many, One
 from unspool.decode.prompts import as_batch, check_ids, ids_of, whole
 from unspool.protocols import Rewindable, Step, StepModel
 
@@ -72,6 +73,8 @@ def score(
     rows = whole(batch_size)
     if rows is None or rows < 1:
         raise ValueError(f"batch_size={batch_size!r:.80} must be a whole number, at least 1")
+    if not isinstance(end, bool):
+        raise TypeError(f"end is {shown(end)}, but must be True or False")
     sources, one_prompt = as_batch(prompts)
     targets, one_text = as_batch(texts)
     if one_prompt:
@@ -117,6 +120,8 @@ def _pair(
 def _continuation(
     model: StepModel, prompt: Any, before: tuple[int, ...], text: Any, place: int
 ) -> tuple[int, ...]:
+    if not isinstance(text, Sized):
+        raise TypeError(f"text {place} is {shown(text)}, but must be a string or token ids")
     if not isinstance(text, str):
         return ids_of(model, text, place, answer=True) if len(text) else ()
     if model.text is None:

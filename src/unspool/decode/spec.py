@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from unspool.decode.arguments import shown
 from unspool.decode.picks import PICKS, THRESHOLDS, BasisAware
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
@@ -41,6 +42,11 @@ WITH_MODELS = {
 
 def parse(spec: str) -> Search:
     """The search that a text such as "Sample(TopP(0.9))" or "Greedy" names."""
+    if not isinstance(spec, str):
+        raise TypeError(
+            f"the decoder is {shown(spec)}, but must be a string such as "
+            '"Sample(Temperature(0.8), TopP(0.9))"'
+        )
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep

@@ -113,7 +113,7 @@ def test_equality_and_repr():
         ({"weights": (1.0,)}, "1 weights for 2 models"),
         ({"weights": (1.0, 0.0)}, r"weights\[1\]"),
         ({"weights": (1.0, math.inf)}, r"weights\[1\]"),
-        ({"mean": "median"}, "choose from log_probability, probability"),
+        ({"mean": "median"}, "must be one of 'log_probability', 'probability'"),
     ],
 )
 def test_what_cannot_be_averaged_is_refused(options, message):

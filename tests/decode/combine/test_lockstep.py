@@ -138,6 +138,7 @@ class Translator:
     sources: Words
     vocab_size = 3
     context, answers = None, True
+    start = step = None
 
     @property
     def source_vocab_size(self):

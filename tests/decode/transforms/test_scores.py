@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.decode.transforms.scores import alive, ban, cut, peaks, precise
+from unspool.decode.transforms.scores import alive, applied, ban, cut, peaks, precise
 from unspool.protocols import Path, Step
 
 INF = math.inf
@@ -70,3 +70,11 @@ def test_a_ban_on_the_whole_vocabulary_is_lifted():
     assert ban(left, Step(model), torch.tensor([[True, True, True]])).tolist() == left.tolist()
     # What the model itself finds impossible is no way out either.
     assert ban(left, Step(model), torch.tensor([[True, False, True]])).tolist() == left.tolist()
+
+
+@pytest.mark.parametrize("rule", [lambda *_: None, lambda scores, *_: scores[0], lambda *_: [[0.0]]])
+def test_a_transform_that_returns_no_scores_is_named(rule):
+    scores_NV = torch.zeros(2, 3)
+    with pytest.raises(TypeError, match=r"made .* of scores of shape \(2, 3\)"):
+        applied(rule, scores_NV, Step(scores_NV), [Path(0, 0, ())] * 2)
+    assert applied(lambda scores, *_: scores + 1, scores_NV, Step(scores_NV), []).equal(scores_NV + 1)

@@ -27,8 +27,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_number, number
 from unspool.decode.combine.lockstep import Lockstep
-from unspool.decode.transforms.arguments import number
 from unspool.protocols import Step, StepModel
 
 FLOOR = -1e4
@@ -51,16 +51,16 @@ class Contrast(Lockstep):
     """How much the strong model counts."""
 
     def __post_init__(self) -> None:
-        check_alpha("Contrast.alpha", self.alpha)
-        number("Contrast.weight", self.weight, at_least=0, advice="0 leaves the weak model out.")
-        number("Contrast.temperature", self.temperature, above=0, advice="1 leaves the weak model as it is.")
-        number("Contrast.strong_weight", self.strong_weight, above=0, advice="The paper has 1.")
+        check_alpha(self)
+        number(self, "weight", at_least=0, advice="0 leaves the weak model out.")
+        number(self, "temperature", above=0, advice="1 leaves the weak model as it is.")
+        number(self, "strong_weight", above=0, advice="The paper has 1.")
         super().__post_init__()
 
     @classmethod
     def obrien_lewis(cls, strong: StepModel, weak: StepModel, beta: float = 0.5, alpha: float = 0.1) -> Self:
         """(1 + β) log p_strong − β log p_weak."""
-        number("beta", beta, at_least=0, advice="0 is the strong model alone.")
+        beta = as_number("beta", beta, at_least=0, advice="0 is the strong model alone.")
         return cls(strong, weak, alpha, weight=beta, strong_weight=1 + beta)
 
     def parts(self) -> tuple[StepModel, ...]:
@@ -86,6 +86,7 @@ def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
     return ~(logp_NV < logp_NV.amax(dim=-1, keepdim=True) + threshold)
 
 
-def check_alpha(name: str, alpha: float) -> None:
-    """Refuse a share of the largest probability that is none."""
-    number(name, alpha, at_least=0, at_most=1, advice="0 keeps every token, 1 only the most probable one.")
+def check_alpha(contrast: StepModel) -> None:
+    """Refuse an `alpha` that is no share of the largest probability."""
+    advice = "0 keeps every token, 1 only the most probable one."
+    number(contrast, "alpha", at_least=0, at_most=1, advice=advice)

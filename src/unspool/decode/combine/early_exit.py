@@ -26,7 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_whole, items, keep
 from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
+from unspool.decode.combine.lockstep import check_model
 from unspool.protocols import Layered, Step, StepModel, Text
 
 
@@ -46,7 +48,8 @@ class EarlyExit:
     """The model with these exits."""
 
     def __post_init__(self) -> None:
-        check_alpha("EarlyExit.alpha", self.alpha)
+        check_alpha(self)
+        check_model(self.model)
         if isinstance(self.layers, str) and self.layers not in BUCKETS:
             raise ValueError(
                 f"layers={self.layers!r} is unknown: choose from {', '.join(sorted(BUCKETS))}, "
@@ -60,10 +63,11 @@ class EarlyExit:
         if isinstance(self.layers, str):
             candidates = BUCKETS[self.layers](self.model.layers)
         else:
-            candidates = tuple(self.layers)
-            object.__setattr__(self, "layers", candidates)
-        object.__setattr__(self, "candidates", candidates)
-        object.__setattr__(self, "view", self.model.exits(candidates))
+            advice = 'Count blocks: 1 is after the first of them. A name such as "low" chooses several.'
+            layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
+            candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
+            keep(self, layers=candidates)
+        keep(self, candidates=candidates, view=self.model.exits(candidates))
 
     @property
     def vocab_size(self) -> int:

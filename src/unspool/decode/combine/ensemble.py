@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_number, items, keep, one_of
 from unspool.decode.combine.lockstep import Lockstep
-from unspool.decode.transforms.arguments import number
 from unspool.protocols import Step, StepModel
 
 
@@ -33,20 +33,22 @@ class Ensemble(Lockstep):
     """What is averaged: "probability" or "log_probability"."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "models", tuple(self.models))
+        keep(self, models=items("Ensemble.models", self.models, "a list of models"))
         if not self.models:
             raise ValueError("an ensemble of no models says nothing: give at least one")
-        if self.mean not in MEANS:
-            raise ValueError(f"mean={self.mean!r} is unknown: choose from {', '.join(sorted(MEANS))}")
+        one_of("Ensemble.mean", self.mean, MEANS)
         if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(self.weights))
+            keep(self, weights=items("Ensemble.weights", self.weights, "a list of numbers, or None"))
             if len(self.weights) != len(self.models):
                 raise ValueError(
                     f"{len(self.weights)} weights for {len(self.models)} models: give one for each model"
                 )
-            for place, weight in enumerate(self.weights):
-                advice = "To leave a model out, do not name it."
-                number(f"Ensemble.weights[{place}]", weight, above=0, advice=advice)
+            advice = "To leave a model out, do not name it."
+            weights = tuple(
+                as_number(f"Ensemble.weights[{place}]", weight, above=0, advice=advice)
+                for place, weight in enumerate(self.weights)
+            )
+            keep(self, weights=weights)
         super().__post_init__()
 
     def parts(self) -> tuple[StepModel, ...]:

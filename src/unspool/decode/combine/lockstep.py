@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from unspool.decode.arguments import shown
 from unspool.decode.prompts import reading
 from unspool.protocols import Answering, Rewindable, Step, StepModel, Text
 
@@ -107,8 +108,22 @@ def answers(model: StepModel) -> bool:
     return isinstance(model, Answering) and model.answers
 
 
+def check_model(model: Any) -> None:
+    """Refuse what cannot be decoded token by token."""
+    if isinstance(model, str):
+        raise TypeError(f"the model is the string {shown(model)}: load it first, us.load({shown(model)})")
+    if isinstance(model, type) or not all(hasattr(model, name) for name in ("start", "step", "vocab_size")):
+        labels = " It labels texts: use us.predict." if hasattr(model, "labels") else ""
+        raise TypeError(
+            f"{shown(model)} cannot be decoded, because it does not say what follows a text token by token."
+            f"{labels or ' Give a model such as us.load() returns.'}"
+        )
+
+
 def check_parts(models: Sequence[StepModel]) -> None:
     """Refuse models that read a prompt or a token id differently, before any of them is run."""
+    for model in models:
+        check_model(model)
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
         if answers(model) != answers(first):

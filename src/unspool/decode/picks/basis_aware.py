@@ -41,9 +41,9 @@ from torch import Tensor
 
 from unspool.basis import BasisStep, BasisTest, KappaRule, KappaStep
 from unspool.basis.store import users_folder
+from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.picks.multinomial import invert
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau, Threshold
-from unspool.decode.transforms.arguments import whole
 from unspool.decode.transforms.truncation import Truncation
 from unspool.protocols import Step, StepModel, Transform
 
@@ -99,18 +99,22 @@ class BasisAware:
     on another one, `KappaRule.typical`."""
 
     def __post_init__(self) -> None:
-        if not callable(self.tau):
-            object.__setattr__(self, "tau", ConstantTau(self.tau))
-        if self.rank is not None and self.rank != "auto":
+        if not function_of(self.tau, 1):
+            number(
+                self, "tau", above=0, at_most=1, advice="A rule such as NucleusTau(0.9) may stand here, too."
+            )
+            keep(self, tau=ConstantTau(self.tau))  # type: ignore[arg-type]
+        if self.rank is not None and not (isinstance(self.rank, str) and self.rank == "auto"):
             advice = f'None looks at every direction, "auto" at {AUTO_RANK} or as many as there are.'
-            whole("BasisAware.rank", self.rank, at_least=0, advice=advice)
-        whole("BasisAware.retries", self.retries, at_least=1, advice="100 is plenty.")
-        whole("BasisAware.exact_up_to", self.exact_up_to, at_least=0, advice="2048 is affordable on a CPU.")
-        for name in ("rank", "retries", "exact_up_to"):
-            if not isinstance(value := getattr(self, name), str | None):
-                object.__setattr__(self, name, int(value))  # numpy's would not be read again from a repr
-        if self.on not in ("model", "processed"):
-            raise ValueError(f'BasisAware.on is {self.on!r}, but must be "model" or "processed"')
+            whole(self, "rank", at_least=0, advice=advice)
+        whole(self, "retries", at_least=1, advice="100 is plenty.")
+        whole(self, "exact_up_to", at_least=0, advice="2048 is affordable on a CPU.")
+        one_of("BasisAware.on", self.on, ("model", "processed"))
+        if self.rule is not None and not isinstance(self.rule, KappaRule):
+            raise TypeError(
+                f"BasisAware.rule is {shown(self.rule)}, but must be a KappaRule, such as "
+                "BasisTest.calibrate_kappa gives, or None."
+            )
 
     @classmethod
     def eta(
@@ -192,7 +196,7 @@ class Bound:
     def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:
         """(N, V) → (N)."""
         tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
-        taus = self.pick.tau(tested_NV)  # type: ignore[operator]
+        taus = items("what BasisAware.tau gave", self.pick.tau(tested_NV), "a list of a τ for each row")  # type: ignore[operator]
         rows = zip(scores_NV, tested_NV, taus, dice, strict=True)
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
 

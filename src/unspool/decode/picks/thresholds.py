@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.top_p import TopP
 
 
@@ -34,7 +34,7 @@ class ConstantTau:
     tau: float
 
     def __post_init__(self) -> None:
-        check_tau("ConstantTau.tau", self.tau)
+        check_tau(self, "tau")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
         """τ, N times."""
@@ -48,7 +48,7 @@ class EtaTau:
     eta: float
 
     def __post_init__(self) -> None:
-        check_tau("EtaTau.eta", self.eta)
+        check_tau(self, "eta")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
         """A τ that falls with the entropy of the row."""
@@ -64,7 +64,7 @@ class NucleusTau:
     p: float
 
     def __post_init__(self) -> None:
-        check_tau("NucleusTau.p", self.p)
+        check_tau(self, "p")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
         """The boundary of each row's nucleus."""
@@ -74,10 +74,11 @@ class NucleusTau:
         return [min(tau, 1 - 1e-9) for tau in boundary]
 
 
-def check_tau(name: str, value: float) -> None:
+def check_tau(rule: Threshold, field: str) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    number(name, value, above=0, at_most=1, advice="Common values are 0.001 … 0.9.")
-    if value == 1:
+    number(rule, field, above=0, at_most=1, advice="Common values are 0.001 … 0.9.")
+    if getattr(rule, field) == 1:
+        name = f"{type(rule).__name__}.{field}"
         raise ValueError(f"{name} is 1, and must be below 1: a threshold of 1 accepts nothing.")
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.protocols import Step
 
 
@@ -33,8 +33,8 @@ class Coverage:
 
     def __post_init__(self) -> None:
         number(
-            "Coverage.beta",
-            self.beta,
+            self,
+            "beta",
             at_least=0,
             advice="The paper uses 0.2; to ignore coverage, leave it out.",
         )

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unspool.decode.arguments import number
 from unspool.decode.ranking.length import STEEPEST
-from unspool.decode.transforms.arguments import number
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GNMT:
 
     def __post_init__(self) -> None:
         advice = "0 is the plain sum, 0.6 the paper's choice."
-        number("GNMT.alpha", self.alpha, at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
+        number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
 
     def __call__(self, total: float, length: int) -> float:
         """The score of a hypothesis of `length` tokens whose scores sum to `total`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 
 STEEPEST = 10.0
 """|α| beyond this overflows on long texts and ranks nothing but length."""
@@ -26,7 +26,7 @@ class Length:
 
     def __post_init__(self) -> None:
         advice = "0 is the plain sum, 1 the mean."
-        number("Length.alpha", self.alpha, at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
+        number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
 
     def __call__(self, total: float, length: int) -> float:
         """The score of a hypothesis of `length` ≥ 1 tokens whose scores sum to `total`."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import TypedDict, Unpack
 
+from unspool.decode.arguments import as_number, as_whole, function_of, keep, shown
 from unspool.decode.ranking.coverage import Coverage
 from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
 from unspool.decode.ranking.sum import Sum
 from unspool.decode.search.reshape import check_transforms, prepared
-from unspool.decode.transforms.arguments import number, whole
 from unspool.protocols import Job, StepModel, Transform
 
 
@@ -33,14 +34,20 @@ class BeamOptions:
     """When a full pool ends the search."""
 
     def __post_init__(self) -> None:
-        whole("width", self.width, at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
-        number("patience", self.patience, above=0, at_most=1000, advice="1 is ordinary beam search.")
+        advice = "1 is greedy search, 4 to 10 are usual."
+        keep(self, width=as_whole("width", self.width, at_least=1, advice=advice))
+        advice = "1 is ordinary beam search."
+        keep(self, patience=as_number("patience", self.patience, above=0, at_most=1000, advice=advice))
         check_transforms("a search that ranks", self.transforms)
-        for name, needed in (("length_penalty", "Sum(), Length(1.0) or GNMT(0.6)"), ("stop", "Proved()")):
-            if isinstance(getattr(self, name), type) or not callable(getattr(self, name)):
-                raise TypeError(f"{name} is {getattr(self, name)!r}. Give an object such as {needed}.")
+        if not function_of(self.length_penalty, 2) or not isinstance(self.length_penalty(-1.0, 2), Real):
+            raise TypeError(
+                f"length_penalty is {shown(self.length_penalty)}, which makes no score of sum and length. "
+                "Give Sum(), Length(1.0) or GNMT(0.6)."
+            )
+        if not function_of(self.stop, 1):
+            raise TypeError(f"stop is {shown(self.stop)}. Give an object such as Proved() or FirstFull().")
         if not isinstance(self.coverage, Coverage | None):
-            raise TypeError(f"coverage is {self.coverage!r}. Give Coverage(0.2), or None.")
+            raise TypeError(f"coverage is {shown(self.coverage)}. Give Coverage(0.2), or None.")
 
     @property
     def room(self) -> int:

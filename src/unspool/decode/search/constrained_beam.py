@@ -25,6 +25,8 @@ from typing import NamedTuple, Unpack
 
 import torch
 
+from unspool.decode.arguments import phrases as checked_phrases
+from unspool.decode.arguments import within
 from unspool.decode.search.bank_places import allot
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
@@ -32,8 +34,6 @@ from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import Candidate, propose
 from unspool.decode.search.phrases import Phrases, Progress
 from unspool.decode.search.tree import Tree
-from unspool.decode.transforms.arguments import phrases as checked_phrases
-from unspool.decode.transforms.arguments import within
 from unspool.decode.transforms.spelling import spelled
 from unspool.protocols import Frontier, Job, Path, StepModel, Transform, Watch
 

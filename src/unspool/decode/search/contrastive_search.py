@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unspool.decode.arguments import number, whole
 from unspool.decode.search.alternatives import alternatives
-from unspool.decode.transforms.arguments import number, whole
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Frontier, Job, Path, Ranked, Step, StepModel
 
@@ -51,9 +51,9 @@ class ContrastiveSearch:
     """How much likeness to earlier tokens counts against a token."""
 
     def __post_init__(self) -> None:
-        whole("ContrastiveSearch.k", self.k, at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
+        whole(self, "k", at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
         advice = "0 is greedy search, 0.6 usual."
-        number("ContrastiveSearch.alpha", self.alpha, at_least=0, at_most=1, advice=advice)
+        number(self, "alpha", at_least=0, at_most=1, advice=advice)
 
     @property
     def streams(self) -> bool:

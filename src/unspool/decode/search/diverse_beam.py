@@ -24,12 +24,12 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import LARGEST_BIAS, keep, number, whole
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import propose
 from unspool.decode.search.tree import Tree
-from unspool.decode.transforms.arguments import number, whole
 from unspool.protocols import Frontier, Job, StepModel, Transform
 
 
@@ -51,16 +51,15 @@ class DiverseBeam(BeamSearch):
         **keywords: Unpack[BeamKeywords],
     ) -> None:
         super().__init__(width, *transforms, **keywords)
-        whole("DiverseBeam.groups", groups, at_least=1, advice="1 is ordinary beam search.")
+        keep(self, groups=groups, penalty=penalty)
+        whole(self, "groups", at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
                 f"width={width} cannot be shared by groups={groups} evenly. "
                 f"Choose a width such as {groups * (width // groups + 1)}."
             )
         advice = "0.2 to 0.8 are usual; 0 gives every group the same beam."
-        number("DiverseBeam.penalty", penalty, at_least=0, advice=advice)
-        object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "penalty", penalty)
+        number(self, "penalty", at_least=0, at_most=LARGEST_BIAS, advice=advice)
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when all of its groups have stopped."""

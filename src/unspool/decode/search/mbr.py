@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
+from unspool.decode.arguments import as_number, function_of, shown, whole
 from unspool.decode.search.sample import Sample
-from unspool.decode.transforms.arguments import whole
 from unspool.protocols import Frontier, Job, Path, Search, StepModel
 
 
@@ -49,9 +49,9 @@ class ChrF:
     metric: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        whole("ChrF.char_order", self.char_order, at_least=1, advice="The paper has 6.")
-        whole("ChrF.word_order", self.word_order, at_least=0, advice="0 is chrF, 2 is chrF++.")
-        whole("ChrF.beta", self.beta, at_least=1, advice="Recall counts beta times as much; the paper has 2.")
+        whole(self, "char_order", at_least=1, advice="The paper has 6.")
+        whole(self, "word_order", at_least=0, advice="0 is chrF, 2 is chrF++.")
+        whole(self, "beta", at_least=1, advice="Recall counts beta times as much; the paper has 2.")
         try:
             from sacrebleu.metrics.chrf import CHRF
         except ModuleNotFoundError as error:
@@ -93,10 +93,11 @@ class MBR:
     """What is maximised in expectation; None for ChrF() or, without text, TokenF1()."""
 
     def __post_init__(self) -> None:
-        whole("MBR.samples", self.samples, at_least=2, advice="One text has no others to agree with.")
-        for name, value in (("sampler", self.sampler), ("utility", self.utility)):
-            if isinstance(value, type) or not (callable(value) or value is self.utility is None):
-                raise TypeError(f"MBR.{name} is {value!r}: give an object such as Sample() or ChrF()")
+        whole(self, "samples", at_least=2, advice="One text has no others to agree with.")
+        if isinstance(self.sampler, type) or not hasattr(self.sampler, "streams"):
+            raise TypeError(f"MBR.sampler is {shown(self.sampler)}: give a search such as Sample()")
+        if self.utility is not None and not function_of(self.utility, 2):
+            raise TypeError(f"MBR.utility is {shown(self.utility)}: give a function of two texts, or ChrF()")
 
     @property
     def streams(self) -> bool:
@@ -148,10 +149,9 @@ def rank(paths: Sequence[Path], job: Job, utility: Utility) -> list[Path]:
 
 def _expected(hypothesis: Any, count: Counter[Any], utility: Utility) -> float:
     """The mean utility against every drawn text but one copy of the hypothesis itself."""
-    others = count - Counter([hypothesis])
-    if not others:
-        return float(utility(hypothesis, hypothesis))
-    total = math.fsum(times * utility(hypothesis, reference) for reference, times in others.items())
-    if not math.isfinite(total):
-        raise ValueError(f"the utility of {hypothesis!r:.80} is {total}: a utility must be a finite number")
-    return total / others.total()
+    others = count - Counter([hypothesis]) or Counter([hypothesis])
+    worth = {reference: utility(hypothesis, reference) for reference in others}
+    for reference, value in worth.items():
+        advice = f"It is that of {shown(hypothesis)} where {shown(reference)} was wanted."
+        worth[reference] = as_number("a utility", value, advice=advice)
+    return math.fsum(times * worth[reference] for reference, times in others.items()) / others.total()

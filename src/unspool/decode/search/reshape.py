@@ -12,7 +12,6 @@ on logits (`on_logits`, the repetition penalty) needs the constant that normalis
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import function_of, is_model, shown
+from unspool.decode.transforms.scores import applied
 from unspool.protocols import Job, Path, Pick, Preparing, Step, StepModel, Transform
 
 
@@ -29,7 +30,7 @@ def check_transforms(owner: str, transforms: Sequence[Any]) -> None:
         fault = _fault(rule)
         if fault:
             raise TypeError(
-                f"{owner}: {rule!r:.80} cannot stand among the transforms: {fault}. "
+                f"{owner}: {shown(rule)} cannot stand among the transforms: {fault}. "
                 "Give transforms such as Temperature(0.8), TopP(0.9) or NoRepeatNgram(3)."
             )
 
@@ -41,13 +42,11 @@ def _fault(rule: Any) -> str:
         return "it is a search of its own"
     if isinstance(rule, Pick):
         return "it is a pick, and only Sample takes one, as its last rule"
+    if is_model(rule):
+        return "it is a model"
     if not callable(rule):
         return "it is not callable"
-    try:
-        inspect.signature(rule).bind(None, None, None)
-    except (TypeError, ValueError):
-        return "it is not a function of (scores, step, history)"
-    return ""
+    return "" if function_of(rule, 3) else "it is not a function of (scores, step, history)"
 
 
 def prepared(transforms: Sequence[Transform], model: StepModel, job: Job) -> tuple[Transform, ...]:
@@ -66,7 +65,7 @@ def reshape(step: Step, history: Sequence[Path], transforms: Sequence[Transform]
     if not on_logits(transforms):
         step = replace(step, log_norm_N=None)
     for transform in transforms:
-        moved_NV = transform(scores_NV, step, history)
+        moved_NV = applied(transform, scores_NV, step, history)
         if step.log_norm_N is not None:
             step = replace(step, log_norm_N=step.log_norm_N + moved_NV.logsumexp(dim=-1))
         scores_NV = torch.log_softmax(moved_NV, dim=-1)

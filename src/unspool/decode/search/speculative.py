@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_whole, keep
 from unspool.decode.combine.lockstep import check_parts
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, invert
@@ -30,7 +31,6 @@ from unspool.decode.room import room
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.search.sample import Sample
-from unspool.decode.transforms.arguments import whole
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Frontier, Job, Path, Pick, Rewindable, Step, StepModel, Transform
 
@@ -44,12 +44,7 @@ class Speculative:
     length: int
 
     def __init__(self, draft: StepModel, *rules: Transform | Pick, length: int = 4) -> None:
-        whole(
-            "Speculative.length",
-            length,
-            at_least=1,
-            advice="It is the number of drafted tokens, 4 as a rule.",
-        )
+        advice = "It is the number of drafted tokens, 4 as a rule."
         _check_rewindable(draft, "the draft")
         sample = Sample(*rules)
         if type(sample.pick) not in LAWS:
@@ -57,9 +52,8 @@ class Speculative:
                 f"{sample.pick!r} cannot be checked by speculative decoding, which must know how probably a "
                 f"pick draws each token: choose from {', '.join(pick.__name__ for pick in LAWS)}"
             )
-        object.__setattr__(self, "draft", draft)
-        object.__setattr__(self, "sample", sample)
-        object.__setattr__(self, "length", length)
+        length = as_whole("Speculative.length", length, at_least=1, advice=advice)
+        keep(self, draft=draft, sample=sample, length=length)
 
     def __repr__(self) -> str:
         rules = repr(self.sample).removeprefix("Sample(").removesuffix(")")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import known_ids, phrases, within
+from unspool.decode.arguments import known_ids, phrases, within
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.decode.transforms.sequences import due
 from unspool.decode.transforms.spelling import spelled

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import flag, ids, number, whole
+from unspool.decode.arguments import flag, ids, keep, number, whole
 from unspool.decode.transforms.occurrences import text
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
@@ -44,13 +44,13 @@ class DRY:
     prompt: bool = True
 
     def __post_init__(self) -> None:
-        number("DRY.multiplier", self.multiplier, at_least=0, advice="The author recommends 0.8; 0 is off.")
-        number("DRY.base", self.base, at_least=1, advice="The author recommends 1.75.")
-        whole("DRY.allowed", self.allowed, at_least=1, advice="The author recommends 2.")
-        object.__setattr__(self, "breakers", ids("DRY.breakers", self.breakers, empty=True))
+        number(self, "multiplier", at_least=0, advice="The author recommends 0.8; 0 is off.")
+        number(self, "base", at_least=1, advice="The author recommends 1.75.")
+        whole(self, "allowed", at_least=1, advice="The author recommends 2.")
+        keep(self, breakers=ids("DRY.breakers", self.breakers, empty=True))
         if self.last is not None:
-            whole("DRY.last", self.last, at_least=1, advice="None reads the whole text.")
-        flag("DRY.prompt", self.prompt, advice="It says whether a repetition may begin in the prompt.")
+            whole(self, "last", at_least=1, advice="None reads the whole text.")
+        flag(self, "prompt", advice="It says whether a repetition may begin in the prompt.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
@@ -29,7 +29,7 @@ class Epsilon(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 3e-4 … 9e-4; 0 keeps everything."
-        number("Epsilon.epsilon", self.epsilon, at_least=0, at_most=1, advice=advice)
+        number(self, "epsilon", at_least=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p ≥ ε, and for the most probable tokens."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
@@ -30,7 +30,7 @@ class Eta(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 3e-4 … 4e-3; 0 keeps everything."
-        number("Eta.eta", self.eta, at_least=0, at_most=1, advice=advice)
+        number(self, "eta", at_least=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p reaches the row's threshold, and for the most probable tokens."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ids, within
+from unspool.decode.arguments import ids, keep, within
 from unspool.decode.transforms.force import force
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
@@ -29,7 +29,7 @@ class ForcedBOS:
     token: int
 
     def __post_init__(self) -> None:
-        ids("ForcedBOS.token", [self.token])
+        keep(self, token=ids("ForcedBOS.token", [self.token])[0])
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

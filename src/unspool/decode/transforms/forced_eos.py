@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ends, ids, whole, within
+from unspool.decode.arguments import ends, ids, keep, whole, within
 from unspool.decode.transforms.force import force
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Job, Path, Step, StepModel
@@ -30,9 +30,9 @@ class ForcedEOS:
     """One end-of-text token, or several, then equally probable, kept as a tuple; None for the model's."""
 
     def __post_init__(self) -> None:
-        whole("ForcedEOS.length", self.length, at_least=1, advice="Count the end itself.")
+        whole(self, "length", at_least=1, advice="Count the end itself.")
         if self.eos is not None:
-            object.__setattr__(self, "eos", ids("ForcedEOS.eos", self.eos))
+            keep(self, eos=ids("ForcedEOS.eos", self.eos))
 
     def prepare(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
         """With the job's end-of-text tokens, where none were given."""

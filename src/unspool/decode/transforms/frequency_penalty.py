@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import LARGEST_BIAS, flag, number
+from unspool.decode.arguments import LARGEST_BIAS, flag, number
 from unspool.decode.transforms.occurrences import occurrences
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
@@ -33,13 +33,13 @@ class FrequencyPenalty:
     def __post_init__(self) -> None:
         advice = "Common values are 0.1 … 2; 0 is off."
         number(
-            "FrequencyPenalty.penalty",
-            self.penalty,
+            self,
+            "penalty",
             at_least=-LARGEST_BIAS,
             at_most=LARGEST_BIAS,
             advice=advice,
         )
-        flag("FrequencyPenalty.prompt", self.prompt, advice="It says whether tokens of the prompt count.")
+        flag(self, "prompt", advice="It says whether tokens of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import biases, pairs, within
+from unspool.decode.arguments import biases, pairs, within
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ends, ids, whole, within
+from unspool.decode.arguments import ends, ids, keep, whole, within
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.protocols import Job, Path, Step, StepModel
 
@@ -32,9 +32,9 @@ class MinLength:
     """One end-of-text token, or several, kept as a tuple; None for those of the model."""
 
     def __post_init__(self) -> None:
-        whole("MinLength.n", self.n, at_least=0, advice="0 is off.")
+        whole(self, "n", at_least=0, advice="0 is off.")
         if self.eos is not None:
-            object.__setattr__(self, "eos", ids("MinLength.eos", self.eos))
+            keep(self, eos=ids("MinLength.eos", self.eos))
 
     def prepare(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
         """With the job's end-of-text tokens, where none were given."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
@@ -28,8 +28,8 @@ class MinP(Truncation):
 
     def __post_init__(self) -> None:
         number(
-            "MinP.m",
-            self.m,
+            self,
+            "m",
             at_least=0,
             at_most=1,
             advice="Common values are 0.02 … 0.2; 0 keeps everything.",

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import cut, peaks
 from unspool.protocols import Path, Step
 
@@ -40,8 +40,8 @@ class Mirostat:
     lr: float = 0.1
 
     def __post_init__(self) -> None:
-        number("Mirostat.tau", self.tau, above=0, advice="It is the surprise aimed at, in bits: 3 … 8.")
-        number("Mirostat.lr", self.lr, at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
+        number(self, "tau", above=0, advice="It is the surprise aimed at, in bits: 3 … 8.")
+        number(self, "lr", at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
 
     def mu(self, path: Path) -> float:
         """The most bits that the next token of a path may have."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import flag, whole
+from unspool.decode.arguments import flag, whole
 from unspool.decode.transforms.occurrences import text
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.protocols import Path, Step
@@ -32,8 +32,8 @@ class NoRepeatNgram:
     prompt: bool = True
 
     def __post_init__(self) -> None:
-        whole("NoRepeatNgram.n", self.n, at_least=1, advice="Common values are 3 and 4.")
-        flag("NoRepeatNgram.prompt", self.prompt, advice="It says whether n-grams of the prompt count.")
+        whole(self, "n", at_least=1, advice="Common values are 3 and 4.")
+        flag(self, "prompt", advice="It says whether n-grams of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
         """(N, V) → (N, V)."""

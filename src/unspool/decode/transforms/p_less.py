@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import flag
+from unspool.decode.arguments import flag
 from unspool.decode.transforms.scores import alive
 from unspool.decode.transforms.truncation import Truncation
 
@@ -32,7 +32,7 @@ class PLess(Truncation):
     norm: bool = False
 
     def __post_init__(self) -> None:
-        flag("PLess.norm", self.norm, advice="True is the milder p-less-norm; there is nothing else to set.")
+        flag(self, "norm", advice="True is the milder p-less-norm; there is nothing else to set.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p reaches the collision probability."""

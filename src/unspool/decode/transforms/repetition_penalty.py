@@ -27,7 +27,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import flag, number
+from unspool.decode.arguments import flag, number
 from unspool.decode.transforms.occurrences import occurrences
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
@@ -45,8 +45,8 @@ class RepetitionPenalty:
 
     def __post_init__(self) -> None:
         advice = "Common values are 1 … 1.5; 1 is off."
-        number("RepetitionPenalty.penalty", self.penalty, above=0, at_most=1e9, advice=advice)
-        flag("RepetitionPenalty.prompt", self.prompt, advice="It says whether tokens of the prompt count.")
+        number(self, "penalty", above=0, at_most=1e9, advice=advice)
+        flag(self, "prompt", advice="It says whether tokens of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
         """(N, V) → (N, V)."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unspool.protocols import Path, Step
+from unspool.decode.arguments import shown
+from unspool.protocols import Path, Step, Transform
 
 
 def peaks(scores_NV: Tensor, history: Sequence[Path] | None = None) -> Tensor:
@@ -43,6 +44,17 @@ def _refuse(peak_N1: Tensor) -> None:
     else:
         fault, advice = "has no token left (all are −∞)", "Look at what came before this rule."
     raise ValueError(f"row {row} of the scores {fault}, so nothing can be drawn from it. {advice}")
+
+
+def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
+    """What a transform makes of the scores; refuses one of somebody's own that makes nothing of them."""
+    made_NV = rule(scores_NV, step, history)
+    if not isinstance(made_NV, Tensor) or made_NV.shape != scores_NV.shape:
+        raise TypeError(
+            f"{shown(rule)} made {shown(made_NV)} of scores of shape {tuple(scores_NV.shape)}: a transform "
+            "must return a tensor of that shape"
+        )
+    return made_NV
 
 
 def precise(scores_NV: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import biases, known_ids, within
+from unspool.decode.arguments import biases, known_ids, within
 from unspool.decode.transforms.scores import peaks
 from unspool.decode.transforms.sequences import due
 from unspool.decode.transforms.spelling import spelled

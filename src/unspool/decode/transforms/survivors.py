@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.scores import alive, peaks
+from unspool.decode.arguments import function_of, shown
+from unspool.decode.transforms.scores import alive, applied, peaks
 from unspool.protocols import Path, Step, Transform
 
 
@@ -20,8 +21,14 @@ def survivors(rule: Transform, logp: Tensor, history: Sequence[Path] = ()) -> Te
     `logp` are log-probabilities, or scores up to a constant for each row. `history` holds a path for each
     row, for the rules that look back; without it, every path is at its beginning.
     """
+    if not function_of(rule, 3):
+        raise TypeError(f"the rule is {shown(rule)}, but must be a transform such as TopP(0.9).")
+    if not isinstance(logp, Tensor):
+        raise TypeError(f"logp is {shown(logp)}, but must be a tensor: torch.tensor([…]).")
     scores_NV = logp[None] if logp.dim() == 1 else logp
     peaks(scores_NV)
+    if not isinstance(history, Sequence) or not all(isinstance(path, Path) for path in history):
+        raise TypeError(f"history is {shown(history)}, but must be a list of Paths, one for each row.")
     logp_NV = torch.log_softmax(scores_NV, dim=-1)
     paths = history or [Path(row, 0, ()) for row in range(len(logp_NV))]
-    return alive(rule(logp_NV, Step(logp_NV), paths)).view_as(logp)
+    return alive(applied(rule, logp_NV, Step(logp_NV), paths)).view_as(logp)

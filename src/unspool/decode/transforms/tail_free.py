@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.ranking import ascending, first
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
@@ -32,7 +32,7 @@ class TailFree(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 0.9 … 0.99; 1 keeps everything."
-        number("TailFree.z", self.z, above=0, at_most=1, advice=advice)
+        number(self, "z", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the head of each row."""

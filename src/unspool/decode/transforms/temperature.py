@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Path, Step
 
@@ -35,7 +35,7 @@ class Temperature:
     t: float = 1.0
 
     def __post_init__(self) -> None:
-        number("Temperature.t", self.t, above=0, advice="For the most probable token always, use Greedy().")
+        number(self, "t", above=0, advice="For the most probable token always, use Greedy().")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
@@ -27,9 +27,7 @@ class TopA(Truncation):
     a: float = 0.2
 
     def __post_init__(self) -> None:
-        number(
-            "TopA.a", self.a, at_least=0, at_most=1, advice="Common values are 0.1 … 0.5; 0 keeps everything."
-        )
+        number(self, "a", at_least=0, at_most=1, advice="Common values are 0.1 … 0.5; 0 keeps everything.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p ≥ a · (max p)²."""

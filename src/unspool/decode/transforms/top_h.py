@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.ranking import HEAD, ascending, edges, first
 from unspool.decode.transforms.scores import alive
 from unspool.decode.transforms.truncation import Truncation
@@ -36,7 +36,7 @@ class TopH(Truncation):
 
     def __post_init__(self) -> None:
         advice = "The paper uses 0.4; 1 keeps everything."
-        number("TopH.alpha", self.alpha, above=0, at_most=1, advice=advice)
+        number(self, "alpha", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the head of each row that the entropy bound allows."""

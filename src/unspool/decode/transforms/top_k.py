@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import whole
+from unspool.decode.arguments import whole
 from unspool.decode.transforms.truncation import Truncation
 
 
@@ -27,7 +27,7 @@ class TopK(Truncation):
     k: int = 50
 
     def __post_init__(self) -> None:
-        whole("TopK.k", self.k, at_least=1, advice="To keep everything, leave TopK out.")
+        whole(self, "k", at_least=1, advice="To keep everything, leave TopK out.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the k most probable tokens of each row and all that tie with the k-th."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 
@@ -31,7 +31,7 @@ class TopNSigma(Truncation):
     n: float = 1.0
 
     def __post_init__(self) -> None:
-        number("TopNSigma.n", self.n, above=0, advice="Common values are 1 … 2; larger keeps more.")
+        number(self, "n", above=0, advice="Common values are 1 … 2; larger keeps more.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True within n standard deviations of the best."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.ranking import HEAD, ascending, edges, first, rounding
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
@@ -39,7 +39,7 @@ class TopP(Truncation):
 
     def __post_init__(self) -> None:
         advice = "p = 1 keeps everything; for the most probable token always, use Greedy()."
-        number("TopP.p", self.p, above=0, at_most=1, advice=advice)
+        number(self, "p", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the nucleus of each row."""

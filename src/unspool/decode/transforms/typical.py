@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.ranking import HEAD, edges, rounding
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
@@ -39,7 +39,7 @@ class Typical(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 0.2 … 0.95; 1 keeps everything."
-        number("Typical.tau", self.tau, above=0, at_most=1, advice=advice)
+        number(self, "tau", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the locally typical set of each row."""

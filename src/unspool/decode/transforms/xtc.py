@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from unspool.decode.transforms.arguments import ids, number, within
+from unspool.decode.arguments import ids, keep, number, within
 from unspool.decode.transforms.scores import cut, peaks, precise
 from unspool.protocols import Job, Path, Step, StepModel
 
@@ -43,10 +43,10 @@ class XTC:
 
     def __post_init__(self) -> None:
         advice = "The author recommends 0.1; above 0.5 nothing is ever cut."
-        number("XTC.threshold", self.threshold, above=0, at_most=1, advice=advice)
+        number(self, "threshold", above=0, at_most=1, advice=advice)
         advice = "The author recommends 0.5; 0 never cuts."
-        number("XTC.probability", self.probability, at_least=0, at_most=1, advice=advice)
-        object.__setattr__(self, "spare", ids("XTC.spare", self.spare, empty=True))
+        number(self, "probability", at_least=0, at_most=1, advice=advice)
+        keep(self, spare=ids("XTC.spare", self.spare, empty=True))
 
     def prepare(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
         """With the seeds of the job's requests."""
