@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -124,6 +126,22 @@ def test_a_target_beyond_learnt_positions_is_refused_in_words():
         model.step(state, torch.tensor([5]))
     with pytest.raises(ValueError, match="a row has 6 tokens, and this model has learnt 4 positions"):
         model(torch.tensor([[3, EOS]]), torch.tensor([2]), torch.tensor([[BOS, 5, 5, 5, 5, 5]]))
+
+
+@pytest.mark.parametrize("width", [64, 256, 1024])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"norm_place": "post"}, {"norm_place": "both"}, {"positions": "sinusoidal"}, {"tied": False}],
+    ids=str,
+)
+@torch.no_grad()
+def test_random_targets_cost_little_more_than_ln_v_at_any_width(width, changes):
+    V = 4000
+    model = make(vocab_size=V, width=width, heads=4, inner_width=2 * width, **changes)
+    source, inputs, targets = torch.randint(3, V, (3, 16, 20))
+    logp = model(source, torch.full((16,), 20), inputs)
+    # Random logits of variance 1 cost half a nat.
+    assert -logp.gather(-1, targets[..., None]).mean() < math.log(V) + 0.65
 
 
 def test_names_of_the_weights():

@@ -4,8 +4,12 @@
     log p(· | y_{<t}, x) = head(norm(block_L(… block_1(√D · embed(y_{<t}) + p))))
 
 Every decoder block looks at its own past, then at all that the encoder says about x.
-Vaswani et al. 2017, §3 (papers.bib: vaswani2017attention). One vocabulary and one
-embedding serve both sides, unless sources have their own.
+Vaswani et al. 2017, §3 (papers.bib: vaswani2017attention). One vocabulary and one embedding serve both sides,
+unless sources have their own.
+Differs from the paper: the entries of √D · embed begin with standard deviation s = min(½, 8/√D) instead of 1.
+What the last norm makes a vector of length √D of is mostly √D · embed(y_{t−1}) at first. Where the embedding
+is the output matrix, too, the token just read so has a logit of up to s·√D; with s = 1 the loss begins there
+(at 15 with width 256, and at 31 with 1,024) instead of near ln V, and is behind for long (docs/lab-log.md).
 As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
 """
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 ROOM = 32
 """Columns kept free for new tokens at the start."""
+MOST_SPREAD, MOST_LOGIT = 0.5, 8.0
+"""s is at most the first, and s·√D, the largest logit at the beginning, at most the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,13 @@ class TransformerSeq2SeqState:
         return TransformerSeq2SeqState(self.past.select(rows_M), self.sources.select(rows_M))
 
 
+def embedding(vocab_size: int, width: int) -> nn.Embedding:
+    """Random vectors whose entries, times √D, have the standard deviation s."""
+    embed = nn.Embedding(vocab_size, width)
+    nn.init.normal_(embed.weight, std=min(MOST_SPREAD, MOST_LOGIT * width**-0.5) * width**-0.5)
+    return embed
+
+
 class TransformerSeq2Seq(nn.Module):
     """Reads a source, then says how probable each next token of its translation is."""
 
@@ -88,13 +101,10 @@ class TransformerSeq2Seq(nn.Module):
         c = self.config = config
         self.text = text
         self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
-        self.embed = nn.Embedding(c.vocab_size, c.width)
-        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.embed = embedding(c.vocab_size, c.width)
         apart = Ends.of_sources(c.bos, c.eos, text, c.source_vocab_size)
         self.source_ends = apart or self.ends
-        self.source_embed = nn.Embedding(self.source_vocab_size, c.width) if apart else None
-        if self.source_embed is not None:
-            nn.init.normal_(self.source_embed.weight, std=c.width**-0.5)
+        self.source_embed = embedding(self.source_vocab_size, c.width) if apart else None
         self.scale = math.sqrt(c.width)
         self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
         self.positions: Any = c.added()
