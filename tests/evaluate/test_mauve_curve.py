@@ -73,6 +73,9 @@ class Counting:
         hidden_ND = torch.tensor([[float(sum(row)), float(len(row))] for row in prompts])
         return Step(torch.zeros(len(prompts), 2), hidden_ND), None
 
+    def step(self, state, tokens_N):
+        raise AssertionError("one look is enough")
+
 
 def test_features_are_in_the_order_of_the_texts():
     rows = [[1, 2, 3], [5], [7, 7], [1]]

@@ -1,7 +1,9 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, read, token_ids, windows
@@ -161,6 +163,7 @@ def test_windows_of_different_sizes_stay_within_learned_positions(batch):
     assert [each[2] for each in found] == pytest.approx([each[2] for each in sorted(want)], abs=1e-5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(2, 50), min_size=1, max_size=5), st.integers(2, 9), st.data())
 def test_no_row_is_ever_read_beyond_its_own_window(lengths, context, data):
     stride, batch = data.draw(st.integers(1, context - 1)), data.draw(st.integers(1, 5))
@@ -255,3 +258,15 @@ def test_a_source_is_read_in_its_own_vocabulary():
     assert token_ids(Translator(), [9], 0, "source") == (9,)
     with pytest.raises(ValueError, match="outside the model's vocabulary 0…2"):
         token_ids(Translator(), [9], 0)
+
+
+def test_what_says_no_text_is_refused():
+    labels = SimpleNamespace(labels=("a", "b"), text=None, vocab_size=3)
+    for model, said in (
+        (labels, "use us.predict"),
+        ("smollm2", "load it first"),
+        (None, "cannot be decoded"),
+    ):
+        for ask in (forced, encode):
+            with pytest.raises(TypeError, match=said):
+                ask(model, [[0, 1]])

@@ -69,8 +69,15 @@ def test_training_goes_on_as_before(classifier):
     assert all(it.requires_grad for it in classifier.parameters())
 
 
+def said_of(model):
+    with pytest.raises(TypeError) as caught:
+        predict(model, "good")
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("model", [bigram([[0.5, 0.5]] * 2), "runs/x", None])
 def test_a_model_that_says_text_is_refused(model):
+    assert "a RNNLM chooses no labels" in said_of(us.RNNConfig(vocab_size=5, width=4).build())
     with pytest.raises(TypeError, match=r"chooses no labels: .* us\.generate takes models that say text"):
         predict(model, "good")
 

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
@@ -28,6 +28,7 @@ def test_words_of_several_tokens_have_one_that_stands_for_them():
 
 
 @pytest.mark.parametrize("kind", CODECS)
+@settings(deadline=None)
 @given(st.text(st.sampled_from("abc é日😀\t\n\u00a0.,-"), max_size=30))
 def test_every_word_has_a_token_of_its_own(kind, line):
     codec = CODECS[kind]

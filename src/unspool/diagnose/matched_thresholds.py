@@ -97,6 +97,7 @@ def rejected_shares(
 
     `settings` names samplers as `thresholds` does, such as {"eta": 0.02}; basis-aware ones are not known.
     """
+    parts = forced(model, texts, sources, context=context)
     matrix: Tensor | None = getattr(model, "output_matrix", None)
     rules = {
         each.name: (each, f) for each, f in criteria(None if matrix is None else matrix.shape[1]).items()
@@ -104,7 +105,7 @@ def rejected_shares(
     if unknown := sorted(settings.keys() - rules.keys()):
         raise ValueError(f"{', '.join(unknown)} is unknown here: choose from {', '.join(sorted(rules))}.")
     rejected, total = dict.fromkeys(settings, 0), 0
-    for seen in read(model, forced(model, texts, sources, context=context), batch=batch):
+    for seen in read(model, parts, batch=batch):
         for begin in range(0, len(seen.token_M), PLACES):
             at = Places(seen.logp_MV[begin : begin + PLACES], seen.token_M[begin : begin + PLACES])
             total += len(at.token_N)

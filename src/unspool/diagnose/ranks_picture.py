@@ -16,6 +16,7 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
+from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import make_job
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Sample
@@ -62,6 +63,7 @@ def rank_picture(
     A rule is a Sample: its transforms are applied in order, as when it draws, and BasisAware is asked about
     each of these tokens exactly. A rule that refuses the model is left out where `refused` is told of it.
     """
+    check_model(model)
     if model.text is None:
         raise ValueError("the model has no tokenizer, so it can neither read a prompt nor show tokens.")
     if not model.text.encode(prompt):

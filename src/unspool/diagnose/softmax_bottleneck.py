@@ -27,6 +27,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read
@@ -210,6 +211,7 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
 
     It is without the token that every row began with: its place would be the same in all of them.
     """
+    check_model(model)
     length = 1 + ROW if model.context is None else max(2, min(1 + ROW, model.context - 1))
     first, rows, drawn, found = _first(model.text), list[list[int]](), 0, 0
     for _ in range(TRIES):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, reading
 from unspool.decode.score import read_on
 from unspool.protocols import Answering, StepModel
@@ -61,6 +62,7 @@ def forced(
     The texts of an encoder–decoder are targets: each needs its source. Of a string, the end of the text is
     part of the target. One that is longer than the model's context is `cut`, or refused.
     """
+    check_model(model)
     texts = _listed(texts)
     if not (isinstance(model, Answering) and model.answers):
         if sources is not None:
@@ -84,6 +86,7 @@ def forced(
 
 def encode(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
     """Texts as token ids; refuses what leaves nothing to score."""
+    check_model(model)
     rows = [token_ids(model, text, place) for place, text in enumerate(_listed(texts))]
     for place, row in enumerate(rows):
         if len(row) < 2:
