@@ -149,6 +149,7 @@ def test_what_is_shown_of_a_value_is_short_whatever_it_is():
     assert len(shown("a" * 1000)) == 80
     assert shown("a" * 1000).endswith("…")
     assert shown(10**5000) == "a int"  # Python refuses to print it
+    assert shown(torch.nn.Sequential(torch.nn.Linear(2, 2))) == "a Sequential"
 
 
 def test_a_frozen_technique_keeps_what_was_checked():

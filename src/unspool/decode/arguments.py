@@ -24,6 +24,8 @@ def shown(value: Any) -> str:
         said = repr(value)
     except Exception:  # a repr may do anything, and a number may be too long to print
         said = f"a {type(value).__name__}"
+    if "\n" in said:  # a module tells of all its parts
+        said = f"a {type(value).__name__}"
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
