@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from inspect import signature
 
@@ -194,3 +195,20 @@ def test_by_default_what_cannot_work_is_left_out(unspool, request, model):
         assert (status, out) == (2, "")
     else:
         assert err == ""
+
+
+def test_a_report_takes_the_place_of_no_pipe_and_no_link(unspool, loaded, tmp_path):
+    argv = ("compare", "a", "--decoder", "Greedy()", "--max-new-tokens", "2", "--html")
+    pipe, page, link = tmp_path / "pipe", tmp_path / "page.html", tmp_path / "link.html"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert unspool(*argv, pipe)[0] == 0
+    assert os.read(reader, 1 << 20).startswith(b"<!doctype html>")
+    os.close(reader)
+    assert pipe.is_fifo()
+    page.write_text("old")
+    link.symlink_to(page)
+    assert unspool(*argv, link)[0] == 0
+    assert link.is_symlink()
+    assert page.read_text().startswith("<!doctype html>")
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "page.html", "link.html"}

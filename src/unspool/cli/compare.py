@@ -18,6 +18,7 @@ from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
 from unspool.cli.reserved import reserved
 from unspool.cli.speaking import chosen_model, speaker
+from unspool.cli.streams import written_to
 from unspool.evaluate.comparison import Answer, Row
 
 if TYPE_CHECKING:
@@ -197,6 +198,11 @@ def _write_report(path: Path, done: Comparison, texts: Sequence[str], about: Map
     """The page of what there is, in one step: a kill leaves the last one."""
     from unspool.evaluate.report import html_report
 
-    fresh = path.with_name(f".{path.name}.unfinished")
-    fresh.write_text(html_report(done.rows, texts, about, done.faults), encoding="utf-8")
-    fresh.replace(path)
+    page = html_report(done.rows, texts, about, done.faults)
+    # A link stays a link; a pipe or a device is written to, and no file may take its place.
+    target = path.resolve()
+    fresh = target.with_name(f".{target.name}.unfinished") if target.is_file() else target
+    with written_to(fresh) as file:
+        file.write(page)
+    if fresh != target:
+        fresh.replace(target)
