@@ -169,3 +169,13 @@ def test_nothing_to_read_from_a_terminal(unspool, monkeypatch, classifier):
     _, run = classifier
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     assert "there is no text: give one as TEXT" in unspool("predict", "--model", run)[2]
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
+    unspool, classifier, monkeypatch, tmp_path
+):
+    _, run = classifier
+    monkeypatch.setattr(us, "load", lambda *args, **options: pytest.fail("work was done"))
+    status, _, err = unspool("predict", "--model", run, "good", "--output", tmp_path / "no" / "out.tsv")
+    assert status == 2
+    assert "out.tsv" in err

@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from unspool.cli.reserved import reserved
@@ -38,3 +41,14 @@ def test_a_path_that_cannot_be_written_to_fails_before_the_work(tmp_path):
 def test_without_a_path_nothing_is_asked():
     with reserved(None):
         pass
+
+
+def test_a_device_stays(tmp_path):
+    with reserved(Path(os.devnull)):
+        pass
+    assert Path(os.devnull).is_char_device()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with reserved(pipe):  # without waiting for a reader
+        pass
+    assert pipe.is_fifo()

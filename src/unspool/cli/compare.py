@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
             for row in done.go(searches, lambda search: us.generate(model, list(texts), search, **options)):
                 if args.json:
                     _print_json(row, texts, options["seed"])
-                if args.html is not None:
+                if args.html is not None and args.html.is_file():  # a pipe is given the last page only
                     _write_report(args.html, done, texts, about)
         finally:  # an interrupted comparison shows what it has
             if done.rows and not args.json:

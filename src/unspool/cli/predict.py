@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool.cli.json_lines import decoded, json_lines, split_lines
-from unspool.cli.output import json_line, opened, shown
+from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import positive
 from unspool.cli.prompts import JSONL_SUFFIXES
 from unspool.cli.speaking import load_labeller
@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     texts = read_texts(args)
     if args.output is not None and args.file is not None and args.output.resolve() == args.file.resolve():
         raise ValueError(f"--output {args.output} would overwrite the texts; name another file")
+    check_output(args.output)
     model = load_labeller(args)
     for each in texts:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 @contextmanager
 def reserved(path: Path | None) -> Iterator[None]:
     """Fail now, not after the work, where `path` cannot be written to; failed work leaves no empty file."""
-    if path is None:
+    if path is None or path.is_fifo() or path.is_char_device():  # to open a pipe would wait for its reader
         yield
         return
     there = path.exists()

@@ -1,8 +1,10 @@
 import json
+import re
 
 import pytest
 
 import unspool as us
+from unspool.cli import main
 from unspool.testing import bigram
 
 
@@ -85,3 +87,13 @@ def test_a_narrow_model_is_tested_in_all_its_directions(unspool, narrow, text):
     assert (status, err) == (0, "")
     decoders = [json.loads(line)["decoder"] for line in out.splitlines()]
     assert sum("BasisAware" in decoder and "rank=4" in decoder for decoder in decoders) == 3
+
+
+def test_no_decoder_is_cut_off_on_a_narrow_terminal(loaded, text, terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    screen = terminal()
+    assert main(["diagnose", "thresholds", "tiny", "--text", str(text), "--share", "0.5"]) == 0
+    said = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert max(map(len, said.splitlines())) <= 50
+    assert "…" not in said
+    assert "Sample(TopNSigma(" in re.sub(r"\s", "", said)

@@ -145,7 +145,7 @@ def _print_table(found: Senses, words: int, spelt: Spelling) -> None:
     )
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("word", "senses", "θ", "cos"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, overflow="fold")
     for it in found.words[:words]:
         thetas = " ".join(f"{theta:+.2f}" for theta in it.thetas)
         cosines = "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}"

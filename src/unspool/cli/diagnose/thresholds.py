@@ -121,7 +121,7 @@ def _print_table(found: Sequence[Match]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("rejects", "exactly", "of tokens"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("decoder", no_wrap=True)
+    table.add_column("decoder", overflow="fold")
     for match in sorted(found, key=lambda match: match.share):
         table.add_row(f"{match.share:.2%}", f"{match.rejected:.2%}", f"{match.tokens:,}", match.decoder)
     console = Console()
