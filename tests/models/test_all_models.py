@@ -197,8 +197,9 @@ def test_a_batch_without_a_source_is_refused(translator):
         translator.model.hidden_for(Batch(tokens, torch.tensor([3]), tokens, torch.ones(1, 3)))
 
 
-OFF = {torch.bfloat16: 0.15, torch.float16: 0.02}
-"""How far log-probabilities of these models may be off; a wrong position or mask puts them off by nats."""
+OFF = {torch.bfloat16: 0.15, torch.float16: 0.04}
+"""How far rounding may put log-probabilities of these models off: over 24 other random ones float16 reached
+0.023, about a tenth of what bfloat16 did. A wrong position or mask puts them off by nats."""
 
 
 @pytest.mark.parametrize("dtype", OFF, ids=str)

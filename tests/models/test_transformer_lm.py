@@ -82,9 +82,9 @@ def test_extend_and_rewind_equal_single_steps(model):
         want = model(tokens)
     _, state = model.start([row[:4].tolist() for row in tokens])
     wrong, state = model.extend(state, (tokens[:, 4:7] + 1) % SHAPE["vocab_size"])
-    assert wrong.shape == (2, 3, SHAPE["vocab_size"])
-    logp, state = model.extend(model.rewind(state, 3), tokens[:, 4:9])
-    torch.testing.assert_close(logp, want[:, 4:9], atol=1e-5, rtol=1e-5)
+    assert wrong.logp_NV.shape == (2 * 3, SHAPE["vocab_size"])
+    step, state = model.extend(model.rewind(state, 3), tokens[:, 4:9])
+    torch.testing.assert_close(step.logp_NV.view(2, 5, -1), want[:, 4:9], atol=1e-5, rtol=1e-5)
 
 
 def test_future_tokens_never_change_the_past(model):
@@ -146,7 +146,7 @@ def test_depths_end_in_what_the_head_reads_before_its_norm(model):
 def test_read_is_start_with_the_prompts_hidden_vectors(model):
     tokens, lengths = rows(3, 6), [6, 2, 4]
     prompts = [row[:n].tolist() for row, n in zip(tokens, lengths, strict=True)]
-    hidden_NTD, step, state = model.read(prompts)
+    hidden_NTD, step, state = model.read_all(prompts)
     want, _ = model.start(prompts)
     torch.testing.assert_close(step.logp_NV, want.logp_NV)
     torch.testing.assert_close(step.hidden_ND, hidden_NTD[:, -1])

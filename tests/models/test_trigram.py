@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from unspool.decode.generate import generate
+from unspool.decode.search import Greedy
 from unspool.decode.loops import find_loop
 from unspool.models.trigram import TrigramConfig
 
@@ -41,7 +42,7 @@ def test_without_randomness_it_goes_round_in_a_circle_within_v_squared_steps(see
     torch.manual_seed(seed)
     V = 5
     model = TrigramConfig(vocab_size=V, width=4, inner_width=6, beta=9.0).build().eval()
-    tokens = [2, 1, *generate(model, [2, 1], max_new_tokens=4 * V * V).tokens]
+    tokens = [2, 1, *generate(model, [2, 1], Greedy(), max_new_tokens=4 * V * V).tokens]
     pairs = list(pairwise(tokens))
     again = next(t for t, pair in enumerate(pairs) if pair in pairs[:t])
     assert again <= V * V

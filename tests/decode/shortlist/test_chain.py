@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from unspool.decode.picks import ArgMax, Multinomial, multinomial
-from unspool.decode.search import ancestral
+from unspool.decode.search import token_loop
 from unspool.decode.search.reshape import reshape
 from unspool.decode.shortlist import nuclei
 from unspool.decode.shortlist.chain import RULES, draw, pays, shorten
@@ -137,7 +137,7 @@ def test_the_same_dice_draw_the_same_token_either_way(chain, kind):
     u = torch.rand(len(logp_NV), dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     step, dice = Step(logp_NV), [Loaded(x) for x in u.tolist()]
     assert pays(logp_NV, chain)
-    tokens, logps = ancestral.draw(step, history(len(u)), chain, Multinomial(), dice)
+    tokens, logps = token_loop.draw(step, history(len(u)), chain, Multinomial(), dice)
     reshaped = reshape(step, history(len(u)), chain)
     slowly = Multinomial().draw(reshaped, step, dice)
     exact = plain(logp_NV, chain)
@@ -162,7 +162,7 @@ def test_frequencies_match_the_exact_distribution_either_way(chain):
     p_V = reshape(once, paths[:1], chain).softmax(dim=-1)[0]
     dice = [Random(seed) for seed in range(rows)]
     step = Step(logp_V.expand(rows, -1))
-    short, _ = ancestral.draw(step, paths, chain, Multinomial(), dice)
+    short, _ = token_loop.draw(step, paths, chain, Multinomial(), dice)
     slow = Multinomial().draw(p_V.log().expand(rows, -1), step, dice)
     for drawn in (short, slow):
         counts = drawn.bincount(minlength=VOCABULARY).double()
@@ -239,7 +239,7 @@ def test_when_it_pays():
 
 def test_other_picks_see_the_whole_vocabulary():
     logp_NV = scores("peaked", 2)
-    tokens, _ = ancestral.draw(Step(logp_NV), history(2), (TopP(0.9),), ArgMax(), [Random(0)] * 2)
+    tokens, _ = token_loop.draw(Step(logp_NV), history(2), (TopP(0.9),), ArgMax(), [Random(0)] * 2)
     assert tokens.tolist() == logp_NV.argmax(dim=-1).tolist()
 
 
@@ -248,4 +248,4 @@ def test_rows_that_cannot_be_drawn_from_are_refused(score, match):
     logp_NV = scores("flat", 2)
     logp_NV[0] = score
     with pytest.raises(ValueError, match=match):
-        ancestral.draw(Step(logp_NV), history(2), (TopP(0.9),), Multinomial(), [Random(0)] * 2)
+        token_loop.draw(Step(logp_NV), history(2), (TopP(0.9),), Multinomial(), [Random(0)] * 2)
