@@ -36,9 +36,12 @@ def decoding(model: nn.Module) -> Iterator[None]:
 
 def decodes(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
     """A method of a model that runs inside `decoding`."""
+    quiet = torch.inference_mode()(method)
 
     @wraps(method)
     def run(model: M, /, *args: P.args, **named: P.kwargs) -> R:
+        if not model.training:  # as a rule, and a step of a small model is a short time
+            return quiet(model, *args, **named)
         with decoding(model):
             return method(model, *args, **named)
 
