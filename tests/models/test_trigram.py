@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unspool.decode.generate import generate
-from unspool.decode.search import Greedy
 from unspool.decode.loops import find_loop
+from unspool.decode.search import Greedy
 from unspool.models.trigram import TrigramConfig
 
 
