@@ -1,11 +1,12 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.config import build, choose, converted, kind_of, plain
+from unspool.config import build, choose, converted, kind_of, plain, typed
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,27 @@ def test_the_kind_must_be_known():
 def test_a_whole_number_that_no_float_can_be():
     with pytest.raises(ValueError, match=r"train\.lr has 401 digits, more than any float can be"):
         converted(10**400, float, "train.lr")
+
+
+def test_a_dataclass_made_by_hand_is_checked_too():
+    @dataclass(frozen=True)
+    class Sizes:
+        size: int
+        rate: float = 0.1
+        names: tuple[str, ...] = ()
+        inner: Inner | Other | None = None
+
+    made = Sizes(np.int64(3), np.float32(0.5), ["a"])
+    typed(made)
+    assert (made.size, type(made.size), type(made.rate), made.names) == (3, int, float, ("a",))
+    for wrong, message in [
+        (Sizes("3"), "Sizes.size is '3', but must be of type int"),
+        (Sizes(True), "Sizes.size is True, but must be of type int"),
+        (Sizes(np.array([1, 2])), "Sizes.size is array"),
+        (Sizes(1, None), "Sizes.rate is None, but must be of type float"),
+        (Sizes(1, 0.5, "a"), "Sizes.names is 'a'"),
+        (Sizes(1, inner=4), "Sizes.inner is 4, but must be of type Inner or Other or None"),
+        (Sizes(1, inner={1: 2}), "'1' is not a known key of"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            typed(wrong)

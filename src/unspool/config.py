@@ -14,6 +14,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
@@ -25,12 +26,24 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     known = {it.name: hints[it.name] for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
-            raise ValueError(unknown(key, list(known), f"key of [{where}]" if where else "key"))
+            raise ValueError(unknown(str(key), list(known), f"key of [{where}]" if where else "key"))
     for it in dataclasses.fields(cls):  # type: ignore[arg-type]
         if _required(it) and it.name not in settings:
             raise ValueError(f"[{where}] lacks {it.name!r}, which {cls.__name__} needs: give it a value")
     values = {key: converted(value, known[key], f"{where}.{key}") for key, value in settings.items()}
     return cls(**values)
+
+
+def typed(made: Any) -> None:
+    """Refuse a frozen dataclass whose fields are not of the types that they ask for, however it was made.
+
+    NumPy's numbers are kept as Python's own, and lists as tuples.
+    """
+    hints = typing.get_type_hints(type(made))
+    for it in dataclasses.fields(made):
+        if it.init:
+            where = f"{type(made).__name__}.{it.name}"
+            object.__setattr__(made, it.name, converted(getattr(made, it.name), hints[it.name], where))
 
 
 def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: str) -> T:
@@ -73,7 +86,7 @@ def converted(value: Any, hint: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _any_of(value, get_args(hint), where)
     if origin is typing.Literal:
-        if value not in get_args(hint):
+        if not any(type(value) is type(it) and value == it for it in get_args(hint)):
             raise ValueError(unknown(str(value), [str(it) for it in get_args(hint)], f"value of {where}"))
         return value
     if origin in (tuple, list) and isinstance(value, (list, tuple)):
@@ -87,10 +100,11 @@ def converted(value: Any, hint: Any, where: str) -> Any:
         return value
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return build(hint, value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is int and isinstance(value, Integral) and not _bool_as_number(value, hint):
+        return int(value)
+    if hint is float and isinstance(value, Real) and not _bool_as_number(value, hint):
         return _float(value, where)
-    name = getattr(hint, "__name__", str(hint))
-    raise ValueError(f"{where} is {value!r}, but must be of type {name}")
+    raise ValueError(f"{where} is {value!r:.80}, but must be of type {_name(hint)}")
 
 
 def _any_of(value: Any, hints: Sequence[Any], where: str) -> Any:
@@ -103,10 +117,16 @@ def _any_of(value: Any, hints: Sequence[Any], where: str) -> Any:
                 return converted(value, hint, where)
             except ValueError as error:
                 errors.append(error)
-    raise errors[0]
+    if len(errors) == 1 or isinstance(value, Mapping):
+        raise errors[0]
+    raise ValueError(f"{where} is {value!r:.80}, but must be of type {' or '.join(map(_name, hints))}")
 
 
-def _float(value: int, where: str) -> float:
+def _name(hint: Any) -> str:
+    return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
+
+
+def _float(value: Real, where: str) -> float:
     try:
         return float(value)
     except OverflowError:

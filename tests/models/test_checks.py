@@ -1,8 +1,11 @@
+import math
 from types import SimpleNamespace
 
 import pytest
 
-from unspool.models.checks import at_least_one, needs, one_of, shares
+from unspool.models.checks import at_least_one, given, needs, one_of, positive, shares
+from unspool.models.rnn_lm import RNNConfig
+from unspool.text.vocabulary import characters
 
 
 def test_what_is_right_goes_through():
@@ -10,6 +13,7 @@ def test_what_is_right_goes_through():
     one_of(config, cell=("gru", "lstm"))
     at_least_one(config, "width", "head_width")
     shares(config, "dropout")
+    positive(SimpleNamespace(beta=2.0), "beta")
     needs({"context": 3}, "it")
 
 
@@ -25,3 +29,18 @@ def test_what_is_wrong_is_named():
             shares(SimpleNamespace(dropout=dropout), "dropout")
     with pytest.raises(ValueError, match="positions='learned' needs context: give it a value"):
         needs({"context": None}, "positions='learned'")
+    for beta in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"beta=.* must be above 0, and finite"):
+            positive(SimpleNamespace(beta=beta), "beta")
+
+
+def test_a_model_is_made_from_its_own_settings_and_a_tokenizer():
+    config = RNNConfig(vocab_size=5, width=2)
+    given(config, RNNConfig, None)
+    given(config, RNNConfig, characters(["ab"]))
+    for wrong in (None, {"width": 2}, RNNConfig, SimpleNamespace(width=2)):
+        with pytest.raises(TypeError, match=r"this model is made from RNNConfig\(…\), and .* is none"):
+            given(wrong, RNNConfig, None)
+    for text in ("ab", 3, str, object()):
+        with pytest.raises(TypeError, match=r"text is .*, but must be a tokenizer"):
+            given(config, RNNConfig, text)

@@ -11,6 +11,8 @@ class Text:
     """Digits; 1 begins a text."""
 
     bos_id = 1
+    eos_ids = frozenset({2})
+    decode = watch = None
 
     @staticmethod
     def encode(text):

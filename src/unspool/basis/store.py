@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 from hashlib import blake2b
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def users_folder() -> Path:
 
 def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) -> Whitened:
     """`whiten(W, rank)`, from the folder if it is there, and kept there if it was not."""
+    given: Any = rank
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral)):
+        raise TypeError(f"rank is {rank!r:.80}, but must be a whole number, or None for every direction of W")
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"cache is {folder!r:.80}, but must be the path of a folder, or None to keep nothing")
     if folder is None:
         return whiten(W, rank)
     path = Path(folder) / f"basis-{fingerprint(W, rank)}.safetensors"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.heads import HeadConfig, SoftmaxHead
-from unspool.models.checks import at_least_one, shares
+from unspool.models.checks import at_least_one, given, shares
 from unspool.models.encoders import EncoderConfig
 from unspool.models.sources import padded
 from unspool.text.word_tokens import WordTokens
@@ -64,6 +65,7 @@ class LabellerConfig:
     """How hidden vectors become probabilities; None is the plain softmax with a bias."""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least_one(self, "vocab_size")
         shares(self, "dropout")
         check_labels(self.labels)
@@ -74,6 +76,7 @@ class Labeller(nn.Module):
 
     def __init__(self, config: LabellerConfig, text: Text | None = None) -> None:
         super().__init__()
+        given(config, LabellerConfig, text)
         c = self.config = config
         self.text = text
         self.embed = nn.Embedding(c.vocab_size, c.encoder.width)

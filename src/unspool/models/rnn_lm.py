@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.checks import at_least_one, given, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
 from unspool.models.sources import padded
@@ -43,6 +44,7 @@ class RNNConfig:
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
 
     def __post_init__(self) -> None:
+        typed(self)
         one_of(self, cell=CELLS)
         at_least_one(self, "vocab_size", "width", "layers")
         shares(self, "dropout")
@@ -69,6 +71,7 @@ class RNNLM(nn.Module):
 
     def __init__(self, config: RNNConfig, text: Text | None = None) -> None:
         super().__init__()
+        given(config, RNNConfig, text)
         c = self.config = config
         self.text = text
         self.embed = nn.Embedding(c.vocab_size, c.width)

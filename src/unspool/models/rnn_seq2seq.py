@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.checks import at_least_one, given, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
 from unspool.models.read_out import read_out
@@ -66,6 +67,7 @@ class RNNSeq2SeqConfig:
     """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
 
     def __post_init__(self) -> None:
+        typed(self)
         one_of(self, cell=CELLS, context_kind=(*FIXED, *SCORES))
         at_least_one(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
         shares(self, "dropout")
@@ -99,6 +101,7 @@ class RNNSeq2Seq(nn.Module):
 
     def __init__(self, config: RNNSeq2SeqConfig, text: Text | None = None) -> None:
         super().__init__()
+        given(config, RNNSeq2SeqConfig, text)
         c = self.config = config
         self.text = text
         self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from unspool.models.checks import at_least_one, needs, one_of, shares
+from unspool.config import typed
+from unspool.models.checks import at_least_one, needs, one_of, positive, shares
 from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
@@ -45,6 +46,7 @@ class TransformerShape:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        typed(self)
         one_of(
             self,
             norm=NORMS,
@@ -53,7 +55,8 @@ class TransformerShape:
             activation=ACTIVATIONS,
         )
         at_least_one(self, "width", "heads", "inner_width", "kv_heads", "head_width", "context")
-        shares(self, "dropout")
+        shares(self, "dropout", "norm_eps")
+        positive(self, "rotary_base")
         if self.head_width is None and self.width % self.heads:
             raise ValueError(
                 f"width={self.width} cannot be shared by heads={self.heads}: give a divisor, or a head_width"

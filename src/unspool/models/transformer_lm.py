@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.checks import at_least_one, given, one_of, positive, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.exits import Exits
 from unspool.models.read_out import read_out
@@ -67,6 +68,7 @@ class TransformerConfig:
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
 
     def __post_init__(self) -> None:
+        typed(self)
         one_of(
             self,
             norm=NORMS,
@@ -78,7 +80,8 @@ class TransformerConfig:
             self,
             *("vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "inner_width", "context"),
         )
-        shares(self, "dropout")
+        shares(self, "dropout", "norm_eps")
+        positive(self, "rotary_base")
 
     def check(self) -> None:
         """Refuse sizes that no weights could make a model of."""
@@ -105,6 +108,7 @@ class TransformerLM(nn.Module):
 
     def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
         super().__init__()
+        given(config, TransformerConfig, text)
         config.check()
         c = self.config = config
         self.text = text

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one
+from unspool.models.checks import at_least_one, given
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
 from unspool.models.read_out import read_out
@@ -98,6 +98,7 @@ class TransformerSeq2Seq(nn.Module):
 
     def __init__(self, config: TransformerSeq2SeqConfig, text: Text | None = None) -> None:
         super().__init__()
+        given(config, TransformerSeq2SeqConfig, text)
         c = self.config = config
         self.text = text
         self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)

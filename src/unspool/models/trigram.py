@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, shares
+from unspool.models.checks import at_least_one, given, positive, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
 from unspool.nn.layout import Linear
@@ -43,10 +44,10 @@ class TrigramConfig:
     """How hidden vectors become probabilities; None is the plain softmax with the embedding as its matrix."""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least_one(self, "vocab_size", "width", "inner_width")
         shares(self, "dropout")
-        if not self.beta > 0:
-            raise ValueError(f"beta={self.beta} must be above 0")
+        positive(self, "beta")
 
     def build(self, text: Text | None = None) -> Trigram:
         """A model of this shape, with random weights."""
@@ -69,6 +70,7 @@ class Trigram(nn.Module):
 
     def __init__(self, config: TrigramConfig, text: Text | None = None) -> None:
         super().__init__()
+        given(config, TrigramConfig, text)
         c = self.config = config
         self.text = text
         self.embed = nn.Embedding(c.vocab_size, c.width)

@@ -98,6 +98,8 @@ class Recipe:
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """The recipe in a TOML file, with changes such as "train.lr=0.01"."""
     path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no recipe {str(path)!r}: give the path of a TOML file")
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -112,7 +114,7 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     """The recipe that a mapping says."""
     for key, value in settings.items():
         if key not in SECTIONS:
-            raise ValueError(unknown(key, SECTIONS, "section of a recipe"))
+            raise ValueError(unknown(str(key), SECTIONS, "section of a recipe"))
         expected = {"seed": int, "hooks": list}.get(key, Mapping)
         if not isinstance(value, expected) or isinstance(value, bool):
             raise ValueError(f"{key} is {value!r:.40}, but must be {_WORDS[expected]}")

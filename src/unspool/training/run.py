@@ -125,11 +125,20 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
 
 def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
     """The recipe, with paths that lead to their files from anywhere."""
+    if isinstance(changes, str | Mapping) or not isinstance(changes, Sequence):
+        raise TypeError(f'changes is {changes!r:.80}, but must be a list such as ["train.updates=200"]')
+    for change in changes:
+        if not isinstance(change, str):
+            raise TypeError(f'changes holds {change!r:.80}, but each is a string such as "train.updates=200"')
     match recipe:
         case Recipe():
             return located(recipe_of(changed(recipe.said(), changes)))
         case str() | os.PathLike():
             return located(read_recipe(recipe, changes))
+    if not isinstance(recipe, Mapping):
+        raise TypeError(
+            f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
+        )
     return located(recipe_of(changed(recipe, changes)))
 
 

@@ -159,6 +159,8 @@ def test_build_refuses_a_state_that_does_not_fit(shelf, change, message):
 def test_a_tokenizer_of_another_model_is_refused(shelf):
     class Text:
         vocab_size = 8
+        encode = decode = watch = None
+        eos_ids = frozenset()
 
     state = assemble(shelf, CONFIG, DIALECT)
     with pytest.raises(ValueError, match="the tokenizer knows 8 tokens, the model only 7"):

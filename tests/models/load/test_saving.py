@@ -181,7 +181,7 @@ def test_a_file_is_refused(tmp_path):
     ids=lambda model: type(model).__name__,
 )
 def test_what_has_no_weights_of_ours_is_refused(model, tmp_path):
-    with pytest.raises(TypeError, match=rf"^a {type(model).__name__} cannot be saved"):
+    with pytest.raises(TypeError, match=rf"^the {type(model).__name__} given cannot be saved"):
         save(model, tmp_path / "saved")
     assert not any(tmp_path.iterdir())
 

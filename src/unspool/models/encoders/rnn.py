@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.models.checks import at_least_one, one_of, shares
 from unspool.nn.attention.context import last
 from unspool.nn.rnn import CELLS
@@ -29,6 +30,7 @@ class RNNEncoderConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        typed(self)
         one_of(self, cell=CELLS)
         at_least_one(self, "width", "layers")
         shares(self, "dropout")

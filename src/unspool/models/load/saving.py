@@ -41,8 +41,8 @@ def _check_model(model: Any) -> None:
     if type(getattr(model, "config", None)) not in MODELS.values() or not hasattr(model, "state_dict"):
         kinds = ", ".join(config.__name__.removesuffix("Config") for config in MODELS.values())
         raise TypeError(
-            f"a {type(model).__name__} cannot be saved: it is no model of weights, as us.load and us.train "
-            f"give them ({kinds}). Save the models that it is made of, each to its own folder"
+            f"the {type(model).__name__} given cannot be saved: it is no model of weights, as us.load and "
+            f"us.train give them ({kinds}). Save the models that it is made of, each to its own folder"
         )
     for name, tensor in model.state_dict().items():
         if tensor.is_meta:

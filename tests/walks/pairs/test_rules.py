@@ -1,0 +1,153 @@
+"""Every transform, pick, ranking rule and utility in every search that takes them, and on every model."""
+
+import inspect
+import math
+
+import pytest
+import torch
+
+import unspool as us
+from unspool.decode.picks import PICKS, THRESHOLDS
+from unspool.decode.ranking import RANKING
+from unspool.decode.search import SEARCHES, UTILITIES
+from unspool.decode.transforms import TRANSFORMS, Truncation
+from unspool.protocols import Answering, Path
+
+EOS = 2
+RULES = {
+    "BadWords": us.BadWords([[6], [7, 8]]),
+    "DRY": us.DRY(allowed=1),
+    "Epsilon": us.Epsilon(0.05),
+    "Eta": us.Eta(0.05),
+    "ForcedBOS": us.ForcedBOS(6),
+    "ForcedEOS": us.ForcedEOS(3, EOS),
+    "FrequencyPenalty": us.FrequencyPenalty(0.5, prompt=True),
+    "Kappa": us.Kappa(0.5, 4),
+    "LogitBias": us.LogitBias({6: 2.0, 7: -2.0}),
+    "MinLength": us.MinLength(2, EOS),
+    "MinP": us.MinP(0.2),
+    "Mirostat": us.Mirostat(2.0),
+    "NoRepeatNgram": us.NoRepeatNgram(1),
+    "PLess": us.PLess(),
+    "PresencePenalty": us.PresencePenalty(0.5, prompt=True),
+    "RepetitionPenalty": us.RepetitionPenalty(1.3),
+    "SequenceBias": us.SequenceBias({(6,): 2.0, (6, 7): -2.0}),
+    "TailFree": us.TailFree(0.8),
+    "Temperature": us.Temperature(0.7),
+    "TopA": us.TopA(0.4),
+    "TopH": us.TopH(0.5),
+    "TopK": us.TopK(3),
+    "TopNSigma": us.TopNSigma(1.0),
+    "TopP": us.TopP(0.7),
+    "Typical": us.Typical(0.5),
+    "XTC": us.XTC(0.05, 1.0),
+}
+TRUNCATIONS = [name for name, rule in RULES.items() if isinstance(rule, Truncation)]
+RANKED = {
+    "Coverage": {"coverage": us.Coverage(0.2)},
+    "FirstFull": {"stop": us.FirstFull()},
+    "GNMT": {"length_penalty": us.GNMT(0.6)},
+    "Heuristic": {"stop": us.Heuristic()},
+    "Length": {"length_penalty": us.Length(1.0)},
+    "Proved": {"stop": us.Proved()},
+    "Sum": {"length_penalty": us.Sum()},
+}
+BEAMS = {
+    "Beam": lambda options: us.Beam(3, **options),
+    "BeamSample": lambda options: us.BeamSample(3, **options),
+    "ConstrainedBeam": lambda options: us.ConstrainedBeam(3, ((5,),), **options),
+    "DiverseBeam": lambda options: us.DiverseBeam(4, 2, 0.5, **options),
+}
+
+
+def test_every_rule_is_here():
+    assert {name: type(rule) for name, rule in RULES.items()} == TRANSFORMS
+    assert set(RANKED) == set(RANKING)
+    told = {name for name, made in SEARCHES.items() if "keywords" in inspect.signature(made).parameters}
+    assert set(BEAMS) == told
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_transform_in_every_search_that_takes_one(pairs, ruled_search, rule):
+    # A contrast has a score of its own to rank by, and cuts tokens before any rule does.
+    with pairs.refused(pairs.refusal(ruled_search, "Contrast", rule)):
+        cell = pairs.Cell(ruled_search, "Contrast", RULES[rule])
+        cell.ask(cell.prompts[:2])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_transform_on_every_model(pairs, model, rule):
+    with pairs.refused(pairs.refusal("Sample", model, rule)):
+        cell = pairs.Cell("Sample", model, RULES[rule])
+        for prompt, (out,) in zip(cell.prompts[:2], cell.ask(cell.prompts[:2]), strict=True):
+            assert out.scores == pytest.approx(replayed(cell.model, prompt, out, RULES[rule]), abs=1e-4)
+
+
+def replayed(model, prompt, out, rule):
+    """log p of each token as the rule reshapes what the model says, one step after the other."""
+    step, state = model.start([prompt])
+    # A source is not the beginning of its answer.
+    read = () if isinstance(model, Answering) and model.answers else tuple(prompt)
+    found = []
+    for place, token in enumerate(out.tokens):
+        so_far = (out.tokens[:place], out.logps[:place], out.scores[:place])
+        reshaped_1V = rule(step.logp_NV, step, [Path(0, 0, read, *so_far)]).log_softmax(-1)
+        found.append(reshaped_1V[0, token].item())
+        step, state = model.step(state, torch.tensor([token]))
+    return found
+
+
+def test_basis_aware_on_every_model(pairs, model):
+    basis_aware(pairs, model, us.BasisAware())
+
+
+def test_basis_aware_on_every_head(pairs, headed_model):
+    basis_aware(pairs, headed_model, us.BasisAware(0.3))
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_every_threshold_of_basis_aware(pairs, threshold):
+    basis_aware(pairs, "transformer_lm", us.BasisAware(THRESHOLDS[threshold](0.3), rank=4))
+
+
+@pytest.mark.parametrize("rule", TRUNCATIONS)
+def test_basis_aware_after_every_truncation(pairs, rule):
+    basis_aware(pairs, "transformer_lm", RULES[rule], us.BasisAware(0.9))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_basis_aware_on_what_every_transform_makes(pairs, rule):
+    basis_aware(pairs, "transformer_lm", RULES[rule], us.BasisAware(0.3, on="processed"))
+
+
+def basis_aware(pairs, model, *rules):
+    with pairs.refused(pairs.refusal("Sample", model, "BasisAware")):
+        cell = pairs.Cell("Sample", model, *rules)
+        for (out,) in cell.ask(max_new_tokens=6):
+            assert out.stats["drawn"] >= len(out.tokens)
+
+
+@pytest.mark.parametrize("pick", PICKS)
+def test_every_pick_in_every_search_that_takes_rules(pairs, ruled_search, pick):
+    with pairs.refused(pairs.refusal(ruled_search, "transformer_lm", pick)):
+        cell = pairs.Cell(ruled_search, "transformer_lm", PICKS[pick]())
+        cell.ask()
+
+
+@pytest.mark.parametrize("rule", RANKED)
+@pytest.mark.parametrize("beam", BEAMS)
+@pytest.mark.parametrize("model", ["transformer_lm", "rnn_seq2seq", "transformer_seq2seq", "Contrast"])
+def test_every_ranking_rule_in_every_beam(pairs, beam, rule, model):
+    with pairs.refused(pairs.refusal(beam, model, rule)):
+        cell = pairs.Cell(beam, model)
+        cell.search = BEAMS[beam](RANKED[rule])
+        for group in cell.ask(cell.prompts[:2], n=2):
+            assert all(math.isfinite(out.total) for out in group)
+
+
+@pytest.mark.parametrize("utility", UTILITIES)
+def test_every_utility_of_mbr(pairs, utility, model):
+    with pairs.refused(pairs.refusal("MBR", model, utility)):
+        cell = pairs.Cell("MBR", model)
+        cell.search = us.MBR(3, utility=UTILITIES[utility]())
+        cell.ask(cell.prompts[:1])

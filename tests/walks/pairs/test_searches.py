@@ -1,0 +1,221 @@
+"""Every search on every kind of model, in every way of asking: it runs and is right, or refuses in words."""
+
+import copy
+import inspect
+import math
+from collections import defaultdict
+
+import pytest
+import torch
+
+import unspool as us
+from unspool.decode import combine
+from unspool.decode.loops import STOP_SPAN
+from unspool.decode.picks import PICKS
+from unspool.decode.ranking import RANKING
+from unspool.decode.search import SEARCHES, UTILITIES
+from unspool.decode.transforms import TRANSFORMS
+from unspool.heads import HEADS
+from unspool.models import MODELS
+
+STOP = ["b", ". ", "w3"]
+
+
+def test_every_search_model_and_head_is_here(pairs):
+    public = {name for name in us.__all__ if inspect.isclass(getattr(us, name))}
+    searches = {name for name in public if hasattr(getattr(us, name), "streams")}
+    assert set(pairs.EXAMPLES) == searches >= set(SEARCHES)
+    assert {*pairs.SHAPES, *pairs.LABELLERS} == set(MODELS)
+    assert {head.split()[0] for head in pairs.HEAD_SHAPES} == set(HEADS)
+    assert set(combine.__all__) <= set(pairs.SPEAKERS)
+    takes = {name for name in searches if "transforms" in inspect.signature(getattr(us, name)).parameters}
+    assert takes | {"MBR", "Sample", "Speculative"} == set(pairs.RULED)
+
+
+def test_every_refusal_is_met_and_says_why(pairs):
+    aspects = (*ASPECTS, *TRANSFORMS, *PICKS, *RANKING, *UTILITIES)
+    models = (*pairs.SPEAKERS, *pairs.HEADED)
+    cells = [(s, m, a) for s in pairs.EXAMPLES for m in models for a in aspects]
+    for number, (*_, words, why) in enumerate(pairs.REFUSALS):
+        assert words
+        assert len(why.split()) > 2
+        only = [pairs.REFUSALS[number]]
+        assert any(pairs.refusal(*cell, only) for cell in cells), f"no cell is like refusal {number}"
+
+
+def plain(cell, pairs):
+    cell.ask(cell.prompts[:1])
+
+
+def text(cell, pairs):
+    if isinstance(cell.model, pairs.TrueModel):
+        spelled, ids = "w0", cell.prompts[0]
+    else:
+        spelled, ids = "fade", cell.prompts[0]
+    out = us.generate(cell.model, spelled, cell.search, max_new_tokens=4, seed=3)
+    assert [out] == cell.ask([ids])[0]
+
+
+def batch(cell, pairs):
+    together = cell.ask()
+    for place in (0, 1):
+        (alone,) = cell.ask([cell.prompts[place]], seed=cell.SEEDS[place])
+        assert [out.tokens for out in alone] == [out.tokens for out in together[place]]
+        assert [out.text for out in alone] == [out.text for out in together[place]]
+
+
+def several(cell, pairs):
+    (three,) = cell.ask(cell.prompts[:1], n=3)
+    (one,) = cell.ask(cell.prompts[:1])
+    if cell.name not in ("StochasticBeam", "BeamSample"):  # what they draw depends on how many are drawn
+        assert three[0].tokens == one[0].tokens
+
+
+def too_many(cell, pairs):
+    (five,) = cell.ask(cell.prompts[:1], n=pairs.WIDEST + 1)
+    assert len(five) == pairs.WIDEST + 1
+
+
+def stop(cell, pairs):
+    for prompt, group in zip(cell.prompts, cell.ask(stop=STOP, n=3, max_new_tokens=6), strict=True):
+        for out in group:
+            whole = pairs.spelled(cell.model, prompt, out.tokens)
+            places = [whole.index(each) for each in STOP if each in whole]
+            assert (out.finish == "stop") == bool(places)
+            assert out.text == whole[: min(places, default=None)]
+
+
+def alternatives(cell, pairs):
+    prompt = cell.prompts[0]
+    ((out,),) = cell.ask([prompt], alternatives=12)
+    assert len(out.ranked) == len(out.tokens)
+    (logp_TV,) = pairs.forced(cell.model, [prompt], [out.tokens])
+    for ranked, token, score, logp_V in zip(out.ranked, out.tokens, out.scores, logp_TV, strict=True):
+        descending(ranked.model)
+        descending(ranked.drawn)
+        want = {id_: logp for id_, logp in enumerate(logp_V.tolist()) if logp > -math.inf}
+        assert dict(ranked.model) == pytest.approx(want, abs=1e-4)
+        if cell.name != "DiverseBeam":  # a later group's scores are less what the groups before it took
+            assert dict(ranked.drawn)[token] == pytest.approx(score, abs=1e-6)
+    ((few,),) = cell.ask([prompt], alternatives=2)
+    assert [each.model for each in few.ranked] == [each.model[:2] for each in out.ranked]
+    assert [each.drawn for each in few.ranked] == [each.drawn[:2] for each in out.ranked]
+
+
+def descending(pairs):
+    values = [value for _, value in pairs]
+    assert values == sorted(values, reverse=True)
+
+
+def loop_stop(cell, pairs):
+    for group in cell.ask(cell.prompts[1:2], on_loop="stop", max_new_tokens=18):
+        for out in group:
+            upto = [us.find_loop(out.tokens[:length], 3, STOP_SPAN) for length in range(1, len(out.tokens))]
+            assert not any(upto), "it went on after a loop"
+            if out.finish == "loop":
+                assert out.loop == us.find_loop(out.tokens, 3, STOP_SPAN) is not None
+            else:
+                assert out.loop is None
+            if cell.model is pairs.speaker("TableModel in a circle"):
+                assert out.finish == "loop"
+
+
+def loop_callback(cell, pairs):
+    seen = []
+
+    def remember(path, loop):
+        seen.append(path)
+        assert loop == us.find_loop(path.tokens, 3, STOP_SPAN) is not None
+        assert (path.watch is None) == (cell.model.text is None)
+        return False
+
+    watched = cell.ask(cell.prompts[1:2], on_loop=remember, max_new_tokens=18)
+    assert watched == cell.ask(cell.prompts[1:2], max_new_tokens=18)
+    if cell.model is pairs.speaker("TableModel in a circle"):
+        assert seen
+    if cell.name not in pairs.RANKING:
+        said = [[out.tokens for out in group] for group in watched]
+        for path in seen:
+            mine = said[path.request][path.sample]
+            assert mine[: len(path.tokens)] == path.tokens, "a path that was never taken"
+
+
+def stream(cell, pairs):
+    streamed(cell, cell.ask(n=2), cell.prompts, n=2, max_new_tokens=4, seed=cell.SEEDS)
+
+
+def streamed(cell, groups, prompts, **asked):
+    """What is streamed is what is returned."""
+    pieces = defaultdict(list)
+    for piece in us.stream(cell.model, prompts, cell.search, **asked):
+        pieces[piece.request, piece.sample].append(piece)
+    wanted = {(r, s): out for r, group in enumerate(groups) for s, out in enumerate(group)}
+    assert set(pieces) == set(wanted)
+    for key, out in wanted.items():
+        assert "".join(piece.text for piece in pieces[key]) == out.text
+        assert sum((piece.tokens for piece in pieces[key]), ()) == out.tokens
+        assert [piece.finish for piece in pieces[key]] == [None] * (len(pieces[key]) - 1) + [out.finish]
+
+
+def room(cell, pairs):
+    """A prompt that leaves room for three tokens."""
+    cell.ask([cell.long(pairs.CONTEXT - 3)])
+
+
+def full(cell, pairs):
+    """A prompt that leaves none."""
+    cell.ask([cell.long(pairs.CONTEXT)])
+
+
+def nan(cell, pairs):
+    us.generate(pairs.broken(cell.model), cell.prompts, cell.search, max_new_tokens=6, seed=1)
+
+
+def together(cell, pairs):
+    asked = {"n": 2, "alternatives": 2, "on_loop": "stop", "max_new_tokens": 5, "seed": cell.SEEDS[:2]}
+    if cell.model.text:
+        asked |= {"stop": STOP}
+    prompts = cell.prompts[:2]
+    groups = cell.ask(prompts, **asked)
+    assert all(len(out.ranked) == len(out.tokens) for group in groups for out in group)
+    (alone,) = cell.ask(prompts[1:], **asked | {"seed": cell.SEEDS[1]})
+    assert [out.tokens for out in alone] == [out.tokens for out in groups[1]]
+    streamed(cell, groups, prompts, **asked)
+
+
+ASPECTS = {
+    it.__name__.replace("_", " "): it
+    for it in (
+        *(plain, text, batch, several, too_many, stop, alternatives),
+        *(loop_stop, loop_callback, stream, room, full, nan, together),
+    )
+}
+
+
+def hold(pairs, search, model, aspect):
+    """The cell runs and holds what its aspect asks, or refuses in the words that the table expects."""
+    with pairs.refused(pairs.refusal(search, model, aspect)):
+        ASPECTS[aspect](pairs.Cell(search, model), pairs)
+
+
+@pytest.mark.parametrize("aspect", ASPECTS)
+def test_it_runs_or_refuses_in_words(pairs, search, model, aspect):
+    hold(pairs, search, model, aspect)
+
+
+def test_every_head_in_every_model(pairs, search, headed_model):
+    hold(pairs, search, headed_model, "together")
+
+
+def test_in_training_and_in_half_precision(pairs, search, kind):
+    with pairs.refused(pairs.refusal(search, kind, "plain")):
+        cell = pairs.Cell(search, kind)
+        half = copy.deepcopy(cell.model).to(torch.bfloat16)
+        asked = {"max_new_tokens": 4, "seed": 1}
+        trained = us.generate(half.train(), cell.prompts, cell.search, **asked)
+        assert half.training
+        assert trained == us.generate(half.eval(), cell.prompts, cell.search, **asked)
+        for prompt, out in zip(cell.prompts, trained, strict=True):
+            (logp_TV,) = pairs.forced(half, [prompt], [out.tokens])
+            want = [logp_V[token].item() for logp_V, token in zip(logp_TV, out.tokens, strict=True)]
+            assert out.logps == pytest.approx(want, abs=0.1)

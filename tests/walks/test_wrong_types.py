@@ -1,0 +1,276 @@
+"""Wrong types and values, thrown at every argument of every public name: it works, or says in words what is wrong.
+
+Never an error of Python or torch that a user would have to read the source for.
+"""
+
+import inspect
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import unspool as us
+from unspool.decode.picks import PICKS, THRESHOLDS
+from unspool.decode.ranking import RANKING
+from unspool.decode.search import UTILITIES
+from unspool.decode.search.beam_options import BeamKeywords
+from unspool.decode.transforms import TRANSFORMS
+from unspool.models.encoders import ENCODERS
+from unspool.text.vocabulary import characters
+
+TEXT = characters(["abcdef. "])
+V = TEXT.vocab_size
+SIZES = {"width": 4, "heads": 2, "inner_width": 4}
+ENCODER = ENCODERS["rnn"](width=4)
+SHAPES = {
+    "ClassifierConfig": {"vocab_size": V, "labels": ("x", "y"), "encoder": ENCODER},
+    "RNNConfig": {"vocab_size": V, "width": 4},
+    "RNNSeq2SeqConfig": {"vocab_size": V, "width": 4},
+    "TaggerConfig": {"vocab_size": V, "labels": ("x", "y"), "encoder": ENCODER},
+    "TransformerConfig": SIZES
+    | {"vocab_size": V, "layers": 2, "kv_heads": 2, "head_width": 2, "context": 12},
+    "TransformerSeq2SeqConfig": SIZES | {"vocab_size": V, "encoder_layers": 1, "decoder_layers": 1},
+    "TrigramConfig": {"vocab_size": V, "width": 4, "inner_width": 4},
+}
+MODELS = {
+    "Classifier": "ClassifierConfig",
+    "RNNLM": "RNNConfig",
+    "RNNSeq2Seq": "RNNSeq2SeqConfig",
+    "Tagger": "TaggerConfig",
+    "TransformerLM": "TransformerConfig",
+    "TransformerSeq2Seq": "TransformerSeq2SeqConfig",
+    "Trigram": "TrigramConfig",
+}
+
+
+def small(name):
+    torch.manual_seed(0)
+    return getattr(us, MODELS[name])(**SHAPES[MODELS[name]]).build(TEXT).eval()
+
+
+LM, PAIRS, LABELS = small("TransformerLM"), small("TransformerSeq2Seq"), small("Classifier")
+CORRECT = {
+    **SHAPES,
+    **{
+        model: {"config": getattr(us, shape)(**SHAPES[shape]), "text": TEXT}
+        for model, shape in MODELS.items()
+    },
+    "BadWords": {"sequences": [[6]]},
+    "BasisTest": {"W": torch.eye(4), "rank": 2},
+    "Beam": {"width": 2},
+    "BeamSample": {"width": 2},
+    "ConstantTau": {"tau": 0.1},
+    "ConstrainedBeam": {"width": 2, "phrases": ((6,),)},
+    "Contrast": {"strong": LM, "weak": LM},
+    "DiverseBeam": {"width": 2, "groups": 2, "penalty": 0.5},
+    "EarlyExit": {"model": LM},
+    "Ensemble": {"models": (LM, LM)},
+    "EtaTau": {"eta": 0.1},
+    "ForcedBOS": {"token": 6},
+    "ForcedEOS": {"length": 2, "eos": 2},
+    "FrequencyPenalty": {"penalty": 0.5},
+    "Kappa": {"g": 0.5, "width": 2},
+    "LogitBias": {"bias": {6: 1.0}},
+    "Loop": {"start": 0, "period": 1, "repeats": 3.0},
+    "MinLength": {"n": 1, "eos": 2},
+    "NoRepeatNgram": {"n": 2},
+    "NucleusTau": {"p": 0.5},
+    "Output": {"text": "", "tokens": (), "logps": (), "scores": (), "finish": "eos", "seed": 1},
+    "Piece": {"text": "", "tokens": (), "request": 0, "sample": 0, "finish": None},
+    "Prediction": {"label": "x", "p": 0.5, "probabilities": {"x": 0.5}},
+    "PresencePenalty": {"penalty": 0.5},
+    "Score": {"tokens": (4,), "logps": (-1.0,)},
+    "SequenceBias": {"bias": {(6,): 1.0}},
+    "Speculative": {"draft": LM},
+    "StochasticBeam": {"width": 2},
+    "TaggedWord": {"label": "x", "p": 0.5, "probabilities": {"x": 0.5}, "word": "w"},
+    "TopK": {"k": 3},
+    "find_loop": {"tokens": [1, 1, 1, 1, 1, 1]},
+    "generate": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
+    "load": {"name": "dates"},
+    "parse": {"spec": "Greedy"},
+    "predict": {"model": LABELS, "texts": "ab"},
+    "save": {"model": LM, "folder": "saved"},
+    "score": {"model": LM, "prompts": "ab", "texts": "c"},
+    "stream": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
+    "survivors": {"rule": us.TopP(0.9), "logp": torch.zeros(V)},
+    "to_huggingface": {"model": LM},
+    "train": {"recipe": {}, "out": None},
+}
+"""What a call needs that is right; names that are not here need nothing."""
+
+WRONG = {
+    "None": None,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "-1": -1,
+    "0": 0,
+    "0.5": 0.5,
+    "1e308": 1e308,
+    "2**63": 2**63,
+    "10**400": 10**400,
+    "True": True,
+    "1j": 1j,
+    "Fraction": Fraction(1, 2),
+    "''": "",
+    "'x'": "x",
+    "lone surrogate": "\ud800",
+    "bytes": b"ab",
+    "[]": [],
+    "[None]": [None],
+    "[nan]": [math.nan],
+    "[[]]": [[]],
+    "[-1]": [-1],
+    "['x', 1]": ["x", 1],
+    "{}": {},
+    "{'a': 1}": {"a": 1},
+    "{1: None}": {1: None},
+    "set": {1, "a"},
+    "object": object(),
+    "Ellipsis": ...,
+    "np.int64(1)": np.int64(1),
+    "np.float32(0.5)": np.float32(0.5),
+    "np.float64(nan)": np.float64("nan"),
+    "np.bool": np.bool_(True),
+    "np.str": np.str_("x"),
+    "np.array([1, 2])": np.array([1, 2]),
+    "np.array(1)": np.array(1),
+    "np.array([[0.5]])": np.array([[0.5]]),
+    "np.array(['x'])": np.array(["x"]),
+    "torch.tensor(1)": torch.tensor(1),
+    "torch.tensor([0.5, 0.5])": torch.tensor([0.5, 0.5]),
+    "torch.tensor([[nan]])": torch.tensor([[math.nan]]),
+    "int": int,
+    "Greedy": us.Greedy,
+    "TopP": us.TopP,
+    "TransformerLM": us.TransformerLM,
+    "Greedy()": us.Greedy(),
+    "TopP()": us.TopP(),
+    "BasisAware()": us.BasisAware(),
+    "a model": LM,
+    "an encoder–decoder": PAIRS,
+    "a classifier": LABELS,
+    "a function": lambda *args: None,
+    "range": range(3),
+}
+"""Generators are made anew each time: see `wrong`."""
+ENDLESS = {
+    ("generate", "n"): "as many texts",
+    ("stream", "n"): "as many texts",
+    ("MBR", "samples"): "as many texts",
+    ("ChrF", "char_order"): "as many kinds of n-grams",
+    ("ChrF", "word_order"): "as many kinds of n-grams",
+}
+"""Where a huge number is no mistake, only more work than any test has time for."""
+HUGE = ("2**63", "10**400")
+
+OPTIONS = tuple(BeamKeywords.__annotations__)
+"""What every beam may be told."""
+RAW = re.compile(
+    r"object (is|has|does|cannot|of type)|objects? is not|unsupported operand|not supported between|bad operand"
+    r"|must be real number|be interpreted as an integer|positional argument|keyword argument|required arg"
+    r"|invalid literal|could not convert|truth value|[Bb]oolean value of|only integer|scalar arrays|out of range"
+    r"|unhashable|not subscriptable|not enough values|too many values to unpack|expected (str|bytes|Tensor|int)"
+    r"|argument must be|must be (str|int|Tensor|tuple)|got (an )?instance|Expected |tensor a|dimension out of|"
+    r"size mismatch|PathLike object|integer division|too large to convert|descriptor|can't convert|issubclass"
+)
+"""How Python, numpy and torch speak."""
+
+
+def wrong(name):
+    return (each for each in ["x"]) if name == "a generator" else WRONG[name]
+
+
+def arguments(name):
+    """The arguments of a public name; a star is the place for any number of them."""
+    for parameter in inspect.signature(getattr(us, name)).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            yield from OPTIONS
+        else:
+            yield "*" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
+
+
+def call(name, argument, value):
+    """The public name with one argument wrong, and then what was made of it in use."""
+    thing, correct = getattr(us, name), CORRECT.get(name, {})
+    if argument != "*":
+        return use(name, thing(**correct | {argument: value}))
+    first = inspect.signature(thing).parameters.values()
+    ordered = [correct[p.name] for p in first if p.kind is p.POSITIONAL_OR_KEYWORD and p.name in correct]
+    return use(name, thing(*ordered, value))
+
+
+def use(name, made):
+    """Work with what a public name gave: what it took without a word must do no harm later."""
+    if hasattr(made, "streams"):
+        decode(LM, made)
+    elif name in TRANSFORMS:
+        us.survivors(made, torch.arange(V).float())
+        decode(LM, us.Sample(made))
+    elif name in PICKS:
+        decode(LM, us.Sample(made))
+    elif name in THRESHOLDS:
+        decode(LM, us.Sample(us.BasisAware(made)))
+    elif name in UTILITIES:
+        decode(LM, us.MBR(2, utility=made))
+    elif name == "Coverage":
+        decode(PAIRS, us.Beam(2, coverage=made))
+    elif name in RANKING:
+        where = "stop" if name in ("FirstFull", "Heuristic", "Proved") else "length_penalty"
+        decode(LM, us.Beam(2, **{where: made}))
+    elif name in ("Contrast", "Ensemble", "EarlyExit"):
+        decode(made, us.Greedy())
+    elif name in SHAPES and all(size < 100 for size in vars(made).values() if isinstance(size, int)):
+        use(type(built := made.build(TEXT)).__name__, built)
+    elif name in ("Classifier", "Tagger"):
+        us.predict(made, "ab")
+    elif name in MODELS:
+        made.start([[0]])
+    elif name == "stream":
+        list(made)
+    elif name == "BasisTest":
+        made.step(np.full(4, 0.25)).accepts(1, tau=0.5)
+
+
+def decode(model, search):
+    us.generate(model, [4, 5], search, max_new_tokens=3, seed=1)
+
+
+def complaint(name, argument, value):
+    """What is wrong with how a public name takes this value; None where nothing is."""
+    try:
+        call(name, argument, value)
+    except (TypeError, ValueError, FileNotFoundError, FileExistsError) as error:
+        said = str(error)
+        if len(said.split()) < 5 or RAW.search(said):
+            return f"{type(error).__name__}: {said:.200}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error!s:.200}"
+    return None
+
+
+def test_every_public_name_is_called_right():
+    for name in us.__all__:
+        needed = [
+            p.name
+            for p in inspect.signature(getattr(us, name)).parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        assert set(needed) <= set(CORRECT.get(name, {})), name
+
+
+@pytest.mark.filterwarnings("ignore:An exact basis-aware test", "ignore:Initializing zero-element")
+@pytest.mark.parametrize(
+    ("name", "argument"), [(name, argument) for name in us.__all__ for argument in arguments(name)]
+)
+def test_what_is_wrong_is_said_in_words(name, argument, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    values = [
+        value for value in (*WRONG, "a generator") if (name, argument) not in ENDLESS or value not in HUGE
+    ]
+    found = {value: complaint(name, argument, wrong(value)) for value in values}
+    assert {value: said for value, said in found.items() if said} == {}
