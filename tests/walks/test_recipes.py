@@ -65,7 +65,7 @@ def trained(tmp_path, monkeypatch):
 def right(model, task, count):
     dice = Random(0)
     pairs = [task.pair(dice) for _ in range(count)]
-    outs = us.generate(model, [source for source, _ in pairs], max_new_tokens=40)
+    outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=40)
     return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / count
 
 
@@ -100,7 +100,7 @@ def test_a_language_model_comes_near_the_entropy_of_its_language(trained):
 
 def test_a_dialogue_is_answered(trained):
     model, _, _ = trained("dialogue")
-    out = us.generate(model, "Is the fish fresh?", max_new_tokens=12)
+    out = us.generate(model, "Is the fish fresh?", us.Greedy(), max_new_tokens=12)
     assert out.text == "It came this morning."
     assert out.finish == "eos"
 
