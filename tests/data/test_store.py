@@ -95,8 +95,8 @@ def test_a_damaged_column_is_said(tmp_path: Path, name: str, damage: Callable[[b
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     place = tmp_path / "cache" / "here"
-    with pytest.raises(IsADirectoryError), appearing(place) as fresh:
-        (fresh / "a").mkdir()  # what cannot be flushed like a file
+    with pytest.raises(FileNotFoundError), appearing(place) as fresh:
+        (fresh / "deep" / "file").write_text("half")
     assert list((tmp_path / "cache").iterdir()) == []
     with appearing(place) as fresh:
         (fresh / "a").write_text("whole")
@@ -130,7 +130,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
-    old, young = tmp_path / ".a.unfinished-1", tmp_path / ".b.unfinished-2"
+    old, young = tmp_path / ".a.unspool-unfinished-1", tmp_path / ".b.unspool-unfinished-2"
     for left in (old, young):
         left.mkdir()
     long_ago = time.time() - 2 * 24 * 3600

@@ -1,4 +1,5 @@
 import json
+import tomllib
 
 import pytest
 import torch
@@ -111,6 +112,12 @@ def test_a_snapshot_is_written_like_a_model(tmp_path):
 def test_a_checkpoint_tells_where_the_run_comes_from(tiny, write, tmp_path):
     finish(tiny(updates=3), RunFolder(tmp_path, write, origin={"recipe": {"seed": 4}}))
     assert last_checkpoint(tmp_path, Alone(), pytest.fail).about["recipe"] == {"seed": 4}
+
+
+def test_what_is_none_is_left_out_of_the_recipe(tmp_path):
+    write_recipe(tmp_path, {"train": {"betas": (0.9, 0.98), "patience": None}, "hooks": [{"x": None}]})
+    found = tomllib.loads((tmp_path / "recipe.toml").read_text())
+    assert found == {"train": {"betas": [0.9, 0.98]}, "hooks": [{}]}
 
 
 def test_the_recipe_stands_below_what_was_changed(tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from unspool.heads import HEADS, KerbsHead
 from unspool.models import TransformerConfig
@@ -13,7 +14,6 @@ from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
 from unspool.training.recipe import SECTIONS, changed, read_recipe, recipe_of
 from unspool.training.schedule import Cosine, InverseSqrt
-from unspool.training.toml import dumps
 
 MODEL = {
     "kind": "transformer_lm",
@@ -39,7 +39,7 @@ def test_defaults():
 def test_sections_choose(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(
-        dumps({**PLAIN, "schedule": {"kind": "cosine", "warmup": 3}, "objective": {"smoothing": 0.1}})
+        tomli_w.dumps({**PLAIN, "schedule": {"kind": "cosine", "warmup": 3}, "objective": {"smoothing": 0.1}})
     )
     recipe = read_recipe(
         path, ["train.lr=0.5", "train.betas=[0.8, 0.9]", "data.train=y.txt", "schedule.floor=0"]

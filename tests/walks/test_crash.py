@@ -62,6 +62,7 @@ def arm(step):
     import unspool.data.lanes as lanes
     import unspool.models.load.folder as folder
     import unspool.training.checkpoint as checkpoint
+    from unspool.files import atomic
 
     seen = 0
 
@@ -89,7 +90,8 @@ def arm(step):
     original_save = checkpoint.save_file
     checkpoint.save_file = folder.save_file = half
     for owner, name in (
-        (checkpoint, "_flush"),
+        (atomic, "flush"),
+        (atomic, "_flush_names"),
         (checkpoint, "_hash"),
         (Path, "rename"),
         (Path, "replace"),

@@ -161,10 +161,10 @@ def test_the_model_is_that_of_one_process(trained, run):
 
 
 def test_torchrun_starts_the_command(tmp_path):
-    from unspool.training.toml import dumps
+    import tomli_w
 
     write_text(tmp_path)
-    (tmp_path / "recipe.toml").write_text(dumps(recipe(tmp_path, updates=2)), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe(tmp_path, updates=2)), encoding="utf-8")
     command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--out", tmp_path / "run", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command],
@@ -179,10 +179,10 @@ def test_torchrun_starts_the_command(tmp_path):
 
 @pytest.mark.parametrize("starter", ["torchrun", "unspool"])
 def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, starter):
-    from unspool.training.toml import dumps
+    import tomli_w
 
     write_text(tmp_path)
-    (tmp_path / "recipe.toml").write_text(dumps(recipe(tmp_path, updates=100_000)), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe(tmp_path, updates=100_000)), encoding="utf-8")
     command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--out", tmp_path / "run", "--json"]
     if starter == "torchrun":
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]

@@ -6,6 +6,7 @@ import argparse
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ from unspool.cli.reserved import reserved
 from unspool.cli.speaking import chosen_model, speaker
 from unspool.cli.streams import written_to
 from unspool.evaluate.comparison import Answer, Row
+from unspool.files.atomic import new_file
 
 if TYPE_CHECKING:
     from unspool.decode.generate import Output
@@ -201,8 +203,8 @@ def _write_report(path: Path, done: Comparison, texts: Sequence[str], about: Map
     page = html_report(done.rows, texts, about, done.faults)
     # A link stays a link; a pipe or a device is written to, and no file may take its place.
     target = path.resolve()
-    fresh = target.with_name(f".{target.name}.unfinished") if target.is_file() else target
-    with written_to(fresh) as file:
+    with (
+        new_file(target) if target.is_file() else nullcontext(target) as fresh,
+        written_to(fresh) as file,
+    ):
         file.write(page)
-    if fresh != target:
-        fresh.replace(target)

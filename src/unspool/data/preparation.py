@@ -8,7 +8,6 @@ a second run finds them again, and files larger than memory are only mapped.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from unspool.data.labels import UnknownLabelError
 from unspool.data.meter import metered, silent
 from unspool.data.read import check_files, size
 from unspool.data.store import Damaged, appearing
+from unspool.files.atomic import discard
 from unspool.protocols import Batch, Feed
 from unspool.text import Codec, Separate, TextConfig
 
@@ -209,7 +209,7 @@ class _Work:
     def _clear(self, folder: Path, error: Exception) -> None:
         """Make room for what is made again: a cache holds nothing that the data does not give."""
         self.notes.append(f"the cache was damaged and is made again: {error}")
-        shutil.rmtree(folder)
+        discard(folder)
 
     def _trained(self, text: TextConfig) -> Codec:
         if isinstance(text, Separate) and isinstance(self.form, Pairs):

@@ -3,16 +3,12 @@
     tokens   uint16 or uint32, all rows end to end
     offsets  int64, where each row begins, and where the last one ends
 
-A folder of columns appears whole or not at all: it is written beside its place, flushed and renamed.
+A folder of columns appears whole or not at all.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import secrets
-import shutil
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unspool.data.ragged import Ragged
+from unspool.files.atomic import beside, put
 
 _BUFFERED = 1 << 20
-_UNFINISHED = ".unfinished-"
-_ABANDONED_AFTER = 24 * 3600.0
 _UNSIGNED = {2: "H", 4: "I"}
 """The array module's codes, by the bytes of a number."""
 
@@ -81,20 +76,12 @@ def appearing(folder: Path) -> Iterator[Path]:
 
     Where another process was quicker, its folder stays: the same key means the same content.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder.parent)
-    fresh = folder.with_name(f".{folder.name}{_UNFINISHED}{secrets.token_hex(8)}")
-    fresh.mkdir()
     try:
-        yield fresh
-        for path in fresh.iterdir():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-        try:
-            fresh.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
+        with beside(folder) as fresh:
+            fresh.mkdir()
+            yield fresh
+            with suppress(FileExistsError):
+                put(fresh, folder)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -102,16 +89,6 @@ def appearing(folder: Path) -> Iterator[Path]:
             errno.ENOSPC,
             f"the disk is full: {folder.name} cannot be written to {folder.parent}; free some room",
         ) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove what killed processes have left, once it is too old to belong to a living one."""
-    for left in parent.glob(f".*{_UNFINISHED}*"):
-        with suppress(FileNotFoundError):  # another process was quicker
-            if time.time() - left.stat().st_mtime > _ABANDONED_AFTER:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def _bytes(below: int) -> int:

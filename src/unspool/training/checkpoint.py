@@ -5,7 +5,7 @@
                             checkpoint.json                              progress; size and hash of every file
     last.json               the name of the newest one
 
-    write under another name → flush every file → rename → replace last.json → remove old ones
+    write beside, and rename → replace last.json → remove old ones
 
 Nothing is pickled. A checkpoint whose files are not as checkpoint.json says is left aside for the one before.
 """
@@ -15,8 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
-import shutil
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unspool.files import atomic
+from unspool.files.atomic import discard, new_file, new_folder
+
 FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
     "checkpoints",
     "last.json",
@@ -34,7 +36,6 @@ FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
     "memory.safetensors",
     "model.safetensors",
 )
-_UNFINISHED = ".unfinished"
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,18 @@ def write_checkpoint(
 ) -> Path:
     """Write a checkpoint; `write_model` puts the model's files into a folder."""
     path = run / FOLDER / f"{update:08d}"
-    fresh = path.with_name(path.name + _UNFINISHED)
     with _explained(run):
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        write_model(fresh)
-        save_file(dict(memory), fresh / MEMORY)
-        files = {
-            it.name: {"bytes": it.stat().st_size, "blake2b": _hash(it)} for it in sorted(fresh.iterdir())
-        }
-        _write_json(fresh / ABOUT, {**about, "update": update, "files": files})
-        for it in fresh.iterdir():
-            _flush(it)
-        _flush(fresh)
-        if path.exists():  # one that was found to be damaged, or is written again
-            shutil.rmtree(path)
-        fresh.rename(path)
-        _flush(path.parent)
-        replace_json(run / LAST, {"checkpoint": path.name})
+        if path.exists():  # one that was found to be damaged
+            discard(path)
+        with new_folder(path) as fresh:
+            write_model(fresh)
+            save_file(dict(memory), fresh / MEMORY)
+            files = {
+                it.name: {"bytes": it.stat().st_size, "blake2b": _hash(it)} for it in sorted(fresh.iterdir())
+            }
+            _write_json(fresh / ABOUT, {**about, "update": update, "files": files})
+        with new_file(run / LAST) as last:
+            _write_json(last, {"checkpoint": path.name})
     return path
 
 
@@ -119,26 +114,13 @@ def prune(run: Path, keep: int, spare: set[int]) -> None:
     stay = {*regular[-keep:], *paths[-1:], *(path for path in paths if int(path.name) in spare)}
     for path in paths:
         if path not in stay:
-            # Renamed first: a half-removed checkpoint must not look like one that is damaged.
-            gone = path.with_name(path.name + _UNFINISHED)
-            shutil.rmtree(gone, ignore_errors=True)
-            path.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            discard(path)
 
 
 def sweep(run: Path) -> None:
     """Remove what a killed process has left unfinished. Only for whoever holds the run's lock."""
-    for path in (run / FOLDER).glob(f"*{_UNFINISHED}"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def replace_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file that a reader finds old or new, never half."""
-    fresh = path.with_name(f".{path.name}{_UNFINISHED}")
-    _write_json(fresh, content)
-    _flush(fresh)
-    fresh.replace(path)
-    _flush(path.parent)
+    for folder in (run, run / FOLDER):
+        atomic.sweep(folder, older=-math.inf)
 
 
 def _all(run: Path) -> list[Path]:
@@ -179,14 +161,6 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def _explained(run: Path) -> Iterator[None]:
     """A full disk, said so; whatever was there before is still there."""
@@ -202,6 +176,3 @@ def _explained(run: Path) -> Iterator[None]:
             f"{run}: the checkpoint could not be written ({reason}); the last complete one is still there: "
             f"{advice} and --resume"
         ) from error
-    finally:
-        for path in (run / FOLDER).glob(f"*{_UNFINISHED}"):
-            shutil.rmtree(path, ignore_errors=True)

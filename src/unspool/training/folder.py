@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 from torch import Tensor
 
+from unspool.files.atomic import beside, new_file
 from unspool.models.load.folder import CONFIG, write_files
 from unspool.training.checkpoint import (
     ABOUT,
@@ -33,7 +35,6 @@ from unspool.training.distributed import Team
 from unspool.training.picture import draw_curves
 from unspool.training.state import Progress, Run
 from unspool.training.tensorboard import Events
-from unspool.training.toml import dumps
 from unspool.training.watch import warn
 
 RECIPE = "recipe.toml"
@@ -67,9 +68,19 @@ def last_checkpoint(path: Path, team: Team, say: Callable[[str], None]) -> Check
 
 def write_recipe(path: Path, settings: Mapping[str, Any], history: Sequence[str] = ()) -> None:
     """recipe.toml: what was asked for, below what was changed on the way."""
-    fresh = path / f".{RECIPE}.unfinished"
-    fresh.write_text("".join(f"# {it}\n" for it in history) + dumps(settings), encoding="utf-8")
-    fresh.replace(path / RECIPE)
+    with new_file(path / RECIPE) as fresh:
+        said = tomli_w.dumps(_given(settings))
+        fresh.write_text("".join(f"# {it}\n" for it in history) + said, encoding="utf-8")
+
+
+def _given(settings: Any) -> Any:
+    """Without what is None, which TOML has no word for."""
+    match settings:
+        case Mapping():
+            return {key: _given(it) for key, it in settings.items() if it is not None}
+        case list() | tuple():
+            return [_given(it) for it in settings]
+    return settings
 
 
 class RunFolder:
@@ -150,14 +161,11 @@ class RunFolder:
         """Let us.load find the model in `source`; the shape comes last, for it says that a model is there."""
         names = [it.name for it in source.iterdir() if it.name not in (ABOUT, MEMORY, CONFIG)]
         for name in (*names, *([CONFIG] if (source / CONFIG).exists() else [])):
-            fresh = self.path / f".{name}.unfinished"
-            fresh.unlink(missing_ok=True)
-            try:
-                os.link(source / name, fresh)
-            except OSError:  # not every file system has links
-                shutil.copyfile(source / name, fresh)
-            fresh.replace(self.path / name)
-            fresh.unlink(missing_ok=True)  # to rename one link onto another of the same file does nothing
+            with new_file(self.path / name) as fresh:
+                try:
+                    os.link(source / name, fresh)
+                except OSError:  # not every file system has links
+                    shutil.copyfile(source / name, fresh)
 
     def finish(self, run: Run) -> None:
         """Publish the weights that the finished run has."""
@@ -184,12 +192,10 @@ class RunFolder:
     def average(self, run: Run) -> None:
         """The mean of the last regular checkpoints."""
         regular = [it for it in good(self.path) if it.about["regular"]][-run.settings.average :]
-        folder = self.path / FOLDER / "average.unfinished"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        self._write(run, mean([it.weights() for it in regular]), folder)
-        self.publish(folder)
-        shutil.rmtree(folder)
+        with beside(self.path / FOLDER / "average") as folder:
+            folder.mkdir()
+            self._write(run, mean([it.weights() for it in regular]), folder)
+            self.publish(folder)
 
 
 FINALS: dict[str, Callable[[RunFolder, Run], None]] = {

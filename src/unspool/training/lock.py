@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 LOCK = ".lock"
 
@@ -13,23 +15,22 @@ LOCK = ".lock"
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
     """Hold the run folder; BlockingIOError if another living process holds it."""
+    path = run / LOCK
     try:
-        import fcntl
-    except ImportError:  # Windows has no such lock: the user must take care there
+        lock = FileLock(path).acquire(blocking=False)
+    except Timeout as error:
+        raise BlockingIOError(
+            f"{run} is being trained by another process (number {_holder(path)}): wait for it, "
+            "stop it, or choose another --out"
+        ) from error
+    with lock:
+        with suppress(OSError):  # Windows lets nobody write to what is locked
+            path.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
-        return
-    descriptor = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+
+
+def _holder(path: Path) -> str:
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise BlockingIOError(
-                f"{run} is being trained by another process (number {holder}): wait for it, "
-                "stop it, or choose another --out"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(descriptor)
+        return path.read_text(encoding="ascii").strip() or "unknown"
+    except (OSError, ValueError):
+        return "unknown"

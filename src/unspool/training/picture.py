@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
+from unspool.files.atomic import new_file
 from unspool.training.curves import read_curves
 
 PICTURE = "curves.svg"
@@ -31,7 +31,6 @@ def draw_curves(run: Path) -> Path | None:
     rate.plot(*zip(*[(it["update"], it["lr"]) for it in points if "lr" in it], strict=True), color="grey")
     rate.set_ylabel("learning rate")
     rate.set_xlabel("update")
-    fresh = run / f".{PICTURE}.unfinished"
-    figure.savefig(fresh, format="svg", metadata={"Date": None})
-    os.replace(fresh, run / PICTURE)  # noqa: PTH105 — one call, one step
+    with new_file(run / PICTURE) as fresh:
+        figure.savefig(fresh, format="svg", metadata={"Date": None})
     return run / PICTURE

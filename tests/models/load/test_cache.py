@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections import namedtuple
@@ -9,8 +10,9 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from unspool.files.cache import cache_folder
 from unspool.models.load import cache
-from unspool.models.load.cache import cache_folder, fingerprint, through_cache
+from unspool.models.load.cache import fingerprint, through_cache
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 SHAPE = {
@@ -154,7 +156,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def full_disk(monkeypatch):
-    monkeypatch.setattr(cache.shutil, "disk_usage", lambda path: Usage(100, 99, 1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100, 99, 1))
 
 
 def disk_that_fills(monkeypatch):
@@ -217,7 +219,7 @@ def test_a_kill_at_any_moment_leaves_nothing_half_written(source, convert, monke
         (os, "rmdir"),
     ):
         monkeypatch.setattr(owner, name, watched(getattr(owner, name)))
-    monkeypatch.setattr(cache.shutil, "rmtree", watched(cache.shutil.rmtree))
+    monkeypatch.setattr(shutil, "rmtree", watched(shutil.rmtree))
     for moment in range(100):
         monkeypatch.setenv("UNSPOOL_CACHE", str(source.parent / f"cache-{moment}"))
         if damaged:
@@ -299,9 +301,3 @@ def test_a_fingerprint_changes_with_every_byte(tmp_path, size):
         seen.add(fingerprint(path))
     path.write_bytes(data + b"\0")
     assert fingerprint(path) not in seen
-
-
-def test_without_the_variable_it_is_the_systems_cache_folder(monkeypatch):
-    monkeypatch.delenv("UNSPOOL_CACHE")
-    assert cache_folder().name == "unspool"
-    assert cache_folder().is_absolute()

@@ -6,7 +6,7 @@
 An entry appears whole or not at all, however many processes convert at once. Each of its files has a
 fingerprint in checks.json; an entry that does not match is converted anew. Where nothing can be written (a
 full disk, a read-only folder) the model is used unkept, and the logger `unspool.models.load.cache` says so at
-level INFO. The environment variable UNSPOOL_CACHE names another cache folder than the system's.
+level INFO.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from safetensors import SafetensorError
 
-from unspool.models.load.atomic import new_folder
+from unspool.files.atomic import discard, new_file, new_folder
+from unspool.files.cache import cache_folder, check_room
 from unspool.models.load.folder import read_files, write_files
 from unspool.models.transformer_lm import TransformerLM
 from unspool.text.json_file import read_object
@@ -35,18 +34,10 @@ VERSION = 1
 
 _CHECKS = "checks.json"
 _PAGE = 4096
-_SPARE_BYTES = 1 << 29
-"""Left free on the disk: a cache should not be what fills it."""
 _SETTLED_NS = 2_000_000_000
 """A file changed more recently than this may change again without its times showing it."""
 
 _log = logging.getLogger(__name__)
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept. It may be deleted at any time."""
-    chosen = os.environ.get("UNSPOOL_CACHE")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("unspool", appauthor=False)
 
 
 def through_cache(path: Path, convert: Callable[[Path], TransformerLM]) -> TransformerLM:
@@ -86,7 +77,8 @@ def _kept(entry: Path) -> TransformerLM | None:
         return model
     except (OSError, ValueError) as error:
         _log.info("%s is damaged and will be converted anew: %s", entry, error)
-        shutil.rmtree(entry, ignore_errors=True)
+        with suppress(OSError):  # what cannot be removed is not used, either
+            discard(entry)
         return None
 
 
@@ -101,11 +93,7 @@ def _verify(entry: Path) -> None:
 
 def _keep(model: TransformerLM, entry: Path) -> None:
     try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        needed = sum(tensor.nbytes for tensor in model.state_dict().values()) + _SPARE_BYTES
-        free = shutil.disk_usage(entry.parent).free
-        if free < needed:
-            raise OSError(f"{free >> 20} MiB are free, {needed >> 20} MiB are needed")
+        check_room(entry.parent, sum(tensor.nbytes for tensor in model.state_dict().values()))
         with new_folder(entry) as folder:
             write_files(model, folder)
             checks = {file.name: fingerprint(file) for file in folder.iterdir()}
@@ -142,10 +130,8 @@ def _content(path: Path, identity: str) -> str:
 
 
 def _remember(note: Path, digest: str) -> None:
-    fresh = note.with_name(f"{note.name}.{os.getpid()}")
     try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(digest, encoding="ascii")
-        fresh.replace(note)
+        with new_file(note) as fresh:
+            fresh.write_text(digest, encoding="ascii")
     except OSError as error:
         _log.info("%s cannot be written: %s", note, error)

@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.config import unknown
+from unspool.files.atomic import new_folder, present
 from unspool.models.kinds import configured, described
 from unspool.models.load.assembly import build
-from unspool.models.load.atomic import new_folder, present
 from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors
 from unspool.models.load.tokenizer import save_text, text_of_run
 from unspool.text.json_file import read_object

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.models.load.atomic import new_folder, present
+from unspool.files.atomic import beside, discard, flush, new_file, new_folder, present, put, sweep
 
 
 def write(path, text, *, replace=False, meanwhile=lambda: None):
@@ -44,7 +44,7 @@ def kill_at(monkeypatch):
         return call
 
     for owner, name in (
-        *((Path, name) for name in ("mkdir", "rename", "write_text")),
+        *((Path, name) for name in ("mkdir", "rename", "replace", "write_text")),
         *((os, name) for name in ("fsync", "rmdir", "unlink")),
         (shutil, "rmtree"),
     ):
@@ -159,3 +159,106 @@ def test_what_killed_processes_left_is_swept_when_it_is_old(tmp_path):
         os.utime(left, (now - age, now - age))
     write(tmp_path / "run", "new")
     assert {entry.name for entry in tmp_path.iterdir()} == {"run", ".x.unspool-unfinished-young"}
+
+
+def test_a_file_takes_the_place_of_another_in_one_step(tmp_path):
+    path = tmp_path / "deep" / "file"
+    for text in ("old", "new"):
+        with new_file(path) as fresh:
+            fresh.write_text(text)
+            assert fresh.parent == path.parent  # so that a rename suffices
+            assert not path.exists() or path.read_text() == "old"
+        assert path.read_text() == text
+        assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError), new_file(path) as fresh:
+        fresh.write_text("half \ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_to_the_file_itself_is_no_trace(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("one")
+    with new_file(path) as fresh:
+        os.link(path, fresh)  # to rename one link onto another of the same file does nothing
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path, kill_at):
+    seen = set()
+    for moment in range(100):
+        path = tmp_path / str(moment) / "file"
+        path.parent.mkdir()
+        path.write_text("old")
+        kill_at(moment)
+        try:
+            with new_file(path) as fresh:
+                fresh.write_text("new")
+        except Killed:
+            kill_at(None)
+            seen.add(path.read_text())
+        else:
+            break
+        finally:
+            kill_at(None)
+    assert seen == {"old", "new"}
+
+
+def test_what_was_not_renamed_goes(tmp_path):
+    for make in (Path.mkdir, Path.touch):
+        with beside(tmp_path / "x") as fresh:
+            make(fresh)
+    with beside(tmp_path / "x"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_put_refuses_a_name_that_is_taken(tmp_path):
+    write(tmp_path / "run", "early")
+    late = tmp_path / "late"
+    late.mkdir()
+    with pytest.raises(FileExistsError, match="exists already"):
+        put(late, tmp_path / "run")
+    assert content(tmp_path / "run") == "early"
+
+
+def test_a_discarded_folder_is_there_whole_or_not_at_all(tmp_path, kill_at):
+    for moment in range(100):
+        path = tmp_path / str(moment) / "run"
+        write(path, "old")
+        kill_at(moment)
+        try:
+            discard(path)
+        except Killed:
+            kill_at(None)
+            assert content(path) in (None, "old")
+        else:
+            break
+        finally:
+            kill_at(None)
+    assert moment > 1
+    assert list(path.parent.iterdir()) == []
+
+
+def test_whoever_knows_that_nobody_else_writes_sweeps_all(tmp_path):
+    (tmp_path / ".x.unspool-unfinished-1").mkdir()
+    (tmp_path / ".y.unspool-unfinished-2").touch()
+    (tmp_path / ".my-unfinished-novel").touch()
+    sweep(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    sweep(tmp_path, older=0.0)
+    assert [entry.name for entry in tmp_path.iterdir()] == [".my-unfinished-novel"]
+
+
+def test_all_that_a_folder_holds_is_flushed(tmp_path, monkeypatch):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "file").touch()
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino))
+    flush(tmp_path / "in")
+    assert flushed == [(tmp_path / "in" / path).stat().st_ino for path in ("deep/file", "deep", ".")]

@@ -1,0 +1,144 @@
+"""Files and folders that appear whole or not at all, whenever the process is killed or the power fails.
+
+    write beside it → flush to the disk → rename → flush the name
+
+A rename puts a file in the place of another in one step. To replace a folder takes two, and between them its
+name is free: the old one then waits under a name that `present` knows, so that a reader always finds one of
+the two. What a killed process has left beside is removed by the next that writes there, a day later.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_UNFINISHED = ".unspool-unfinished-"
+_ABANDONED_AFTER = 24 * 3600.0
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A name to write a file to: it takes the place of `path` at the end of the block, or vanishes if the
+    block fails."""
+    with beside(path) as fresh:
+        yield fresh
+        flush(fresh)
+        fresh.replace(path)
+        _flush_names(path.parent)
+
+
+@contextmanager
+def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """An empty folder to write to: it becomes `path` at the end of the block, or vanishes if the block fails.
+
+    If `path` exists already: FileExistsError. With `replace` it is replaced, unless it holds a file that the
+    new one has not.
+    """
+    path = Path(os.path.abspath(path))  # noqa: PTH100 — unlike resolve(), it leaves a link's name alone
+    if not replace:
+        _refuse_existing(path)
+    with beside(path) as fresh:
+        fresh.mkdir()
+        yield fresh
+        if replace:
+            _set_aside(path, fresh)
+        put(fresh, path)
+    shutil.rmtree(_aside(path), ignore_errors=True)
+
+
+def present(path: Path) -> Path:
+    """Where the folder's last complete content is: itself, or what a killed replacement has set aside."""
+    return _aside(path) if not path.exists() and _aside(path).exists() else path
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A free name in the folder of `path`, which is made if it must be; what is there in the end goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    fresh = path.with_name(f".{path.name}{_UNFINISHED}{secrets.token_hex(8)}")
+    try:
+        yield fresh
+    finally:
+        _remove(fresh)
+
+
+def put(fresh: Path, path: Path) -> None:
+    """Give a folder that was written beside `path` this name; FileExistsError where another one has it."""
+    flush(fresh)
+    try:
+        fresh.rename(path)
+    except OSError:
+        _refuse_existing(path)
+        raise
+    _flush_names(path.parent)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder so that nobody finds the half of it."""
+    with beside(folder) as gone:
+        folder.rename(gone)
+
+
+def sweep(folder: Path, older: float = _ABANDONED_AFTER) -> None:
+    """Remove what killed processes have left, once it is too old (in seconds) to belong to a living one."""
+    for left in folder.glob(f".*{_UNFINISHED}*"):
+        with suppress(FileNotFoundError):  # another process was quicker
+            if time.time() - left.lstat().st_mtime >= older:
+                _remove(left)
+
+
+def flush(path: Path) -> None:
+    """Onto the disk: a file, or all that a folder holds."""
+    if path.is_dir():
+        for entry in path.iterdir():
+            flush(entry)
+        _flush_names(path)
+    else:
+        with path.open("rb+") as file:  # Windows flushes nothing that cannot be written to
+            os.fsync(file.fileno())
+
+
+def _flush_names(folder: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):  # Windows cannot flush a folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unspool-previous")
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{path} exists already; remove it or choose another name")
+
+
+def _set_aside(path: Path, fresh: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise FileExistsError(f"{path} is a file, not a folder; choose another name")
+    foreign = sorted({entry.name for entry in path.iterdir()} - {entry.name for entry in fresh.iterdir()})
+    if foreign:
+        raise FileExistsError(
+            f"{path} holds {', '.join(foreign[:3])}, which would be lost; remove it or choose another name"
+        )
+    shutil.rmtree(_aside(path), ignore_errors=True)
+    path.rename(_aside(path))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
