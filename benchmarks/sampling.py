@@ -32,11 +32,11 @@ from torch import Tensor
 from transformers.generation import logits_process as hf
 
 import unspool as us
+from unspool.decode.path import Path as Row
 from unspool.decode.picks import Multinomial
 from unspool.decode.search.reshape import reshape
 from unspool.decode.search.token_loop import draw
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
-from unspool.protocols import Path as Row
 from unspool.protocols import Step, Transform
 
 PROMPTS = [

@@ -24,9 +24,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from unspool.data.batch import Batch
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Batch
 from unspool.training.folder import RunFolder
 from unspool.training.loop import training
 from unspool.training.settings import TrainSettings

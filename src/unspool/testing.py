@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from unspool.protocols import Step, Text
+from unspool.protocols import Abilities, Step, Text
 
 
 @dataclass
@@ -49,7 +50,7 @@ class TableState:
 
 
 @dataclass(frozen=True)
-class TableModel:
+class TableModel(Abilities):
     """A model that looks its next-token probabilities up in a function of the whole row.
 
     >>> coin = TableModel(lambda row: [0.5, 0.5])
@@ -64,6 +65,11 @@ class TableModel:
     def vocab_size(self) -> int:
         """As long as the table's answers."""
         return len(self.table((0,)))
+
+    @property
+    def rewindable(self) -> Self:
+        """It can forget what it has read."""
+        return self
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TableState]:
         """Remember the prompts."""

@@ -3,12 +3,12 @@ import torch
 from transformers import LlamaForCausalLM
 
 from unspool.adapters.huggingface import to_huggingface
+from unspool.decode.job import Job
 from unspool.decode.search import Greedy
 from unspool.heads import BilinearHead, KerbsHead, MixtureHead, SigsoftmaxHead, SoftmaxHead, TemperedHead
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
-from unspool.protocols import Job
 
 LLAMA = TransformerConfig(61, 32, 2, 4, 2, 16, 48, 64, norm_eps=1e-6)
 GPT2 = TransformerConfig(

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unspool.data.batch import Batch
 from unspool.data.bucket import BucketFeed, cuts, rounded, whole
 from unspool.data.examples import Sequences
 from unspool.data.ragged import ragged
-from unspool.protocols import Batch
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
 

@@ -8,10 +8,11 @@ import torch
 from unspool import defaults
 from unspool.decode.combine import Ensemble
 from unspool.decode.generate import Output, finished, generate, make_job, stream
+from unspool.decode.job import Frontier
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TopP
-from unspool.protocols import Frontier, Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, bigram, random_table
 
 LETTERS = "abcdefgh."
@@ -300,7 +301,7 @@ def test_many_samples_do_not_make_one_giant_batch():
 
 
 def test_texts_come_in_order_as_soon_as_those_before_them_are_there():
-    class Recorded:
+    class Recorded(Abilities):
         """Ends texts in this order: (prompt, sample)."""
 
         streams = True
@@ -347,7 +348,7 @@ def test_alternatives_can_be_read():
     assert generate(bigram([[1.0]]), [0], Greedy(), max_new_tokens=1, alternatives=1).ranked[0].texts == {}
 
 
-class Hidden:
+class Hidden(Abilities):
     """A table model that shows hidden vectors."""
 
     context = text = None

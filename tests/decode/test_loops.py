@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from unspool.decode.generate import generate
 from unspool.decode.loops import Loop, LoopJudge, find_loop, loop_judge
+from unspool.decode.path import Path
 from unspool.decode.search import Beam, Greedy
-from unspool.protocols import Path
 from unspool.testing import random_table, trigram
 
 CYCLE = {0: 1, 1: 2, 2: 3, 3: 1}

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from unspool.decode.prompts import as_batch, ids_of, reading, whole
+from unspool.protocols import Abilities
 from unspool.testing import random_table
 
 MODEL = random_table(9, seed=0)
@@ -56,21 +57,21 @@ def test_whole_numbers():
 
 
 class Said:
-    def __init__(self, size, source=None):
-        self.vocab_size, self.source, self.bos_id = size, source, None
+    def __init__(self, size):
+        self.vocab_size, self.bos_id = size, None
 
     def encode(self, text):
         return [self.vocab_size - 1] * len(text)
 
 
-class Translator:
+class Translator(Abilities):
     answers, vocab_size, source_vocab_size = True, 5, 20
-    text = Said(5, source=Said(20))
+    text, source_text = Said(5), Said(20)
 
 
 def test_prompts_are_read_in_the_vocabulary_of_sources():
     model = Translator()
-    assert reading(model) == (model.text.source, 20)
+    assert reading(model) == (model.source_text, 20)
     assert ids_of(model, "ab", 0) == (19, 19)
     assert ids_of(model, [19], 0) == (19,)
     assert ids_of(model, "ab", 0, answer=True) == (4, 4)

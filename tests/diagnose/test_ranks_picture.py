@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import unspool as us
 from unspool.diagnose.ranks_picture import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, bigram, random_table
 
 WEIGHT = torch.tensor([[0.55], [0.71], [0.29]])
@@ -24,7 +24,7 @@ class Letters:
         return None
 
 
-class WorkedExample:
+class WorkedExample(Abilities):
     """The example of three tokens, as a model."""
 
     vocab_size, context, text, output_matrix = 3, None, Letters(), WEIGHT

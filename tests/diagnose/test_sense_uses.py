@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from unspool.data.batch import Batch
 from unspool.diagnose.sense_uses import sense_contexts
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Batch
 
 
 class Reader(nn.Module):

@@ -7,7 +7,7 @@ import torch
 
 import unspool as us
 from unspool.evaluate.mauve_curve import features, mauve
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import bigram
 
 
@@ -64,7 +64,7 @@ def test_a_cluster_for_every_ten_texts():
     assert mauve(a, b).clusters == 10
 
 
-class Counting:
+class Counting(Abilities):
     """A model whose hidden state is the sum and the number of the tokens it has read."""
 
     vocab_size, context, text = 9, 4, None

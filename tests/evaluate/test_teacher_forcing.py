@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, read, token_ids, windows
 from unspool.models.transformer_lm import TransformerConfig
+from unspool.protocols import Abilities
 from unspool.testing import TableModel, bigram, random_table
 
 ROWS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]]
 
 
-class Slow:
+class Slow(Abilities):
     """A StepModel that cannot extend."""
 
     def __init__(self, inner):
@@ -26,7 +27,7 @@ class Slow:
         return self.inner.step(state, tokens_N)
 
 
-class Answers:
+class Answers(Abilities):
     """A StepModel whose prompts are sources: p(t | source, target so far) depends on all of them."""
 
     answers, vocab_size, context, text = True, 3, 4, None
@@ -245,13 +246,13 @@ def test_a_source_is_read_in_its_own_vocabulary():
             return [9] * len(text)
 
     class Target:
-        source, bos_id, eos_ids = Source(), None, frozenset({2})
+        bos_id, eos_ids = None, frozenset({2})
 
         def encode(self, text):
             return [1] * len(text)
 
     class Translator(Answers):
-        text, source_vocab_size = Target(), 10
+        text, source_text, source_vocab_size = Target(), Source(), 10
 
     (window,) = forced(Translator(), ["a"], sources=["bc"])
     assert (window.tokens, window.first) == ((9, 9, 1, 2), 2)

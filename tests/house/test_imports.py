@@ -40,7 +40,7 @@ def test_dependencies_point_one_way(root):
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("protocols.py", "unspool.decode"),
+        ("protocols/model.py", "unspool.decode"),
         ("decode/generate.py", "unspool.models"),
         ("nn/norms.py", "unspool.heads"),
         ("models/state.py", "unspool.cli"),

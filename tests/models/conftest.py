@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from unspool.data.batch import Batch
 from unspool.models import (
     RNNConfig,
     RNNSeq2SeqConfig,
@@ -17,7 +18,6 @@ from unspool.models import (
     TransformerSeq2SeqConfig,
     TrigramConfig,
 )
-from unspool.protocols import Batch
 
 V, BOS, EOS = 7, 1, 2
 

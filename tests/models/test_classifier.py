@@ -1,10 +1,10 @@
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.models.classifier import ClassifierConfig
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
 from unspool.models.load.folder import load_folder, save_folder
-from unspool.protocols import Batch
 
 ENCODERS = {
     "gru": RNNEncoderConfig(width=16),

@@ -3,10 +3,10 @@ import re
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.models.tagger import TaggerConfig
-from unspool.protocols import Batch
 from unspool.text.vocabulary import characters, train_bpe, words
 
 ENCODERS = {

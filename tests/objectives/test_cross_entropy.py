@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.objectives import OBJECTIVES, CrossEntropy
-from unspool.protocols import Batch, Clock
+from unspool.protocols import Clock
 
 # Two rows over three tokens; p is what the head says, whatever the hidden vector.
 P = torch.tensor([0.5, 0.25, 0.25])

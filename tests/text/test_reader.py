@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unspool.protocols import Watch
+from unspool.protocols import TextWatch
 from unspool.text import Codec, Reader
 
 quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -91,7 +91,7 @@ def test_empty_stop_strings_and_bare_strings_are_refused(byte_level: Codec) -> N
 
 
 def test_it_is_a_watch(byte_level: Codec) -> None:
-    watch: Watch = byte_level.watch()
+    watch: TextWatch = byte_level.watch()
     assert watch.close() == ""
 
 

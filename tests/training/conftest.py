@@ -7,9 +7,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from unspool.data import LaneFeed, whole_lanes
+from unspool.data.batch import Batch
 from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Batch
 from unspool.training.settings import TrainSettings
 from unspool.training.state import Run
 

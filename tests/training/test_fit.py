@@ -4,21 +4,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from unspool.protocols import Batch
-from unspool.training.fit import check_fit, reads_pairs
+from unspool.data.batch import Batch
+from unspool.training.fit import check_fit
 
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
 BATCH = Batch(TOKENS, torch.tensor([5, 5]), TOKENS, torch.ones(2, 5))
 PAIRS = replace(BATCH, source_NS=TOKENS, source_lengths_N=torch.tensor([5, 5]))
-LM = SimpleNamespace(config=SimpleNamespace(layers=2), context=8)
-PAIR_MODEL = SimpleNamespace(config=SimpleNamespace(decoder_layers=2), context=None)
+LM = SimpleNamespace(answers=False, context=8)
+PAIR_MODEL = SimpleNamespace(answers=True, context=None)
 
 
 def test_what_belongs_together_is_let_through():
     check_fit(LM, [BATCH, BATCH])
     check_fit(PAIR_MODEL, [PAIRS])
-    assert reads_pairs(PAIR_MODEL)
-    assert not reads_pairs(SimpleNamespace())
 
 
 def test_pairs_for_a_language_model_are_refused():
@@ -33,23 +31,14 @@ def test_one_text_for_an_encoder_decoder_is_refused():
 
 def test_rows_that_are_too_long_are_refused():
     with pytest.raises(ValueError, match=r"5 tokens, but model.context is 4"):
-        check_fit(SimpleNamespace(config=None, context=4), [BATCH])
+        check_fit(SimpleNamespace(answers=False, context=4), [BATCH])
 
 
 def test_sources_that_are_too_long_are_refused():
     long = replace(
         PAIRS, source_NS=torch.zeros(2, 9, dtype=torch.long), source_lengths_N=torch.tensor([9, 9])
     )
-    model = SimpleNamespace(config=SimpleNamespace(decoder_layers=2), context=8)
+    model = SimpleNamespace(answers=True, context=8)
     check_fit(model, [PAIRS])
     with pytest.raises(ValueError, match=r"9 tokens, but model.context is 8"):
         check_fit(model, [long])
-
-
-def test_the_house_agrees_who_reads_pairs():
-    from dataclasses import fields
-
-    from unspool.models import MODELS
-
-    pairs = {name for name, it in MODELS.items() if "decoder_layers" in {field.name for field in fields(it)}}
-    assert pairs == {"rnn_seq2seq", "transformer_seq2seq"}

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.protocols import Batch, Loss
+from unspool.data.batch import Batch
+from unspool.protocols import Loss
 from unspool.training.update import numbers, update
 
 

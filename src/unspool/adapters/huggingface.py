@@ -60,7 +60,7 @@ def to_huggingface(model: TransformerLM) -> Any:
 
 def _head_weights(model: TransformerLM) -> dict[str, Tensor]:
     """The output matrix under their name; nothing where it is the embedding."""
-    matrix_VD: Tensor | None = getattr(model, "output_matrix", None)
+    matrix_VD = model.output_matrix
     kind = type(model.head).__name__
     if matrix_VD is None:
         raise ValueError(

@@ -13,7 +13,8 @@ from unspool.cli.prompts import Prompt, render
 
 if TYPE_CHECKING:
     from unspool.decode.generate import Output
-    from unspool.protocols import Job, Search, StepModel
+    from unspool.decode.job import Job
+    from unspool.protocols import Search, StepModel
 
 ROOM = 32_768
 """How many tokens, prompts and answers, are remembered side by side where no number of rows is asked for."""

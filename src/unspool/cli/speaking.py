@@ -29,10 +29,9 @@ def load_speaker(args: argparse.Namespace) -> Any:
 def speaker(name: str, device: str, dtype: str = "float32") -> Any:
     """The model of that name, if it says text."""
     import unspool as us
-    from unspool.protocols import Labelling
 
     model = us.load(name, device=device, dtype=dtype)
-    if isinstance(model, Labelling):
+    if model.labels is not None:
         raise ValueError(
             f"{name} is a {type(model).__name__.lower()}: it chooses labels and says no text. "
             f'unspool predict --model {name} "…" asks it'
@@ -43,10 +42,9 @@ def speaker(name: str, device: str, dtype: str = "float32") -> Any:
 def load_labeller(args: argparse.Namespace) -> Any:
     """The model that --model names, if it chooses labels."""
     import unspool as us
-    from unspool.protocols import Labelling
 
     model = us.load(args.model, device=args.device)
-    if not isinstance(model, Labelling):
+    if model.labels is None:
         raise ValueError(
             f"{args.model} says text and chooses no labels: predict needs a classifier or a tagger, as "
             f'unspool train makes them. unspool generate --model {args.model} "…" asks it'

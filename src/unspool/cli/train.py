@@ -70,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError("--processes inside of torchrun: leave it out, torchrun has started them")
         return run_processes(args.processes, [sys.executable, "-m", "unspool", *_again(args, recipe, out)])
 
-    from unspool.protocols import Labelling
     from unspool.training import Diverged, Stopped, train  # only now: --help must not wait for torch
 
     first = int(os.environ.get("RANK", "0")) == 0
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"unspool: {diverged}", file=sys.stderr)
         return DIVERGED
     if first:
-        verb = "predict" if isinstance(model, Labelling) else "generate"
+        verb = "predict" if model.labels is not None else "generate"
         print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}', file=sys.stderr)
     return 0
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 
+from unspool.data.batch import Batch
 from unspool.data.dice import Ints, bits, shuffled
 from unspool.data.examples import Examples
-from unspool.protocols import Batch
 
 _ROWS, _BATCHES = 0, 1
 """What a random order is for: two of one epoch must differ."""
@@ -34,6 +35,9 @@ class BucketFeed:
     _cuts: Ints = field(init=False, repr=False)
     _known: dict[int, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
     """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
+
+    carries: ClassVar[bool] = False
+    """Every batch stands for itself."""
 
     def __post_init__(self) -> None:
         ranks_N, widths_N = _ranked(self.examples, self.tokens)

@@ -12,9 +12,9 @@ from typing import Protocol, Self
 import numpy as np
 import torch
 
+from unspool.data.batch import Batch
 from unspool.data.dice import Ints
 from unspool.data.ragged import Ragged
-from unspool.protocols import Batch
 
 
 class Examples(Protocol):

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from unspool.config import unknown
+from unspool.data.batch import Batch
 from unspool.data.dice import Ints
 from unspool.data.examples import Examples, real
 from unspool.data.forms import Row, bare
 from unspool.data.ragged import Ragged
-from unspool.protocols import Batch
 from unspool.text import Codec
 from unspool.text.word_tokens import WordTokens, word_tokens
 

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from unspool.data.batch import Batch
 from unspool.data.dice import below
 from unspool.data.pack import blocks_batch
-from unspool.protocols import Batch
 
 
 @dataclass(frozen=True, eq=False)

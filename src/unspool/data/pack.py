@@ -10,14 +10,14 @@ a target it has weight 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from unspool.data.batch import Batch
 from unspool.data.dice import Ints, below, shuffled
-from unspool.protocols import Batch
 
 _OFFSET, _BLOCKS = 0, 1
 """What a random number is for: two of one epoch must differ."""
@@ -38,6 +38,9 @@ class PackFeed:
     """BOS and EOS, where the stream has them."""
     _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
     """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
+
+    carries: ClassVar[bool] = False
+    """Every batch stands for itself."""
 
     def __post_init__(self) -> None:
         _check(len(self.stream), self.rows, self.length)

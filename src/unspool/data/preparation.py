@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from unspool.config import plain
 from unspool.data import fingerprint
+from unspool.data.batch import Batch
 from unspool.data.batches import Batches
 from unspool.data.encode import Encoded, Filled, encoded, read_encoded
 from unspool.data.forms import END, Form, Pairs, ends
@@ -27,7 +28,7 @@ from unspool.data.meter import metered, silent
 from unspool.data.read import check_files, size
 from unspool.data.store import Damaged, appearing
 from unspool.files.atomic import discard
-from unspool.protocols import Batch, Feed
+from unspool.protocols import Feed
 from unspool.text import Codec, Separate, TextConfig
 
 

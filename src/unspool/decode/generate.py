@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unspool import defaults
-from unspool.decode.combine.lockstep import answers, check_model
+from unspool.decode.combine.lockstep import check_model
+from unspool.decode.job import Frontier, Job
 from unspool.decode.loops import Loop, OnLoop, loop_judge
+from unspool.decode.path import Path, Ranked
 from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, whole
 from unspool.decode.room import room
 from unspool.decode.search.tree import Node
 from unspool.decode.spec import parse
-from unspool.protocols import Finish, Frontier, Job, Path, Ranked, Search, StepModel, Text
+from unspool.protocols import Finish, Search, StepModel, Text
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def make_job(
     ids = [ids_of(model, prompt, place) for place, prompt in enumerate(prompts)]
     ends = frozenset(_stop_ids(stop_ids))
     check_ids(model.vocab_size, sorted(ends), "stop_ids")
-    sources = answers(model)
+    sources = model.answers
     stops = _stop_strings(model, stop)
     watches = (
         []

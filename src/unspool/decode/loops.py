@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from unspool.decode.arguments import as_whole, function_of, shown
-from unspool.protocols import Judge, Path
+from unspool.decode.path import Path
+from unspool.protocols import Judge
 
 STOP_SPAN = 16
 """A loop must be this long before a text is stopped for it: a row of dots is no loop yet."""

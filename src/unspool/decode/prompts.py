@@ -41,8 +41,7 @@ def reading(model: StepModel) -> tuple[Text | None, int]:
 
     The model's own, unless it is an encoder–decoder whose sources have a vocabulary of theirs.
     """
-    text = getattr(model.text, "source", None) or model.text
-    return text, getattr(model, "source_vocab_size", model.vocab_size)
+    return model.source_text or model.text, model.source_vocab_size or model.vocab_size
 
 
 def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -> tuple[int, ...]:

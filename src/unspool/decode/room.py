@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unspool.decode.combine.lockstep import answers
 from unspool.protocols import StepModel
 
 
@@ -16,4 +15,4 @@ def room(model: StepModel, prompt: Sequence[int]) -> int | None:
     """
     if model.context is None:
         return None
-    return max(1, model.context - 1) if answers(model) else model.context - len(prompt)
+    return max(1, model.context - 1) if model.answers else model.context - len(prompt)

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from unspool import defaults
 from unspool.decode.arguments import shown
-from unspool.decode.combine.lockstep import answers, check_model
+from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import Many, One
 from unspool.decode.prompts import as_batch, check_ids, ids_of, whole
-from unspool.protocols import Rewindable, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 CELLS = 1 << 25
 """Log-probabilities held at once: 128 MiB in single precision."""
@@ -108,7 +108,7 @@ def _pair(
     if not after:
         raise ValueError(f"text {place} is empty: there is nothing to score. Give a text, or end=True.")
     check_ids(model.vocab_size, after, f"text {place}")
-    room = None if model.context is None else model.context - (0 if answers(model) else len(before))
+    room = None if model.context is None else model.context - (0 if model.answers else len(before))
     if room is not None and len(after) > room:
         raise ValueError(
             f"text {place} has {len(after)} tokens, and after its prompt this model's context has room for "
@@ -126,7 +126,7 @@ def _continuation(
         return ids_of(model, text, place, answer=True) if len(text) else ()
     if model.text is None:
         raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
-    if isinstance(prompt, str) and not answers(model):
+    if isinstance(prompt, str) and not model.answers:
         joined = tuple(model.text.encode(prompt + text))
         if joined[: len(before)] == before:
             return joined[len(before) :]
@@ -171,8 +171,8 @@ def _note(
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
     """Append T tokens to every row, at once where the model can; the Step has T rows for each of them."""
-    if isinstance(model, Rewindable):
-        return model.extend(state, tokens_NT)
+    if model.rewindable is not None:
+        return model.rewindable.extend(state, tokens_NT)
     steps = []
     for tokens_N in tokens_NT.unbind(1):
         step, state = model.step(state, tokens_N)

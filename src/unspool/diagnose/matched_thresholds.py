@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from unspool.basis import BasisTest
 from unspool.decode.picks.basis_aware import AUTO_RANK
@@ -56,7 +55,7 @@ def thresholds(
         raise ValueError(f"basis_tokens is {basis_tokens}, but must be 0 (none) or more.")
     parts = forced(model, texts, sources, context=context)
     total = sum(len(part.tokens) - part.first for part in parts)
-    matrix: Tensor | None = getattr(model, "output_matrix", None)
+    matrix = model.output_matrix
     rules = criteria(None if matrix is None else matrix.shape[1])
     firsts = [(First(criterion, shares, total), critical) for criterion, critical in rules.items()]
     chosen = min(basis_tokens, total)
@@ -98,7 +97,7 @@ def rejected_shares(
     `settings` names samplers as `thresholds` does, such as {"eta": 0.02}; basis-aware ones are not known.
     """
     parts = forced(model, texts, sources, context=context)
-    matrix: Tensor | None = getattr(model, "output_matrix", None)
+    matrix = model.output_matrix
     rules = {
         each.name: (each, f) for each, f in criteria(None if matrix is None else matrix.shape[1]).items()
     }

@@ -18,12 +18,13 @@ from typing import Any
 
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import make_job
+from unspool.decode.job import Job
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Sample
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.transforms.scores import alive
 from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, label
-from unspool.protocols import Job, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 DEFAULT_RULES = (
     "Sample(TopK(40))",

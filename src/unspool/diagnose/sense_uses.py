@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.data.batch import Batch
 from unspool.heads.kernel import kernel
-from unspool.protocols import Batch
 
 ROWS = 256
 """Places whose scores are held at once."""

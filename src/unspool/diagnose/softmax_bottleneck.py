@@ -116,7 +116,7 @@ def bottleneck(
 
 def measure(model: StepModel, parts: Sequence[Window], contexts: int | None = None) -> Bottleneck:
     """The same on windows, which may be sources and targets (`paired`)."""
-    matrix: Tensor | None = getattr(model, "output_matrix", None)
+    matrix = model.output_matrix
     count = fitting_contexts(model) if contexts is None else contexts
     return spectrum(log_probabilities(model, parts, count), matrix, rank_limit(model))
 
@@ -145,7 +145,7 @@ def fitting_contexts(model: StepModel) -> int:
 
 def rank_limit(model: StepModel) -> int | None:
     """What the rank of a model's log-probabilities cannot exceed; None without a single output matrix."""
-    matrix_VD: Tensor | None = getattr(model, "output_matrix", None)
+    matrix_VD = model.output_matrix
     if matrix_VD is None:
         return None
     head = getattr(model, "head", None)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.teacher_forcing import token_ids
-from unspool.protocols import Answering, StepModel
+from unspool.protocols import StepModel
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Mauve:
 def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: int = 8) -> Tensor:
     """(N, D): what the model's head reads after the last token of each text (a string, or token ids)."""
     check_model(model)
-    if isinstance(model, Answering) and model.answers:
+    if model.answers:
         raise ValueError(
             "the model is an encoder–decoder, whose hidden states are about an answer and not about a text. "
             "Use a language model for features."

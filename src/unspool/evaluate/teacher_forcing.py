@@ -21,7 +21,7 @@ from torch import Tensor
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, reading
 from unspool.decode.score import read_on
-from unspool.protocols import Answering, StepModel
+from unspool.protocols import StepModel
 
 COLUMNS = 32
 """Tokens of every row that are read at once: log-probabilities of a large vocabulary are many megabytes."""
@@ -64,7 +64,7 @@ def forced(
     """
     check_model(model)
     texts = _listed(texts)
-    if not (isinstance(model, Answering) and model.answers):
+    if not model.answers:
         if sources is not None:
             raise ValueError("the model continues texts, and has no use for sources: leave them out.")
         return windows(encode(model, texts), fitting(model, context), stride)

@@ -51,6 +51,9 @@ class Seen:
 class Kerbs(nn.Module):
     """Softmax over senses, summed by word."""
 
+    weight = None
+    """A word has several vectors, and a kernel in place of their product."""
+
     owners_S: Tensor
     """`words_S`, in floating point: the files of a run hold nothing else, and words are exact in it."""
 

@@ -23,6 +23,9 @@ from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax, normalised
 class Sigsoftmax(nn.Module):
     """Softmax of z + log σ(z)."""
 
+    weight = None
+    """What is bent is no product with a matrix."""
+
     def __init__(self, words: Softmax | TiedSoftmax) -> None:
         super().__init__()
         self.words = words

@@ -18,7 +18,8 @@ from unspool.models.decoding_mode import decodes
 from unspool.models.labels import Labeller, LabellerConfig, Prediction, ranked
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
     from unspool.text.word_tokens import WordTokens
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from unspool.models.decoding_mode import decoding
 from unspool.models.read_out import read_out
 from unspool.models.state import TransformerState
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerLM
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Exits:
+class Exits(Abilities):
     """A view of a model, with its weights and its states, whose Steps carry `exits_NEV`."""
 
     model: TransformerLM

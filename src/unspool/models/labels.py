@@ -14,6 +14,7 @@ from unspool.heads import HeadConfig, SoftmaxHead
 from unspool.models.checks import at_least_one, given, shares
 from unspool.models.encoders import EncoderConfig
 from unspool.models.sources import padded
+from unspool.protocols import Abilities
 from unspool.text.word_tokens import WordTokens
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class LabellerConfig:
         check_labels(self.labels)
 
 
-class Labeller(nn.Module):
+class Labeller(nn.Module, Abilities):
     """An embedding, an encoder and a head over labels."""
 
     def __init__(self, config: LabellerConfig, text: Text | None = None) -> None:
@@ -91,12 +92,18 @@ class Labeller(nn.Module):
         """What it chooses from."""
         return self.config.labels
 
+    @property
+    def context(self) -> int | None:
+        """The most tokens of a text; None: any number."""
+        most: int | None = self.encoder.context
+        return most
+
     def read(self, texts: Sequence[str | Sequence[int]]) -> list[WordTokens]:
         """Texts (strings, or token ids) as the model reads them; all are checked before any is labelled."""
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
             raise ValueError(f"give a list of at least one text, not {texts!r:.40}")
         rows = [self._read(each, place) for place, each in enumerate(texts)]
-        most, size = getattr(self.encoder, "context", None), self.config.vocab_size
+        most, size = self.context, self.config.vocab_size
         for place, row in enumerate(rows):
             if not row.ids:
                 raise ValueError(f"text {place} is empty: there is nothing to label")

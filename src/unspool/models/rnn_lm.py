@@ -10,22 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, given, one_of, shares
+from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
+from unspool.models.sequence_model import SequenceModel
 from unspool.models.sources import padded
 from unspool.nn.rnn import CELLS
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +68,14 @@ class RNNState:
         return RNNState(self.state_NLS.index_select(0, rows_M))
 
 
-class RNNLM(nn.Module):
+class RNNLM(SequenceModel):
     """Reads tokens left to right and says how probable each next one is."""
 
+    config: RNNConfig
+
     def __init__(self, config: RNNConfig, text: Text | None = None) -> None:
-        super().__init__()
-        given(config, RNNConfig, text)
-        c = self.config = config
-        self.text = text
+        super().__init__(config, RNNConfig, text)
+        c = config
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
         self.dropout = nn.Dropout(c.dropout)
@@ -83,25 +85,14 @@ class RNNLM(nn.Module):
         self._end_NLS: Tensor | None = None
 
     @property
-    def vocab_size(self) -> int:
-        """Width of the output: token ids go from 0 to vocab_size − 1."""
-        return self.config.vocab_size
-
-    @property
     def context(self) -> None:
         """There is no limit."""
         return
 
     @property
-    def output_matrix(self) -> Tensor:
-        """(V, D), where the head has one (else AttributeError)."""
-        weight: Tensor = self.head.weight
-        return weight
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.embed.weight.device
+    def carrying(self) -> Self:
+        """Its rows may go on where those of an earlier batch ended."""
+        return self
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position."""

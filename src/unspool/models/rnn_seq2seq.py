@@ -23,18 +23,20 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, given, one_of, shares
+from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
 from unspool.models.read_out import read_out
-from unspool.models.sources import Ends, Sources, padded
+from unspool.models.sequence_model import EncoderDecoder
+from unspool.models.sources import Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
 from unspool.nn.layout import Linear
 from unspool.nn.rnn import CELLS
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
 
 FIXED = ("last", "mean")
 """Contexts that are the same for every token."""
@@ -96,20 +98,17 @@ class RNNSeq2SeqState:
         return RNNSeq2SeqState(self.state_NLS.index_select(0, rows_M), self.sources.select(rows_M))
 
 
-class RNNSeq2Seq(nn.Module):
+class RNNSeq2Seq(EncoderDecoder):
     """Reads a source, then says how probable each next token of its translation is."""
 
+    config: RNNSeq2SeqConfig
+
     def __init__(self, config: RNNSeq2SeqConfig, text: Text | None = None) -> None:
-        super().__init__()
-        given(config, RNNSeq2SeqConfig, text)
-        c = self.config = config
-        self.text = text
-        self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
+        super().__init__(config, RNNSeq2SeqConfig, text)
+        c = config
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
-        apart = Ends.of_sources(c.bos, c.eos, text, c.source_vocab_size)
-        self.source_ends = apart or self.ends
-        self.source_embed = nn.Embedding(self.source_vocab_size, c.width) if apart else None
+        self.source_embed = nn.Embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
         if self.source_embed is not None:
             nn.init.normal_(self.source_embed.weight, std=c.width**-0.5)
         self.encoder = RNNEncoderConfig(
@@ -129,35 +128,9 @@ class RNNSeq2Seq(nn.Module):
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     @property
-    def vocab_size(self) -> int:
-        """Width of the output: token ids go from 0 to vocab_size − 1."""
-        return self.config.vocab_size
-
-    @property
-    def source_vocab_size(self) -> int:
-        """The same of prompts: their token ids go from 0 to source_vocab_size − 1."""
-        return self.config.source_vocab_size or self.config.vocab_size
-
-    @property
-    def answers(self) -> bool:
-        """Its prompt is a source."""
-        return True
-
-    @property
     def context(self) -> None:
         """There is no limit."""
         return
-
-    @property
-    def output_matrix(self) -> Tensor:
-        """(V, D), where the head has one (else AttributeError)."""
-        weight: Tensor = self.head.weight
-        return weight
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.embed.weight.device
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, Sources]:
         """s_0 (N, L, S), and all there is to look at, for sources that are padded on the right."""

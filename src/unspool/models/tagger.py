@@ -21,7 +21,8 @@ from unspool.text.codec import Codec, check_characters
 from unspool.text.word_tokens import WordTokens, word_tokens
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, given, one_of, positive, shares
+from unspool.models.checks import at_least_one, one_of, positive, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.exits import Exits
 from unspool.models.read_out import read_out
+from unspool.models.sequence_model import SequenceModel
 from unspool.models.state import TransformerState
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.self_attention import SelfAttention
@@ -32,7 +33,8 @@ from unspool.nn.transformer import Block
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
 
 ROOM = 128
 """Columns kept free for new tokens when a prompt is read."""
@@ -103,15 +105,15 @@ class TransformerConfig:
         return TransformerLM(self, text)
 
 
-class TransformerLM(nn.Module):
+class TransformerLM(SequenceModel):
     """Reads tokens left to right and says how probable each next one is."""
 
+    config: TransformerConfig
+
     def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
-        super().__init__()
-        given(config, TransformerConfig, text)
+        super().__init__(config, TransformerConfig, text)
         config.check()
-        c = self.config = config
-        self.text = text
+        c = config
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
         self.positions = None if c.positions == "rotary" else ADDED[c.positions](c.width, c.context)
@@ -139,11 +141,6 @@ class TransformerLM(nn.Module):
         )
 
     @property
-    def vocab_size(self) -> int:
-        """Width of the output: token ids go from 0 to vocab_size − 1."""
-        return self.config.vocab_size
-
-    @property
     def context(self) -> int:
         """The most tokens of a row."""
         return self.config.context
@@ -154,18 +151,19 @@ class TransformerLM(nn.Module):
         return self.config.layers
 
     @property
-    def output_matrix(self) -> Tensor:
-        """(V, D): log p = log_softmax of its products with the hidden vector.
-
-        It is not there (AttributeError) where the head has no such matrix.
-        """
-        weight: Tensor = self.head.weight
-        return weight
+    def rewindable(self) -> Self:
+        """It can forget what it has read."""
+        return self
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.embed.weight.device
+    def prompt_reading(self) -> Self:
+        """It can tell what its head would have read."""
+        return self
+
+    @property
+    def layered(self) -> Self:
+        """It can tell what its early layers would have said."""
+        return self
 
     def hidden(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""

@@ -18,18 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, given
+from unspool.models.checks import at_least_one
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
 from unspool.models.read_out import read_out
+from unspool.models.sequence_model import EncoderDecoder
 from unspool.models.shape import TransformerShape
-from unspool.models.sources import Ends, Sources, padded
+from unspool.models.sources import Sources, padded
 from unspool.models.state import TransformerState
 from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
@@ -37,7 +38,8 @@ from unspool.nn.positions import placed
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
 
 ROOM = 32
 """Columns kept free for new tokens at the start."""
@@ -93,19 +95,16 @@ def embedding(vocab_size: int, width: int) -> nn.Embedding:
     return embed
 
 
-class TransformerSeq2Seq(nn.Module):
+class TransformerSeq2Seq(EncoderDecoder):
     """Reads a source, then says how probable each next token of its translation is."""
 
+    config: TransformerSeq2SeqConfig
+
     def __init__(self, config: TransformerSeq2SeqConfig, text: Text | None = None) -> None:
-        super().__init__()
-        given(config, TransformerSeq2SeqConfig, text)
-        c = self.config = config
-        self.text = text
-        self.ends = Ends.of(c.bos, c.eos, text, c.vocab_size)
+        super().__init__(config, TransformerSeq2SeqConfig, text)
+        c = config
         self.embed = embedding(c.vocab_size, c.width)
-        apart = Ends.of_sources(c.bos, c.eos, text, c.source_vocab_size)
-        self.source_ends = apart or self.ends
-        self.source_embed = embedding(self.source_vocab_size, c.width) if apart else None
+        self.source_embed = embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
         self.scale = math.sqrt(c.width)
         self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
         self.positions: Any = c.added()
@@ -117,35 +116,14 @@ class TransformerSeq2Seq(nn.Module):
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
 
     @property
-    def vocab_size(self) -> int:
-        """Width of the output: token ids go from 0 to vocab_size − 1."""
-        return self.config.vocab_size
-
-    @property
-    def source_vocab_size(self) -> int:
-        """The same of prompts: their token ids go from 0 to source_vocab_size − 1."""
-        return self.config.source_vocab_size or self.config.vocab_size
-
-    @property
-    def answers(self) -> bool:
-        """Its prompt is a source."""
-        return True
-
-    @property
     def context(self) -> int | None:
         """The most tokens of each side, of a source with its EOS and of a target with its BOS; None: any."""
         return self.config.context
 
     @property
-    def output_matrix(self) -> Tensor:
-        """(V, D), where the head has one (else AttributeError)."""
-        weight: Tensor = self.head.weight
-        return weight
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.embed.weight.device
+    def rewindable(self) -> Self:
+        """It can forget what it has read."""
+        return self
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> Sources:
         """Encode sources that are padded on the right."""

@@ -13,21 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, given, positive, shares
+from unspool.models.checks import at_least_one, positive, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
+from unspool.models.sequence_model import SequenceModel
 from unspool.nn.layout import Linear
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.protocols import Batch, Text
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +67,14 @@ class TrigramState:
         return TrigramState(self.tokens_NT.index_select(0, rows_M))
 
 
-class Trigram(nn.Module):
+class Trigram(SequenceModel):
     """Sees two words and says how probable each next one is."""
 
+    config: TrigramConfig
+
     def __init__(self, config: TrigramConfig, text: Text | None = None) -> None:
-        super().__init__()
-        given(config, TrigramConfig, text)
-        c = self.config = config
-        self.text = text
+        super().__init__(config, TrigramConfig, text)
+        c = config
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
         self.up = Linear(2 * c.width, c.inner_width, bias=True)
@@ -81,25 +83,14 @@ class Trigram(nn.Module):
         self.head: Any = chosen_head(c.head, tied=True).build(c.width, c.vocab_size, self.embed)
 
     @property
-    def vocab_size(self) -> int:
-        """Width of the output: token ids go from 0 to vocab_size − 1."""
-        return self.config.vocab_size
-
-    @property
     def context(self) -> None:
         """There is no limit: what is further away than two words is forgotten."""
         return
 
     @property
-    def output_matrix(self) -> Tensor:
-        """(V, D), where the head has one (else AttributeError)."""
-        weight: Tensor = self.head.weight
-        return weight
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.embed.weight.device
+    def rewindable(self) -> Self:
+        """It can forget what it has read."""
+        return self
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D): β h at every position, where the first token counts twice."""

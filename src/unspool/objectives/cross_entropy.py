@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.protocols import Batch, Clock, Labelling, Loss, Trainable
+from unspool.data.batch import Batch
+from unspool.protocols import Clock, Loss, Trainable
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class CrossEntropy:
             hidden_MD, targets_M, weights_M = hidden_MD[rows], targets_M[rows], weights_M[rows]
         total, nll = model.head.loss(hidden_MD, targets_M, weights_M, self.smoothing)
         stats = {"nll": float(nll)}
-        if isinstance(model, Labelling):  # so few of them that to look at all costs nothing
+        if model.labels is not None:  # so few of them that to look at all costs nothing
             stats["right"] = float(weights_M[_chosen(model, hidden_MD) == targets_M].sum())
         return Loss(total, batch.weight, stats)
 

@@ -23,7 +23,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from unspool.protocols import Batch, Clock, Objective
+from unspool.data.batch import Batch
+from unspool.protocols import Clock, Objective
 
 
 class Walk(nn.Module):

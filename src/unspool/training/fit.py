@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspool.protocols import Batch
+from unspool.data.batch import Batch
 
 
 def check_fit(model: Any, batches: Sequence[Batch]) -> None:
     """Refuse pairs for a model of single texts, single texts for one of pairs, and rows too long for it."""
     for batch in batches:
         pairs = batch.source_NS is not None
-        if pairs != reads_pairs(model):
+        if pairs != model.answers:
             kind = type(model).__name__
             raise ValueError(
                 f"the data has a source and a target, but a {kind} reads one text only: choose an "
@@ -26,7 +26,7 @@ def check_fit(model: Any, batches: Sequence[Batch]) -> None:
 
 def check_length(model: Any, batch: Batch) -> None:
     """Refuse rows that are longer than the model's context."""
-    context = getattr(model, "context", None)
+    context = model.context
     sides = (batch.inputs_NT, batch.source_NS)
     length = max(side.shape[1] for side in sides if side is not None)
     if context is not None and length > context:
@@ -34,8 +34,3 @@ def check_length(model: Any, batch: Batch) -> None:
             f"a row has {length} tokens, but model.context is {context}: raise it, or set batches.max_length "
             f'to {context} with batches.long = "cut"'
         )
-
-
-def reads_pairs(model: Any) -> bool:
-    """Whether it is an encoder–decoder: its shape counts the layers of both."""
-    return hasattr(getattr(model, "config", None), "decoder_layers")

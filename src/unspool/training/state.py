@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unspool.protocols import Batch, Carrying, Clock, Feed, Hook, Objective
+from unspool.data.batch import Batch
+from unspool.protocols import Clock, Feed, Hook, Objective
 from unspool.training.distributed import Alone, Team
 from unspool.training.optim import AdamW
 from unspool.training.schedule import Constant, Schedule
@@ -84,8 +85,8 @@ class Run:
         self.model = model.to(settings.device)
         self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
         self.valid, self.schedule, self.hooks = valid, schedule or Constant(), hooks
-        self.carries: bool = getattr(feed, "carries", False)
-        if self.carries and not isinstance(model, Carrying):
+        self.carries = feed.carries
+        if self.carries and model.carrying is None:
             raise ValueError(
                 f"batches.carry needs a model that remembers from block to block; a {type(model).__name__} "
                 'does not: choose model.kind = "rnn_lm", or set batches.carry to false'

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.protocols import Batch, Clock
+from unspool.data.batch import Batch
+from unspool.protocols import Clock
 from unspool.training.finite import explain
 from unspool.training.fit import check_length
 from unspool.training.precision import arithmetic

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.protocols import Labelling
 from unspool.training.precision import arithmetic
 from unspool.training.state import Run
 
@@ -47,7 +46,7 @@ def validate(run: Run) -> Validation:
     nll, weight, right = team.sums([nll, weight, right])
     if not weight > 0:
         raise ValueError("no target of the validation set counts: give it more text")
-    return Validation(nll / weight, right / weight if isinstance(run.model, Labelling) else None)
+    return Validation(nll / weight, right / weight if run.model.labels is not None else None)
 
 
 def _shares(run: Run) -> Iterator[tuple[int, bool]]:

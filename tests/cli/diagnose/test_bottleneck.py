@@ -53,7 +53,7 @@ def test_one_context_is_enough(unspool, loaded, tmp_path, monkeypatch, words):
 
 def test_a_matrix_of_one_column_is_shown(unspool, loaded, monkeypatch, text):
     model = us.load("tiny")
-    object.__setattr__(model, "output_matrix", torch.ones(4, 1))
+    monkeypatch.setattr(type(model), "output_matrix", torch.ones(4, 1))
     monkeypatch.setattr(us, "load", lambda name, **where: model)
     out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
     assert "… of the matrix      1: 2\n" in out
@@ -161,7 +161,7 @@ def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded,
 
 def test_a_head_wider_than_the_vocabulary_has_no_bottleneck(unspool, loaded, monkeypatch, text):
     model = us.load("tiny")
-    object.__setattr__(model, "output_matrix", torch.ones(4, 5))
+    monkeypatch.setattr(type(model), "output_matrix", torch.ones(4, 5))
     monkeypatch.setattr(us, "load", lambda name, **where: model)
     out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
     assert "at most D + 1 = 6" in out

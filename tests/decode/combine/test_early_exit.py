@@ -12,7 +12,7 @@ from unspool.decode.generate import generate
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam import Beam
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableState, random_table
 
 INF = float("inf")
@@ -20,7 +20,7 @@ PROMPTS = [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
 
 
 @dataclass(frozen=True)
-class Storeys:
+class Storeys(Abilities):
     """A model of fixed distributions, one for each depth; the last is its own."""
 
     p: tuple[tuple[float, ...], ...]
@@ -31,6 +31,10 @@ class Storeys:
     @property
     def vocab_size(self):
         return len(self.p[0])
+
+    @property
+    def layered(self):
+        return self
 
     @property
     def layers(self):

@@ -17,18 +17,22 @@ from unspool.decode.search import Sample
 from unspool.decode.transforms import Temperature, TopK, Typical
 from unspool.models.kinds import configured
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, random_table
 
 
 @dataclass(eq=False)
-class Linear:
+class Linear(Abilities):
     """p = softmax(W h) with the same h at every step."""
 
-    output_matrix: torch.Tensor
+    matrix: torch.Tensor
     hidden: torch.Tensor
     context = None
     text = None
+
+    @property
+    def output_matrix(self):
+        return self.matrix
 
     @property
     def table(self):

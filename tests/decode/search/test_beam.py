@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unspool.decode.job import Job
 from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.greedy import Greedy
-from unspool.protocols import Job, Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, bigram, random_table
 
 PENALTIES = [Sum(), Length(1.0), Length(-0.7), Length(2.5), GNMT(0.6), GNMT(-1.0)]
@@ -23,7 +24,7 @@ class Never:
         return False
 
 
-class Untouchable:
+class Untouchable(Abilities):
     """A model that must not be called."""
 
     vocab_size, context, text = 5, None, None

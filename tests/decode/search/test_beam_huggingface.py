@@ -16,9 +16,10 @@ from transformers import (
     MarianMTModel,
 )
 
+from unspool.decode.job import Job
 from unspool.decode.ranking import FirstFull, Heuristic, Length, Proved
 from unspool.decode.search.beam import Beam
-from unspool.protocols import Job, Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableState
 
 V, PAD, START, LIMIT, BATCH = 29, 3, 1, 7, 6
@@ -26,7 +27,7 @@ STOPS = {True: FirstFull(), False: Heuristic(), "never": Proved()}
 
 
 @dataclass(frozen=True)
-class Decoder:
+class Decoder(Abilities):
     """A Hugging Face language model, read anew at every step."""
 
     twin: object

@@ -4,16 +4,17 @@ from dataclasses import replace
 import pytest
 import torch
 
+from unspool.decode.job import Job
 from unspool.decode.search.beam import Beam, grow
 from unspool.decode.search.beam_loop import run_beams, scores
 from unspool.decode.search.beam_options import BeamOptions
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Job, Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, random_table
 
 
-class Watched:
+class Watched(Abilities):
     """A table model that remembers every step: how many rows, what was selected."""
 
     def __init__(self, model):

@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.ranking import FirstFull, Length
 from unspool.decode.search.beam_options import BeamOptions
 from unspool.decode.search.beam_state import BeamState, answers, settle
 from unspool.decode.search.candidates import Candidate
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Job, Path
 
 EOS = 0
 JOB = Job(((1, 2), (3,)), (3, 3), (0, 0), 2, frozenset({EOS}))

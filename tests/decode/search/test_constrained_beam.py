@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unspool.decode.job import Job
 from unspool.decode.ranking import GNMT, FirstFull, Heuristic, Length, Proved, Sum
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.constrained_beam import ConstrainedBeam
-from unspool.protocols import Job
+from unspool.protocols import Abilities
 from unspool.testing import TableModel, random_table
 
 PENALTIES = [Sum(), Length(1.0), GNMT(0.6)]
@@ -163,7 +164,7 @@ def test_what_is_no_phrase_is_refused(phrases, error, words):
         ConstrainedBeam(4, phrases)
 
 
-class Untouchable:
+class Untouchable(Abilities):
     vocab_size, context, text = 6, None, None
 
     def start(self, prompts):

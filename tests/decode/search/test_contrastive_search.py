@@ -10,9 +10,9 @@ from unspool.decode.combine.early_exit import EarlyExit
 from unspool.decode.combine.ensemble import Ensemble
 from unspool.decode.generate import generate, stream
 from unspool.decode.search import Greedy
-from unspool.decode.search.contrastive_search import ContrastiveSearch, Reader, Seen
+from unspool.decode.search.contrastive_search import ContrastiveSearch, Seen
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 from unspool.testing import TableState, random_table
 
 PROMPTS = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 10], [1, 2]]
@@ -37,7 +37,7 @@ MODEL = tiny(0)
 
 
 @dataclass(frozen=True)
-class Compass:
+class Compass(Abilities):
     """Fixed probabilities; a token's hidden vector is its own direction."""
 
     p: tuple[float, ...]
@@ -133,7 +133,7 @@ def test_rows_that_end_at_the_context_leave_the_others_alone():
 
 
 @dataclass(frozen=True)
-class StartAndStep:
+class StartAndStep(Abilities):
     """A model with nothing but start and step."""
 
     inner: TransformerLM
@@ -150,8 +150,8 @@ class StartAndStep:
 
 def test_a_model_that_cannot_read_is_given_the_prompt_token_by_token():
     bare = StartAndStep(MODEL)
-    assert isinstance(MODEL, Reader)
-    assert not isinstance(bare, Reader)
+    assert MODEL.prompt_reading is MODEL
+    assert bare.prompt_reading is None
     want = [out.tokens for out in generate(MODEL, PROMPTS, ContrastiveSearch(), max_new_tokens=8)]
     assert [out.tokens for out in generate(bare, PROMPTS, ContrastiveSearch(), max_new_tokens=8)] == want
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unspool.decode.job import Job
 from unspool.decode.ranking import GNMT, FirstFull, Length, Proved
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.diverse_beam import DiverseBeam
-from unspool.protocols import Job
 from unspool.testing import TableModel, random_table
 
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from unspool.decode.combine.contrast import Contrast
 from unspool.decode.generate import generate, make_job, stream
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1, rank
-from unspool.protocols import Frontier, Job, Path
 from unspool.testing import TableModel, bigram, random_table
 
 LETTERS = "abcde."

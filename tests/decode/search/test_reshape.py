@@ -11,6 +11,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample
 from unspool.decode.search.reshape import check_transforms, prepared, reshape
@@ -22,7 +24,7 @@ from unspool.decode.transforms import (
     TopK,
     TopP,
 )
-from unspool.protocols import Job, Path, Step
+from unspool.protocols import Step
 from unspool.testing import random_table
 
 LOGITS = torch.tensor([[3.0, 1.0, -2.0, 0.5], [0.5, -1.0, 4.0, 2.0]])

@@ -7,6 +7,7 @@ from scipy.stats import chisquare
 from unspool.decode.generate import generate
 from unspool.decode.picks import ArgMax, Multinomial
 from unspool.decode.search import Greedy, Sample
+from unspool.protocols import Abilities
 from unspool.testing import TableModel, bigram, random_table
 
 
@@ -77,7 +78,7 @@ def test_the_prompt_is_read_once_for_all_samples():
     reads = []
     model = random_table(5, seed=1)
 
-    class Counting:
+    class Counting(Abilities):
         vocab_size, context, text = 5, None, None
         step = staticmethod(model.step)
 
@@ -93,7 +94,7 @@ def test_finished_rows_leave_the_batch():
     sizes = []
     inner = random_table(5, seed=1)
 
-    class Counting:
+    class Counting(Abilities):
         vocab_size, context, text = 5, 6, None
         start = staticmethod(inner.start)
 

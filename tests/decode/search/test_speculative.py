@@ -15,7 +15,7 @@ from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.speculative import Reading, Speculative
 from unspool.decode.transforms import RepetitionPenalty, Temperature
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Rewindable
+from unspool.protocols import Abilities
 from unspool.testing import TableModel, TableState, bigram, random_table
 
 PROMPTS = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 10]]
@@ -93,7 +93,7 @@ def sequence_probability(model, transforms, tokens):
     """Of a sequence after [0], by Sample's own rules: its scores, forced."""
 
     @dataclass(frozen=True)
-    class Forced:
+    class Forced(Abilities):
         def draw(self, scores_NV, step, dice):
             place = next(self.places)
             return torch.tensor([tokens[place]])
@@ -149,7 +149,7 @@ def test_a_hopeless_draft_costs_a_round_for_each_token():
 
 
 @dataclass(frozen=True)
-class Counting:
+class Counting(Abilities):
     """A table model that notes how many tokens it is given at a time."""
 
     inner: TableModel
@@ -160,6 +160,10 @@ class Counting:
     @property
     def vocab_size(self):
         return self.inner.vocab_size
+
+    @property
+    def rewindable(self):
+        return self
 
     def start(self, prompts):
         return self.inner.start(prompts)
@@ -287,7 +291,7 @@ def test_a_reading_catches_up_and_forgets():
 
 
 @dataclass(frozen=True)
-class Forward:
+class Forward(Abilities):
     vocab_size: int = 3
     context: None = None
     text: None = None
@@ -308,7 +312,7 @@ class Fancy:
 
 
 def test_what_cannot_be_checked_is_refused():
-    assert not isinstance(Forward(), Rewindable)
+    assert Forward().rewindable is None
     with pytest.raises(TypeError, match="the draft, Forward, cannot go back"):
         Speculative(Forward())
     with pytest.raises(TypeError, match="the model, Forward, cannot go back"):

@@ -3,10 +3,12 @@ import math
 import pytest
 import torch
 
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.picks import ArgMax, Multinomial
 from unspool.decode.search.token_loop import draw, run_rows
 from unspool.decode.transforms import TopK
-from unspool.protocols import Job, Path, Step
+from unspool.protocols import Step
 from unspool.testing import TableModel
 
 

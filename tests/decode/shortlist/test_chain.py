@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from unspool.decode.path import Path
 from unspool.decode.picks import ArgMax, Multinomial, multinomial
 from unspool.decode.search import token_loop
 from unspool.decode.search.reshape import reshape
@@ -26,7 +27,7 @@ from unspool.decode.transforms import (
     TopP,
     Typical,
 )
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 VOCABULARY = 4100
 CHAINS = [

@@ -3,8 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unspool.decode.path import Path
 from unspool.decode.transforms import DRY
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 def test_by_hand():

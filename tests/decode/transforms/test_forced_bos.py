@@ -4,8 +4,9 @@ import pytest
 import torch
 from transformers.generation.logits_process import ForcedBOSTokenLogitsProcessor
 
+from unspool.decode.path import Path
 from unspool.decode.transforms import ForcedBOS
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 SCORES = torch.tensor([[-1.0, -math.inf, -3.0]] * 2)
 INF = math.inf

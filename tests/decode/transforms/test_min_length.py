@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.logits_process import MinNewTokensLengthLogitsProcessor
 
+from unspool.decode.path import Path
 from unspool.decode.transforms import MinLength
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 SCORES = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
 

@@ -1,7 +1,7 @@
 import torch
 
+from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import occurrences, text
-from unspool.protocols import Path
 
 SCORES = torch.zeros(2, 5)
 

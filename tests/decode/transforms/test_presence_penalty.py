@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unspool.decode.path import Path
 from unspool.decode.transforms import PresencePenalty
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 SCORES = torch.tensor([[-1.0, -2.0, -3.0]])
 PATH = Path(0, 0, (2,), (0, 0, 0))

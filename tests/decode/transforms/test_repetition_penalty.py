@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
 
+from unspool.decode.path import Path
 from unspool.decode.transforms import RepetitionPenalty
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 def test_by_hand():

@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import alive, applied, ban, cut, peaks, precise
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 INF = math.inf
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unspool.decode.path import Path
 from unspool.decode.transforms.sequences import due
-from unspool.protocols import Path
 
 
 def test_a_sequence_is_due_when_all_but_its_last_token_was_just_written():

@@ -1,8 +1,8 @@
 import pytest
 
+from unspool.decode.job import Job
 from unspool.decode.transforms import BadWords, SequenceBias
 from unspool.decode.transforms.spelling import spelled
-from unspool.protocols import Job
 from unspool.testing import TableModel
 
 JOB = Job(((1,),), (5,), (0,))

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unspool.decode.transforms as transforms
+from unspool.decode.path import Path
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TRANSFORMS
 from unspool.decode.transforms.survivors import survivors
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 EXAMPLES = [
     transforms.BadWords([[0], [1, 2]]),

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unspool.decode.path import Path
 from unspool.decode.transforms import Temperature, TopNSigma
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 def test_by_hand():

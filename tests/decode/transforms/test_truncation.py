@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unspool.decode.transforms as transforms
+from unspool.decode.path import Path
 from unspool.decode.transforms import Truncation
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 RULES = [
     transforms.Epsilon(),

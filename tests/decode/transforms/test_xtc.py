@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.decode.generate import generate
+from unspool.decode.path import Path
 from unspool.decode.search import Sample
 from unspool.decode.transforms import XTC
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 from unspool.testing import TableModel
 
 START = Path(0, 0, ())

@@ -25,7 +25,7 @@ from unspool.data.languages.true_model import TrueModel
 from unspool.heads import HEADS
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
-from unspool.protocols import Answering, Finish, Step
+from unspool.protocols import Finish, Step
 from unspool.testing import TableModel
 from unspool.text.vocabulary import characters
 
@@ -161,7 +161,7 @@ def forced(model: Any, prompts: Sequence[Sequence[int]], texts: Sequence[Sequenc
     said = [list(tokens[:-1]) for tokens in texts]
     if not is_module(model):
         return stepped(model, prompts, said)
-    if not isinstance(model, Answering):
+    if not model.answers:
         logp_NTV = model(padded([[*prompt, *row] for prompt, row in zip(prompts, said, strict=True)]))
         starts = [len(prompt) - 1 for prompt in prompts]
     else:
@@ -215,7 +215,7 @@ WIDEST = 4
 
 def search_for(search: str, model: Any, *rules: Any) -> Any:
     """A search of this kind for a model: Speculative needs a draft that reads and speaks as the model does."""
-    answers = isinstance(model, Answering) and model.answers
+    answers = model.answers
     return EXAMPLES[search](speaker("transformer_seq2seq" if answers else "trigram"), *rules)
 
 
@@ -319,7 +319,7 @@ def spelled(model: Any, prompt: Sequence[int], tokens: Sequence[int]) -> str:
     """The text of the tokens: what follows the prompt's, or a text of its own."""
     if model.text is None:
         return ""
-    if isinstance(model, Answering) and model.answers:
+    if model.answers:
         return model.text.decode(tokens)
     return model.text.decode([*prompt, *tokens])[len(model.text.decode(prompt)) :]
 
@@ -383,7 +383,7 @@ class Cell:
         """The most tokens that may come after a prompt."""
         if self.model.context is None:
             return most
-        taken = 1 if isinstance(self.model, Answering) and self.model.answers else len(prompt)
+        taken = 1 if self.model.answers else len(prompt)
         return min(most, self.model.context - taken)
 
 

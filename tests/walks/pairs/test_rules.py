@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import unspool as us
+from unspool.decode.path import Path
 from unspool.decode.picks import PICKS, THRESHOLDS
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS, Truncation
-from unspool.protocols import Answering, Path
 
 EOS = 2
 RULES = {
@@ -87,7 +87,7 @@ def replayed(model, prompt, out, rule):
     """log p of each token as the rule reshapes what the model says, one step after the other."""
     step, state = model.start([prompt])
     # A source is not the beginning of its answer.
-    read = () if isinstance(model, Answering) and model.answers else tuple(prompt)
+    read = () if model.answers else tuple(prompt)
     found = []
     for place, token in enumerate(out.tokens):
         so_far = (out.tokens[:place], out.logps[:place], out.scores[:place])

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from unspool.cli.diagnose.texts import read_pairs, read_texts
 
 if TYPE_CHECKING:
+    from unspool.data.batch import Batch
     from unspool.data.languages.known_language import KnownLanguage
     from unspool.diagnose.truth import Distance
     from unspool.evaluate.teacher_forcing import Window
-    from unspool.protocols import Batch, StepModel
+    from unspool.protocols import StepModel
     from unspool.training import Recipe
 
 
@@ -42,9 +43,8 @@ def find_material(model: StepModel, folder: Path, path: Path | None, contexts: i
     """The text at `path`; else what suits the run in `folder`, if it is one; else the model's own words."""
     from unspool.diagnose.softmax_bottleneck import own_text
     from unspool.evaluate.teacher_forcing import fitting, forced, windows
-    from unspool.protocols import Answering
 
-    if isinstance(model, Answering) and model.answers:
+    if model.answers:
         return _pairs(model, folder, path, contexts, seed)
     if path is not None:
         return Material(str(path), forced(model, read_texts(path)))

@@ -74,13 +74,12 @@ def run(args: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     from unspool.diagnose.matched_thresholds import thresholds
-    from unspool.protocols import Answering
 
     model = load_speaker(args)
     if model.text is None:
         raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
     sources = None
-    if isinstance(model, Answering) and model.answers:
+    if model.answers:
         sources, texts = read_pairs(args.text, args.limit)
     else:
         texts = read_texts(args.text, args.limit)
@@ -100,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             )
         except ValueError as error:
             raise ValueError(f"{args.text}: {error}") from error
-    if args.basis_tokens and not hasattr(model, "output_matrix"):
+    if args.basis_tokens and model.output_matrix is None:
         print(
             f"unspool: the basis-aware samplers are left out: {args.model} has no single output matrix",
             file=sys.stderr,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.languages.known_language import KnownLanguage, Probabilities
-from unspool.protocols import Step
+from unspool.protocols import Abilities, Step
 from unspool.text.codec import Codec
 
 
@@ -35,7 +35,7 @@ class TrueState:
 
 
 @dataclass(frozen=True)
-class TrueModel:
+class TrueModel(Abilities):
     """A StepModel that knows the language by heart."""
 
     language: KnownLanguage[Any]

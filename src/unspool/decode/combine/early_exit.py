@@ -29,11 +29,11 @@ from torch import Tensor
 from unspool.decode.arguments import as_whole, items, keep
 from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
 from unspool.decode.combine.lockstep import check_model
-from unspool.protocols import Layered, Step, StepModel, Text
+from unspool.protocols import Abilities, Step, StepModel, Text
 
 
 @dataclass(frozen=True)
-class EarlyExit:
+class EarlyExit(Abilities):
     """EarlyExit(model): the model, contrasted with itself at an earlier depth."""
 
     model: StepModel
@@ -55,19 +55,20 @@ class EarlyExit:
                 f"layers={self.layers!r} is unknown: choose from {', '.join(sorted(BUCKETS))}, "
                 "or give numbers of blocks such as (2, 4)"
             )
-        if not isinstance(self.model, Layered):
+        layered = self.model.layered
+        if layered is None:
             raise TypeError(
-                f"{type(self.model).__name__} cannot tell what its early layers would say: give a model with "
-                "`layers` and `exits`, such as a TransformerLM"
+                f"{type(self.model).__name__} cannot tell what its early layers would say: give a model that "
+                "is `layered`, such as a TransformerLM"
             )
         if isinstance(self.layers, str):
-            candidates = BUCKETS[self.layers](self.model.layers)
+            candidates = BUCKETS[self.layers](layered.layers)
         else:
             advice = 'Count blocks: 1 is after the first of them. A name such as "low" chooses several.'
             layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
             candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
             keep(self, layers=candidates)
-        keep(self, candidates=candidates, view=self.model.exits(candidates))
+        keep(self, candidates=candidates, view=layered.exits(candidates))
 
     @property
     def vocab_size(self) -> int:

@@ -7,17 +7,19 @@ The models must mean the same text by the same token id; the whole is rewindable
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
 from unspool.decode.arguments import shown
 from unspool.decode.prompts import reading
-from unspool.protocols import Answering, Rewindable, Step, StepModel, Text
+from unspool.protocols import Abilities, Rewindable, Step, StepModel, Text
 
+NEEDED = ("vocab_size", "context", "text", "start", "step")
+"""What every model that is decoded has; what only some have is in `Abilities`."""
 SPREAD = 256
 """How many ids, spread over the whole vocabulary, are looked at when two of them are compared."""
 
@@ -33,7 +35,7 @@ class States:
         return States(tuple(part.select(rows_M) for part in self.parts))
 
 
-class Lockstep(ABC):
+class Lockstep(Abilities):
     """A StepModel made of StepModels; a subclass says which, and how their Steps become one."""
 
     @abstractmethod
@@ -46,11 +48,6 @@ class Lockstep(ABC):
 
     def __post_init__(self) -> None:
         check_parts(self.parts())
-        if all(isinstance(part, Rewindable) for part in self.parts()):
-            # Whether a model is Rewindable is asked by looking for these two names, so that they must not
-            # be there where a part lacks them.
-            object.__setattr__(self, "extend", self._extend)
-            object.__setattr__(self, "rewind", self._rewind)
 
     @property
     def vocab_size(self) -> int:
@@ -58,9 +55,19 @@ class Lockstep(ABC):
         return self.parts()[0].vocab_size
 
     @property
-    def source_vocab_size(self) -> int:
+    def source_vocab_size(self) -> int | None:
         """The same of prompts."""
-        return reading(self.parts()[0])[1]
+        return self.parts()[0].source_vocab_size
+
+    @property
+    def source_text(self) -> Text | None:
+        """The first tokenizer of prompts that a part has."""
+        return next((part.source_text for part in self.parts() if part.source_text is not None), None)
+
+    @property
+    def rewindable(self) -> Self | None:
+        """Itself, where every part is."""
+        return None if any(part.rewindable is None for part in self.parts()) else self
 
     @property
     def context(self) -> int | None:
@@ -70,7 +77,7 @@ class Lockstep(ABC):
     @property
     def answers(self) -> bool:
         """Whether the parts do, all or none of them."""
-        return answers(self.parts()[0])
+        return self.parts()[0].answers
 
     @property
     def text(self) -> Text | None:
@@ -90,33 +97,34 @@ class Lockstep(ABC):
     def _joined(self, said: Sequence[tuple[Step, Any]]) -> tuple[Step, States]:
         return self.join([step for step, _ in said]), States(tuple(state for _, state in said))
 
-    def _extend(self, state: States, tokens_NT: Tensor) -> tuple[Step, States]:
-        rewindable: tuple[Any, ...] = self.parts()
-        return self._joined(
-            [part.extend(past, tokens_NT) for part, past in zip(rewindable, state.parts, strict=True)]
-        )
+    def extend(self, state: States, tokens_NT: Tensor) -> tuple[Step, States]:
+        """Every part appends the same tokens."""
+        pairs = zip(self._rewindable(), state.parts, strict=True)
+        return self._joined([part.extend(past, tokens_NT) for part, past in pairs])
 
-    def _rewind(self, state: States, tokens: int) -> States:
-        rewindable: tuple[Any, ...] = self.parts()
-        return States(
-            tuple(part.rewind(past, tokens) for part, past in zip(rewindable, state.parts, strict=True))
-        )
+    def rewind(self, state: States, tokens: int) -> States:
+        """Every part forgets as many tokens."""
+        pairs = zip(self._rewindable(), state.parts, strict=True)
+        return States(tuple(part.rewind(past, tokens) for part, past in pairs))
 
-
-def answers(model: StepModel) -> bool:
-    """Whether a model's prompts are sources."""
-    return isinstance(model, Answering) and model.answers
+    def _rewindable(self) -> list[Rewindable]:
+        return [part.rewindable for part in self.parts() if part.rewindable is not None]
 
 
 def check_model(model: Any) -> None:
     """Refuse what cannot be decoded token by token."""
     if isinstance(model, str):
         raise TypeError(f"the model is the string {shown(model)}: load it first, us.load({shown(model)})")
-    if isinstance(model, type) or not all(hasattr(model, name) for name in ("start", "step", "vocab_size")):
-        labels = " It labels texts: use us.predict." if hasattr(model, "labels") else ""
+    if isinstance(model, type) or not all(hasattr(model, name) for name in NEEDED):
+        labels = " It labels texts: use us.predict." if getattr(model, "labels", None) else ""
         raise TypeError(
             f"{shown(model)} cannot be decoded, because it does not say what follows a text token by token."
             f"{labels or ' Give a model such as us.load() returns.'}"
+        )
+    if Abilities not in type(model).__mro__:
+        raise TypeError(
+            f"{shown(model)} does not say what it can do besides. Write class {type(model).__name__}"
+            "(unspool.protocols.Abilities), which says that it can do nothing more."
         )
 
 
@@ -126,10 +134,10 @@ def check_parts(models: Sequence[StepModel]) -> None:
         check_model(model)
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
-        if answers(model) != answers(first):
+        if model.answers != first.answers:
             does = ["continues its prompt", "answers it as a source"]
             raise ValueError(
-                f"model 0 {does[answers(first)]} and model {place} {does[answers(model)]}: what one of them "
+                f"model 0 {does[first.answers]} and model {place} {does[model.answers]}: what one of them "
                 "writes is no text of the other. Take two language models, or two encoder–decoders."
             )
         if model.vocab_size != first.vocab_size:

@@ -138,7 +138,7 @@ class BasisAware:
 
     def bind(self, model: StepModel, transforms: Sequence[Transform]) -> Bound:
         """The pick for one model, its output matrix prepared."""
-        matrix: Tensor | None = getattr(model, "output_matrix", None)
+        matrix = model.output_matrix
         if matrix is None:
             raise ValueError(
                 f"BasisAware needs the matrix of an output layer, and {type(model).__name__} has none: "

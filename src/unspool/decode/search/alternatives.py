@@ -9,8 +9,8 @@ import math
 
 from torch import Tensor
 
+from unspool.decode.path import Ranked
 from unspool.decode.search.candidates import settled
-from unspool.protocols import Ranked
 
 
 def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]:

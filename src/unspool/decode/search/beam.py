@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from unspool.decode.job import Frontier, Job
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamSearch
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import propose
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Frontier, Job, StepModel
+from unspool.protocols import StepModel
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -17,11 +17,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path
 from unspool.decode.ranking.coverage import Attended
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.beam_state import BeamState, Hypothesis, answers, settle
 from unspool.decode.search.reshape import reshape
-from unspool.protocols import Frontier, Job, Path, Step, StepModel, Transform
+from unspool.protocols import Step, StepModel, Transform
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from numbers import Real
 from typing import TypedDict, Unpack
 
 from unspool.decode.arguments import as_number, as_whole, function_of, keep, shown
+from unspool.decode.job import Job
 from unspool.decode.ranking.coverage import Coverage
 from unspool.decode.ranking.stop import LengthPenalty, Proved, Stop
 from unspool.decode.ranking.sum import Sum
 from unspool.decode.search.reshape import check_transforms, prepared
-from unspool.protocols import Job, StepModel, Transform
+from unspool.protocols import StepModel, Transform
 
 
 @dataclass(frozen=True)

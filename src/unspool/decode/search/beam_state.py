@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unspool.decode.job import Job
+from unspool.decode.path import Path, Ranked
 from unspool.decode.ranking.stop import Standing
 from unspool.decode.search.beam_options import BeamOptions
 from unspool.decode.search.candidates import Candidate
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Job, Path, Ranked
 
 
 @dataclass(frozen=True, slots=True)

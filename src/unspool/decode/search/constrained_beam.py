@@ -27,6 +27,8 @@ import torch
 
 from unspool.decode.arguments import phrases as checked_phrases
 from unspool.decode.arguments import within
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path
 from unspool.decode.search.bank_places import allot
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
@@ -35,7 +37,7 @@ from unspool.decode.search.candidates import Candidate, propose
 from unspool.decode.search.phrases import Phrases, Progress
 from unspool.decode.search.tree import Tree
 from unspool.decode.transforms.spelling import spelled
-from unspool.protocols import Frontier, Job, Path, StepModel, Transform, Watch
+from unspool.protocols import StepModel, TextWatch, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -120,7 +122,7 @@ class _Guided(BeamState):
     """A beam that knows how far each of its hypotheses has come with the phrases."""
 
     def __init__(
-        self, options: BeamOptions, job: Job, request: int, phrases: Phrases, reader: Watch | None
+        self, options: BeamOptions, job: Job, request: int, phrases: Phrases, reader: TextWatch | None
     ) -> None:
         super().__init__(options, job, request, Tree())
         self.phrases = phrases
@@ -177,7 +179,7 @@ class _Guided(BeamState):
         return sorted(kept, key=lambda one: (-one.candidate.total, one.candidate.parent, one.candidate.token))
 
 
-def _readers(model: StepModel, job: Job) -> list[Watch | None]:
+def _readers(model: StepModel, job: Job) -> list[TextWatch | None]:
     """What reads the text of each prompt as the job does, stop strings left out."""
     text = model.text
     if text is None or not job.watches:

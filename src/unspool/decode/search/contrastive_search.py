@@ -17,28 +17,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.decode.arguments import number, whole
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path, Ranked
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Frontier, Job, Path, Ranked, Step, StepModel
-
-
-@runtime_checkable
-class Reader(Protocol):
-    """A StepModel that can tell what its head would have read at every place of the prompts.
-
-    One that cannot is given the prompts token by token. A model whose prompt is a source needs none of this.
-    """
-
-    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
-        """`start`, and before its results the hidden vectors (N, T, D), shorter rows flush right."""
-        ...
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -134,8 +124,8 @@ class Seen:
 
 
 def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tuple[Seen, Step, Any]:
-    if isinstance(model, Reader) and not job.answers:
-        hidden_NTD, step, state = model.read_all(prompts)
+    if model.prompt_reading is not None and not job.answers:
+        hidden_NTD, step, state = model.prompt_reading.read_all(prompts)
         return Seen.of(hidden_NTD, [len(prompt) for prompt in prompts]), step, state
     step, state = model.start(prompts)
     before_ND = _hidden(model, step)

@@ -25,12 +25,13 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import LARGEST_BIAS, keep, number, whole
+from unspool.decode.job import Frontier, Job
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import propose
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Frontier, Job, StepModel, Transform
+from unspool.protocols import StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)

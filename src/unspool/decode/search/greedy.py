@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unspool.decode.job import Frontier, Job
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.search.reshape import check_transforms, prepared
 from unspool.decode.search.token_loop import run_rows
-from unspool.protocols import Frontier, Job, StepModel, Transform
+from unspool.protocols import StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)

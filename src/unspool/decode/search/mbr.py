@@ -24,8 +24,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from unspool.decode.arguments import as_number, function_of, shown, whole
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path
 from unspool.decode.search.sample import Sample
-from unspool.protocols import Frontier, Job, Path, Search, StepModel
+from unspool.protocols import Search, StepModel
 
 
 class Utility(Protocol):

@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import function_of, is_model, shown
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import applied
-from unspool.protocols import Job, Path, Pick, Preparing, Step, StepModel, Transform
+from unspool.protocols import Pick, Preparing, Step, StepModel, Transform
 
 
 def check_transforms(owner: str, transforms: Sequence[Any]) -> None:

@@ -11,17 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unspool.decode.job import Frontier, Job
 from unspool.decode.picks.multinomial import Multinomial
 from unspool.decode.search.reshape import check_transforms, prepared
 from unspool.decode.search.token_loop import run_rows
-from unspool.protocols import (
-    Bindable,
-    Frontier,
-    Job,
-    Pick,
-    StepModel,
-    Transform,
-)
+from unspool.protocols import Bindable, Pick, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)

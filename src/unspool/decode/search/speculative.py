@@ -25,6 +25,8 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_whole, keep
 from unspool.decode.combine.lockstep import check_parts
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, invert
 from unspool.decode.room import room
@@ -32,7 +34,7 @@ from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.search.sample import Sample
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Frontier, Job, Path, Pick, Rewindable, Step, StepModel, Transform
+from unspool.protocols import Pick, Step, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -224,7 +226,7 @@ LAWS: dict[type, Callable[[Tensor], Tensor]] = {Multinomial: proportional, ArgMa
 
 
 def _check_rewindable(model: StepModel, role: str) -> None:
-    if not isinstance(model, Rewindable):
+    if model.rewindable is None:
         raise TypeError(
             f"{role}, {type(model).__name__}, cannot go back over tokens that were refused: speculative "
             "decoding needs a model with `extend` and `rewind`, such as a TransformerLM or a Contrast of two"

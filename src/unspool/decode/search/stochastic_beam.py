@@ -23,13 +23,15 @@ from dataclasses import dataclass
 
 import torch
 
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamOptions, BeamSearch
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import Candidate, propose
 from unspool.decode.search.gumbel import conditioned, generator, perturb, standard
 from unspool.decode.search.tree import Tree
-from unspool.protocols import Frontier, Job, Path, StepModel, Transform
+from unspool.protocols import StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from unspool.decode import shortlist
+from unspool.decode.job import Frontier, Job
+from unspool.decode.path import Path, Ranked
 from unspool.decode.picks.multinomial import Multinomial, roll
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import on_logits, reshape
-from unspool.protocols import Counting, Frontier, Job, Path, Pick, Ranked, Step, StepModel, Transform
+from unspool.protocols import Counting, Pick, Step, StepModel, Transform
 
 
 def run_rows(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.decode.path import Path
 from unspool.decode.picks.multinomial import parts
 from unspool.decode.shortlist import nuclei, thresholds
 from unspool.decode.shortlist.rows import Shortlist
@@ -28,7 +29,7 @@ from unspool.decode.transforms.top_k import TopK
 from unspool.decode.transforms.top_n_sigma import TopNSigma
 from unspool.decode.transforms.top_p import TopP
 from unspool.decode.transforms.typical import Typical
-from unspool.protocols import Path, Step, Transform
+from unspool.protocols import Step, Transform
 
 LARGE = 4096
 """Smaller vocabularies are drawn from faster in the plain way."""

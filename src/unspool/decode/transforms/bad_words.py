@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import known_ids, phrases, within
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.decode.transforms.sequences import due
 from unspool.decode.transforms.spelling import spelled
-from unspool.protocols import Job, Path, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unspool.decode.arguments import flag, ids, keep, number, whole
+from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import text
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 LONGEST = 50
 LARGEST = 1e9

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unspool.decode.arguments import ids, keep, within
+from unspool.decode.path import Path
 from unspool.decode.transforms.force import force
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from unspool.decode.arguments import ends, ids, keep, whole, within
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.transforms.force import force
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Job, Path, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unspool.decode.arguments import LARGEST_BIAS, flag, number
+from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import occurrences
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 @dataclass(frozen=True)

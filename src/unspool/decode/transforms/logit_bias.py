@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import biases, pairs, within
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import ends, ids, keep, whole, within
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import ban, peaks
-from unspool.protocols import Job, Path, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import number
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import cut, peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 @dataclass(frozen=True)

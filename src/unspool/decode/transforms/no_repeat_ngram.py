@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import flag, whole
+from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import text
 from unspool.decode.transforms.scores import ban, peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 @dataclass(frozen=True)

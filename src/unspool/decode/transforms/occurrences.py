@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unspool.protocols import Path
+from unspool.decode.path import Path
 
 
 def text(path: Path, prompt: bool) -> tuple[int, ...]:

@@ -28,9 +28,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import flag, number
+from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import occurrences
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 @dataclass(frozen=True)

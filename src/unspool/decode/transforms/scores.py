@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import shown
-from unspool.protocols import Path, Step, Transform
+from unspool.decode.path import Path
+from unspool.protocols import Step, Transform
 
 
 def peaks(scores_NV: Tensor, history: Sequence[Path] | None = None) -> Tensor:

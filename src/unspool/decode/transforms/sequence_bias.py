@@ -21,10 +21,12 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import biases, known_ids, within
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import peaks
 from unspool.decode.transforms.sequences import due
 from unspool.decode.transforms.spelling import spelled
-from unspool.protocols import Job, Path, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import text
-from unspool.protocols import Path
 
 
 def due(

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import function_of, shown
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import alive, applied, peaks
-from unspool.protocols import Path, Step, Transform
+from unspool.protocols import Step, Transform
 
 
 def survivors(rule: Transform, logp: Tensor, history: Sequence[Path] = ()) -> Tensor:

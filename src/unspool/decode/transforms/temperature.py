@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unspool.decode.arguments import number
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 COLDEST, HOTTEST = 1e-30, 1e30
 """Beyond these, float32 knows only the argmax and the uniform distribution, and would round T to 0 or ∞."""

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import cut, peaks
-from unspool.protocols import Path, Step
+from unspool.protocols import Step
 
 
 class Truncation(ABC):

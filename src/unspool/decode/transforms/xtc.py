@@ -27,8 +27,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import ids, keep, number, within
+from unspool.decode.job import Job
+from unspool.decode.path import Path
 from unspool.decode.transforms.scores import cut, peaks, precise
-from unspool.protocols import Job, Path, Step, StepModel
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,11 @@ class RNNEncoder(nn.Module):
         )
 
     @property
+    def context(self) -> None:
+        """There is no limit."""
+        return
+
+    @property
     def out_width(self) -> int:
         """Of the vector of each token."""
         return self.rnn.out_width

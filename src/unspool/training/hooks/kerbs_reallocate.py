@@ -25,8 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unspool.data.batch import Batch
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Batch, Clock
+from unspool.protocols import Clock
 from unspool.training.settings import TrainSettings
 
 

@@ -1,0 +1,74 @@
+"""What every model that says sequences is made of: an embedding of its tokens, and a head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.models.checks import given
+from unspool.models.sources import Ends
+from unspool.protocols import Abilities
+
+if TYPE_CHECKING:
+    from unspool.protocols import Text
+
+
+class SequenceModel(nn.Module, Abilities):
+    """A subclass gives itself `embed` and `head`."""
+
+    config: Any
+    embed: nn.Embedding
+    head: Any
+
+    def __init__(self, config: Any, kind: type, text: Text | None) -> None:
+        super().__init__()
+        given(config, kind, text)
+        self.config = config
+        self.text = text
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        size: int = self.config.vocab_size
+        return size
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        """(V, D): log p = log_softmax of its products with the hidden vector; None: the head has none."""
+        weight: Tensor | None = self.head.weight
+        return weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+
+class EncoderDecoder(SequenceModel):
+    """A model whose prompts are sources, with a vocabulary of their own where its settings say so."""
+
+    def __init__(self, config: Any, kind: type, text: Text | None) -> None:
+        super().__init__(config, kind, text)
+        self.ends = Ends.of(config.bos, config.eos, text, config.vocab_size)
+        apart = Ends.of_sources(config.bos, config.eos, text, config.source_vocab_size)
+        self.source_ends = apart or self.ends
+
+    @property
+    def answers(self) -> bool:
+        """Its prompt is a source."""
+        return True
+
+    @property
+    def source_vocab_size(self) -> int | None:
+        """Tokens of sources, where these have a vocabulary of their own."""
+        size: int | None = self.config.source_vocab_size
+        return size
+
+    @property
+    def source_text(self) -> Text | None:
+        """Their tokenizer, in that case."""
+        if self.text is None or self.source_vocab_size is None:
+            return None
+        return self.text.source

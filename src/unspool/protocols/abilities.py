@@ -1,0 +1,106 @@
+"""What only some models can do. Each ability is an attribute, and None where a model has not got it.
+
+    if model.rewindable is None: …          # say so, or go another way
+    step, state = model.rewindable.extend(state, tokens_NT)
+
+That is the one way to ask (docs/adr/0009): not the class of a model, its settings, or its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unspool.protocols.model import Step, StepModel
+    from unspool.protocols.text import Text
+
+
+class Abilities(Protocol):
+    """None of them: a model inherits from this and says what it has."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether its prompts are sources: what it says is then a text of its own, not their sequel."""
+        return False
+
+    @property
+    def source_vocab_size(self) -> int | None:
+        """Tokens of the vocabulary that prompts alone have; None where they share the one of texts."""
+        return None
+
+    @property
+    def source_text(self) -> Text | None:
+        """The tokenizer of prompts, where it is not the one of texts."""
+        return None
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        """W, (V, D), where log p = log_softmax(W h) (basis-aware sampling, the bottleneck)."""
+        return None
+
+    @property
+    def rewindable(self) -> Rewindable | None:
+        """Itself, where it can read several tokens at once and forget them again."""
+        return None
+
+    @property
+    def prompt_reading(self) -> PromptReading | None:
+        """Itself, where it can tell what its head would have read at every place of a prompt."""
+        return None
+
+    @property
+    def layered(self) -> Layered | None:
+        """Itself, where it can tell what its early layers would have said."""
+        return None
+
+    @property
+    def carrying(self) -> Carrying | None:
+        """Itself, where its rows may go on where those of an earlier batch ended."""
+        return None
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
+        return None
+
+
+class Rewindable(Protocol):
+    """Reads several tokens at once and forgets them again (speculative decoding, scoring)."""
+
+    def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
+        """Append T tokens to every row; row n·T + t of the Step is about what follows the t-th of row n."""
+        ...
+
+    def rewind(self, state: Any, tokens: int) -> Any:
+        """Forget the last `tokens` tokens of every row."""
+        ...
+
+
+class PromptReading(Protocol):
+    """Tells what its head would have read at every place of the prompts (contrastive search)."""
+
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
+        """`start`, and before its results the hidden vectors (N, T, D), shorter rows flush right."""
+        ...
+
+
+class Layered(Protocol):
+    """Tells what its early layers would have said (contrast of layers, early exits)."""
+
+    @property
+    def layers(self) -> int: ...
+
+    def exits(self, layers: Sequence[int]) -> StepModel:
+        """The same model, whose Steps carry `exits_NEV` for these layers (1 = after the first block)."""
+        ...
+
+
+class Carrying(Protocol):
+    """Reads `Batch.begin_NLS`: what it remembered where the rows that these go on with have ended."""
+
+    def take_end(self) -> Tensor:
+        """(N, L, S): what it remembered at the end of the last batch's rows, without gradient."""
+        ...

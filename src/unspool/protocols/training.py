@@ -1,0 +1,96 @@
+"""What learns, from what, and towards what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from unspool.protocols.abilities import Abilities
+from unspool.protocols.model import Head
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unspool.data.batch import Batch
+
+
+class Feed(Protocol):
+    """An endless sequence of batches, each a pure function of its number: to resume is to go on counting."""
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches in one pass over the data; the same for every epoch."""
+        ...
+
+    @property
+    def carries(self) -> bool:
+        """Whether rows go on where those of an earlier batch ended (`Batch.follows`)."""
+        return False
+
+    def batch(self, number: int) -> Batch: ...
+
+
+class Trainable(Abilities, Protocol):
+    """A model that learns: an nn.Module whose head reads one hidden vector for every target."""
+
+    @property
+    def head(self) -> LossHead: ...
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, U, D), in one parallel pass with teacher forcing."""
+        ...
+
+
+class LossHead(Head, Protocol):
+    """A head that also knows its own loss, without holding all (M, V) log-probabilities in memory."""
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Two sums over the targets, each weighted: what is minimised, and −log p alone (no gradient).
+
+        Σ_m weight_m · [(1 − s)·(−log p(target_m)) + s·mean_v(−log p(v))]
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far a training run has come."""
+
+    update: int
+    """Updates of the weights so far."""
+    updates: int
+    """Updates of the whole run."""
+    batches: int = 0
+    """Batches read so far, by all processes together."""
+    epoch: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A sum of losses, and the weight to divide it by once the batches of one update are added up."""
+
+    total: Tensor
+    weight: float
+    stats: Mapping[str, float] = field(default_factory=dict)
+    """Other sums over the same batch ("nll" for the perplexity), divided by the same weight."""
+
+
+class Objective(Protocol):
+    """What is minimised."""
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
+
+
+class Hook(Protocol):
+    """Looks at the model after each update, and may change it (KerBS's reallocation of senses)."""
+
+    def __call__(self, model: Any, optimizer: Any, batch: Batch, clock: Clock) -> None: ...
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What a checkpoint must keep, so that a resumed run is bit-equal."""
+        ...
+
+    def restore(self, state: Mapping[str, Tensor]) -> None: ...

@@ -1,0 +1,31 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unspool.heads.mixture import MixtureHead
+from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+
+CONFIG = RNNConfig(vocab_size=7, width=4)
+PAIRS = RNNSeq2SeqConfig(vocab_size=7, width=4, bos=0, eos=1)
+
+
+def test_what_is_known_of_every_model():
+    model = CONFIG.build()
+    assert (model.vocab_size, model.device, model.text) == (7, torch.device("cpu"), None)
+    assert model.output_matrix is model.embed.weight
+    assert replace(CONFIG, head=MixtureHead(experts=2)).build().output_matrix is None
+    assert not model.answers
+
+
+def test_an_encoder_decoder_answers_and_may_have_a_vocabulary_for_sources():
+    shared, apart = PAIRS.build(), replace(PAIRS, source_vocab_size=11).build()
+    assert shared.answers
+    assert (shared.source_vocab_size, apart.source_vocab_size) == (None, 11)
+    assert (shared.source_text, apart.source_text) == (None, None)
+
+
+def test_it_is_built_from_its_own_settings():
+    with pytest.raises(TypeError, match="RNNConfig"):
+        type(CONFIG.build())(PAIRS)
