@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_with_130():
 IMPORTING = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-class Interrupting(Abilities):
+class Interrupting:
     def find_spec(name, path=None, target=None):
         if name == {name!r}:
             try:

@@ -374,6 +374,10 @@ class Broken(Hidden):
         step, state = super()._shown(step, state)
         return Step(step.logp_NV * math.nan, step.hidden_ND), state
 
+    @property
+    def rewindable(self):
+        return self
+
     def extend(self, state, tokens_NT):
         return self.step(state, tokens_NT[:, -1])
 

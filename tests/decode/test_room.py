@@ -21,7 +21,3 @@ from unspool.decode.room import room
 def test_a_prompt_takes_room_and_a_source_none(context, answers, prompt, expected):
     model = SimpleNamespace(context=context, answers=answers)
     assert room(model, [3] * prompt) == expected
-
-
-def test_a_model_that_says_nothing_of_sources_continues_its_prompt():
-    assert room(SimpleNamespace(context=5), [1, 2]) == 3

@@ -6,6 +6,7 @@ import torch
 from unspool.decode.generate import generate
 from unspool.decode.score import Score, read_on, score
 from unspool.decode.search import Sample
+from unspool.protocols import Abilities
 from unspool.testing import TableModel, bigram, random_table
 
 CHAIN = bigram([[0.1, 0.9], [0.4, 0.6]])
@@ -18,7 +19,7 @@ def test_by_hand():
     assert found.total == pytest.approx(math.log(0.9 * 0.6 * 0.4))
 
 
-class Plain:
+class Plain(Abilities):
     """A model that reads one token at a time."""
 
     context = text = None

@@ -5,7 +5,7 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.objectives import OBJECTIVES, CrossEntropy
-from unspool.protocols import Clock
+from unspool.protocols import Abilities, Clock
 
 # Two rows over three tokens; p is what the head says, whatever the hidden vector.
 P = torch.tensor([0.5, 0.25, 0.25])
@@ -26,7 +26,9 @@ class Head:
         return (weights_M * total_M).sum(), (weights_M * nll_M).sum()
 
 
-class Model:
+class Model(Abilities):
+    labels = None
+
     def __init__(self):
         self.head = Head()
 

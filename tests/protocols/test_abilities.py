@@ -29,7 +29,7 @@ def test_a_model_can_do_nothing_that_it_does_not_say():
     for name in vars(Abilities):
         if isinstance(vars(Abilities)[name], property) and name != "answers":
             assert getattr(model, name) is None, name
-    assert len(us.generate(model, [0], max_new_tokens=3, eos=[]).tokens) == 3
+    assert len(us.generate(model, [0], max_new_tokens=3).tokens) == 3
 
 
 def test_a_class_that_does_not_say_what_it_can_do_is_told_how_to():

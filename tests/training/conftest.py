@@ -10,6 +10,7 @@ from unspool.data import LaneFeed, whole_lanes
 from unspool.data.batch import Batch
 from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
+from unspool.protocols import Abilities
 from unspool.training.settings import TrainSettings
 from unspool.training.state import Run
 
@@ -31,7 +32,9 @@ class TinyHead(nn.Module):
         return (weights_M * total_M).sum(), (weights_M * nll_M.detach()).sum()
 
 
-class TinyModel(nn.Module):
+class TinyModel(nn.Module, Abilities):
+    context = labels = None
+
     """Reads the last token only, through layers with dropout."""
 
     def __init__(self, width=8, dropout=0.0):
@@ -51,6 +54,8 @@ class TinyModel(nn.Module):
 
 class CountingFeed:
     """Rows of unequal lengths; the next token is the last one plus one, or sometimes two."""
+
+    carries = False
 
     def __init__(self, seed=0, per_epoch=7, rows=3, longest=6):
         self.seed, self.per_epoch, self.rows, self.longest = seed, per_epoch, rows, longest

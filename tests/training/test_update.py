@@ -13,6 +13,8 @@ class Rows:
 
     per_epoch = 100
 
+    carries = False
+
     def __init__(self, whole, cuts):
         self.parts = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(whole.inputs_NT)], strict=True)]
         self.whole = whole

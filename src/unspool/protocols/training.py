@@ -35,6 +35,11 @@ class Trainable(Abilities, Protocol):
     """A model that learns: an nn.Module whose head reads one hidden vector for every target."""
 
     @property
+    def context(self) -> int | None:
+        """The most tokens of a row; None where there is no limit."""
+        ...
+
+    @property
     def head(self) -> LossHead: ...
 
     def hidden_for(self, batch: Batch) -> Tensor:

@@ -8,12 +8,17 @@ import unspool as us
 from unspool.cli.diagnose.senses import Spelling
 from unspool.diagnose.sense_uses import Place
 from unspool.heads.kerbs import Kerbs
+from unspool.protocols import Abilities
+
+
+class Model(nn.Module, Abilities):
+    pass
 
 
 @pytest.fixture
 def kerbs(monkeypatch):
     """`unspool.load` gives a model of three words, of which the second has two senses."""
-    model = nn.Module()
+    model = Model()
     model.text = None
     model.head = Kerbs(2, torch.tensor([0, 1, 2, 1]), 3)
     model.head.senses_SD.data = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0]])

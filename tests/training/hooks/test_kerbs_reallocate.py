@@ -5,13 +5,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Clock
+from unspool.protocols import Abilities, Clock
 from unspool.training.hooks import HOOKS
 from unspool.training.hooks.kerbs_reallocate import KerbsReallocate
 from unspool.training.loop import training
 
 
-class Model(nn.Module):
+class Model(nn.Module, Abilities):
+    context = None
+
     def __init__(self, words):
         super().__init__()
         self.head = Kerbs(4, torch.tensor(words), max(words) + 1)
