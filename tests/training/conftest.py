@@ -33,9 +33,9 @@ class TinyHead(nn.Module):
 
 
 class TinyModel(nn.Module, Abilities):
-    context = labels = None
-
     """Reads the last token only, through layers with dropout."""
+
+    context = labels = None
 
     def __init__(self, width=8, dropout=0.0):
         super().__init__()
