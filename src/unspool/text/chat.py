@@ -1,21 +1,18 @@
 """Writes a conversation as the one string that a model was taught to answer, by the template in its file.
 
-The template is a program of unknown origin: it runs in a sandbox that bounds its time and its size.
+The template is a program of unknown origin: it runs in a process of its own, with limits on time and memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
-from jinja2 import Template
-from jinja2.exceptions import TemplateSyntaxError
-
-from unspool.text.ledger import OutOfTimeError
-from unspool.text.sandbox import ChatSandbox
+from unspool.text.template_process import TEMPLATES
 
 LONGEST_TEMPLATE = 200_000
 """Characters. The longest templates in use have about a tenth of this."""
+LONGEST_TIME = 86_400
+"""Seconds."""
 
 
 def render_chat(
@@ -37,6 +34,8 @@ def render_chat(
         raise ValueError(
             f"the chat template has {len(template):,} characters, more than the {LONGEST_TEMPLATE:,} allowed"
         )
+    if not 0.0 < seconds < LONGEST_TIME:
+        raise ValueError(f"seconds is {seconds}; it must be above 0 and below {LONGEST_TIME:,}")
     variables = {
         "messages": _checked(messages),
         "tools": None,
@@ -46,18 +45,16 @@ def render_chat(
         "eos_token": eos_token,
     }
     try:
-        sandbox, compiled = _compiled(template, size)
-        return sandbox.write(compiled, variables, seconds)
-    except TemplateSyntaxError as error:
-        reason = f"line {error.lineno}: {error.message}"
-        raise ValueError(f"the chat template is not valid Jinja: {reason}") from error
-    except OutOfTimeError:
+        answer = TEMPLATES.ask(seconds, template=template, variables=variables, size=size)
+    except TimeoutError:
         raise TimeoutError(
             f"the chat template did not end within {seconds:g} s and was stopped; write the prompt by hand"
         ) from None
-    except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(f"the chat template could not write these messages: {reason}") from error
+    if "syntax" in answer:
+        raise ValueError(f"the chat template is not valid Jinja: {answer['syntax']}")
+    if "error" in answer:
+        raise ValueError(f"the chat template could not write these messages: {answer['error']}")
+    return answer["text"]
 
 
 def _checked(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -76,9 +73,3 @@ def _checked(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
             if not isinstance(value, str):
                 raise TypeError(f"message {at}: {key!r} is a {type(value).__name__}; {expected}")
     return [dict(message) for message in messages]
-
-
-@lru_cache(maxsize=8)
-def _compiled(template: str, size: int) -> tuple[ChatSandbox, Template]:
-    sandbox = ChatSandbox(size)
-    return sandbox, sandbox.from_string(template)
