@@ -1,0 +1,58 @@
+"""What stands between the two matrices of a feed-forward network, as `nn.feed_forward` has it.
+
+    SwiGLU      silu(gate) · up,   silu(x) = x / (1 + e^−x)
+    ReLU        max(x, 0)
+    GELU        x · Φ(x)
+    GELU, tanh  x / (1 + e^−2u),   u = √(2/π) (x + 0.044715 x³):  ½(1 + tanh u) is a sigmoid of 2u
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from unspool.nn.compiled.exponential import sigmoid_times
+from unspool.nn.compiled.kernel import kernel
+from unspool.nn.compiled.lanes import WIDTH, first, fma, load, spread, store, times
+from unspool.nn.compiled.parts import GELU, GELU_TANH, RELU
+
+HALF, ONE = np.float32(0.5), np.float32(1)
+ROOT_HALF = np.float32(math.sqrt(0.5))
+CUBE, STEEP = np.float32(0.044715), np.float32(2 * math.sqrt(2 / math.pi))
+
+
+@kernel
+def _gelu_tanh(x: Any) -> Any:
+    inner = times(x, fma(times(x, x), spread(CUBE), spread(ONE)))
+    return sigmoid_times(x, times(inner, spread(STEEP)))
+
+
+@kernel
+def gated(x: Any, gate: int, up: int, y: Any, to: int, size: int) -> None:
+    """y = silu(x[gate …]) · x[up …], `size` numbers."""
+    even = size // WIDTH * WIDTH
+    for i in range(0, even, WIDTH):
+        g = load(x, gate + i)
+        store(y, to + i, times(sigmoid_times(g, g), load(x, up + i)))
+    for i in range(even, size):
+        g = spread(x[gate + i])
+        y[to + i] = first(times(sigmoid_times(g, g), spread(x[up + i])))
+
+
+@kernel
+def plain(kind: int, x: Any, at: int, size: int) -> None:
+    """x = f(x), `size` numbers, in place."""
+    if kind == RELU:
+        for i in range(at, at + size):
+            x[i] = max(x[i], np.float32(0)) if x[i] == x[i] else x[i]
+    elif kind == GELU:
+        for i in range(at, at + size):
+            x[i] = x[i] * HALF * np.float32(ONE + math.erf(x[i] * ROOT_HALF))
+    elif kind == GELU_TANH:
+        even = at + size // WIDTH * WIDTH
+        for i in range(at, even, WIDTH):
+            store(x, i, _gelu_tanh(load(x, i)))
+        for i in range(even, at + size):
+            x[i] = first(_gelu_tanh(spread(x[i])))

@@ -1,0 +1,146 @@
+"""A model's compiled step: its weights where they lie, and calls that read tokens.
+
+Rows that are read side by side, in slices of SLICE, never touch each other's sums: what is said of a text is the
+same, to the bit, alone and in any batch, token by token and as a prompt.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unspool.nn.compiled.attention import BLOCK
+from unspool.nn.compiled.compilation import announced, step
+from unspool.nn.compiled.parts import FIELDS, FLOAT32, OUTPUTS, PARTS, UP, Shape
+from unspool.nn.compiled.pool import BlockPool
+from unspool.nn.compiled.step import Past, Rows, Said, Work, phases
+from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
+from unspool.nn.compiled.team import together
+
+SLICE = 64
+"""Rows that one call works on, at most."""
+WORTH_SHARING = 1_000_000
+"""Multiplications below which waking other threads takes longer than they would save."""
+
+Whole = NDArray[np.int64]
+NONE: Whole = np.empty(0, np.int64)
+
+_compiling = threading.Lock()
+_compiled = False
+
+
+class Weights:
+    """The table of `parts`, filled part by part; it keeps the tensors whose addresses it holds."""
+
+    def __init__(self, layers: int) -> None:
+        self.table = np.zeros((layers + 1, PARTS, FIELDS), np.int64)
+        self.size = 0
+        """Weights that a row is multiplied with."""
+        self._held: list[Tensor] = []
+
+    def put(self, layer: int, part: int, weight: Tensor, bias: Tensor | None = None) -> None:
+        """A matrix (outputs, inputs) or a norm's gain, with its bias."""
+        outputs, inputs = weight.shape if weight.dim() == 2 else (1, len(weight))
+        bias_at = 0 if bias is None else self._address(bias)
+        self.table[layer, part] = (FLOAT32, self._address(weight), outputs, inputs, bias_at)
+        self.size += weight.numel()
+
+    def _address(self, tensor: Tensor) -> int:
+        kept = tensor.detach()
+        self._held.append(kept)
+        return kept.data_ptr()
+
+
+class Read(NamedTuple):
+    """What a model has to say at M tokens."""
+
+    hidden: Numbers
+    """(M, D): what the head reads."""
+    early: Numbers
+    """(depths, M, D): x at the depths that were asked for, before the last norm."""
+    logp: Numbers
+    """(M, V), where it was to be said."""
+    log_norm: Numbers
+    """(M): logit = log p + log_norm."""
+
+
+class Engine:
+    """Shape, weights and tables of one model."""
+
+    def __init__(self, shape: Shape, weights: Weights, tables: Tables) -> None:
+        self.shape, self.weights, self.tables = shape, weights, tables
+
+    def read(
+        self, pool: BlockPool, tokens: Whole, counts: Whole, depths: Sequence[int] = (), *, say: bool = False
+    ) -> Read:
+        """Append the next counts[n] of the tokens to row n, for every row; what is said at each of them."""
+        pool.make_room(counts)
+        ends = pool.lengths + counts
+        self.tables.reach(int(ends.max()))
+        sequences = np.repeat(np.arange(pool.rows), counts)
+        places = np.arange(len(tokens)) - np.repeat(np.cumsum(counts) - ends, counts)
+        pool.lengths = ends
+        M, D, V = len(tokens), self.shape.width, self.shape.vocab_size
+        loud = M if say else 0
+        found = Read(
+            np.empty((M, D), np.float32),
+            np.empty((len(depths), M, D), np.float32),
+            np.empty((loud, V), np.float32),
+            np.empty(loud, np.float32),
+        )
+        past = Past(pool.kv, pool.starts, self.tables.cos, self.tables.sin, self.tables.added)
+        asked = np.array(depths, np.int64)
+        for first in range(0, M, SLICE):
+            cut = slice(first, min(first + SLICE, M))
+            n = cut.stop - first
+            early = np.empty((len(depths), n, D), np.float32)
+            said = Said(_flat(found.hidden[cut]), asked, _flat(early), _flat(found.logp[cut]), found.log_norm[cut])
+            wanted = np.arange(n) if say else NONE
+            self._run(Rows(tokens[cut], sequences[cut], places[cut], wanted), past, self._work(n), said)
+            found.early[:, cut] = early
+        return found
+
+    def say(self, vectors: Numbers, *, normed: bool) -> tuple[Numbers, Numbers]:
+        """log p (M, V) and log_norm (M) of vectors (M, D): what the head reads, or x before the last norm."""
+        logp = np.empty((len(vectors), self.shape.vocab_size), np.float32)
+        log_norm = np.empty(len(vectors), np.float32)
+        past = Past(NOTHING, NONE.reshape(0, 0), NOTHING, NOTHING, NOTHING)
+        for first in range(0, len(vectors), SLICE):
+            cut = slice(first, min(first + SLICE, len(vectors)))
+            given = vectors[cut].flatten()
+            work = self._work(cut.stop - first)._replace(x=NOTHING if normed else given)
+            hidden = given if normed else np.empty_like(given)
+            said = Said(hidden, NONE, NOTHING, _flat(logp[cut]), log_norm[cut])
+            rows = np.arange(cut.stop - first)
+            self._run(Rows(NONE, NONE, rows, rows), past, work, said)
+        return logp, log_norm
+
+    def _run(self, rows: Rows, past: Past, work: Work, said: Said) -> None:
+        global _compiled
+        small = self.weights.size * len(rows.positions) < WORTH_SHARING
+        threads = 1 if small else torch.get_num_threads()
+        turns = np.zeros(2 * phases(self.shape.layers), np.int64)
+        args = (self.shape, self.weights.table, rows, past, work, said, turns, threads)
+        if not _compiled:
+            with _compiling:
+                announced(lambda: step(*args))
+            _compiled = True
+            return
+        together(threads, step, *args)
+
+    def _work(self, n: int) -> Work:
+        s = self.shape
+        qkv = (s.heads + 2 * s.kv_heads) * s.head_width
+        up = int(self.weights.table[0, UP, OUTPUTS])
+        sizes = (s.width, s.width, s.width, qkv, s.heads * s.head_width, up, s.inner_width, s.heads * BLOCK)
+        return Work(*(np.empty(n * size, np.float32) for size in sizes))
+
+
+def _flat(numbers: Numbers) -> Numbers:
+    return numbers.reshape(-1)

@@ -1,0 +1,260 @@
+"""Eight numbers that are worked on at once: the unit in which every compiled kernel counts.
+
+A sum of many products depends, in its last bits, on the order in which it is made. Compilers choose that order
+anew for every loop they vectorise; here it is written down, so that a row's sums are the same bits alone and
+among others. A dot product is
+
+    s_l = Σ_k a[8k + l] · b[8k + l],  l = 0 … 7,   each step one fused multiply-add, k rising
+    sum = ((s_0 + s_4) + (s_2 + s_6)) + ((s_1 + s_5) + (s_3 + s_7)),  then what is left over, one by one
+
+`Lanes` is a type of numba's own kind (a vector register of the processor), `load`, `fma` and the others are
+single instructions of LLVM. Where there is no such instruction, LLVM makes it of smaller ones, with the same
+result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import models, register_model
+
+from unspool.nn.compiled.kernel import operation, small_kernel
+
+WIDTH = 8
+CHECKED = bool(config.BOUNDSCHECK)
+"""numba's own NUMBA_BOUNDSCHECK=1: loads and stores of lanes are then looked at, as single numbers are."""
+
+FLOAT, INT = ir.FloatType(), ir.IntType(32)
+FLOATS, INTS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(INT, WIDTH)
+
+
+def _fuses() -> bool:
+    """Whether multiply-add is one instruction here: without it, LLVM would call a slow function for each."""
+    machine = binding.get_default_triple().split("-")[0]
+    return machine not in ("x86_64", "i686") or bool(binding.get_host_cpu_features().get("fma"))
+
+
+FUSES = _fuses()
+
+
+class Lanes(types.Type):
+    """numba's type of eight float32."""
+
+    def __init__(self) -> None:
+        super().__init__("Lanes")
+
+
+LANES = Lanes()
+
+
+@register_model(Lanes)
+class LanesModel(models.PrimitiveModel):
+    """One vector register."""
+
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, FLOATS)
+
+
+def _whole(value: int) -> ir.Constant:
+    return ir.Constant(INTS, [value] * WIDTH)
+
+
+def _called(builder: Any, name: str, *args: Any) -> Any:
+    """LLVM's own function `name` of vectors."""
+    kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
+    suffix = "v8f32" if args[0].type == FLOATS else "v8i32"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.{suffix}"), args)
+
+
+def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return _called(builder, "fma", a, b, c) if FUSES else builder.fadd(builder.fmul(a, b), c)
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, to: Any) -> Any:
+    """Where `array[index]` lies, as a pointer to `to`."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), to.as_pointer())
+
+
+@operation
+def _load(_: Any, array: Any, index: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1], FLOATS))
+        found.align = 4
+        return found
+
+    return LANES(array, types.intp), build
+
+
+@operation
+def _store(_: Any, array: Any, index: Any, lanes: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(
+            args[2], _pointer(context, builder, signature.args[0], args[0], args[1], FLOATS), align=4
+        )
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), build
+
+
+@small_kernel
+def load(array: Any, index: int) -> Any:
+    """array[index : index + 8]."""
+    if CHECKED and (index < 0 or index + WIDTH > array.size):
+        raise IndexError("eight numbers are read outside an array")
+    return _load(array, index)
+
+
+@small_kernel
+def store(array: Any, index: int, lanes: Any) -> None:
+    """array[index : index + 8] = lanes."""
+    if CHECKED and (index < 0 or index + WIDTH > array.size):
+        raise IndexError("eight numbers are written outside an array")
+    _store(array, index, lanes)
+
+
+@operation
+def spread(_: Any, value: Any) -> Any:
+    """One number in all eight lanes."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), args[0], ir.Constant(INT, 0))
+        return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), _whole(0))
+
+    return LANES(types.float32), build
+
+
+@operation
+def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a · b + c, rounded once."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return _fused(builder, *args)
+
+    return LANES(a, b, c), build
+
+
+@operation
+def plus(_: Any, a: Any, b: Any) -> Any:
+    """a + b."""
+    return LANES(a, b), lambda _, builder, __, args: builder.fadd(*args)
+
+
+@operation
+def times(_: Any, a: Any, b: Any) -> Any:
+    """a · b."""
+    return LANES(a, b), lambda _, builder, __, args: builder.fmul(*args)
+
+
+@operation
+def over(_: Any, a: Any, b: Any) -> Any:
+    """a / b."""
+    return LANES(a, b), lambda _, builder, __, args: builder.fdiv(*args)
+
+
+@operation
+def nearest(_: Any, a: Any) -> Any:
+    """The nearest whole numbers."""
+    return LANES(a), lambda _, builder, __, args: _called(builder, "rint", args[0])
+
+
+@operation
+def two_to_the(_: Any, a: Any) -> Any:
+    """2^a for whole numbers a from −126 to 127: their bits are the exponent of a float32."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        exponent = builder.add(builder.fptosi(args[0], INTS), _whole(127))
+        return builder.bitcast(builder.shl(exponent, _whole(23)), FLOATS)
+
+    return LANES(a), build
+
+
+@operation
+def prefetch(_: Any, array: Any, index: Any) -> Any:
+    """Ask for array[index], which may lie outside, to be fetched from memory: it will be wanted soon."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        where = _pointer(context, builder, signature.args[0], args[0], args[1], ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [where.type, INT, INT, INT])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [where, INT(0), INT(3), INT(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), build
+
+
+@operation
+def lower(_: Any, a: Any, b: Any) -> Any:
+    """The lower of each pair; a NaN in b stays one."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
+
+    return LANES(a, b), build
+
+
+@operation
+def higher(_: Any, a: Any, b: Any) -> Any:
+    """The higher of each pair; a NaN in b stays one."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
+
+    return LANES(a, b), build
+
+
+def _folded(builder: Any, lanes: Any, joined: Any) -> Any:
+    """All lanes made one: halves with halves, quarters with quarters, then the last two."""
+    for half in (4, 2, 1):
+        order = ir.Constant(INTS, [(lane + half) % WIDTH for lane in range(WIDTH)])
+        lanes = joined(lanes, builder.shuffle_vector(lanes, ir.Constant(FLOATS, ir.Undefined), order))
+    return builder.extract_element(lanes, ir.Constant(INT, 0))
+
+
+@operation
+def total(_: Any, a: Any) -> Any:
+    """The sum of the eight, in the one order that the file's head gives."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return _folded(builder, args[0], builder.fadd)
+
+    return types.float32(a), build
+
+
+@operation
+def first(_: Any, a: Any) -> Any:
+    """The first of the eight."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.extract_element(args[0], ir.Constant(INT, 0))
+
+    return types.float32(a), build
+
+
+@operation
+def highest(_: Any, a: Any) -> Any:
+    """The highest of the eight."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        def joined(x: Any, y: Any) -> Any:
+            return builder.select(builder.fcmp_unordered(">", x, y), x, y)
+
+        return _folded(builder, args[0], joined)
+
+    return types.float32(a), build
+
+
+@operation
+def fused(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a · b + c of single numbers, rounded once."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        if not FUSES:
+            return builder.fadd(builder.fmul(args[0], args[1]), args[2])
+        kind = ir.FunctionType(FLOAT, [FLOAT] * 3)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), args)
+
+    return types.float32(types.float32, types.float32, types.float32), build

@@ -1,0 +1,56 @@
+"""Normalisation of one row by its own statistics, as `nn.norms` has it.
+
+    RMSNorm     y = x / √(mean x² + ε) · g
+    LayerNorm   y = (x − mean x)/√(var x + ε) · g + b
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unspool.nn.compiled.kernel import kernel
+from unspool.nn.compiled.lanes import WIDTH, fma, fused, load, plus, spread, total
+from unspool.nn.compiled.parts import BIAS, RMS, WEIGHT, floats
+
+ZERO, ONE = np.float32(0), np.float32(1)
+
+
+@kernel
+def _mean(x: Any, at: int, width: int) -> Any:
+    even = width // WIDTH * WIDTH
+    lanes = spread(ZERO)
+    for i in range(0, even, WIDTH):
+        lanes = plus(lanes, load(x, at + i))
+    found = total(lanes)
+    for i in range(even, width):
+        found += x[at + i]
+    return found / np.float32(width)
+
+
+@kernel
+def _mean_square(x: Any, at: int, width: int, centre: Any) -> Any:
+    even = width // WIDTH * WIDTH
+    lanes, shift = spread(ZERO), spread(-centre)
+    for i in range(0, even, WIDTH):
+        away = plus(load(x, at + i), shift)
+        lanes = fma(away, away, lanes)
+    found = total(lanes)
+    for i in range(even, width):
+        found = fused(x[at + i] - centre, x[at + i] - centre, found)
+    return found / np.float32(width)
+
+
+@kernel
+def norm(kind: int, eps: Any, part: Any, x: Any, at: int, width: int, y: Any, to: int) -> None:
+    """y[to : to + width] = norm(x[at : at + width]); x and y may be the same."""
+    gain = floats(part[WEIGHT], width)
+    centre = ZERO if kind == RMS else _mean(x, at, width)
+    scale = ONE / np.sqrt(_mean_square(x, at, width, centre) + np.float32(eps))
+    for i in range(width):
+        y[to + i] = (x[at + i] - centre) * scale * gain[i]
+    if part[BIAS]:
+        shift = floats(part[BIAS], width)
+        for i in range(width):
+            y[to + i] += shift[i]

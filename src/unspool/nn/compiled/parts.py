@@ -1,0 +1,68 @@
+"""Where the weights of a model lie, in a form that one compiled step can walk through.
+
+Weights stay where they are, in the parameters' own memory: a table of whole numbers holds, for every layer and
+every part of it, the format, the address, the sizes and the bias's address. 0 is an address where nothing is. The
+last row of the table is the model's own: its embedding, positions, last norm and head.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+
+from unspool.nn.compiled.kernel import operation, small_kernel
+
+# The parts of a layer, and of the model
+ATTENTION_NORM, QKV, ATTENTION_OUT, ATTENTION_POST_NORM = 0, 1, 2, 3
+FEED_FORWARD_NORM, UP, DOWN, FEED_FORWARD_POST_NORM = 4, 5, 6, 7
+LAST_NORM, EMBED, HEAD = 0, 1, 2
+PARTS = 8
+
+# What is said of each
+FORMAT, WEIGHT, OUTPUTS, INPUTS, BIAS = 0, 1, 2, 3, 4
+FIELDS = 5
+
+# Formats of weights
+FLOAT32 = 0
+
+
+class Shape(NamedTuple):
+    """Sizes and choices of a model, as numbers."""
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    inner_width: int
+    vocab_size: int
+    norm: int
+    norm_eps: float
+    norm_place: int
+    activation: int
+    rotary: bool
+
+
+NORMS = {"rms": 0, "layer": 1}
+PLACES = {"pre": 0, "post": 1, "both": 2}
+ACTIVATIONS = {"swiglu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
+RMS, LAYER = 0, 1
+PRE, POST, BOTH = 0, 1, 2
+SWIGLU, RELU, GELU, GELU_TANH = 0, 1, 2, 3
+
+
+@operation
+def _pointer(_: Any, address: Any) -> Any:
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(types.int64), build
+
+
+@small_kernel
+def floats(address: int, size: int) -> Any:
+    """The float32 numbers that lie at an address."""
+    return carray(_pointer(np.int64(address)), size, np.float32)

@@ -1,0 +1,151 @@
+"""Keys and values in blocks of a few tokens, which rows share until one of them writes.
+
+A block holds BLOCK tokens of every layer, (layers, 2, K, BLOCK, I). Each row has a list of blocks; the rows of a
+beam and the samples of one prompt have the same ones for what they have in common. A row that is about to write
+into a block that others also use is given a copy of its own (Kwon et al. 2023, §4.3–4.4, papers.bib:
+kwon2023efficient). Blocks that no row uses any more are used again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.nn.compiled.attention import BLOCK
+from unspool.nn.compiled.parts import Shape
+
+FIRST_BLOCKS = 64
+"""Blocks a pool begins with. Memory that was never written to costs nothing."""
+NONE = -1
+
+
+@dataclass
+class BlockPool:
+    """Blocks, and the lists of them that N rows have."""
+
+    block_size: int
+    """Numbers in one block."""
+    kv: NDArray[np.float32]
+    blocks: NDArray[np.int64]
+    """(N, most blocks of a row): which blocks each row has, NONE behind its last."""
+    lengths: NDArray[np.int64]
+    """(N): tokens of each row."""
+    users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """How many rows use each block."""
+    _ready: int = 0
+    """How many tokens every row may still write into blocks that are its own."""
+
+    @classmethod
+    def empty(cls, shape: Shape, rows: int) -> BlockPool:
+        """Rows of no tokens."""
+        size = shape.layers * 2 * shape.kv_heads * BLOCK * shape.head_width
+        pool = cls(
+            size, np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64)
+        )
+        pool._grow(FIRST_BLOCKS)
+        return pool
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.lengths)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """(N, most blocks): where each block begins in kv."""
+        return self.blocks * self.block_size
+
+    @property
+    def used(self) -> int:
+        """Blocks that some row has."""
+        return int(np.count_nonzero(self.users))
+
+    def make_room(self, counts: NDArray[np.int64]) -> None:
+        """Let row n write its next counts[n] tokens: into blocks that it has for itself."""
+        most = int(counts.max(initial=0))
+        if most <= self._ready:
+            self._ready -= most
+            return
+        for n in np.flatnonzero(counts):
+            first, last = int(self.lengths[n]), int(self.lengths[n] + counts[n] - 1)
+            for place in range(first // BLOCK, last // BLOCK + 1):
+                self._own(int(n), place)
+        # A row that writes nothing now may still share its last block.
+        self._ready = int((-(self.lengths + counts) % BLOCK).min()) if counts.all() else 0
+
+    def _own(self, row: int, place: int) -> None:
+        """Give a row a block of its own at a place of its list: a new one, or a copy of the one it shares."""
+        if place >= self.blocks.shape[1]:
+            wider = np.full((self.rows, max(place + 1, 2 * self.blocks.shape[1])), NONE)
+            wider[:, : self.blocks.shape[1]] = self.blocks
+            self.blocks = wider
+        shared = int(self.blocks[row, place])
+        if shared != NONE and self.users[shared] == 1:
+            return
+        mine = self._free_block()
+        if shared != NONE:
+            self._block(mine)[:] = self._block(shared)
+            self.users[shared] -= 1
+        self.blocks[row, place] = mine
+        self.users[mine] = 1
+
+    def _block(self, number: int) -> NDArray[np.float32]:
+        return self.kv[number * self.block_size : (number + 1) * self.block_size]
+
+    def _free_block(self) -> int:
+        free = np.flatnonzero(self.users == 0)
+        if not len(free):
+            self._grow(2 * len(self.users))
+            return self._free_block()
+        return int(free[0])
+
+    def _grow(self, blocks: int) -> None:
+        try:
+            larger = np.empty(blocks * self.block_size, np.float32)
+        except MemoryError:
+            needed = blocks * self.block_size * 4 / 2**30
+            raise MemoryError(
+                f"the keys and values of {self.rows} rows need {needed:.1f} GB, which this machine does not "
+                "give: decode fewer rows side by side, or shorter texts"
+            ) from None
+        larger[: self.kv.size] = self.kv
+        self.kv = larger
+        users = np.zeros(blocks, np.int64)
+        users[: len(self.users)] = self.users
+        self.users = users
+
+    def _count(self) -> None:
+        self._ready = 0
+        self.users = np.bincount(self.blocks[self.blocks != NONE], minlength=len(self.users))
+
+    def select(self, rows: NDArray[np.int64]) -> None:
+        """Reorder, repeat or drop rows. No key and no value is copied."""
+        self.blocks, self.lengths = self.blocks[rows], self.lengths[rows]
+        self._count()
+
+    def rewind(self, tokens: int) -> None:
+        """Forget the last `tokens` tokens of every row."""
+        self.lengths = np.maximum(self.lengths - tokens, 0)
+        needed = (self.lengths + BLOCK - 1) // BLOCK
+        self.blocks[np.arange(self.blocks.shape[1]) >= needed[:, None]] = NONE
+        self._count()
+
+    def join(self, other: BlockPool) -> None:
+        """Take over another pool's rows, behind one's own."""
+        theirs = np.unique(other.blocks[other.blocks != NONE])
+        while np.count_nonzero(self.users == 0) < len(theirs):
+            self._grow(2 * len(self.users))
+        mine = np.flatnonzero(self.users == 0)[: len(theirs)]
+        for to, source in zip(mine, theirs, strict=True):
+            self._block(int(to))[:] = other._block(int(source))
+        renumbered = np.full(len(other.users) + 1, NONE)  # its last entry is NONE's own
+        renumbered[theirs] = mine
+        width = max(self.blocks.shape[1], other.blocks.shape[1])
+        blocks = np.full((self.rows + other.rows, width), NONE)
+        blocks[: self.rows, : self.blocks.shape[1]] = self.blocks
+        blocks[self.rows :, : other.blocks.shape[1]] = renumbered[other.blocks]
+        self.blocks = blocks
+        self.lengths = np.concatenate((self.lengths, other.lengths))
+        self._count()

@@ -1,0 +1,335 @@
+"""One step of a decoder-only Transformer, as one compiled call.
+
+    x ← embed(token) + position
+    for every layer:   h ← norm(x),  x ← x + W_out attention(W_qkv h),  h ← norm(x),  x ← x + W_down f(W_up h)
+    hidden ← norm(x),  log p ← log_softmax(W_head hidden)
+
+for any number of rows, a row being one token at one position of one sequence: the new tokens of a batch, or the
+tokens of a prompt, which look at each other's keys and values as soon as all of them are stored. Norms may stand
+where `nn.residual` has them. Each of the functions here is one phase, shared by all threads (`turns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unspool.nn.compiled.activations import gated, plain
+from unspool.nn.compiled.attention import BLOCK, attend
+from unspool.nn.compiled.kernel import entry, kernel, small_kernel
+from unspool.nn.compiled.log_softmax import log_softmax
+from unspool.nn.compiled.norms import norm
+from unspool.nn.compiled.parts import (
+    ATTENTION_NORM,
+    ATTENTION_OUT,
+    ATTENTION_POST_NORM,
+    BOTH,
+    DOWN,
+    EMBED,
+    FEED_FORWARD_NORM,
+    FEED_FORWARD_POST_NORM,
+    HEAD,
+    INPUTS,
+    LAST_NORM,
+    OUTPUTS,
+    POST,
+    QKV,
+    SWIGLU,
+    UP,
+    Shape,
+)
+from unspool.nn.compiled.products import gather, product
+from unspool.nn.compiled.rotary import rotate
+from unspool.nn.compiled.turns import finish, meet, take
+
+PIECE = 16384
+"""Weights a piece of a product has, about, where several threads share it."""
+
+
+class Rows(NamedTuple):
+    """The tokens that are read side by side."""
+
+    tokens: Any
+    """(N); empty where there are vectors to be read out and nothing else to do: in `Work.x`, before the last
+    norm, or in `Said.hidden` where `Work.x` is empty."""
+    sequences: Any
+    """(N): whose past each looks at."""
+    positions: Any
+    """(N): its place there."""
+    wanted: Any
+    """Which rows' log-probabilities are asked for."""
+
+
+class Past(NamedTuple):
+    """Keys and values, and tables of positions."""
+
+    kv: Any
+    """All blocks, each (layers, 2, K, BLOCK, I)."""
+    starts: Any
+    """(sequences, blocks of each): where a block begins in kv."""
+    cos: Any
+    sin: Any
+    added: Any
+    """(positions · D): what is added to embeddings; empty where nothing is."""
+
+
+class Work(NamedTuple):
+    """Room for what is between two phases: numbers in a row for each of N rows."""
+
+    x: Any
+    h: Any
+    y: Any
+    qkv: Any
+    mixed: Any
+    up: Any
+    active: Any
+    scores: Any
+
+
+class Said(NamedTuple):
+    """What comes out."""
+
+    hidden: Any
+    """(N, D): what the head reads."""
+    depths: Any
+    """Which depths are asked for: 0 before the first layer, 1 behind it …"""
+    early: Any
+    """(depths, N, D): x there, before the last norm."""
+    logp: Any
+    """(wanted, V)."""
+    log_norm: Any
+    """(wanted)."""
+
+
+@small_kernel
+def _piece(outputs: int, inputs: int, threads: int) -> int:
+    """Outputs of a product that one thread makes at a time."""
+    return outputs if threads == 1 else max(8, PIECE // inputs // 8 * 8)
+
+
+@kernel
+def _multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threads: int) -> int:
+    outputs = part[OUTPUTS]
+    size = _piece(outputs, part[INPUTS], threads)
+    pieces = (outputs + size - 1) // size
+    piece = take(turns, phase)
+    while piece < pieces:
+        product(part, x, rows, y, piece * size, min(outputs, (piece + 1) * size))
+        piece = finish(turns, phase)
+    return meet(turns, phase, pieces)
+
+
+@kernel
+def _expand(shape: Shape, part: Any, rows: int, work: Work, turns: Any, phase: int, threads: int) -> int:
+    """f(W_up h), a gate and what it lets through made by the same thread."""
+    inner, whole = shape.inner_width, part[OUTPUTS]
+    size = _piece(inner, part[INPUTS], threads)
+    pieces = (inner + size - 1) // size
+    piece = take(turns, phase)
+    while piece < pieces:
+        first, last = piece * size, min(inner, (piece + 1) * size)
+        for half in range(whole // inner):
+            product(part, work.h, rows, work.up, half * inner + first, half * inner + last)
+        for n in range(rows):
+            at = n * whole + first
+            if shape.activation == SWIGLU:
+                gated(work.up, at, at + inner, work.active, n * inner + first, last - first)
+            else:
+                plain(shape.activation, work.up, at, last - first)
+                for o in range(first, last):
+                    work.active[n * inner + o] = work.up[n * inner + o]
+        piece = finish(turns, phase)
+    return meet(turns, phase, pieces)
+
+
+@kernel
+def _enter(shape: Shape, part: Any, work: Work, n: int) -> None:
+    """What a branch reads: h = norm(x), or x itself where the norm comes behind."""
+    at = n * shape.width
+    if shape.norm_place == POST:
+        for i in range(at, at + shape.width):
+            work.h[i] = work.x[i]
+    else:
+        norm(shape.norm, shape.norm_eps, part, work.x, at, shape.width, work.h, at)
+
+
+@kernel
+def _leave(shape: Shape, before: Any, after: Any, work: Work, n: int) -> None:
+    """x ← x + y, normalised where `norm_place` says."""
+    at = n * shape.width
+    if shape.norm_place == BOTH:
+        norm(shape.norm, shape.norm_eps, after, work.y, at, shape.width, work.y, at)
+    for i in range(at, at + shape.width):
+        work.x[i] += work.y[i]
+    if shape.norm_place == POST:
+        norm(shape.norm, shape.norm_eps, before, work.x, at, shape.width, work.x, at)
+
+
+@kernel
+def _keep(shape: Shape, said: Said, work: Work, rows: int, n: int, depth: int) -> None:
+    """x at a depth that was asked for."""
+    width = shape.width
+    for e in range(said.depths.size):
+        if said.depths[e] == depth:
+            for i in range(width):
+                said.early[(e * rows + n) * width + i] = work.x[n * width + i]
+
+
+@kernel
+def _begin(
+    shape: Shape, parts: Any, rows: Rows, past: Past, work: Work, said: Said, turns: Any, phase: int
+) -> int:
+    """x ← embed(token) + position."""
+    count, width = rows.positions.size, shape.width
+    n = take(turns, phase)
+    while n < count:
+        gather(parts[shape.layers, EMBED], rows.tokens[n], work.x, n)
+        if past.added.size:
+            for i in range(width):
+                work.x[n * width + i] += past.added[rows.positions[n] * width + i]
+        _keep(shape, said, work, count, n, np.int64(0))
+        _enter(shape, parts[0, ATTENTION_NORM], work, n)
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+@kernel
+def _place(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int) -> int:
+    """Turn queries and keys, and store keys and values in the row's last block."""
+    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    count = rows.positions.size
+    n = take(turns, phase)
+    while n < count:
+        at, position = n * (H + 2 * K) * I, rows.positions[n]
+        if shape.rotary:
+            rotate(work.qkv, at, H + K, I, past.cos, past.sin, position)
+        block = past.starts[rows.sequences[n], position // BLOCK] + layer * 2 * K * BLOCK * I
+        for head in range(2 * K):
+            to = block + (head * BLOCK + position % BLOCK) * I
+            for i in range(I):
+                past.kv[to + i] = work.qkv[at + (H + head) * I + i]
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+@kernel
+def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int) -> int:
+    """Every head of every row is a piece."""
+    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    pieces = rows.positions.size * H
+    values = K * BLOCK * I
+    piece = take(turns, phase)
+    while piece < pieces:
+        n, head = piece // H, piece % H
+        base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+        at, length = (n * (H + 2 * K) + head) * I, rows.positions[n] + 1
+        starts = past.starts[rows.sequences[n]]
+        attend(
+            work.qkv, at, past.kv, starts, base, values, length, I, work.scores, piece * BLOCK,
+            work.mixed, piece * I,
+        )  # fmt: skip
+        piece = finish(turns, phase)
+    return meet(turns, phase, pieces)
+
+
+@kernel
+def _between(
+    shape: Shape, parts: Any, layer: int, count: int, work: Work, turns: Any, phase: int
+) -> int:
+    """From the attention to the feed-forward network of one layer."""
+    mine = parts[layer]
+    n = take(turns, phase)
+    while n < count:
+        _leave(shape, mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM], work, n)
+        _enter(shape, mine[FEED_FORWARD_NORM], work, n)
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+@kernel
+def _behind(
+    shape: Shape, parts: Any, layer: int, count: int, work: Work, said: Said, turns: Any, phase: int
+) -> int:
+    """From the feed-forward network of one layer to the next layer."""
+    mine = parts[layer]
+    n = take(turns, phase)
+    while n < count:
+        _leave(shape, mine[FEED_FORWARD_NORM], mine[FEED_FORWARD_POST_NORM], work, n)
+        _keep(shape, said, work, count, n, layer + 1)
+        if layer + 1 < shape.layers:
+            _enter(shape, parts[layer + 1, ATTENTION_NORM], work, n)
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+@kernel
+def _end(
+    shape: Shape, parts: Any, rows: Rows, work: Work, said: Said, turns: Any, phase: int
+) -> int:
+    """The last norm; then what the head reads of the rows that are wanted, side by side in y."""
+    width, count, wanted = shape.width, rows.positions.size, rows.wanted
+    n = take(turns, phase)
+    while n < count and work.x.size:
+        _enter(shape, parts[shape.layers, LAST_NORM], work, n)
+        for i in range(n * width, (n + 1) * width):
+            said.hidden[i] = work.h[i]
+        n = finish(turns, phase)
+    phase = meet(turns, phase, count if work.x.size else 0)
+    n = take(turns, phase)
+    while n < wanted.size:
+        for i in range(width):
+            work.y[n * width + i] = said.hidden[wanted[n] * width + i]
+        n = finish(turns, phase)
+    return meet(turns, phase, wanted.size)
+
+
+@kernel
+def _normalise(shape: Shape, said: Said, turns: Any, phase: int) -> int:
+    """Logits to log-probabilities."""
+    count, size = said.log_norm.size, shape.vocab_size
+    n = take(turns, phase)
+    while n < count:
+        said.log_norm[n] = log_softmax(said.logp, n * size, size)
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+def phases(layers: int) -> int:
+    """How many there are in a step, at most."""
+    return 1 + 8 * layers + 4
+
+
+def compiled(version: int) -> Callable[..., Any]:
+    """The whole step, to be called from Python: all phases, in order.
+
+    Every thread that shares the step calls it with the same arguments. A compiled step is kept on disk under its
+    version.
+    """
+
+    @entry
+    def step(
+        shape: Shape, parts: Any, rows: Rows, past: Past, work: Work, said: Said, turns: Any, threads: int
+    ) -> int:
+        count, phase = rows.positions.size, np.int64(0)
+        if rows.tokens.size:
+            phase = _begin(shape, parts, rows, past, work, said, turns, phase)
+            for layer in range(shape.layers):
+                mine = parts[layer]
+                phase = _multiply(mine[QKV], work.h, count, work.qkv, turns, phase, threads)
+                phase = _place(shape, layer, rows, past, work, turns, phase)
+                phase = _attend(shape, layer, rows, past, work, turns, phase)
+                phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
+                phase = _between(shape, parts, layer, count, work, turns, phase)
+                phase = _expand(shape, mine[UP], count, work, turns, phase, threads)
+                phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
+                phase = _behind(shape, parts, layer, count, work, said, turns, phase)
+        phase = _end(shape, parts, rows, work, said, turns, phase)
+        if rows.wanted.size:
+            head = parts[shape.layers, HEAD]
+            phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
+            _normalise(shape, said, turns, phase)
+        return version
+
+    return step
