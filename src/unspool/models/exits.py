@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unspool.models.compiled_state import CompiledState
 from unspool.models.decoding_mode import decoding
 from unspool.models.read_out import read_out
-from unspool.models.state import TransformerState
 from unspool.protocols import Abilities, Step
 
 if TYPE_CHECKING:
-    from unspool.models.transformer_lm import TransformerLM
+    from unspool.models.transformer_lm import LMState, TransformerLM
     from unspool.protocols import Text
 
 
@@ -61,17 +61,20 @@ class Exits(Abilities):
         """The model's."""
         return self.model.text
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
         """Read the prompts."""
-        tokens_NT, state = self.model.lay_out(prompts)
+        with decoding(self.model):
+            tokens_NT, state = self.model.lay_out(prompts)
         return self._said(tokens_NT, state), state
 
-    def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
+    def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
         """Append one token to every row."""
         return self._said(tokens_N[:, None], state), state
 
-    def _said(self, tokens_NT: Tensor, state: TransformerState) -> Step:
+    def _said(self, tokens_NT: Tensor, state: LMState) -> Step:
         with decoding(self.model):
+            if isinstance(state, CompiledState):
+                return state.exits(tokens_NT, self.layers)
             depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
             hidden_ND = self.model.norm(depth_ND[-1])
             early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)

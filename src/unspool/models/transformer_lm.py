@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one, one_of, positive, shares
+from unspool.models.compiled_state import CompiledState
 from unspool.models.decoding_mode import decodes
+from unspool.models.engine import EngineName, compiled_state, engine_of, known_engine
 from unspool.models.exits import Exits
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 
 ROOM = 128
 """Columns kept free for new tokens when a prompt is read."""
+
+
+LMState = TransformerState | CompiledState
+"""What the model remembers, of whichever engine."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,7 @@ class TransformerLM(SequenceModel):
         self.norm = nn.Identity() if c.norm_place == "post" else NORMS[c.norm](c.width, c.norm_eps)
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self._forced_engine: EngineName | None = None
 
     def _block(self) -> Block:
         c = self.config
@@ -165,8 +172,22 @@ class TransformerLM(SequenceModel):
         """It can tell what its early layers would have said."""
         return self
 
-    def hidden(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Tensor:
+    @property
+    def engine(self) -> EngineName:
+        """What runs the steps of a text that begins now: "torch" or "compiled" (`models.engine`).
+
+        It is set to force one of them; None leaves the choice to the model again.
+        """
+        return engine_of(self, self._forced_engine)
+
+    @engine.setter
+    def engine(self, name: str | None) -> None:
+        self._forced_engine = known_engine(name)
+
+    def hidden(self, tokens_NT: Tensor, state: LMState | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
+        if isinstance(state, CompiledState):
+            return state.hidden(tokens_NT)
         for x_NTD in self.depths(tokens_NT, state):
             last_NTD = x_NTD
         normed: Tensor = self.norm(last_NTD)
@@ -198,23 +219,27 @@ class TransformerLM(SequenceModel):
         logp: Tensor = self.head(self.hidden(tokens_NT))
         return logp
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
         """Read the prompts in one pass, the shorter ones flush right."""
         _, step, state = self.read_all(prompts)
         return step, state
 
     @decodes
-    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, TransformerState]:
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LMState]:
         """`start`, and what the head would read at every place of the prompts: (N, T, D), flush right."""
         tokens_NT, state = self.lay_out(prompts)
         hidden_NTD = self.hidden(tokens_NT, state)
         hidden_ND = hidden_NTD[:, -1]
+        if isinstance(state, CompiledState):
+            return hidden_NTD, state.say(hidden_ND), state
         return hidden_NTD, read_out(self.head, hidden_ND), state
 
-    def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, TransformerState]:
+    def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, LMState]:
         """Prompts of any lengths as one batch, the shorter ones flush right, and a state to read it."""
         longest = max(len(prompt) for prompt in prompts)
         rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+        if self.engine == "compiled":
+            return torch.tensor(rows), compiled_state(self, prompts)
         pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
         state = TransformerState(
             [KeyValues(ROOM) for _ in self.blocks],
@@ -226,18 +251,24 @@ class TransformerLM(SequenceModel):
         return torch.tensor(rows, device=self.device), state
 
     @decodes
-    def step(self, state: TransformerState, tokens_N: Tensor) -> tuple[Step, TransformerState]:
+    def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
         """Append one token to every row."""
+        if isinstance(state, CompiledState):
+            return state.step(tokens_N), state
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
         return read_out(self.head, hidden_ND), state
 
     @decodes
-    def extend(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Step, TransformerState]:
+    def extend(self, state: LMState, tokens_NT: Tensor) -> tuple[Step, LMState]:
         """Append T tokens to every row; the Step has T rows for each of them."""
+        if isinstance(state, CompiledState):
+            return state.extend(tokens_NT), state
         return read_out(self.head, self.hidden(tokens_NT, state).flatten(0, 1)), state
 
-    def rewind(self, state: TransformerState, tokens: int) -> TransformerState:
+    def rewind(self, state: LMState, tokens: int) -> LMState:
         """Forget the last `tokens` tokens of every row."""
+        if isinstance(state, CompiledState):
+            return state.rewind(tokens)
         return state.truncate(state.length - tokens)
 
     def exits(self, layers: Sequence[int]) -> Exits:

@@ -1,9 +1,9 @@
 """What stands between the two matrices of a feed-forward network, as `nn.feed_forward` has it.
 
-    SwiGLU      silu(gate) · up,   silu(x) = x / (1 + e^−x)
-    ReLU        max(x, 0)
-    GELU        x · Φ(x)
-    GELU, tanh  x / (1 + e^−2u),   u = √(2/π) (x + 0.044715 x³):  ½(1 + tanh u) is a sigmoid of 2u
+SwiGLU      silu(gate) · up,   silu(x) = x / (1 + e^−x)
+ReLU        max(x, 0)
+GELU        x · Φ(x)
+GELU, tanh  x / (1 + e^−2u),   u = √(2/π) (x + 0.044715 x³):  ½(1 + tanh u) is a sigmoid of 2u
 """
 
 from __future__ import annotations

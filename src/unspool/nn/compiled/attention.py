@@ -7,8 +7,8 @@ milakov2018online; Dao et al. 2022, §3.1, papers.bib: dao2022flashattention):
 
     m′ = max(m, max_t s_t),   z′ = e^(m − m′) z + Σ_t e^(s_t − m′),   o′ = e^(m − m′) o + Σ_t e^(s_t − m′) v_t
 
-Blocks begin at the same positions in every row, whoever shares them, so that the order of these sums is the row's
-own. The memory of a layer's block is keys before values: (2, K, BLOCK, I).
+Blocks begin at the same positions in every row, whoever shares them, so that the order of these sums is the
+row's own. The memory of a layer's block is keys before values: (2, K, BLOCK, I).
 """
 
 from __future__ import annotations
@@ -19,7 +19,20 @@ import numpy as np
 
 from unspool.nn.compiled.exponential import exp
 from unspool.nn.compiled.kernel import kernel, small_kernel
-from unspool.nn.compiled.lanes import WIDTH, first, fma, fused, higher, highest, load, plus, spread, store, times, total
+from unspool.nn.compiled.lanes import (
+    WIDTH,
+    first,
+    fma,
+    fused,
+    higher,
+    highest,
+    load,
+    plus,
+    spread,
+    store,
+    times,
+    total,
+)
 
 BLOCK = 16
 """Tokens a block. A multiple of 8, so that its scores fill lanes."""
@@ -45,7 +58,9 @@ def _dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
 
 
 @kernel
-def _add_values(v: Any, begin: int, tokens: int, width: int, p: Any, p0: int, out: Any, at: int, keep: Any) -> None:
+def _add_values(
+    v: Any, begin: int, tokens: int, width: int, p: Any, p0: int, out: Any, at: int, keep: Any
+) -> None:
     """out = keep · out + Σ_t p_t v_t."""
     even = width // WIDTH * WIDTH
     for i in range(0, even, WIDTH):

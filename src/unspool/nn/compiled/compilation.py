@@ -1,7 +1,7 @@
 """The step, compiled once for this processor and kept on disk; the first time says so.
 
-numba looks only at the file of the function that it compiles when it decides whether what it keeps is still good.
-A fingerprint of every file of this room goes into the function, so that it is never an old one.
+numba looks only at the file of the function that it compiles when it decides whether what it keeps is still
+good. A fingerprint of every file of this room goes into the function, so that it is never an old one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from numba.core import event
 
+from unspool.nn.compiled.lanes import CHECKED
 from unspool.nn.compiled.step import compiled
 
 
@@ -26,7 +27,7 @@ def fingerprint(folder: Path) -> int:
     return found
 
 
-step = compiled(fingerprint(Path(__file__).parent))
+step = compiled(2 * fingerprint(Path(__file__).parent) + CHECKED)
 """The compiled step, and how to call it: `step.compiled`."""
 
 

@@ -1,7 +1,7 @@
 """A model's compiled step: its weights where they lie, and calls that read tokens.
 
-Rows that are read side by side, in slices of SLICE, never touch each other's sums: what is said of a text is the
-same, to the bit, alone and in any batch, token by token and as a prompt.
+Rows that are read side by side, in slices of SLICE, never touch each other's sums: what is said of a text
+is the same, to the bit, alone and in any batch, token by token and as a prompt.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Read(NamedTuple):
     hidden: Numbers
     """(M, D): what the head reads."""
     early: Numbers
-    """(depths, M, D): x at the depths that were asked for, before the last norm."""
+    """(depths, M, D): what it would read at the depths that were asked for."""
     logp: Numbers
     """(M, V), where it was to be said."""
     log_norm: Numbers
@@ -100,25 +100,24 @@ class Engine:
             cut = slice(first, min(first + SLICE, M))
             n = cut.stop - first
             early = np.empty((len(depths), n, D), np.float32)
-            said = Said(_flat(found.hidden[cut]), asked, _flat(early), _flat(found.logp[cut]), found.log_norm[cut])
+            said = Said(
+                _flat(found.hidden[cut]), asked, _flat(early), _flat(found.logp[cut]), found.log_norm[cut]
+            )
             wanted = np.arange(n) if say else NONE
             self._run(Rows(tokens[cut], sequences[cut], places[cut], wanted), past, self._work(n), said)
             found.early[:, cut] = early
         return found
 
-    def say(self, vectors: Numbers, *, normed: bool) -> tuple[Numbers, Numbers]:
-        """log p (M, V) and log_norm (M) of vectors (M, D): what the head reads, or x before the last norm."""
-        logp = np.empty((len(vectors), self.shape.vocab_size), np.float32)
-        log_norm = np.empty(len(vectors), np.float32)
+    def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
+        """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
+        logp = np.empty((len(hidden), self.shape.vocab_size), np.float32)
+        log_norm = np.empty(len(hidden), np.float32)
         past = Past(NOTHING, NONE.reshape(0, 0), NOTHING, NOTHING, NOTHING)
-        for first in range(0, len(vectors), SLICE):
-            cut = slice(first, min(first + SLICE, len(vectors)))
-            given = vectors[cut].flatten()
-            work = self._work(cut.stop - first)._replace(x=NOTHING if normed else given)
-            hidden = given if normed else np.empty_like(given)
-            said = Said(hidden, NONE, NOTHING, _flat(logp[cut]), log_norm[cut])
+        for first in range(0, len(hidden), SLICE):
+            cut = slice(first, min(first + SLICE, len(hidden)))
             rows = np.arange(cut.stop - first)
-            self._run(Rows(NONE, NONE, rows, rows), past, work, said)
+            said = Said(hidden[cut].flatten(), NONE, NOTHING, _flat(logp[cut]), log_norm[cut])
+            self._run(Rows(NONE, NONE, rows, rows), past, self._work(len(rows)), said)
         return logp, log_norm
 
     def _run(self, rows: Rows, past: Past, work: Work, said: Said) -> None:

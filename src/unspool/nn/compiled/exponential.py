@@ -2,8 +2,8 @@
 
     e^x = 2^n · e^r,   n = round(x / ln 2),   r = x − n ln 2,   |r| ≤ ln 2 / 2
 
-e^r is a polynomial of degree 6, and ln 2 comes in two parts so that r loses nothing (Cephes' `expf`): right to
-about one unit in the last place. Below −87 it stays at e^−87, above 88 at e^88; NaN stays NaN.
+e^r is a polynomial of degree 6, and ln 2 comes in two parts so that r loses nothing (Cephes' `expf`): right
+to about one unit in the last place. Below −87 it stays at e^−87, above 88 at e^88; NaN stays NaN.
 """
 
 from __future__ import annotations

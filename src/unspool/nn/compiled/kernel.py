@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 from numba import njit
 from numba.extending import intrinsic
 
@@ -15,6 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # What only other kernels call needs no way in for Python or C: half of the time to compile it.
 INNER = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+NOUGHT: Any = np.int64(0)
+"""A 0 that is the beginning of a count: numba compiles a function anew for each constant that it is given."""
 
 
 def kernel(function: F) -> F:

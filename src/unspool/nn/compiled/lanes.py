@@ -1,8 +1,8 @@
 """Eight numbers that are worked on at once: the unit in which every compiled kernel counts.
 
-A sum of many products depends, in its last bits, on the order in which it is made. Compilers choose that order
-anew for every loop they vectorise; here it is written down, so that a row's sums are the same bits alone and
-among others. A dot product is
+A sum of many products depends, in its last bits, on the order in which it is made. Compilers choose that
+order anew for every loop they vectorise; here it is written down, so that a row's sums are the same bits
+alone and among others. A dot product is
 
     s_l = Σ_k a[8k + l] · b[8k + l],  l = 0 … 7,   each step one fused multiply-add, k rising
     sum = ((s_0 + s_4) + (s_2 + s_6)) + ((s_1 + s_5) + (s_3 + s_7)),  then what is left over, one by one
@@ -40,7 +40,7 @@ def _fuses() -> bool:
 FUSES = _fuses()
 
 
-class Lanes(types.Type):
+class Lanes(types.Type):  # type: ignore[misc]
     """numba's type of eight float32."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ LANES = Lanes()
 
 
 @register_model(Lanes)
-class LanesModel(models.PrimitiveModel):
+class LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     """One vector register."""
 
     def __init__(self, dmm: Any, fe_type: Any) -> None:

@@ -1,6 +1,6 @@
 """Logits of one row to log-probabilities.
 
-    log p_i = (z_i − m) − log Σ_j e^(z_j − m),   m = max_j z_j
+log p_i = (z_i − m) − log Σ_j e^(z_j − m),   m = max_j z_j
 """
 
 from __future__ import annotations

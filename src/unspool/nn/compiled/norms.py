@@ -1,7 +1,7 @@
 """Normalisation of one row by its own statistics, as `nn.norms` has it.
 
-    RMSNorm     y = x / √(mean x² + ε) · g
-    LayerNorm   y = (x − mean x)/√(var x + ε) · g + b
+RMSNorm     y = x / √(mean x² + ε) · g
+LayerNorm   y = (x − mean x)/√(var x + ε) · g + b
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where the weights of a model lie, in a form that one compiled step can walk through.
 
-Weights stay where they are, in the parameters' own memory: a table of whole numbers holds, for every layer and
-every part of it, the format, the address, the sizes and the bias's address. 0 is an address where nothing is. The
-last row of the table is the model's own: its embedding, positions, last norm and head.
+Weights stay where they are, in the parameters' own memory: a table of whole numbers holds, for every layer
+and every part of it, the format, the address, the sizes and the bias's address. 0 is an address where
+nothing is. The last row of the table is the model's own: its embedding, positions, last norm and head.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Keys and values in blocks of a few tokens, which rows share until one of them writes.
 
-A block holds BLOCK tokens of every layer, (layers, 2, K, BLOCK, I). Each row has a list of blocks; the rows of a
-beam and the samples of one prompt have the same ones for what they have in common. A row that is about to write
-into a block that others also use is given a copy of its own (Kwon et al. 2023, §4.3–4.4, papers.bib:
-kwon2023efficient). Blocks that no row uses any more are used again.
+A block holds BLOCK tokens of every layer, (layers, 2, K, BLOCK, I). Each row has a list of blocks; the rows
+of a beam and the samples of one prompt have the same ones for what they have in common. A row that is about
+to write into a block that others also use is given a copy of its own (Kwon et al. 2023, §4.3–4.4,
+papers.bib: kwon2023efficient). Blocks that no row uses any more are used again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class BlockPool:
     def empty(cls, shape: Shape, rows: int) -> BlockPool:
         """Rows of no tokens."""
         size = shape.layers * 2 * shape.kv_heads * BLOCK * shape.head_width
-        pool = cls(
-            size, np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64)
-        )
+        pool = cls(size, np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64))
         pool._grow(FIRST_BLOCKS)
         return pool
 

@@ -1,6 +1,6 @@
 """Turning of queries and keys by their position, as `nn.positions` has it.
 
-    (x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin),   the halves of every head
+(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin),   the halves of every head
 """
 
 from __future__ import annotations

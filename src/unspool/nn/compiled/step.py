@@ -4,9 +4,10 @@
     for every layer:   h ← norm(x),  x ← x + W_out attention(W_qkv h),  h ← norm(x),  x ← x + W_down f(W_up h)
     hidden ← norm(x),  log p ← log_softmax(W_head hidden)
 
-for any number of rows, a row being one token at one position of one sequence: the new tokens of a batch, or the
-tokens of a prompt, which look at each other's keys and values as soon as all of them are stored. Norms may stand
-where `nn.residual` has them. Each of the functions here is one phase, shared by all threads (`turns`).
+for any number of rows, a row being one token at one position of one sequence: the new tokens of a batch, or
+the tokens of a prompt, which look at each other's keys and values as soon as all of them are stored. Norms
+may stand where `nn.residual` has them. Each of the functions here is one phase, shared by all threads
+(`turns`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from unspool.nn.compiled.activations import gated, plain
 from unspool.nn.compiled.attention import BLOCK, attend
-from unspool.nn.compiled.kernel import entry, kernel, small_kernel
+from unspool.nn.compiled.kernel import NOUGHT, entry, kernel, small_kernel
 from unspool.nn.compiled.log_softmax import log_softmax
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -52,8 +51,7 @@ class Rows(NamedTuple):
     """The tokens that are read side by side."""
 
     tokens: Any
-    """(N); empty where there are vectors to be read out and nothing else to do: in `Work.x`, before the last
-    norm, or in `Said.hidden` where `Work.x` is empty."""
+    """(N); empty where `Said.hidden` is given, and only the head is to read it."""
     sequences: Any
     """(N): whose past each looks at."""
     positions: Any
@@ -96,7 +94,7 @@ class Said(NamedTuple):
     depths: Any
     """Which depths are asked for: 0 before the first layer, 1 behind it …"""
     early: Any
-    """(depths, N, D): x there, before the last norm."""
+    """(depths, N, D): what the head would read there."""
     logp: Any
     """(wanted, V)."""
     log_norm: Any
@@ -168,13 +166,14 @@ def _leave(shape: Shape, before: Any, after: Any, work: Work, n: int) -> None:
 
 
 @kernel
-def _keep(shape: Shape, said: Said, work: Work, rows: int, n: int, depth: int) -> None:
-    """x at a depth that was asked for."""
+def _keep(shape: Shape, parts: Any, said: Said, work: Work, rows: int, n: int, depth: int) -> None:
+    """What the head would read at a depth that was asked for."""
     width = shape.width
     for e in range(said.depths.size):
         if said.depths[e] == depth:
+            _enter(shape, parts[shape.layers, LAST_NORM], work, n)
             for i in range(width):
-                said.early[(e * rows + n) * width + i] = work.x[n * width + i]
+                said.early[(e * rows + n) * width + i] = work.h[n * width + i]
 
 
 @kernel
@@ -189,7 +188,7 @@ def _begin(
         if past.added.size:
             for i in range(width):
                 work.x[n * width + i] += past.added[rows.positions[n] * width + i]
-        _keep(shape, said, work, count, n, np.int64(0))
+        _keep(shape, parts, said, work, count, n, NOUGHT)
         _enter(shape, parts[0, ATTENTION_NORM], work, n)
         n = finish(turns, phase)
     return meet(turns, phase, count)
@@ -235,9 +234,7 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
 
 
 @kernel
-def _between(
-    shape: Shape, parts: Any, layer: int, count: int, work: Work, turns: Any, phase: int
-) -> int:
+def _between(shape: Shape, parts: Any, layer: int, count: int, work: Work, turns: Any, phase: int) -> int:
     """From the attention to the feed-forward network of one layer."""
     mine = parts[layer]
     n = take(turns, phase)
@@ -257,7 +254,7 @@ def _behind(
     n = take(turns, phase)
     while n < count:
         _leave(shape, mine[FEED_FORWARD_NORM], mine[FEED_FORWARD_POST_NORM], work, n)
-        _keep(shape, said, work, count, n, layer + 1)
+        _keep(shape, parts, said, work, count, n, layer + 1)
         if layer + 1 < shape.layers:
             _enter(shape, parts[layer + 1, ATTENTION_NORM], work, n)
         n = finish(turns, phase)
@@ -265,18 +262,22 @@ def _behind(
 
 
 @kernel
-def _end(
-    shape: Shape, parts: Any, rows: Rows, work: Work, said: Said, turns: Any, phase: int
-) -> int:
-    """The last norm; then what the head reads of the rows that are wanted, side by side in y."""
-    width, count, wanted = shape.width, rows.positions.size, rows.wanted
+def _end(shape: Shape, parts: Any, rows: Rows, work: Work, said: Said, turns: Any, phase: int) -> int:
+    """The last norm."""
+    width, count = shape.width, rows.positions.size
     n = take(turns, phase)
-    while n < count and work.x.size:
+    while n < count:
         _enter(shape, parts[shape.layers, LAST_NORM], work, n)
         for i in range(n * width, (n + 1) * width):
             said.hidden[i] = work.h[i]
         n = finish(turns, phase)
-    phase = meet(turns, phase, count if work.x.size else 0)
+    return meet(turns, phase, count)
+
+
+@kernel
+def _choose(shape: Shape, rows: Rows, work: Work, said: Said, turns: Any, phase: int) -> int:
+    """What the head reads of the rows that are wanted, side by side in y."""
+    width, wanted = shape.width, rows.wanted
     n = take(turns, phase)
     while n < wanted.size:
         for i in range(width):
@@ -304,15 +305,15 @@ def phases(layers: int) -> int:
 def compiled(version: int) -> Callable[..., Any]:
     """The whole step, to be called from Python: all phases, in order.
 
-    Every thread that shares the step calls it with the same arguments. A compiled step is kept on disk under its
-    version.
+    Every thread that shares the step calls it with the same arguments. It is kept on disk under its version.
     """
 
     @entry
     def step(
         shape: Shape, parts: Any, rows: Rows, past: Past, work: Work, said: Said, turns: Any, threads: int
     ) -> int:
-        count, phase = rows.positions.size, np.int64(0)
+        count: int = rows.positions.size
+        phase: int = NOUGHT
         if rows.tokens.size:
             phase = _begin(shape, parts, rows, past, work, said, turns, phase)
             for layer in range(shape.layers):
@@ -325,8 +326,9 @@ def compiled(version: int) -> Callable[..., Any]:
                 phase = _expand(shape, mine[UP], count, work, turns, phase, threads)
                 phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
                 phase = _behind(shape, parts, layer, count, work, said, turns, phase)
-        phase = _end(shape, parts, rows, work, said, turns, phase)
+            phase = _end(shape, parts, rows, work, said, turns, phase)
         if rows.wanted.size:
+            phase = _choose(shape, rows, work, said, turns, phase)
             head = parts[shape.layers, HEAD]
             phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
             _normalise(shape, said, turns, phase)

@@ -1,10 +1,11 @@
 """How several threads share the work of a step: by turns.
 
-A step is a sequence of phases (a norm, a product …), each cut into pieces that do not need one another. Every
-thread walks through all phases; in each it takes the next piece that nobody has taken until there is none, and
-goes on when all pieces are finished. `turns` holds two counters a phase, pieces taken and pieces finished, and is
-new for every step: a thread that comes late finds nothing left to take, and one that never comes is not missed.
-What a piece computes does not depend on who computes it, so that any number of threads gives the same bits.
+A step is a sequence of phases (a norm, a product …), each cut into pieces that do not need one another.
+Every thread walks through all phases; in each it takes the next piece that nobody has taken until there is
+none, and goes on when all pieces are finished. `turns` holds two counters a phase, pieces taken and pieces
+finished, and is new for every step: a thread that comes late finds nothing left to take, and one that never
+comes is not missed. What a piece computes does not depend on who computes it, so that any number of threads
+gives the same bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Matrix products, one file for each format that weights may lie in.
 
-    y_NO = x_NI · W_OIᵀ + b_O
+y_NO = x_NI · W_OIᵀ + b_O
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     y_no = Σ_i w_oi · x_ni
 
-One row of x is bound by memory: the rows of w are read one after another, as fast as memory gives them. With
-more rows every weight that has come is used for up to eight of them while the next ones are on their way; from
-nine rows on, for four rows of x and two of w at a time, of a tile of w that stays in the cache.
+One row of x is bound by memory: the rows of w are read one after another, as fast as memory gives them.
+With more rows every weight that has come is used for up to eight of them while the next ones are on their
+way; from nine rows on, for four rows of x and two of w at a time, of a tile of w that stays in the cache.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.kernel import kernel
+from unspool.nn.compiled.kernel import NOUGHT, kernel
 from unspool.nn.compiled.lanes import WIDTH, fma, fused, load, prefetch, spread, total
 
 ZERO = np.float32(0)
@@ -148,7 +148,7 @@ def product(w: Any, inputs: int, x: Any, rows: int, y: Any, outputs: int, first:
     for start in range(first, last, tile):
         stop = min(start + tile, last)
         pairs = start + (stop - start) // 2 * 2
-        n = np.int64(0)
+        n = NOUGHT
         while rows > 8 and n + 4 <= rows:
             _four_by_two(w, x, n, inputs, y, outputs, start, pairs)
             for odd in range(pairs, stop):

@@ -1,0 +1,123 @@
+"""What a Transformer remembers of its rows where its steps are compiled: blocks of keys and values.
+
+Rows of different lengths stand side by side without padding, share what they have in common until one of
+them writes, and come and go (`nn.compiled.pool`). What is said of a row is the same, to the bit, whatever
+the others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unspool.models.read_out import read_out
+from unspool.protocols import Step
+
+if TYPE_CHECKING:
+    from unspool.nn.compiled.engine import Engine
+    from unspool.nn.compiled.pool import BlockPool
+
+
+@dataclass
+class CompiledState:
+    """The blocks of every row, and the compiled step that reads them."""
+
+    engine: Engine
+    pool: BlockPool
+    head: Any
+    """A head that is no part of the compiled step; None where it is."""
+    unread: Sequence[int] | None
+    """How many tokens each prompt has, until they are read."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.pool.lengths.max())
+
+    def select(self, rows_M: Tensor) -> CompiledState:
+        """Reorder, repeat or drop rows: no key and no value is copied before a row writes."""
+        self.pool.select(rows_M.numpy())
+        return self
+
+    def join(self, other: CompiledState) -> CompiledState:
+        """Take the rows of another state of the same model in, behind one's own."""
+        self.pool.join(other.pool)
+        return self
+
+    def rewind(self, tokens: int) -> CompiledState:
+        """Forget the last `tokens` tokens of every row."""
+        self.pool.rewind(tokens)
+        return self
+
+    def step(self, tokens_N: Tensor) -> Step:
+        """Append one token to every row."""
+        return self.extend(tokens_N[:, None])
+
+    def extend(self, tokens_NT: Tensor) -> Step:
+        """Append T tokens to every row; the Step has T rows for each of them."""
+        flat, counts_N, _ = self._laid_flat(tokens_NT)
+        said = self.engine.read(self.pool, flat, counts_N, say=self.head is None)
+        hidden_MD = torch.from_numpy(said.hidden)
+        if self.head is not None:
+            return self.say(hidden_MD)
+        return Step(torch.from_numpy(said.logp), hidden_MD, log_norm_N=torch.from_numpy(said.log_norm))
+
+    def hidden(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T, D): what the head reads at every token; zeros on the left of shorter prompts."""
+        flat, counts_N, real_NT = self._laid_flat(tokens_NT)
+        return _spread(self.engine.read(self.pool, flat, counts_N).hidden, real_NT)
+
+    def exits(self, tokens_NT: Tensor, layers: Sequence[int]) -> Step:
+        """Append tokens; what is said behind the last of each row, and what early layers would have said.
+
+        A layer is a number of blocks: 0 is before the first one.
+        """
+        flat, counts_N, _ = self._laid_flat(tokens_NT)
+        read = self.engine.read(self.pool, flat, counts_N, layers)
+        last_N = np.cumsum(counts_N) - 1
+        early_NED = read.early[:, last_N].swapaxes(0, 1)
+        N, E, D = early_NED.shape
+        early = self.say(torch.from_numpy(early_NED.reshape(N * E, D))).logp_NV
+        return replace(self.say(torch.from_numpy(read.hidden[last_N])), exits_NEV=early.view(N, E, -1))
+
+    def say(self, hidden_MD: Tensor) -> Step:
+        """What the head says of hidden vectors."""
+        if self.head is None:
+            logp, log_norm = self.engine.say(hidden_MD.numpy())
+            return Step(torch.from_numpy(logp), hidden_MD, log_norm_N=torch.from_numpy(log_norm))
+        # torch's sums may depend on how many rows there are: one by one they do not.
+        steps = [read_out(self.head, row_1D) for row_1D in hidden_MD.unsqueeze(1)]
+        norms = [step.log_norm_N for step in steps if step.log_norm_N is not None]
+        return Step(
+            torch.cat([step.logp_NV for step in steps]),
+            hidden_MD,
+            log_norm_N=torch.cat(norms) if norms else None,
+        )
+
+    def _laid_flat(self, tokens_NT: Tensor) -> tuple[Any, Any, Any]:
+        """All real tokens row after row, how many each row has, and where they stand in (N, T)."""
+        N, T = tokens_NT.shape
+        counts_N = np.full(N, T) if self.unread is None else np.array(self.unread)
+        self.unread = None
+        real_NT = np.arange(T) >= T - counts_N[:, None]
+        flat = tokens_NT.numpy()[real_NT]
+        last = self.engine.shape.vocab_size - 1
+        if flat.min(initial=0) < 0 or flat.max(initial=0) > last:
+            raise IndexError(
+                f"a token is {flat.min()} or {flat.max()}, and this model has those from 0 to {last}"
+            )
+        return flat, counts_N, real_NT
+
+
+def _spread(vectors_MD: Any, real_NT: Any) -> Tensor:
+    """(N, T, D): vectors where the real tokens stand."""
+    if real_NT.all():
+        return torch.from_numpy(vectors_MD.reshape(*real_NT.shape, -1))
+    spread = np.zeros((*real_NT.shape, vectors_MD.shape[1]), np.float32)
+    spread[real_NT] = vectors_MD
+    return torch.from_numpy(spread)

@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from unspool.models.transformer_lm import TransformerConfig
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    shape = TransformerConfig(
+        vocab_size=17, width=16, layers=2, heads=4, kv_heads=2, head_width=4, inner_width=20, context=99
+    )
+    model = shape.build().eval()
+    model.engine = "compiled"
+    return model
+
+
+def test_rows_join_a_running_batch_and_go_on_as_if_alone(model):
+    _, state = model.start([[1, 2, 3], [4]])
+    _, state = model.step(state, torch.tensor([5, 6]))
+    _, late = model.start([[7] * 20])
+    step, state = model.step(state.join(late), torch.tensor([8, 9, 10]))
+    for n, text in enumerate(([1, 2, 3, 5, 8], [4, 6, 9], [7] * 20 + [10])):
+        assert torch.equal(model.start([text])[0].logp_NV[0], step.logp_NV[n])
+    step, state = model.step(state.select(torch.tensor([2, 0])), torch.tensor([11, 12]))
+    assert torch.equal(model.start([[1, 2, 3, 5, 8, 12]])[0].logp_NV[0], step.logp_NV[1])
+
+
+def test_what_was_read_and_forgotten_leaves_no_trace(model):
+    _, state = model.start([[1, 2, 3], [4]])
+    said, state = model.extend(state, torch.tensor([[5, 6, 7], [8, 9, 10]]))
+    one, state = model.step(model.rewind(state, 2), torch.tensor([11, 12]))
+    assert torch.equal(one.logp_NV[0], model.start([[1, 2, 3, 5, 11]])[0].logp_NV[0])
+    assert torch.equal(one.logp_NV[1], model.start([[4, 8, 12]])[0].logp_NV[0])
+    assert torch.equal(said.logp_NV[4], model.start([[4, 8, 9]])[0].logp_NV[0])
+
+
+def test_length_is_the_longest_rows(model):
+    _, state = model.start([[1, 2, 3], [4]])
+    assert state.length == 3
+    assert state.select(torch.tensor([1])).length == 1
+
+
+def test_a_token_outside_the_vocabulary_is_refused(model):
+    _, state = model.start([[1, 2, 3]])
+    for wrong in (17, -1):
+        with pytest.raises(IndexError, match="from 0 to 16"):
+            model.step(state, torch.tensor([wrong]))
+
+
+def test_samples_of_one_prompt_share_it(model):
+    _, state = model.start([[1] * 64])
+    before = state.pool.used
+    state = state.select(torch.zeros(16, dtype=torch.long))
+    _, state = model.step(state, torch.arange(16))
+    assert state.pool.used == before + 16  # one block each, for what they do not share

@@ -1,0 +1,221 @@
+"""Which engine a model takes, and that both say the same."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from unspool.heads import HEADS
+from unspool.models.engine import ENGINES, known_engine, obstacle
+from unspool.models.transformer_lm import TransformerConfig
+from unspool.nn.positions import RotaryScaling
+
+SIZES = {
+    "vocab_size": 31,
+    "width": 24,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_width": 10,
+    "inner_width": 36,
+    "context": 80,
+}
+SHAPES = {
+    "llama": {},
+    "gpt2": {"norm": "layer", "positions": "learned", "activation": "gelu_tanh", "bias": True, "kv_heads": 4},
+    "qwen": {"qkv_bias": True, "tied": False, "kv_heads": 1},
+    "vaswani": {"norm": "layer", "norm_place": "post", "positions": "sinusoidal", "activation": "relu"},
+    "sandwich": {"norm_place": "both", "activation": "gelu", "bias": True, "norm": "layer"},
+    "stretched": {"rotary_scaling": RotaryScaling(8.0, 1.0, 4.0, 16), "rotary_base": 500.0},
+    "odd": {"width": 13, "inner_width": 7, "head_width": 6, "heads": 3, "kv_heads": 3, "vocab_size": 1009},
+}
+
+
+def made(**options):
+    torch.manual_seed(0)
+    model = TransformerConfig(**SIZES | options).build().eval()
+    for weight in model.parameters():  # norms' gains and biases, too
+        nn.init.normal_(weight, std=0.3)
+    return model
+
+
+@pytest.fixture(params=SHAPES)
+def model(request):
+    return made(**SHAPES[request.param])
+
+
+def rows(n, length, vocab=31):
+    return torch.randint(0, vocab, (n, length), generator=torch.Generator().manual_seed(n)).tolist()
+
+
+def walked(model, engine, prompts):
+    """Everything that a model says on a walk with all that may happen to a state."""
+    model.engine = engine
+    said = []
+    step, state = model.start(prompts)
+    said.append(step)
+    for tokens in ([1, 2, 3], [4, 5, 6]):
+        step, state = model.step(state, torch.tensor(tokens))
+        said.append(step)
+    state = state.select(torch.tensor([2, 0, 0, 1, 2]))
+    for _ in range(20):
+        step, state = model.step(state, torch.tensor([7, 8, 9, 10, 11]))
+        said.append(step)
+    step, state = model.extend(state, torch.tensor([[1, 2, 3]] * 5))
+    said.append(step)
+    state = model.rewind(state, 2)
+    state = state.select(torch.tensor([4, 1]))
+    step, state = model.step(state, torch.tensor([12, 13]))
+    said.append(step)
+    return said
+
+
+def test_both_engines_say_the_same_on_a_long_walk(model):
+    prompts = [rows(1, 5)[0], rows(1, 19)[0], rows(1, 1)[0]]
+    for ours, want in zip(walked(model, "compiled", prompts), walked(model, "torch", prompts), strict=True):
+        torch.testing.assert_close(ours.logp_NV, want.logp_NV, atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(ours.hidden_ND, want.hidden_ND, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours.log_norm_N, want.log_norm_N, atol=1e-4, rtol=1e-5)
+
+
+def test_compiled_log_probabilities_are_equal_to_the_bit_alone_and_in_company(model):
+    model.engine = "compiled"
+    texts = [row[:length] for row, length in zip(rows(9, 24), (24, 3, 17, 16, 1, 5, 9, 22, 12), strict=True)]
+    together, state = model.start(texts)
+    tokens = torch.arange(9)
+    next_together, _ = model.step(state, tokens)
+    for n, text in enumerate(texts):
+        alone, state = model.start([text])
+        assert torch.equal(alone.logp_NV[0], together.logp_NV[n])
+        alone, _ = model.step(state, tokens[n : n + 1])
+        assert torch.equal(alone.logp_NV[0], next_together.logp_NV[n])
+        assert torch.equal(alone.hidden_ND[0], next_together.hidden_ND[n])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_says_what_it_says_of_torchs_hidden_vectors(head):
+    model = made(head=HEADS[head]())
+    prompts = rows(3, 7)
+    found = []
+    for engine in ENGINES:
+        model.engine = engine
+        step, state = model.start(prompts)
+        found.append((step, model.step(state, torch.tensor([1, 2, 3]))[0]))
+    for ours, want in zip(*found, strict=True):
+        torch.testing.assert_close(ours.logp_NV, want.logp_NV, atol=1e-4, rtol=1e-5)
+        assert (ours.log_norm_N is None) == (want.log_norm_N is None)
+
+
+def test_exits_and_hidden_vectors_of_prompts_are_handed_out(model):
+    prompts = [rows(1, 9)[0], rows(1, 4)[0]]
+    found = []
+    for engine in ENGINES:
+        model.engine = engine
+        exits = model.exits([0, 1])
+        step, state = exits.start(prompts)
+        found.append((model.read_all(prompts)[0], step, exits.step(state, torch.tensor([3, 4]))[0]))
+    (hidden, *ours), (want_hidden, *want) = found
+    torch.testing.assert_close(hidden[0], want_hidden[0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(hidden[1, -4:], want_hidden[1, -4:], atol=1e-4, rtol=1e-4)
+    for mine, theirs in zip(ours, want, strict=True):
+        torch.testing.assert_close(mine.exits_NEV, theirs.exits_NEV, atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(mine.logp_NV, theirs.logp_NV, atol=1e-4, rtol=1e-5)
+
+
+def test_a_change_of_weights_is_seen_at_once_and_costs_no_copy():
+    model = made()
+    model.engine = "compiled"
+    _, state = model.start(rows(1, 5))
+    with torch.no_grad():
+        model.norm.weight.mul_(2)
+    changed, _ = model.step(state, torch.tensor([1]))
+    model.engine = "torch"
+    _, state = model.start(rows(1, 5))
+    want, _ = model.step(state, torch.tensor([1]))
+    torch.testing.assert_close(changed.logp_NV, want.logp_NV, atol=1e-4, rtol=1e-5)
+
+
+def test_a_text_is_finished_by_the_engine_that_began_it():
+    model = made()
+    model.engine = "compiled"
+    _, state = model.start(rows(2, 5))
+    model.engine = "torch"
+    step, state = model.step(state, torch.tensor([1, 2]))
+    assert type(state).__name__ == "CompiledState"
+    assert step.logp_NV.shape == (2, 31)
+
+
+def hooked(model):
+    model.blocks[0].register_forward_hook(lambda *_: None)
+
+
+def half(model):
+    model.half()
+
+
+def replaced(model):
+    model.blocks[1].feed_forward = nn.Identity()
+
+
+def strided(model):
+    up = model.blocks[0].feed_forward.up
+    up.weight = nn.Parameter(up.weight.detach().t().contiguous().t())
+
+
+def resized(model):
+    model.embed.weight = nn.Parameter(torch.zeros(40, 24))
+
+
+def dropping(model):
+    model.blocks[0].dropout.p = 0.1
+    model.blocks[0].dropout.train()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (hooked, "blocks.0 has hooks"),
+        (half, "embed.weight is float16 on cpu"),
+        (replaced, "blocks.1.feed_forward is a Identity"),
+        (strided, "blocks.0.feed_forward.up.weight does not lie in memory as plain rows"),
+        (resized, "has the shape \\(40, 24\\), where the model's says \\(31, 24\\)"),
+        (dropping, "blocks.0.dropout is in train mode"),
+    ],
+)
+def test_what_cannot_be_compiled_is_said_where_it_is_asked_for(change, why):
+    model = made()
+    assert obstacle(model) is None
+    change(model)
+    model.engine = "compiled"
+    with pytest.raises(ValueError, match=why):
+        model.start([[1, 2]])
+
+
+def test_without_numba_and_under_autocast_it_is_torch(monkeypatch):
+    model = made()
+    with torch.autocast("cpu"):
+        assert obstacle(model) == "autocast is on"
+    monkeypatch.setattr("unspool.models.engine.find_spec", lambda _: None)
+    assert "pip install unspool[fast]" in obstacle(model)
+    assert model.engine == "torch"
+    model.start([[1, 2]])
+
+
+def test_an_unknown_engine_is_refused():
+    assert known_engine(None) is None
+    with pytest.raises(ValueError, match="choose from torch, compiled"):
+        made().engine = "cuda"
+
+
+def test_the_choice_goes_with_a_copy():
+    model = made()
+    model.engine = "compiled"
+    assert copy.deepcopy(model).engine == "compiled"
+
+
+def test_numba_is_not_imported_before_it_is_used():
+    program = "import sys, unspool as us; us.TransformerLM; assert 'numba' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -1,0 +1,43 @@
+import numba
+import numpy as np
+import pytest
+import torch
+
+from unspool.nn.compiled.activations import gated, plain
+from unspool.nn.compiled.parts import ACTIVATIONS as NUMBERS
+from unspool.nn.feed_forward import ACTIVATIONS
+
+
+@numba.njit
+def made(kind, x, at, size):
+    plain(kind, x, at, size)
+    return x
+
+
+@numba.njit
+def let_through(x, size):
+    y = np.empty(size, np.float32)
+    gated(x, 0, size, y, 0, size)
+    return y
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh"])
+def test_a_plain_activation_is_torchs_and_leaves_its_neighbours_alone(name):
+    x = torch.linspace(-6, 6, 45)
+    want = ACTIVATIONS[name](x[3:24])
+    found = made(NUMBERS[name], x.numpy().copy(), 3, 21)
+    np.testing.assert_allclose(found[3:24], want.numpy(), rtol=1e-5, atol=2e-7)
+    np.testing.assert_array_equal(np.delete(found, np.s_[3:24]), np.delete(x.numpy(), np.s_[3:24]))
+
+
+@pytest.mark.parametrize("size", [3, 8, 21])
+def test_a_gate_lets_through_what_torchs_does(size):
+    x = torch.randn(2 * size) * 3
+    np.testing.assert_allclose(
+        let_through(x.numpy(), size), ACTIVATIONS["swiglu"](x).numpy(), rtol=1e-5, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh"])
+def test_what_is_no_number_is_passed_on(name):
+    assert np.isnan(made(NUMBERS[name], np.full(9, np.nan, np.float32), 0, 9)).all()

@@ -1,0 +1,43 @@
+import numba
+import numpy as np
+
+from unspool.nn.compiled.exponential import exp, sigmoid_times
+from unspool.nn.compiled.lanes import load, store
+
+
+@numba.njit
+def exps(x):
+    y = np.empty_like(x)
+    for i in range(0, x.size, 8):
+        store(y, i, exp(load(x, i)))
+    return y
+
+
+@numba.njit
+def silus(x):
+    y = np.empty_like(x)
+    for i in range(0, x.size, 8):
+        store(y, i, sigmoid_times(load(x, i), load(x, i)))
+    return y
+
+
+def test_it_is_right_to_two_units_in_the_last_place():
+    x = np.linspace(-86, 87, 80_000).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    assert (np.abs(exps(x) - exact) / np.spacing(exact.astype(np.float32))).max() <= 2
+
+
+def test_ends_and_what_is_no_number():
+    x = np.array([0, -0.0, -np.inf, -1e30, np.inf, 1e30, np.nan, 1], np.float32)
+    zero, minus, low, lower, high, higher, nan, one = exps(x)
+    assert zero == minus == 1
+    assert 0 <= low == lower < 2e-38
+    assert 1e38 < high == higher < np.inf
+    assert np.isnan(nan)
+    assert one == np.float32(np.e)
+
+
+def test_silu_is_x_times_the_sigmoid():
+    x = np.linspace(-20, 20, 800).astype(np.float32)
+    exact = x / (1 + np.exp(-x.astype(np.float64)))
+    np.testing.assert_allclose(silus(x), exact, rtol=1e-6)

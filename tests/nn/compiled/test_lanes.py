@@ -1,0 +1,96 @@
+import os
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from unspool.nn.compiled import lanes
+
+A = np.array([1.5, -2, 3.25, 0.1, -7, 11, 1e-3, 2], np.float32)
+B = np.array([-2, 4, 0.5, -6, 0.25, 3, 1e3, -1], np.float32)
+
+
+@numba.njit
+def twos(a, b):
+    x, y = lanes.load(a, 0), lanes.load(b, 0)
+    out = np.empty(48, np.float32)
+    lanes.store(out, 0, lanes.plus(x, y))
+    lanes.store(out, 8, lanes.times(x, y))
+    lanes.store(out, 16, lanes.over(x, y))
+    lanes.store(out, 24, lanes.higher(x, y))
+    lanes.store(out, 32, lanes.lower(x, y))
+    lanes.store(out, 40, lanes.fma(x, y, lanes.spread(np.float32(0.5))))
+    return out
+
+
+@numba.njit
+def ones(a):
+    x = lanes.load(a, 0)
+    out = np.empty(16, np.float32)
+    lanes.store(out, 0, lanes.nearest(x))
+    lanes.store(out, 8, lanes.two_to_the(lanes.nearest(x)))
+    return out, lanes.total(x), lanes.highest(x), lanes.first(x)
+
+
+def test_every_operation_does_to_eight_what_numpy_does():
+    plus, times, over, higher, lower, fma = twos(A, B).reshape(6, 8)
+    np.testing.assert_array_equal(plus, A + B)
+    np.testing.assert_array_equal(times, A * B)
+    np.testing.assert_array_equal(over, A / B)
+    np.testing.assert_array_equal(higher, np.maximum(A, B))
+    np.testing.assert_array_equal(lower, np.minimum(A, B))
+    exact = (A.astype(np.float64) * B.astype(np.float64) + 0.5).astype(np.float32)
+    np.testing.assert_array_equal(fma, exact if lanes.FUSES else A * B + np.float32(0.5))
+
+
+def test_a_sum_is_made_in_the_order_that_is_written_down():
+    (nearest, power), total, highest, first = (lambda out, *rest: (out.reshape(2, 8), *rest))(*ones(A))
+    np.testing.assert_array_equal(nearest, np.rint(A))
+    np.testing.assert_array_equal(power, 2.0 ** np.rint(A))
+    assert total == ((A[0] + A[4]) + (A[2] + A[6])) + ((A[1] + A[5]) + (A[3] + A[7]))
+    assert highest == 11
+    assert first == 1.5
+
+
+def test_nan_stays_where_it_is_second():
+    nan = np.full(8, np.nan, np.float32)
+    _, _, _, higher, lower, _ = twos(A, nan).reshape(6, 8)
+    assert np.isnan(higher).all()
+    assert np.isnan(lower).all()
+
+
+@numba.njit
+def fetched(a):
+    lanes.prefetch(a, 10**6)
+    return lanes.fused(a[0], a[1], a[2])
+
+
+def test_a_prefetch_outside_of_memory_does_no_harm():
+    assert fetched(A) == np.float32(1.5 * -2 + 3.25)
+
+
+def test_bounds_are_looked_at_where_numba_is_asked_to():
+    """In a process of its own: the switch is read when the room is first entered."""
+    program = """
+import numba, numpy as np
+from unspool.nn.compiled import lanes
+@numba.njit
+def read(a, i): return lanes.total(lanes.load(a, i))
+assert read(np.ones(9, np.float32), 1) == 8
+for wrong in (2, -1):
+    try: read(np.ones(9, np.float32), wrong)
+    except IndexError: continue
+    raise SystemExit("read outside an array")
+"""
+    env = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["x86_64", "aarch64"])
+def test_a_processor_without_fused_multiplication_is_found(monkeypatch, name):
+    monkeypatch.setattr(lanes.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
+    monkeypatch.setattr(lanes.binding, "get_host_cpu_features", lambda: {"fma": False})
+    assert lanes._fuses() is (name == "aarch64")

@@ -1,0 +1,31 @@
+import numba
+import numpy as np
+import pytest
+import torch
+
+from unspool.nn.compiled.log_softmax import log_softmax
+
+
+@numba.njit
+def normalised(z, at, size):
+    return log_softmax(z, at, size)
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 100, 50_001])
+def test_it_is_torchs_log_softmax_and_says_what_it_took_away(size):
+    z = torch.randn(2 + size) * 10
+    found = z.numpy().copy()
+    taken = normalised(found, 2, size)
+    np.testing.assert_allclose(found[2:], torch.log_softmax(z[2:], -1).numpy(), rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(taken, torch.logsumexp(z[2:], -1).item(), rtol=1e-6)
+    np.testing.assert_array_equal(found[:2], z[:2].numpy())
+
+
+def test_a_word_that_is_ruled_out_stays_so_and_no_number_is_passed_on():
+    banned = np.array([0, -np.inf, 0, 0, 0, 0, 0, 0, -np.inf], np.float32)
+    normalised(banned, 0, 9)
+    np.testing.assert_allclose(np.exp(banned), [1 / 7, 0, *[1 / 7] * 6, 0], rtol=1e-6)
+    broken = np.zeros(9, np.float32)
+    broken[3] = np.nan
+    normalised(broken, 0, 9)
+    assert np.isnan(broken).all()

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+
+from unspool.nn.compiled.attention import BLOCK
+from unspool.nn.compiled.parts import Shape
+from unspool.nn.compiled.pool import BlockPool
+
+SHAPE = Shape(4, 1, 1, 1, 2, 4, 10, 0, 1e-5, 0, 0, True)
+
+
+class Rows:
+    """A pool beside plain lists: token t of a row is written as a number of its own."""
+
+    def __init__(self, rows):
+        self.pool, self.texts, self.next = BlockPool.empty(SHAPE, rows), [[] for _ in range(rows)], 1
+
+    def write(self, counts):
+        counts = np.array(counts)
+        self.pool.make_room(counts)
+        for n, count in enumerate(counts):
+            for _ in range(count):
+                place = len(self.texts[n])
+                start = self.pool.starts[n, place // BLOCK] + place % BLOCK
+                self.pool.kv[start] = self.next
+                self.texts[n].append(self.next)
+                self.next += 1
+        self.pool.lengths = self.pool.lengths + counts
+
+    def select(self, rows):
+        self.pool.select(np.array(rows))
+        self.texts = [list(self.texts[n]) for n in rows]
+
+    def rewind(self, tokens):
+        self.pool.rewind(tokens)
+        self.texts = [text[: len(text) - tokens] for text in self.texts]
+
+    def check(self):
+        for n, text in enumerate(self.texts):
+            found = [self.pool.kv[self.pool.starts[n, t // BLOCK] + t % BLOCK] for t in range(len(text))]
+            assert found == text
+
+
+def test_rows_of_any_length_keep_what_is_theirs_through_all_that_is_done_to_them():
+    rng = np.random.default_rng(0)
+    rows = Rows(3)
+    rows.write([5, 40, 16])
+    for _ in range(300):
+        act = rng.integers(4)
+        if act <= 1:
+            rows.write(rng.integers(0, 3, len(rows.texts)) if act else [1] * len(rows.texts))
+        elif act == 2:
+            rows.select(rng.integers(0, len(rows.texts), rng.integers(1, 9)))
+        else:
+            rows.rewind(int(min(rng.integers(0, 4), min(map(len, rows.texts)))))
+        rows.check()
+
+
+def test_rows_share_their_past_and_copy_one_block_each_when_they_write():
+    rows = Rows(1)
+    rows.write([10 * BLOCK + 3])
+    assert rows.pool.used == 11
+    rows.select([0] * 8)
+    assert rows.pool.used == 11
+    rows.write([1] * 8)
+    assert rows.pool.used == 10 + 8
+    rows.check()
+
+
+def test_a_beam_of_16_over_a_thousand_tokens_holds_far_less_than_16_pasts():
+    rng = np.random.default_rng(1)
+    rows = Rows(1)
+    rows.write([20])
+    rows.select([0] * 16)
+    most = 0
+    for _ in range(1000):
+        rows.write([1] * 16)
+        rows.select(np.sort(rng.integers(0, 16, 16)))  # who survives changes at every token
+        most = max(most, rows.pool.used)
+    one = -(-1020 // BLOCK)
+    assert most < 2 * one
+    assert len(rows.pool.users) <= 4 * one
+
+
+def test_blocks_that_nobody_uses_are_used_again():
+    rows = Rows(4)
+    for _ in range(50):
+        rows.write([3 * BLOCK] * 4)
+        rows.rewind(3 * BLOCK)
+    assert rows.pool.used == 0
+    assert len(rows.pool.users) == 64
+
+
+def test_rows_join_with_all_that_they_share():
+    ours, theirs = Rows(2), Rows(1)
+    ours.write([20, 3])
+    theirs.next = 1000
+    theirs.write([50])
+    theirs.select([0, 0])
+    ours.pool.join(theirs.pool)
+    ours.texts += [list(text) for text in theirs.texts]
+    ours.check()
+    assert ours.pool.used == 2 + 1 + 4
+    ours.write([1, 1, 1, 1])
+    ours.check()
+    theirs.check()
+
+
+def test_a_pool_grows_and_what_does_not_fit_is_said(monkeypatch):
+    rows = Rows(2)
+    rows.write([64 * BLOCK, 64 * BLOCK])
+    rows.check()
+
+    def refuse(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "empty", refuse)
+    with pytest.raises(MemoryError, match="decode fewer rows side by side"):
+        rows.write([64 * BLOCK, 64 * BLOCK])

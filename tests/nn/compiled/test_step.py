@@ -1,0 +1,18 @@
+from unspool.nn.compiled.compilation import step as compiled_step
+from unspool.nn.compiled.step import _piece, phases
+
+
+def test_a_product_is_cut_into_pieces_where_threads_share_it():
+    assert _piece.py_func(1000, 64, 1) == 1000
+    assert _piece.py_func(1000, 64, 2) == 256
+    assert _piece.py_func(1000, 10**6, 2) == 8
+
+
+def test_there_are_counters_for_every_phase():
+    """Begin, eight for each layer, the last norm, the choice of rows, the head and its normaliser."""
+    assert phases(3) == 1 + 8 * 3 + 4
+
+
+def test_a_step_is_kept_under_its_version():
+    """What numba keeps on disk is found by the function's constants, of which the version is one."""
+    assert [cell.cell_contents for cell in compiled_step.py_func.__closure__] != []

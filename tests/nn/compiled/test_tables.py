@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+import torch
+
+from unspool.nn.compiled.tables import Tables
+from unspool.nn.positions import Learned, Rotary, Sinusoidal
+
+
+def test_a_model_without_positions_has_empty_tables():
+    tables = Tables(None, None)
+    tables.reach(10)
+    assert tables.cos.size == tables.sin.size == tables.added.size == 0
+
+
+def test_tables_grow_and_keep_what_they_say():
+    rotary, waves = Tables(Rotary(8), None), Tables(None, Sinusoidal(6, 500))
+    rotary.reach(3)
+    waves.reach(3)
+    cos, added = rotary.cos[: 3 * 4].copy(), waves.added[: 3 * 6].copy()
+    np.testing.assert_allclose(cos.reshape(3, 4)[1], np.cos(10000.0 ** (-np.arange(0, 8, 2) / 8)), rtol=1e-6)
+    rotary.reach(300)
+    waves.reach(300)
+    assert rotary.cos.size >= 300 * 4
+    assert waves.added.size >= 300 * 6
+    np.testing.assert_array_equal(rotary.cos[: 3 * 4], cos)
+    np.testing.assert_array_equal(waves.added[: 3 * 6], added)
+
+
+def test_learnt_positions_are_the_parameters_own_memory_and_end_where_it_ends():
+    learned = Learned(6, 9)
+    tables = Tables(None, learned)
+    tables.reach(9)
+    with torch.no_grad():
+        learned.weight[8, 5] = 123
+    assert tables.added[-1] == 123
+    with pytest.raises(ValueError, match="has learnt 9 positions"):
+        tables.reach(10)

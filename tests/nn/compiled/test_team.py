@@ -1,0 +1,54 @@
+import multiprocessing
+import threading
+import time
+
+from unspool.nn.compiled import team
+
+
+def test_helpers_make_the_same_call():
+    met, barrier = [], threading.Barrier(3)
+
+    def call(word):
+        barrier.wait(timeout=20)
+        met.append((word, threading.current_thread().name))
+
+    team.together(3, call, "here")
+    deadline = time.monotonic() + 20
+    while len(met) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert {word for word, _ in met} == {"here"}
+    assert len({name for _, name in met}) == 3
+
+
+def test_nobody_waits_for_a_helper():
+    leave = threading.Event()
+    caller = threading.current_thread()
+
+    def call():
+        if threading.current_thread() is not caller:
+            leave.wait(timeout=20)
+
+    team.together(2, call)  # returns at once
+    leave.set()
+
+
+def test_one_thread_needs_no_helper():
+    names = []
+    team.together(1, lambda: names.append(threading.current_thread().name))
+    assert names == [threading.current_thread().name]
+
+
+def _in_child(queue):
+    team.together(2, lambda: None)
+    queue.put(len(team._helpers))
+
+
+def test_a_forked_child_hires_its_own():
+    team.together(3, lambda: None)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=20) == 1
+    child.join(timeout=20)
+    assert child.exitcode == 0

@@ -1,0 +1,39 @@
+import threading
+
+import numba
+import numpy as np
+
+from unspool.nn.compiled.turns import finish, meet, take
+
+
+@numba.njit(nogil=True)
+def share(turns, done, sums):
+    """Three phases; each piece of a phase adds up what the phase before wrote."""
+    phase = np.int64(0)
+    for _ in range(3):
+        piece = take(turns, phase)
+        while piece < done.shape[1]:
+            done[phase, piece] += 1
+            before = sums[phase - 1].sum() if phase else 1
+            sums[phase, piece] = before
+            piece = finish(turns, phase)
+        phase = meet(turns, phase, done.shape[1])
+    return phase
+
+
+def test_every_piece_is_done_once_and_phases_follow_each_other():
+    for _ in range(20):
+        turns, done, sums = np.zeros(6, np.int64), np.zeros((3, 50), np.int64), np.zeros((3, 50), np.int64)
+        threads = [threading.Thread(target=share, args=(turns, done, sums)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (done == 1).all()
+        assert (sums == [[1], [50], [2500]]).all()
+
+
+def test_one_who_comes_late_finds_nothing_to_do():
+    turns, done, sums = np.zeros(6, np.int64), np.zeros((3, 5), np.int64), np.zeros((3, 5), np.int64)
+    assert share(turns, done, sums) == share(turns, done, sums) == 3
+    assert (done == 1).all()
