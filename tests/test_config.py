@@ -3,8 +3,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.config import build, choose, converted, kind_of, plain, typed
 

@@ -1,21 +1,43 @@
+import importlib
 import sys
-import types
 
 import pytest
 
+from unspool.deferred import declared
+
+SOURCE = """
+from typing import TYPE_CHECKING
+
 from unspool.deferred import deferred
+
+if TYPE_CHECKING:
+    from math import nothing as nothing, sqrt as sqrt
+    from fractions import Fraction as Fraction
+
+__version__ = "1"
+__all__, __getattr__, __dir__ = deferred(__name__)
+"""
 
 
 @pytest.fixture
-def package(monkeypatch):
-    """A package with two names that live elsewhere."""
-    package = types.ModuleType("late")
-    package.__getattr__ = deferred("late", {"sqrt": "math", "nothing": "math"})
-    monkeypatch.setitem(sys.modules, "late", package)
-    return package
+def package(monkeypatch, tmp_path):
+    """A package with three names that live elsewhere."""
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "__init__.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("late")
+    del sys.modules["late"]
+
+
+def test_the_imports_for_type_checkers_are_the_list(package):
+    assert declared(package) == {"nothing": "math", "sqrt": "math", "Fraction": "fractions"}
+    assert package.__all__ == ["Fraction", "nothing", "sqrt"]
+    assert {"Fraction", "nothing", "sqrt", "__version__"} <= set(dir(package))
+    assert "TYPE_CHECKING" not in dir(package)
 
 
 def test_a_name_is_looked_up_once(package):
+    assert "sqrt" not in vars(package)
     assert package.sqrt(9) == 3
     assert vars(package)["sqrt"] is package.sqrt
 

@@ -17,253 +17,92 @@ from typing import TYPE_CHECKING
 from unspool.deferred import deferred
 
 if TYPE_CHECKING:
-    from unspool.adapters.huggingface import to_huggingface
-    from unspool.basis import BasisTest
-    from unspool.decode.combine import Contrast, EarlyExit, Ensemble
-    from unspool.decode.generate import Output, Piece, generate, stream
-    from unspool.decode.loops import Loop, find_loop
-    from unspool.decode.picks import ArgMax, BasisAware, ConstantTau, EtaTau, Multinomial, NucleusTau
-    from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum
-    from unspool.decode.score import Score, score
+    from unspool.adapters.huggingface import to_huggingface as to_huggingface
+    from unspool.basis import BasisTest as BasisTest
+    from unspool.decode.combine import Contrast as Contrast, EarlyExit as EarlyExit, Ensemble as Ensemble
+    from unspool.decode.generate import generate as generate, stream as stream
+    from unspool.decode.loops import Loop as Loop, find_loop as find_loop
+    from unspool.decode.output import Output as Output, Piece as Piece
+    from unspool.decode.picks import (
+        ArgMax as ArgMax,
+        BasisAware as BasisAware,
+        ConstantTau as ConstantTau,
+        EtaTau as EtaTau,
+        Multinomial as Multinomial,
+        NucleusTau as NucleusTau,
+    )
+    from unspool.decode.ranking import (
+        GNMT as GNMT,
+        Coverage as Coverage,
+        FirstFull as FirstFull,
+        Heuristic as Heuristic,
+        Length as Length,
+        Proved as Proved,
+        Sum as Sum,
+    )
+    from unspool.decode.score import Score as Score, score as score
     from unspool.decode.search import (
-        MBR,
-        Beam,
-        BeamSample,
-        ChrF,
-        ConstrainedBeam,
-        ContrastiveSearch,
-        DiverseBeam,
-        Greedy,
-        Sample,
-        Speculative,
-        StochasticBeam,
-        TokenF1,
+        MBR as MBR,
+        Beam as Beam,
+        BeamSample as BeamSample,
+        ChrF as ChrF,
+        ConstrainedBeam as ConstrainedBeam,
+        ContrastiveSearch as ContrastiveSearch,
+        DiverseBeam as DiverseBeam,
+        Greedy as Greedy,
+        Sample as Sample,
+        Speculative as Speculative,
+        StochasticBeam as StochasticBeam,
+        TokenF1 as TokenF1,
     )
-    from unspool.decode.spec import parse
+    from unspool.decode.spec import parse as parse
     from unspool.decode.transforms import (
-        DRY,
-        XTC,
-        BadWords,
-        Epsilon,
-        Eta,
-        ForcedBOS,
-        ForcedEOS,
-        FrequencyPenalty,
-        Kappa,
-        LogitBias,
-        MinLength,
-        MinP,
-        Mirostat,
-        NoRepeatNgram,
-        PLess,
-        PresencePenalty,
-        RepetitionPenalty,
-        SequenceBias,
-        TailFree,
-        Temperature,
-        TopA,
-        TopH,
-        TopK,
-        TopNSigma,
-        TopP,
-        Typical,
+        DRY as DRY,
+        XTC as XTC,
+        BadWords as BadWords,
+        Epsilon as Epsilon,
+        Eta as Eta,
+        ForcedBOS as ForcedBOS,
+        ForcedEOS as ForcedEOS,
+        FrequencyPenalty as FrequencyPenalty,
+        Kappa as Kappa,
+        LogitBias as LogitBias,
+        MinLength as MinLength,
+        MinP as MinP,
+        Mirostat as Mirostat,
+        NoRepeatNgram as NoRepeatNgram,
+        PLess as PLess,
+        PresencePenalty as PresencePenalty,
+        RepetitionPenalty as RepetitionPenalty,
+        SequenceBias as SequenceBias,
+        TailFree as TailFree,
+        Temperature as Temperature,
+        TopA as TopA,
+        TopH as TopH,
+        TopK as TopK,
+        TopNSigma as TopNSigma,
+        TopP as TopP,
+        Typical as Typical,
     )
-    from unspool.decode.transforms.survivors import survivors
-    from unspool.models.classifier import Classifier, ClassifierConfig
-    from unspool.models.labels import Prediction
-    from unspool.models.load import load, save
-    from unspool.models.prediction import predict
-    from unspool.models.rnn_lm import RNNLM, RNNConfig
-    from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
-    from unspool.models.tagger import TaggedWord, Tagger, TaggerConfig
-    from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-    from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
-    from unspool.models.trigram import Trigram, TrigramConfig
-    from unspool.training.run import train
+    from unspool.decode.transforms.survivors import survivors as survivors
+    from unspool.models.classifier import Classifier as Classifier, ClassifierConfig as ClassifierConfig
+    from unspool.models.labels import Prediction as Prediction
+    from unspool.models.load import load as load, save as save
+    from unspool.models.prediction import predict as predict
+    from unspool.models.rnn_lm import RNNLM as RNNLM, RNNConfig as RNNConfig
+    from unspool.models.rnn_seq2seq import RNNSeq2Seq as RNNSeq2Seq, RNNSeq2SeqConfig as RNNSeq2SeqConfig
+    from unspool.models.tagger import TaggedWord as TaggedWord, Tagger as Tagger, TaggerConfig as TaggerConfig
+    from unspool.models.transformer_lm import (
+        TransformerConfig as TransformerConfig,
+        TransformerLM as TransformerLM,
+    )
+    from unspool.models.transformer_seq2seq import (
+        TransformerSeq2Seq as TransformerSeq2Seq,
+        TransformerSeq2SeqConfig as TransformerSeq2SeqConfig,
+    )
+    from unspool.models.trigram import Trigram as Trigram, TrigramConfig as TrigramConfig
+    from unspool.training.run import train as train
 
 __version__ = "0.1.0"
 
-_HOME: dict[str, str] = {
-    "ArgMax": "unspool.decode.picks",
-    "BadWords": "unspool.decode.transforms",
-    "BasisAware": "unspool.decode.picks",
-    "BasisTest": "unspool.basis",
-    "Beam": "unspool.decode.search",
-    "BeamSample": "unspool.decode.search",
-    "ChrF": "unspool.decode.search",
-    "Classifier": "unspool.models.classifier",
-    "ClassifierConfig": "unspool.models.classifier",
-    "ConstantTau": "unspool.decode.picks",
-    "ConstrainedBeam": "unspool.decode.search",
-    "Contrast": "unspool.decode.combine",
-    "ContrastiveSearch": "unspool.decode.search",
-    "Coverage": "unspool.decode.ranking",
-    "DRY": "unspool.decode.transforms",
-    "DiverseBeam": "unspool.decode.search",
-    "EarlyExit": "unspool.decode.combine",
-    "Ensemble": "unspool.decode.combine",
-    "Epsilon": "unspool.decode.transforms",
-    "Eta": "unspool.decode.transforms",
-    "EtaTau": "unspool.decode.picks",
-    "FirstFull": "unspool.decode.ranking",
-    "ForcedBOS": "unspool.decode.transforms",
-    "ForcedEOS": "unspool.decode.transforms",
-    "FrequencyPenalty": "unspool.decode.transforms",
-    "GNMT": "unspool.decode.ranking",
-    "Greedy": "unspool.decode.search",
-    "Heuristic": "unspool.decode.ranking",
-    "Kappa": "unspool.decode.transforms",
-    "Length": "unspool.decode.ranking",
-    "LogitBias": "unspool.decode.transforms",
-    "Loop": "unspool.decode.loops",
-    "MBR": "unspool.decode.search",
-    "MinLength": "unspool.decode.transforms",
-    "MinP": "unspool.decode.transforms",
-    "Mirostat": "unspool.decode.transforms",
-    "Multinomial": "unspool.decode.picks",
-    "NoRepeatNgram": "unspool.decode.transforms",
-    "NucleusTau": "unspool.decode.picks",
-    "Output": "unspool.decode.generate",
-    "PLess": "unspool.decode.transforms",
-    "Piece": "unspool.decode.generate",
-    "Prediction": "unspool.models.labels",
-    "PresencePenalty": "unspool.decode.transforms",
-    "Proved": "unspool.decode.ranking",
-    "RNNConfig": "unspool.models.rnn_lm",
-    "RNNLM": "unspool.models.rnn_lm",
-    "RNNSeq2Seq": "unspool.models.rnn_seq2seq",
-    "RNNSeq2SeqConfig": "unspool.models.rnn_seq2seq",
-    "RepetitionPenalty": "unspool.decode.transforms",
-    "Sample": "unspool.decode.search",
-    "Score": "unspool.decode.score",
-    "SequenceBias": "unspool.decode.transforms",
-    "Speculative": "unspool.decode.search",
-    "StochasticBeam": "unspool.decode.search",
-    "Sum": "unspool.decode.ranking",
-    "TaggedWord": "unspool.models.tagger",
-    "Tagger": "unspool.models.tagger",
-    "TaggerConfig": "unspool.models.tagger",
-    "TailFree": "unspool.decode.transforms",
-    "Temperature": "unspool.decode.transforms",
-    "TokenF1": "unspool.decode.search",
-    "TopA": "unspool.decode.transforms",
-    "TopH": "unspool.decode.transforms",
-    "TopK": "unspool.decode.transforms",
-    "TopNSigma": "unspool.decode.transforms",
-    "TopP": "unspool.decode.transforms",
-    "TransformerConfig": "unspool.models.transformer_lm",
-    "TransformerLM": "unspool.models.transformer_lm",
-    "TransformerSeq2Seq": "unspool.models.transformer_seq2seq",
-    "TransformerSeq2SeqConfig": "unspool.models.transformer_seq2seq",
-    "Trigram": "unspool.models.trigram",
-    "TrigramConfig": "unspool.models.trigram",
-    "Typical": "unspool.decode.transforms",
-    "XTC": "unspool.decode.transforms",
-    "find_loop": "unspool.decode.loops",
-    "generate": "unspool.decode.generate",
-    "load": "unspool.models.load",
-    "parse": "unspool.decode.spec",
-    "predict": "unspool.models.prediction",
-    "save": "unspool.models.load",
-    "score": "unspool.decode.score",
-    "stream": "unspool.decode.generate",
-    "survivors": "unspool.decode.transforms.survivors",
-    "to_huggingface": "unspool.adapters.huggingface",
-    "train": "unspool.training.run",
-}
-
-__all__ = [
-    "DRY",
-    "GNMT",
-    "MBR",
-    "RNNLM",
-    "XTC",
-    "ArgMax",
-    "BadWords",
-    "BasisAware",
-    "BasisTest",
-    "Beam",
-    "BeamSample",
-    "ChrF",
-    "Classifier",
-    "ClassifierConfig",
-    "ConstantTau",
-    "ConstrainedBeam",
-    "Contrast",
-    "ContrastiveSearch",
-    "Coverage",
-    "DiverseBeam",
-    "EarlyExit",
-    "Ensemble",
-    "Epsilon",
-    "Eta",
-    "EtaTau",
-    "FirstFull",
-    "ForcedBOS",
-    "ForcedEOS",
-    "FrequencyPenalty",
-    "Greedy",
-    "Heuristic",
-    "Kappa",
-    "Length",
-    "LogitBias",
-    "Loop",
-    "MinLength",
-    "MinP",
-    "Mirostat",
-    "Multinomial",
-    "NoRepeatNgram",
-    "NucleusTau",
-    "Output",
-    "PLess",
-    "Piece",
-    "Prediction",
-    "PresencePenalty",
-    "Proved",
-    "RNNConfig",
-    "RNNSeq2Seq",
-    "RNNSeq2SeqConfig",
-    "RepetitionPenalty",
-    "Sample",
-    "Score",
-    "SequenceBias",
-    "Speculative",
-    "StochasticBeam",
-    "Sum",
-    "TaggedWord",
-    "Tagger",
-    "TaggerConfig",
-    "TailFree",
-    "Temperature",
-    "TokenF1",
-    "TopA",
-    "TopH",
-    "TopK",
-    "TopNSigma",
-    "TopP",
-    "TransformerConfig",
-    "TransformerLM",
-    "TransformerSeq2Seq",
-    "TransformerSeq2SeqConfig",
-    "Trigram",
-    "TrigramConfig",
-    "Typical",
-    "find_loop",
-    "generate",
-    "load",
-    "parse",
-    "predict",
-    "save",
-    "score",
-    "stream",
-    "survivors",
-    "to_huggingface",
-    "train",
-]
-
-
-__getattr__ = deferred(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__all__, __getattr__, __dir__ = deferred(__name__)

@@ -1,6 +1,12 @@
 """Names of a package that are imported when first used, so that to import the package costs nothing.
 
-    __getattr__ = deferred(__name__, {"perplexity": "unspool.evaluate.text_perplexity"})
+    if TYPE_CHECKING:
+        from unspool.evaluate.text_perplexity import perplexity as perplexity
+
+    __all__, __getattr__, __dir__ = deferred(__name__)
+
+The imports that type checkers read are the one list of these names: it is read here, too. (`x as x` tells
+checkers that the name is public.)
 
 No name may also be that of a file of the package: Python binds a file to its name as soon as anybody imports
 it, and whoever asks afterwards would get the module.
@@ -8,14 +14,21 @@ it, and whoever asks afterwards would get the module.
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
-def deferred(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: each name is looked up in its home, and from then on known to the package."""
+def deferred(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__all__`, `__getattr__` and `__dir__`.
+
+    Each name is looked up in its home when it is first asked for, and from then on known to the package.
+    """
+    homes = declared(sys.modules[package])
+    names = sorted(homes, key=lambda name: (not (name.isupper() and len(name) > 1), name[:1].islower(), name))
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name not in homes:
@@ -24,4 +37,16 @@ def deferred(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return __getattr__
+    return names, __getattr__, lambda: [*names, *(it for it in vars(sys.modules[package]) if it[:2] == "__")]
+
+
+def declared(module: ModuleType) -> dict[str, str]:
+    """Name → home, of everything that a module's source imports for type checkers."""
+    source = module.__spec__.loader.get_source(module.__name__)  # type: ignore[union-attr]
+    found: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for each in node.body:
+                assert isinstance(each, ast.ImportFrom)
+                found |= {alias.name: str(each.module) for alias in each.names}
+    return found

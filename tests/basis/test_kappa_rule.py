@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.basis.kappa_rule import KappaRule, kappa, typical_threshold
 from unspool.basis.row_lengths import RowLengths

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.data import encode
 from unspool.data.encode import Encoded, Filled, encoded, handfuls, read_encoded

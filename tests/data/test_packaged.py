@@ -4,8 +4,7 @@ import gzip
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.config import build, plain
 from unspool.data import Bucketed, Data, prepare

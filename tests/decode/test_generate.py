@@ -7,8 +7,10 @@ import torch
 
 from unspool import defaults
 from unspool.decode.combine import Ensemble
-from unspool.decode.generate import Output, finished, generate, make_job, stream
+from unspool.decode.generate import finished, generate, stream
 from unspool.decode.job import Frontier
+from unspool.decode.output import Output
+from unspool.decode.request import make_job
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TopP

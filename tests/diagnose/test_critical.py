@@ -2,8 +2,7 @@ from math import e, log, sqrt
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import unspool as us
 from unspool.diagnose.critical import CRITERIA, Places, criteria, eta_of

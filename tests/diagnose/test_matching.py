@@ -1,8 +1,7 @@
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.diagnose.critical import Criterion
 from unspool.diagnose.matching import First

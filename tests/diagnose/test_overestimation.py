@@ -2,8 +2,7 @@ from math import exp, inf, log, sqrt
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
 

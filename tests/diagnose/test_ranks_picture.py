@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import unspool as us
 from unspool.diagnose.ranks_picture import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture

@@ -2,8 +2,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.basis import BasisTest
 from unspool.diagnose.simplex_picture import PAPER, draw_simplex, feasible

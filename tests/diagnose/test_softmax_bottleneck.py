@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel

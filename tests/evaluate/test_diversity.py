@@ -2,8 +2,7 @@ from math import log
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.evaluate.diversity import (
     distinct_n,

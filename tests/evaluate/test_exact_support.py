@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import unspool as us
 from unspool.evaluate.exact_support import Dial, at_mass, compare_support, support

@@ -3,8 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, read, token_ids, windows
 from unspool.models.transformer_lm import TransformerConfig

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.heads import chunked
 from unspool.heads.chunked import chunks, counted, linear_loss

@@ -4,8 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.heads.kernel import LARGEST, bend, kernel, profile, scale
 

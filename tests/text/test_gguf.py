@@ -8,8 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.text import Codec, codec_from_gguf
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.config import choose, plain
 from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, characters, train_bpe, words

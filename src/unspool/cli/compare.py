@@ -24,7 +24,7 @@ from unspool.evaluate.comparison import Answer, Row
 from unspool.files.atomic import new_file
 
 if TYPE_CHECKING:
-    from unspool.decode.generate import Output
+    from unspool.decode.output import Output
     from unspool.protocols import Search
 
 SUMMARY = "Unspool the same prompt by several decoders, side by side."

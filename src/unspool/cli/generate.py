@@ -18,7 +18,7 @@ from unspool.cli.prompts import add_prompt_options, check_characters, read_promp
 from unspool.cli.requests import Answer, answers, make_requests
 
 if TYPE_CHECKING:
-    from unspool.decode.generate import Piece
+    from unspool.decode.output import Piece
 
 SUMMARY = "Continue a prompt, or a file of them."
 EXAMPLES = """examples:

@@ -200,8 +200,8 @@ def render_all(
 
 def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: Mapping[str, Any]) -> str:
     """The prompt as the string that the model reads, tried with these options of `generate`."""
-    from unspool.decode.generate import make_job
     from unspool.decode.prompts import reading
+    from unspool.decode.request import make_job
 
     try:
         text = prompt.render(model.text, chat=args.chat, system=args.system)

@@ -12,8 +12,8 @@ from unspool.cli.parser import seed_of
 from unspool.cli.prompts import Prompt, render
 
 if TYPE_CHECKING:
-    from unspool.decode.generate import Output
     from unspool.decode.job import Job
+    from unspool.decode.output import Output
     from unspool.protocols import Search, StepModel
 
 ROOM = 32_768
@@ -87,7 +87,9 @@ def answers(
 
     Neighbours of the same kind are decoded side by side, up to `batch_size` rows, or as many as have room.
     """
-    from unspool.decode.generate import finished, make_job, output_of
+    from unspool.decode.generate import finished
+    from unspool.decode.output import output_of
+    from unspool.decode.request import make_job
 
     alone = len(requests) == requests[0].options["n"] == 1
     for _, group in groupby(requests, key=lambda request: request.kind):

@@ -5,70 +5,17 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unspool import defaults
-from unspool.decode.combine.lockstep import check_model
-from unspool.decode.job import Frontier, Job
-from unspool.decode.loops import Loop, OnLoop, loop_judge
-from unspool.decode.path import Path, Ranked
-from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, whole
-from unspool.decode.room import room
-from unspool.decode.search.tree import Node
-from unspool.decode.spec import parse
-from unspool.protocols import Finish, Search, StepModel, Text
-
-
-@dataclass(frozen=True)
-class Output:
-    """One finished text and how it came about."""
-
-    text: str
-    """What was generated, without the prompt; empty for a model that has no tokenizer."""
-    tokens: tuple[int, ...]
-    """Its token ids; the end-of-text token is the last one where finish is "eos"."""
-    logps: tuple[float, ...]
-    """log p of each token by the model itself."""
-    scores: tuple[float, ...]
-    """log p of each token in the distribution that it was drawn from, transforms applied; what it added to
-    the sum of a beam that adds up another score (contrastive decoding's difference, which may be above 0)."""
-    finish: Finish
-    """Why it ended: "eos", "length", "stop" (a stop string or token) or "loop"."""
-    seed: int
-    """What to pass as `seed` to get this text again."""
-    total: float | None = None
-    """Score of the whole hypothesis, where the search ranks hypotheses."""
-    ranked: tuple[Ranked, ...] = ()
-    """The most probable tokens at every step, where `alternatives` were asked for."""
-    loop: Loop | None = None
-    """Where the text began to go round in circles, and with what period, where it was stopped for that."""
-    tree: tuple[Node, ...] | None = field(default=None, compare=False, repr=False)
-    """Every hypothesis that a beam looked at, on the best text of each prompt."""
-    stats: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What the search counted on the way."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Text that has become certain since the piece before it."""
-
-    text: str
-    tokens: tuple[int, ...]
-    request: int
-    """Which prompt it answers."""
-    sample: int
-    """Which of the n answers."""
-    finish: Finish | None
-    """Set on the last piece of a text."""
-    logps: tuple[float, ...] = ()
-    """log p of each of its tokens by the model itself."""
-    scores: tuple[float, ...] = ()
-    """As in Output, of its tokens."""
-    ranked: tuple[Ranked, ...] = ()
-    """As in Output, of its tokens."""
+from unspool.decode.job import Job
+from unspool.decode.loops import OnLoop
+from unspool.decode.output import Output, Piece, output_of, pieces_of
+from unspool.decode.path import Path
+from unspool.decode.prompts import Message, as_batch
+from unspool.decode.request import checked_search, make_job
+from unspool.protocols import Search, StepModel
 
 
 class Options(TypedDict, total=False):
@@ -193,65 +140,7 @@ def stream(
         alternatives=alternatives,
         batch_size=batch_size,
     )
-    return _pieces(search(model, job), search.streams, model.text)
-
-
-def make_job(
-    model: StepModel,
-    prompts: Sequence[Any],
-    *,
-    max_new_tokens: int,
-    n: int,
-    seed: int | Sequence[int] | None,
-    stop: str | Sequence[str] | None,
-    stop_ids: int | Sequence[int] = (),
-    on_loop: OnLoop = "ignore",
-    alternatives: int = 0,
-    batch_size: int = defaults.ROWS,
-) -> Job:
-    """Everything checked before the model is called once."""
-    check_model(model)
-    if not prompts:
-        raise ValueError("there is no prompt: give a string, a list of token ids, or a list of these")
-    longest = _counted("max_new_tokens", max_new_tokens)
-    ids = [ids_of(model, prompt, place) for place, prompt in enumerate(prompts)]
-    ends = frozenset(_stop_ids(stop_ids))
-    check_ids(model.vocab_size, sorted(ends), "stop_ids")
-    sources = model.answers
-    stops = _stop_strings(model, stop)
-    watches = (
-        []
-        if model.text is None
-        else [model.text.watch(stops, after=None if sources else tokens[-1]) for tokens in ids]
-    )
-    return Job(
-        prompts=tuple(ids),
-        limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
-        seeds=_seeds(seed, len(prompts)),
-        n=_counted("n", n),
-        eos=model.text.eos_ids if model.text is not None else frozenset(),
-        watches=tuple(watches),
-        judge=loop_judge(on_loop),
-        alternatives=_counted("alternatives", alternatives, at_least=0, at_most=model.vocab_size),
-        stop_ids=ends,
-        answers=sources,
-        rows=_counted("batch_size", batch_size),
-    )
-
-
-def checked_search(search: Any) -> Search:
-    """The search that was given, or the default one; everything else is refused, with what to write."""
-    if search is None:
-        return parse(defaults.DECODER)
-    if isinstance(search, str):
-        raise TypeError(f"the search is the string {search!r:.80}: give us.parse({search!r:.80})")
-    if isinstance(search, type):
-        raise TypeError(f"the search is the class {search.__name__}: make one, {search.__name__}(…)")
-    if not callable(search) or not hasattr(search, "streams"):
-        kind = f": put it into one, us.Sample({search!r:.80})" if callable(search) else ""
-        raise TypeError(f"{search!r:.80} is no search{kind}. Give one such as us.Greedy() or us.Beam(4).")
-    found: Search = search
-    return found
+    return pieces_of(search(model, job), search.streams, model.text)
 
 
 def finished(model: StepModel, job: Job, search: Search) -> Iterator[Path]:
@@ -269,126 +158,3 @@ def finished(model: StepModel, job: Job, search: Search) -> Iterator[Path]:
                 request, sample = request + 1, 0
     for group in waiting[request:]:
         yield from (group[sample] for sample in sorted(group))
-
-
-def _pieces(frontiers: Iterator[Frontier], streams: bool, spelling: Text | None) -> Iterator[Piece]:
-    shown: dict[tuple[int, int], tuple[int, int]] = {}
-    for frontier in frontiers:
-        for path in (*(frontier.live if streams else ()), *frontier.ended):
-            key = (path.request, path.sample)
-            tokens, characters = shown.get(key, (0, 0))
-            text = _text(path) if path.finish else "" if path.watch is None else path.watch.text
-            if len(text) > characters or path.finish or path.watch is None:
-                yield Piece(
-                    text[characters:],
-                    path.tokens[tokens:],
-                    *key,
-                    path.finish,
-                    path.logps[tokens:],
-                    path.scores[tokens:],
-                    _readable(path.ranked[tokens:], spelling),
-                )
-                shown[key] = (len(path.tokens), len(text))
-
-
-def _text(path: Path) -> str:
-    return "" if path.watch is None else path.watch.close()
-
-
-def _readable(ranked: Sequence[Ranked], spelling: Text | None) -> tuple[Ranked, ...]:
-    """The same, with every token's text."""
-    if spelling is None:
-        return tuple(ranked)
-    return tuple(
-        replace(each, texts={token: spelling.show(token) for token, _ in (*each.model, *each.drawn)})
-        for each in ranked
-    )
-
-
-def output_of(path: Path, job: Job, spelling: Text | None) -> Output:
-    """A finished path as what users are given."""
-    if path.finish is None:
-        raise RuntimeError("a search ended a path without saying why: this is a bug of that search")
-    return Output(
-        text=_text(path),
-        tokens=path.tokens,
-        logps=path.logps,
-        scores=path.scores,
-        finish=path.finish,
-        seed=job.seeds[path.request],
-        total=path.total,
-        ranked=_readable(path.ranked, spelling),
-        loop=path.notes.get("loop"),
-        tree=path.notes.get("tree"),
-        stats={name: note for name, note in path.notes.items() if name not in ("loop", "tree")},
-    )
-
-
-def _counted(name: str, value: Any, at_least: int = 1, at_most: int | None = None) -> int:
-    found = whole(value)
-    if found is None or found < at_least or (at_most is not None and found > at_most):
-        kind = TypeError if found is None else ValueError
-        allowed = f"at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
-        raise kind(f"{name}={value!r:.80} must be a whole number, {allowed}")
-    return found
-
-
-def _seeds(seed: Any, count: int) -> tuple[int, ...]:
-    if seed is None:
-        return (secrets.randbits(32),) * count
-    one = whole(seed)
-    if one is not None:
-        return (one,) * count
-    seed = seed.tolist() if hasattr(seed, "tolist") else seed
-    if isinstance(seed, str | bytes) or not isinstance(seed, Sequence):
-        raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
-    if len(seed) != count:
-        raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
-    seeds = tuple(whole(each) for each in seed)
-    if None in seeds:
-        raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
-    return tuple(each for each in seeds if each is not None)
-
-
-def _stop_strings(model: StepModel, stop: Any) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
-    if isinstance(stops, bytes | Mapping) or not isinstance(stops, Sequence):
-        raise TypeError(f"stop={stop!r:.80} must be a string or a list of strings")
-    for one in stops:
-        if not isinstance(one, str):
-            raise TypeError(f"stop holds {one!r:.80}, but must hold strings; token ids go into stop_ids")
-        if not one:
-            raise ValueError("a stop string is empty: it stops every text at once; leave it out")
-        if any("\ud800" <= character <= "\udfff" for character in one):
-            raise ValueError(f"the stop string {one!r} has half a character in it, which no text ever shows")
-    if stops and model.text is None:
-        raise ValueError(
-            "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json, "
-            "or give stop_ids"
-        )
-    return list(stops)
-
-
-def _stop_ids(stop_ids: Any) -> list[int]:
-    stop_ids = stop_ids.tolist() if hasattr(stop_ids, "tolist") else stop_ids
-    one = whole(stop_ids)
-    if one is not None:
-        return [one]
-    if isinstance(stop_ids, str | bytes | Mapping) or not isinstance(stop_ids, Sequence | frozenset | set):
-        raise TypeError(f"stop_ids={stop_ids!r:.80} must be a token id or a list of them")
-    found = [whole(token) for token in stop_ids]
-    if None in found:
-        raise TypeError(f"stop_ids={stop_ids!r:.80} must hold whole numbers; strings go into stop")
-    return [token for token in found if token is not None]
-
-
-def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
-    free = room(model, ids)
-    if free is None:
-        return max_new_tokens
-    if free < 1:
-        raise ValueError(
-            f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, "
-            "new ones included: shorten the prompt"
-        )
-    return min(max_new_tokens, free)

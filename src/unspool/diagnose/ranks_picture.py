@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.generate import make_job
 from unspool.decode.job import Job
 from unspool.decode.picks import BasisAware
+from unspool.decode.request import make_job
 from unspool.decode.search import Sample
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.transforms.scores import alive

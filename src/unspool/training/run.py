@@ -20,8 +20,7 @@ from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
 from unspool.protocols import Model
 from unspool.training.checkpoint import Checkpoint, good
-from unspool.training.distributed import Team, launched
-from unspool.training.distributed import team as joined
+from unspool.training.distributed import Team, launched, team as joined
 from unspool.training.fit import check_fit
 from unspool.training.folder import RECIPE, RunFolder, last_checkpoint, write_recipe
 from unspool.training.interrupt import interruptible

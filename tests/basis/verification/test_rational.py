@@ -3,8 +3,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.basis.verification.rational import Exact, combination, power_of_two
 

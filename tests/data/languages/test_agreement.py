@@ -4,8 +4,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.data.languages import Agreement
 from unspool.data.languages.agreement import Clauses

@@ -7,8 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.data.languages import LANGUAGES, PCFG, Agreement, Senses, ZipfMarkov
 from unspool.data.languages.known_language import check_count, check_share

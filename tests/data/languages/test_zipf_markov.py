@@ -5,8 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.data.languages import ZipfMarkov
 from unspool.data.languages.zipf_markov import GOLDEN, MASK, mix

@@ -3,8 +3,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.decode.combine.contrast import Contrast, plausible
 from unspool.decode.generate import generate, stream

@@ -3,8 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.adapters.huggingface import to_huggingface
 from unspool.decode.combine.early_exit import EarlyExit, divergence, high, low

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.decode.ranking import GNMT, FirstFull, Heuristic, Length, Proved, Sum
 from unspool.decode.ranking.stop import Standing

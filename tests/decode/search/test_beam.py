@@ -3,8 +3,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.decode.job import Job
 from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum

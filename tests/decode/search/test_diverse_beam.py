@@ -1,8 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.decode.job import Job
 from unspool.decode.ranking import GNMT, FirstFull, Length, Proved

@@ -2,13 +2,13 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unspool.decode.combine.contrast import Contrast
-from unspool.decode.generate import generate, make_job, stream
+from unspool.decode.generate import generate, stream
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path
+from unspool.decode.request import make_job
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1, rank
 from unspool.testing import TableModel, bigram, random_table

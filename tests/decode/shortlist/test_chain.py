@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from scipy.stats import chisquare
 
 from unspool.decode.path import Path

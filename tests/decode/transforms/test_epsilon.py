@@ -2,8 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from transformers.generation.logits_process import EpsilonLogitsWarper
 
 from unspool.decode.transforms import Epsilon

@@ -3,8 +3,7 @@ import statistics
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.decode.generate import generate
 from unspool.decode.path import Path

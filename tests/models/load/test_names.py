@@ -5,8 +5,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from unspool.files.cache import cache_folder
-from unspool.models.load import load, save_folder
-from unspool.models.load import names as names_module
+from unspool.models.load import load, names as names_module, save_folder
 from unspool.models.load.packages import PACKAGES, ModelPackage
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 

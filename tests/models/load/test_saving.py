@@ -6,8 +6,15 @@ import torch
 from tokenizers import Tokenizer, models
 
 import unspool as us
-from unspool.heads import HEADS as KINDS_OF_HEADS
-from unspool.heads import BilinearHead, KerbsHead, MixtureHead, SigsoftmaxHead, SoftmaxHead, TemperedHead
+from unspool.heads import (
+    HEADS as KINDS_OF_HEADS,
+    BilinearHead,
+    KerbsHead,
+    MixtureHead,
+    SigsoftmaxHead,
+    SoftmaxHead,
+    TemperedHead,
+)
 from unspool.models import (
     MODELS,
     ClassifierConfig,

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.text.codec import Codec
-from unspool.text.vocabulary import BOS_ID, EOS_ID, SPECIALS
-from unspool.text.vocabulary import words as word_vocabulary
+from unspool.text.vocabulary import BOS_ID, EOS_ID, SPECIALS, words as word_vocabulary
 
 S = TypeVar("S")
 Probabilities = NDArray[np.float64]

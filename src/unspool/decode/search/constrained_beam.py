@@ -25,8 +25,7 @@ from typing import NamedTuple, Unpack
 
 import torch
 
-from unspool.decode.arguments import phrases as checked_phrases
-from unspool.decode.arguments import within
+from unspool.decode.arguments import phrases as checked_phrases, within
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path
 from unspool.decode.search.bank_places import allot

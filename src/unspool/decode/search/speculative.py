@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import as_whole, keep
-from unspool.decode.combine.lockstep import check_parts
+from unspool.decode.combine.lockstep import check_model, check_parts
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path
 from unspool.decode.picks.argmax import ArgMax
@@ -226,6 +226,7 @@ LAWS: dict[type, Callable[[Tensor], Tensor]] = {Multinomial: proportional, ArgMa
 
 
 def _check_rewindable(model: StepModel, role: str) -> None:
+    check_model(model)
     if model.rewindable is None:
         raise TypeError(
             f"{role}, {type(model).__name__}, cannot go back over tokens that were refused: speculative "

@@ -4,8 +4,7 @@ from datetime import date
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unspool.data.languages.tasks import Dates
 from unspool.data.languages.tasks.dates import FORMATS, ordinal, written

@@ -1,0 +1,144 @@
+"""What a user asks for, as a Job: everything is checked before the model is called once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unspool import defaults
+from unspool.decode.combine.lockstep import check_model
+from unspool.decode.job import Job
+from unspool.decode.loops import OnLoop, loop_judge
+from unspool.decode.prompts import check_ids, ids_of, whole
+from unspool.decode.room import room
+from unspool.decode.spec import parse
+from unspool.protocols import Search, StepModel
+
+
+def make_job(
+    model: StepModel,
+    prompts: Sequence[Any],
+    *,
+    max_new_tokens: int,
+    n: int,
+    seed: int | Sequence[int] | None,
+    stop: str | Sequence[str] | None,
+    stop_ids: int | Sequence[int] = (),
+    on_loop: OnLoop = "ignore",
+    alternatives: int = 0,
+    batch_size: int = defaults.ROWS,
+) -> Job:
+    """The arguments are those of `generate`."""
+    check_model(model)
+    if not prompts:
+        raise ValueError("there is no prompt: give a string, a list of token ids, or a list of these")
+    longest = _counted("max_new_tokens", max_new_tokens)
+    ids = [ids_of(model, prompt, place) for place, prompt in enumerate(prompts)]
+    ends = frozenset(_stop_ids(stop_ids))
+    check_ids(model.vocab_size, sorted(ends), "stop_ids")
+    sources = model.answers
+    stops = _stop_strings(model, stop)
+    watches = (
+        []
+        if model.text is None
+        else [model.text.watch(stops, after=None if sources else tokens[-1]) for tokens in ids]
+    )
+    return Job(
+        prompts=tuple(ids),
+        limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
+        seeds=_seeds(seed, len(prompts)),
+        n=_counted("n", n),
+        eos=model.text.eos_ids if model.text is not None else frozenset(),
+        watches=tuple(watches),
+        judge=loop_judge(on_loop),
+        alternatives=_counted("alternatives", alternatives, at_least=0, at_most=model.vocab_size),
+        stop_ids=ends,
+        answers=sources,
+        rows=_counted("batch_size", batch_size),
+    )
+
+
+def checked_search(search: Any) -> Search:
+    """The search that was given, or the default one; everything else is refused, with what to write."""
+    if search is None:
+        return parse(defaults.DECODER)
+    if isinstance(search, str):
+        raise TypeError(f"the search is the string {search!r:.80}: give us.parse({search!r:.80})")
+    if isinstance(search, type):
+        raise TypeError(f"the search is the class {search.__name__}: make one, {search.__name__}(…)")
+    if not callable(search) or not hasattr(search, "streams"):
+        kind = f": put it into one, us.Sample({search!r:.80})" if callable(search) else ""
+        raise TypeError(f"{search!r:.80} is no search{kind}. Give one such as us.Greedy() or us.Beam(4).")
+    found: Search = search
+    return found
+
+
+def _counted(name: str, value: Any, at_least: int = 1, at_most: int | None = None) -> int:
+    found = whole(value)
+    if found is None or found < at_least or (at_most is not None and found > at_most):
+        kind = TypeError if found is None else ValueError
+        allowed = f"at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+        raise kind(f"{name}={value!r:.80} must be a whole number, {allowed}")
+    return found
+
+
+def _seeds(seed: Any, count: int) -> tuple[int, ...]:
+    if seed is None:
+        return (secrets.randbits(32),) * count
+    one = whole(seed)
+    if one is not None:
+        return (one,) * count
+    seed = seed.tolist() if hasattr(seed, "tolist") else seed
+    if isinstance(seed, str | bytes) or not isinstance(seed, Sequence):
+        raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
+    if len(seed) != count:
+        raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
+    seeds = tuple(whole(each) for each in seed)
+    if None in seeds:
+        raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
+    return tuple(each for each in seeds if each is not None)
+
+
+def _stop_strings(model: StepModel, stop: Any) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    if isinstance(stops, bytes | Mapping) or not isinstance(stops, Sequence):
+        raise TypeError(f"stop={stop!r:.80} must be a string or a list of strings")
+    for one in stops:
+        if not isinstance(one, str):
+            raise TypeError(f"stop holds {one!r:.80}, but must hold strings; token ids go into stop_ids")
+        if not one:
+            raise ValueError("a stop string is empty: it stops every text at once; leave it out")
+        if any("\ud800" <= character <= "\udfff" for character in one):
+            raise ValueError(f"the stop string {one!r} has half a character in it, which no text ever shows")
+    if stops and model.text is None:
+        raise ValueError(
+            "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json, "
+            "or give stop_ids"
+        )
+    return list(stops)
+
+
+def _stop_ids(stop_ids: Any) -> list[int]:
+    stop_ids = stop_ids.tolist() if hasattr(stop_ids, "tolist") else stop_ids
+    one = whole(stop_ids)
+    if one is not None:
+        return [one]
+    if isinstance(stop_ids, str | bytes | Mapping) or not isinstance(stop_ids, Sequence | frozenset | set):
+        raise TypeError(f"stop_ids={stop_ids!r:.80} must be a token id or a list of them")
+    found = [whole(token) for token in stop_ids]
+    if None in found:
+        raise TypeError(f"stop_ids={stop_ids!r:.80} must hold whole numbers; strings go into stop")
+    return [token for token in found if token is not None]
+
+
+def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
+    free = room(model, ids)
+    if free is None:
+        return max_new_tokens
+    if free < 1:
+        raise ValueError(
+            f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, "
+            "new ones included: shorten the prompt"
+        )
+    return min(max_new_tokens, free)
