@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from unspool.heads import KerbsHead, SoftmaxHead
+from unspool.heads import KerbsHeadConfig, SoftmaxHeadConfig
 from unspool.heads.kerbs import Kerbs
 
 WIDTH = 256
@@ -45,7 +45,7 @@ def fastest(steps, rounds):
 
 
 def evenly(senses, words):
-    return KerbsHead(senses).build(WIDTH, words)
+    return KerbsHeadConfig(senses).build(WIDTH, words)
 
 
 def reallocated(words):
@@ -66,7 +66,7 @@ def main():
     torch.manual_seed(0)
     hidden = torch.randn(said.targets, WIDTH).requires_grad_()
     targets = torch.randint(said.words, (said.targets,))
-    softmax = SoftmaxHead().build(WIDTH, said.words)
+    softmax = SoftmaxHeadConfig().build(WIDTH, said.words)
     cases = {
         "1 sense, all θ = 0": (evenly(1.0, said.words), 0.0),
         "1 sense, θ spread": (evenly(1.0, said.words), 1.0),

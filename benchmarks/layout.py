@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from unspool.nn.layout import PACK_ROWS
+from unspool.nn.weight_layout import PACK_ROWS
 
 WIDTH, INNER, QKV, VOCABULARY, LAYERS = 576, 1536, 960, 49152, 30
 SHAPES = [(QKV, WIDTH), (WIDTH, WIDTH), (2 * INNER, WIDTH), (WIDTH, INNER)] * LAYERS + [(VOCABULARY, WIDTH)]

@@ -5,7 +5,14 @@ from transformers import LlamaForCausalLM
 from unspool.adapters.huggingface import to_huggingface
 from unspool.decode.job import Job
 from unspool.decode.search import Greedy
-from unspool.heads import BilinearHead, KerbsHead, MixtureHead, SigsoftmaxHead, SoftmaxHead, TemperedHead
+from unspool.heads import (
+    BilinearHeadConfig,
+    KerbsHeadConfig,
+    MixtureHeadConfig,
+    SigsoftmaxHeadConfig,
+    SoftmaxHeadConfig,
+    TemperedHeadConfig,
+)
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
@@ -28,12 +35,12 @@ def change(config, **fields):
         change(LLAMA, rotary_scaling=RotaryScaling(4.0, 1.0, 4.0, 16), rotary_base=500.0),
         GPT2,
         change(GPT2, tied=False),
-        change(LLAMA, head=SoftmaxHead(tied=True)),
-        change(LLAMA, head=SoftmaxHead(tied=False), tied=False),
-        change(LLAMA, head=TemperedHead(learnt=True)),
-        change(GPT2, head=TemperedHead(tied=True)),
-        change(LLAMA, head=BilinearHead(inner_width=7)),
-        change(GPT2, head=BilinearHead(tied=True)),
+        change(LLAMA, head=SoftmaxHeadConfig(tied=True)),
+        change(LLAMA, head=SoftmaxHeadConfig(tied=False), tied=False),
+        change(LLAMA, head=TemperedHeadConfig(learnt=True)),
+        change(GPT2, head=TemperedHeadConfig(tied=True)),
+        change(LLAMA, head=BilinearHeadConfig(inner_width=7)),
+        change(GPT2, head=BilinearHeadConfig(tied=True)),
     ],
     ids=repr,
 )
@@ -56,12 +63,15 @@ def test_the_twin_gives_the_same_log_probabilities(config):
         (change(LLAMA, activation="relu"), "activation='relu'"),
         (change(LLAMA, qkv_bias=True), "Qwen 2"),
         (change(GPT2, bias=False), "GPT-2 has biases"),
-        (change(LLAMA, head=KerbsHead(senses=2)), "a Kerbs head is no softmax of one matrix's products"),
-        (change(GPT2, head=MixtureHead()), "a Mixture head"),
-        (change(LLAMA, head=SigsoftmaxHead(tied=True)), "a Sigsoftmax head"),
-        (change(LLAMA, head=SoftmaxHead(bias=True), tied=False), "this Softmax head has a bias"),
-        (change(GPT2, head=SoftmaxHead(tied=True, bias=True)), "this TiedSoftmax head has a bias"),
-        (change(LLAMA, head=TemperedHead(bias=True)), "this Tempered head has a bias"),
+        (
+            change(LLAMA, head=KerbsHeadConfig(senses=2)),
+            "a Kerbs head is no softmax of one matrix's products",
+        ),
+        (change(GPT2, head=MixtureHeadConfig()), "a Mixture head"),
+        (change(LLAMA, head=SigsoftmaxHeadConfig(tied=True)), "a Sigsoftmax head"),
+        (change(LLAMA, head=SoftmaxHeadConfig(bias=True), tied=False), "this Softmax head has a bias"),
+        (change(GPT2, head=SoftmaxHeadConfig(tied=True, bias=True)), "this TiedSoftmax head has a bias"),
+        (change(LLAMA, head=TemperedHeadConfig(bias=True)), "this Tempered head has a bias"),
     ],
     ids=str,
 )

@@ -24,10 +24,10 @@ from unspool.diagnose.softmax_bottleneck import (
 )
 from unspool.evaluate.teacher_forcing import Window, paired, read, windows
 from unspool.heads import HEADS
-from unspool.heads.bilinear import BilinearHead
+from unspool.heads.bilinear import BilinearHeadConfig
 from unspool.heads.kerbs import Kerbs
-from unspool.heads.softmax import Softmax, SoftmaxHead
-from unspool.heads.tempered import TemperedHead
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig
+from unspool.heads.tempered import TemperedHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
@@ -181,13 +181,13 @@ def test_random_models_reach_the_limit_and_never_exceed_it(kind, width):
 
 
 BIASED = {
-    "softmax": (SoftmaxHead(bias=True), 8 + 2),
-    "tied": (SoftmaxHead(tied=True, bias=True), 8 + 2),
-    "tempered": (TemperedHead(bias=True), 8 + 2),
-    "bilinear": (BilinearHead(bias=True), 8 + 2),
-    "narrow": (BilinearHead(inner_width=5), 5 + 1),
-    "narrow with a bias": (BilinearHead(inner_width=5, bias=True), 5 + 2),
-    "wide": (BilinearHead(inner_width=11), 8 + 1),
+    "softmax": (SoftmaxHeadConfig(bias=True), 8 + 2),
+    "tied": (SoftmaxHeadConfig(tied=True, bias=True), 8 + 2),
+    "tempered": (TemperedHeadConfig(bias=True), 8 + 2),
+    "bilinear": (BilinearHeadConfig(bias=True), 8 + 2),
+    "narrow": (BilinearHeadConfig(inner_width=5), 5 + 1),
+    "narrow with a bias": (BilinearHeadConfig(inner_width=5, bias=True), 5 + 2),
+    "wide": (BilinearHeadConfig(inner_width=11), 8 + 1),
 }
 """Heads whose limit is not D + 1 for D = 8, or not for its reason."""
 
@@ -213,7 +213,7 @@ def test_a_bias_adds_a_dimension_and_a_narrow_product_takes_some_away(kind, head
 def test_a_matrix_alone_does_not_tell_of_a_bias():
     torch.manual_seed(0)
     for bias in (False, True):
-        head = SoftmaxHead(bias=bias).build(8, 60)
+        head = SoftmaxHeadConfig(bias=bias).build(8, 60)
         for parameter in head.parameters():
             torch.nn.init.normal_(parameter)
         with torch.no_grad():

@@ -7,7 +7,7 @@ from unspool.data.languages import LANGUAGES
 from unspool.data.languages.true_model import TrueModel
 from unspool.diagnose.softmax_bottleneck import first_places, log_probabilities, rank_limit, spectrum
 from unspool.diagnose.truth import distance, sentences, speaks, true_probabilities
-from unspool.heads.softmax import SoftmaxHead
+from unspool.heads.softmax import SoftmaxHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.testing import bigram
 
@@ -33,7 +33,7 @@ def test_by_hand():
 def test_the_best_prediction_of_a_biased_head_may_go_below_the_bound_without_its_bias(bias):
     """A bound at D + 1 would be none for a head with a bias: its log-probabilities have rank D + 2."""
     torch.manual_seed(0)
-    model = RNNConfig(vocab_size=30, width=4, head=SoftmaxHead(bias=bias)).build()
+    model = RNNConfig(vocab_size=30, width=4, head=SoftmaxHeadConfig(bias=bias)).build()
     for parameter in model.head.parameters():
         torch.nn.init.normal_(parameter)
     with torch.no_grad():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.heads.bilinear import Bilinear, BilinearHead
+from unspool.heads.bilinear import Bilinear, BilinearHeadConfig
 from unspool.heads.softmax import Softmax
 
 
@@ -18,7 +18,7 @@ def test_by_hand():
 @pytest.mark.parametrize("inner_width", [None, 2, 9])
 @pytest.mark.parametrize("bias", [False, True])
 def test_folding_the_form_away_leaves_every_probability_equal(inner_width, bias):
-    head = BilinearHead(inner_width, bias=bias).build(5, 7)
+    head = BilinearHeadConfig(inner_width, bias=bias).build(5, 7)
     for parameter in head.parameters():
         nn.init.normal_(parameter)
     plain, hidden = head.folded(), torch.randn(3, 5)
@@ -28,12 +28,12 @@ def test_folding_the_form_away_leaves_every_probability_equal(inner_width, bias)
 
 def test_begins_as_the_plain_softmax():
     embed, hidden = nn.Embedding(7, 5), torch.randn(3, 5)
-    head = BilinearHead(tied=True).build(5, 7, embed)
+    head = BilinearHeadConfig(tied=True).build(5, 7, embed)
     torch.testing.assert_close(head(hidden), (hidden @ embed.weight.T).log_softmax(-1))
 
 
 def test_may_be_tied_to_an_embedding_of_another_width():
-    head = BilinearHead(tied=True).build(5, 7, nn.Embedding(7, 3))
+    head = BilinearHeadConfig(tied=True).build(5, 7, nn.Embedding(7, 3))
     assert head.form_DE.shape == (5, 3)
     assert head(torch.randn(2, 5)).shape == (2, 7)
 
@@ -41,12 +41,12 @@ def test_may_be_tied_to_an_embedding_of_another_width():
 @pytest.mark.parametrize("inner_width", [0, -3])
 def test_a_width_that_holds_nothing_is_refused(inner_width):
     with pytest.raises(ValueError, match=f"inner_width={inner_width} must be at least 1"):
-        BilinearHead(inner_width)
+        BilinearHeadConfig(inner_width)
 
 
 @pytest.mark.parametrize("inner_width", [None, 2, 9])
 def test_tells_its_bias_and_the_width_between_its_matrices(inner_width):
-    head = BilinearHead(inner_width, bias=True).build(5, 7)
+    head = BilinearHeadConfig(inner_width, bias=True).build(5, 7)
     assert head.bias is head.inner.bias is not None
     assert head.inner_width == (inner_width or 5)
-    assert BilinearHead().build(5, 7).bias is None
+    assert BilinearHeadConfig().build(5, 7).bias is None

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from unspool.config import choose, kind_of
-from unspool.heads import HEADS, SoftmaxHead, chosen_head, chunked
+from unspool.heads import HEADS, SoftmaxHeadConfig, chosen_head, chunked
 
 WIDTH, WORDS = 6, 9
 SETTINGS = {kind: {} for kind in HEADS} | {"kerbs": {"senses": 1.7}, "tempered": {"learnt": True}}
@@ -120,7 +120,7 @@ def test_a_tied_head_reads_the_embedding_and_does_not_own_it(kind):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_is_tied_as_the_model_is_unless_it_says(tied):
-    assert chosen_head(None, tied) == SoftmaxHead(tied=tied)
+    assert chosen_head(None, tied) == SoftmaxHeadConfig(tied=tied)
     for kind, head in HEADS.items():
         if kind == "kerbs":
             assert chosen_head(head(), tied) == head()

@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch
 
-from unspool.heads.kerbs import Kerbs, KerbsHead
+from unspool.heads.kerbs import Kerbs, KerbsHeadConfig
 from unspool.heads.softmax import Softmax
 
 
@@ -21,7 +21,7 @@ def test_one_sense_each_and_theta_zero_is_the_plain_softmax_in_value_and_gradien
     dtype, close, smoothing, seed
 ):
     torch.manual_seed(seed)
-    head, plain = KerbsHead().build(4, 7).to(dtype), Softmax(4, 7).to(dtype)
+    head, plain = KerbsHeadConfig().build(4, 7).to(dtype), Softmax(4, 7).to(dtype)
     plain.weight.data = head.senses_SD.data.clone()
     hidden = (3 * torch.randn(5, 4, dtype=dtype)).requires_grad_()
     targets, weights = torch.tensor([0, 1, 6, 3, 3]), torch.rand(5, dtype=dtype)
@@ -41,7 +41,7 @@ def test_one_sense_each_and_theta_zero_is_the_plain_softmax_in_value_and_gradien
 
 @pytest.mark.parametrize("rows", [1, 6])
 def test_says_the_same_with_and_without_gradients(rows):
-    head, hidden = KerbsHead(senses=2.0).build(4, 7), torch.randn(rows, 4)
+    head, hidden = KerbsHeadConfig(senses=2.0).build(4, 7), torch.randn(rows, 4)
     torch.nn.init.normal_(head.theta_S, std=3.0)
     with torch.no_grad():
         quick = head(hidden)
@@ -51,7 +51,7 @@ def test_says_the_same_with_and_without_gradients(rows):
 @pytest.mark.parametrize("size", [1e20, 1e30])
 def test_long_vectors_have_a_loss_and_probabilities(size):
     torch.manual_seed(0)
-    head, hidden = KerbsHead(senses=2.0).build(4, 7), (size * torch.randn(3, 4)).requires_grad_()
+    head, hidden = KerbsHeadConfig(senses=2.0).build(4, 7), (size * torch.randn(3, 4)).requires_grad_()
     torch.nn.init.normal_(head.theta_S)
     loss, _ = head.loss(hidden, torch.tensor([1, 2, 3]), torch.ones(3))
     loss.backward()
@@ -65,7 +65,7 @@ def test_long_vectors_have_a_loss_and_probabilities(size):
 @pytest.mark.parametrize("theta", [0.0, -20.0, 20.0])
 def test_half_precision_keeps_words_and_probabilities(dtype, theta):
     torch.manual_seed(0)
-    head, hidden = KerbsHead(senses=1.5).build(4, 3000), torch.randn(3, 4)
+    head, hidden = KerbsHeadConfig(senses=1.5).build(4, 3000), torch.randn(3, 4)
     head.theta_S.data.fill_(theta)
     words_S, exact = head.words_S, head(hidden).detach()
     head.to(dtype)
@@ -81,7 +81,7 @@ def test_half_precision_keeps_words_and_probabilities(dtype, theta):
 
 def test_autocast_leaves_probabilities_as_they_are():
     torch.manual_seed(0)
-    head, hidden = KerbsHead(senses=2.0).build(4, 7), torch.randn(3, 4)
+    head, hidden = KerbsHeadConfig(senses=2.0).build(4, 7), torch.randn(3, 4)
     exact = head(hidden).detach()
     for grads in (True, False):
         with torch.set_grad_enabled(grads), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -89,7 +89,7 @@ def test_autocast_leaves_probabilities_as_they_are():
 
 
 def test_senses_are_spread_evenly_over_words():
-    words = KerbsHead(senses=1.5).build(4, 6).words_S
+    words = KerbsHeadConfig(senses=1.5).build(4, 6).words_S
     assert torch.bincount(words).tolist() == [2, 2, 2, 1, 1, 1]
 
 
@@ -135,27 +135,30 @@ def test_the_words_of_senses_are_saved_and_loaded():
 
 def test_fewer_senses_than_words_are_refused():
     with pytest.raises(ValueError, match="every word needs a sense"):
-        KerbsHead(senses=0.9)
+        KerbsHeadConfig(senses=0.9)
 
 
 @pytest.mark.parametrize("senses", [float("inf"), 1e9])
 def test_more_senses_than_anybody_needs_are_refused(senses):
     with pytest.raises(ValueError, match="must be at most 1000"):
-        KerbsHead(senses=senses)
+        KerbsHeadConfig(senses=senses)
 
 
 def test_can_be_built_without_memory_and_filled_from_floats():
     """As run folders are read: on the meta device, then every tensor assigned in single precision."""
-    head = KerbsHead(senses=1.5).build(3, 4)
+    head = KerbsHeadConfig(senses=1.5).build(3, 4)
     with torch.device("meta"):
-        empty = KerbsHead(senses=1.5).build(3, 4)
+        empty = KerbsHeadConfig(senses=1.5).build(3, 4)
     empty.load_state_dict({name: it.to(torch.float32) for name, it in head.state_dict().items()}, assign=True)
     hidden = torch.randn(2, 3)
     torch.testing.assert_close(empty(hidden), head(hidden))
 
 
 def test_without_a_kernel_theta_does_not_learn():
-    head, fixed = KerbsHead(senses=1.5).build(3, 4), KerbsHead(senses=1.5, kernel=False).build(3, 4)
+    head, fixed = (
+        KerbsHeadConfig(senses=1.5).build(3, 4),
+        KerbsHeadConfig(senses=1.5, kernel=False).build(3, 4),
+    )
     fixed.load_state_dict(head.state_dict())
     hidden, targets, weights = torch.randn(5, 3), torch.tensor([0, 1, 2, 3, 0]), torch.ones(5)
     for each in (head, fixed):
@@ -169,7 +172,7 @@ def test_without_a_kernel_theta_does_not_learn():
 
 
 def test_the_senses_of_a_word_begin_close_to_each_other():
-    head = KerbsHead(senses=2.5).build(64, 10)
+    head = KerbsHeadConfig(senses=2.5).build(64, 10)
     senses_JD = head.senses_SD.detach()[head.words_S == 3]
     assert len(senses_JD) == 3
     cos = torch.nn.functional.cosine_similarity(senses_JD[:1], senses_JD[1:])

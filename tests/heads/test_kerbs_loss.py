@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from unspool.heads import chunked
 from unspool.heads.kerbs_loss import kerbs_loss
 from unspool.heads.kernel import kernel
-from unspool.heads.senses import SenseTable
+from unspool.heads.sense_table import SenseTable
 
 
 def problem(rows, words, theta, dtype=torch.float64):

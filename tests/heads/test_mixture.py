@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.mixture import Mixture, MixtureHead
+from unspool.heads.mixture import Mixture, MixtureHeadConfig
 from unspool.heads.softmax import Softmax
 
 
@@ -28,9 +28,9 @@ def test_breaks_the_bottleneck_that_softmax_cannot(bent):
         return torch.linalg.matrix_rank(head.double()(hidden), rtol=1e-9).item()
 
     assert rank(Softmax(3, 40)) == 4
-    assert rank(MixtureHead(experts=3, bent=bent).build(3, 40)) > 20
+    assert rank(MixtureHeadConfig(experts=3, bent=bent).build(3, 40)) > 20
 
 
 def test_experts_are_counted():
     with pytest.raises(ValueError, match="experts=0"):
-        MixtureHead(experts=0)
+        MixtureHeadConfig(experts=0)

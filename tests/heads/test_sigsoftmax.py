@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.sigsoftmax import Sigsoftmax, SigsoftmaxHead
+from unspool.heads.sigsoftmax import Sigsoftmax, SigsoftmaxHeadConfig
 from unspool.heads.softmax import Softmax
 
 
@@ -15,7 +15,7 @@ def test_by_hand():
 
 
 def test_large_scores_are_those_of_softmax_and_small_ones_count_twice():
-    head = SigsoftmaxHead().build(1, 2)
+    head = SigsoftmaxHeadConfig().build(1, 2)
     head.words.weight.data = torch.tensor([[0.0], [1.0]])
     with torch.no_grad():
         high = head(torch.tensor([300.0]))
@@ -27,7 +27,7 @@ def test_large_scores_are_those_of_softmax_and_small_ones_count_twice():
 def test_its_log_probabilities_have_a_rank_that_softmax_cannot_have():
     torch.manual_seed(0)
     hidden = torch.randn(60, 3, dtype=torch.float64)
-    head = SigsoftmaxHead().build(3, 40).double()
+    head = SigsoftmaxHeadConfig().build(3, 40).double()
     assert torch.linalg.matrix_rank(head(hidden), rtol=1e-9).item() > 10
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax
 
 
 def test_by_hand():
@@ -41,7 +41,7 @@ def test_always_normalised(rows):
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_loss_is_that_of_the_log_probabilities(tied, bias):
     embed = nn.Embedding(7, 4)
-    head = SoftmaxHead(tied, bias).build(4, 7, embed)
+    head = SoftmaxHeadConfig(tied, bias).build(4, 7, embed)
     assert (head.weight is embed.weight) == tied
     if bias:
         nn.init.normal_(head.bias)
@@ -58,4 +58,4 @@ def test_the_loss_is_that_of_the_log_probabilities(tied, bias):
 @pytest.mark.parametrize("embed", [None, nn.Embedding(7, 3)])
 def test_a_tied_head_needs_a_fitting_embedding(embed):
     with pytest.raises(ValueError, match=r"\(7, 4\).*set tied to false"):
-        SoftmaxHead(tied=True).build(4, 7, embed)
+        SoftmaxHeadConfig(tied=True).build(4, 7, embed)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.heads.softmax import Softmax
-from unspool.heads.tempered import Tempered, TemperedHead
+from unspool.heads.tempered import Tempered, TemperedHeadConfig
 
 
 def test_by_hand():
@@ -15,21 +15,21 @@ def test_by_hand():
 
 def test_scores_have_variance_one_at_first():
     torch.manual_seed(0)
-    head = TemperedHead().build(256, 400)
+    head = TemperedHeadConfig().build(256, 400)
     scores = torch.randn(500, 256) @ head.weight.T
     assert scores.var().item() == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("learnt", [False, True])
 def test_beta_learns_only_when_asked(learnt):
-    head = TemperedHead(learnt=learnt).build(4, 5)
+    head = TemperedHeadConfig(learnt=learnt).build(4, 5)
     assert head.beta.item() == 0.5
     head.loss(torch.randn(3, 4), torch.tensor([1, 2, 3]), torch.ones(3))[0].backward()
     assert (head.beta.grad is not None) == learnt
 
 
 def test_the_matrix_and_the_bias_say_it_all():
-    head, hidden = TemperedHead(bias=True).build(4, 5), torch.randn(3, 4)
+    head, hidden = TemperedHeadConfig(bias=True).build(4, 5), torch.randn(3, 4)
     torch.nn.init.normal_(head.bias)
     torch.testing.assert_close(head(hidden), (hidden @ head.weight.T + head.bias).log_softmax(-1))
-    assert TemperedHead().build(4, 5).bias is None
+    assert TemperedHeadConfig().build(4, 5).bias is None

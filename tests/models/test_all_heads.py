@@ -7,7 +7,7 @@ from unspool.data.batch import Batch
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy
 from unspool.heads import HEADS
-from unspool.models.kinds import configured
+from unspool.models.config_tables import configured
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.protocols import Clock
 from unspool.training.recipe import recipe_of

@@ -1,17 +1,24 @@
 import pytest
 import torch
 
-from unspool.heads import BilinearHead, KerbsHead, MixtureHead, SigsoftmaxHead, SoftmaxHead, TemperedHead
+from unspool.heads import (
+    BilinearHeadConfig,
+    KerbsHeadConfig,
+    MixtureHeadConfig,
+    SigsoftmaxHeadConfig,
+    SoftmaxHeadConfig,
+    TemperedHeadConfig,
+)
 from unspool.models.read_out import read_out
 
 HIDDEN = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
 HEADS = [
-    SoftmaxHead(),
-    SoftmaxHead(bias=True),
-    TemperedHead(),
-    BilinearHead(inner_width=4),
-    SigsoftmaxHead(),
-    KerbsHead(senses=2.0),
+    SoftmaxHeadConfig(),
+    SoftmaxHeadConfig(bias=True),
+    TemperedHeadConfig(),
+    BilinearHeadConfig(inner_width=4),
+    SigsoftmaxHeadConfig(),
+    KerbsHeadConfig(senses=2.0),
 ]
 
 
@@ -27,9 +34,9 @@ def test_log_p_and_its_constant_give_the_logits_back(config):
 
 @torch.inference_mode()
 def test_by_hand_and_the_one_that_has_none():
-    head = SoftmaxHead(bias=True).build(1, 3)
+    head = SoftmaxHeadConfig(bias=True).build(1, 3)
     head.weight.copy_(torch.tensor([[1.0], [2.0], [0.0]]))
     head.bias.copy_(torch.tensor([0.0, 0.0, 5.0]))
     step = read_out(head, torch.tensor([[2.0]]))
     assert (step.logp_NV + step.log_norm_N[:, None]).tolist() == [pytest.approx([2.0, 4.0, 5.0])]
-    assert read_out(MixtureHead().build(6, 11), HIDDEN).log_norm_N is None
+    assert read_out(MixtureHeadConfig().build(6, 11), HIDDEN).log_norm_N is None

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unspool.heads.mixture import MixtureHead
+from unspool.heads.mixture import MixtureHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 
@@ -15,7 +15,7 @@ def test_what_is_known_of_every_model():
     model = CONFIG.build()
     assert (model.vocab_size, model.device, model.text) == (7, torch.device("cpu"), None)
     assert model.output_matrix is model.embed.weight
-    assert replace(CONFIG, head=MixtureHead(experts=2)).build().output_matrix is None
+    assert replace(CONFIG, head=MixtureHeadConfig(experts=2)).build().output_matrix is None
     assert not model.answers
 
 

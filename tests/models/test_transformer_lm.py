@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.heads import SoftmaxHead
+from unspool.heads import SoftmaxHeadConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 SHAPE = {
@@ -185,7 +185,7 @@ def test_sizes_that_do_not_go_together_are_refused(changes, message):
 
 
 def test_a_head_of_ones_own(model):
-    config = TransformerConfig(**SHAPE, head=SoftmaxHead(tied=False, bias=True))
+    config = TransformerConfig(**SHAPE, head=SoftmaxHeadConfig(tied=False, bias=True))
     made = config.build()
     assert made.head.bias.shape == (11,)
     assert made.output_matrix is made.head.weight

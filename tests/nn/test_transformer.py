@@ -70,8 +70,8 @@ def make_cross(place):
 def test_looking_at_a_source_with_or_without_being_watched(place):
     block, x = make_cross(place), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
-    watched, alpha = block.watched_look(x, source)
-    torch.testing.assert_close(watched, block.look(x, source))
+    watched, alpha = block.attend_to_source_and_tell(x, source)
+    torch.testing.assert_close(watched, block.attend_to_source(x, source))
     torch.testing.assert_close(alpha.sum(-1), torch.ones(2, 3))
 
 
@@ -79,9 +79,9 @@ def test_a_pre_norm_look_by_its_equation():
     block, x = make_cross("pre"), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
     want = x + block.cross_attention(block.cross_attention_norm(x), *source)
-    torch.testing.assert_close(block.look(x, source), want)
+    torch.testing.assert_close(block.attend_to_source(x, source), want)
 
 
 def test_a_block_is_its_two_halves():
     block, x = make("both"), torch.randn(1, 3, 8)
-    assert torch.equal(block(x), block.think(block.attend(x)))
+    assert torch.equal(block(x), block.apply_feed_forward(block.attend(x)))

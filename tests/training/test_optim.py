@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.nn.layout import Linear
+from unspool.nn.weight_layout import Linear
 from unspool.training.optim import AdamW
 from unspool.training.settings import TrainSettings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from unspool.heads import HEADS, KerbsHead
+from unspool.heads import HEADS, KerbsHeadConfig
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
 from unspool.text import Words
@@ -156,7 +156,7 @@ def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     assert recipe_of(whole).hooks == ()
     assert recipe_of(whole | sides).text.side("target") == Words()
     found = recipe_of({**whole, **part, "model": whole["model"] | part["model"]})
-    assert found.shape(100).head == KerbsHead(senses=2.0)
+    assert found.shape(100).head == KerbsHeadConfig(senses=2.0)
     assert found.hooks == (KerbsReallocate(every=50),)
     comment = re.search(r"^head = .*# (.*)$", page, re.M)[1]
     assert [name.split()[0] for name in comment.split(", ")] == list(HEADS)

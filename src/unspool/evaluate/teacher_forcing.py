@@ -39,7 +39,7 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ReadTokens:
     """The model's distributions at M places, and the tokens that stand there."""
 
     logp_MV: Tensor
@@ -156,14 +156,14 @@ def fitting(model: StepModel, context: int | None, most: int = 1024) -> int:
 
 
 @torch.inference_mode()
-def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[Seen]:
+def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[ReadTokens]:
     """Every token that the windows score, some at a time; windows that score equally many go together."""
     order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
     for start in range(0, len(order), batch):
         yield from _read(order[start : start + batch], model)
 
 
-def _read(rows: Sequence[Window], model: StepModel) -> Iterator[Seen]:
+def _read(rows: Sequence[Window], model: StepModel) -> Iterator[ReadTokens]:
     """Rows side by side; one whose tokens are all scored leaves, so that none is read beyond its end."""
     step, state = model.start([row.tokens[: row.first] for row in rows])
     done, logp_NTV = 0, step.logp_NV[:, None]
@@ -171,7 +171,7 @@ def _read(rows: Sequence[Window], model: StepModel) -> Iterator[Seen]:
         width = logp_NTV.shape[1]
         token_NT = _columns(rows, done, width, logp_NTV.device)
         text_N1 = torch.tensor([row.text for row in rows], device=logp_NTV.device)[:, None]
-        yield Seen(logp_NTV.flatten(0, 1), token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
+        yield ReadTokens(logp_NTV.flatten(0, 1), token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
         done += width
         left = [n for n, row in enumerate(rows) if len(row.tokens) - row.first > done]
         if not left:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax
 
 
 class Bilinear(nn.Module):
@@ -69,7 +69,7 @@ class Bilinear(nn.Module):
 
 
 @dataclass(frozen=True)
-class BilinearHead:
+class BilinearHeadConfig:
     """Softmax over hᵀWe."""
 
     inner_width: int | None = None
@@ -89,4 +89,4 @@ class BilinearHead:
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
         """The head that reads hidden vectors of this width."""
         inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)
-        return Bilinear(SoftmaxHead(self.tied, self.bias).build(inner_width, vocab_size, embed), width)
+        return Bilinear(SoftmaxHeadConfig(self.tied, self.bias).build(inner_width, vocab_size, embed), width)

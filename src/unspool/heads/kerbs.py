@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from unspool.heads.kerbs_loss import kerbs_loss
 from unspool.heads.kernel import bounded, kernel, lengths, scale, shortest
-from unspool.heads.senses import SenseTable
+from unspool.heads.sense_table import SenseTable
 from unspool.heads.softmax import normalised
-from unspool.nn.layout import Layout
+from unspool.nn.weight_layout import WeightLayout
 
 NEAR = 0.6
 """How far a word's further senses are from its first in the beginning, as a part of its length."""
@@ -37,7 +37,7 @@ MOST = 1000
 
 
 @dataclass(frozen=True)
-class Seen:
+class SenseStatistics:
     """Sums over the targets of training: for each word over those that were the word."""
 
     targets: Tensor
@@ -64,8 +64,8 @@ class Kerbs(nn.Module):
         nn.init.normal_(self.senses_SD, std=width**-0.5)
         self.theta_S = nn.Parameter(torch.zeros(len(words_S)))
         self.register_buffer("owners_S", words_S.float())
-        self.layout = Layout()
-        self._seen: Seen | None = None
+        self.layout = WeightLayout()
+        self._seen: SenseStatistics | None = None
         self._table: tuple[Tensor, int, SenseTable] | None = None
 
     @property
@@ -129,12 +129,14 @@ class Kerbs(nn.Module):
             self.owners_S = exact_S.to(self.owners_S.device)
         return self
 
-    def take_seen(self) -> Seen:
+    def take_seen(self) -> SenseStatistics:
         """What the losses since the last call have seen; then the sums begin anew."""
         seen, self._seen = self._seen, None
         if seen is None:
             like = self.theta_S.detach()
-            seen = Seen(like.new_zeros(()), like.new_zeros(self.vocab_size), torch.zeros_like(like))
+            seen = SenseStatistics(
+                like.new_zeros(()), like.new_zeros(self.vocab_size), torch.zeros_like(like)
+            )
         return seen
 
     @torch.no_grad()
@@ -154,7 +156,7 @@ class Kerbs(nn.Module):
 
 
 @dataclass(frozen=True)
-class KerbsHead:
+class KerbsHeadConfig:
     """Kernelized Bayesian softmax."""
 
     senses: float = 1.0

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unspool.heads.chunked import chunks, counted, refuse_second_order
 from unspool.heads.kernel import LARGEST, bounded, lengths, scale, shortest
-from unspool.heads.senses import SenseTable
+from unspool.heads.sense_table import SenseTable
 
 STRIP = 1 << 19
 """Scores that all passes but the products go over at once (2 MB in single precision): few enough to stay near

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.heads.rowwise import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax, normalised
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
 
 
 class Mixture(nn.Module):
@@ -79,7 +79,7 @@ def _straight(latent: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class MixtureHead:
+class MixtureHeadConfig:
     """A mixture of softmaxes."""
 
     experts: int = 4
@@ -97,5 +97,5 @@ class MixtureHead:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Mixture:
         """The head that reads hidden vectors of this width."""
-        words = SoftmaxHead(self.tied, self.bias).build(width, vocab_size, embed)
+        words = SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed)
         return Mixture(words, width, self.experts, self.bent)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.heads.rowwise import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax, normalised
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
 
 
 class Sigsoftmax(nn.Module):
@@ -60,7 +60,7 @@ def _squashed(scores: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SigsoftmaxHead:
+class SigsoftmaxHeadConfig:
     """Sigsoftmax."""
 
     tied: bool | None = None
@@ -70,4 +70,4 @@ class SigsoftmaxHead:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Sigsoftmax:
         """The head that reads hidden vectors of this width."""
-        return Sigsoftmax(SoftmaxHead(self.tied, self.bias).build(width, vocab_size, embed))
+        return Sigsoftmax(SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed))

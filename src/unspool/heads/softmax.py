@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads.chunked import linear_loss
-from unspool.nn.layout import Layout
+from unspool.nn.weight_layout import WeightLayout
 
 
 def normalised(scores: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Softmax(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, width))
         nn.init.normal_(self.weight, std=width**-0.5)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self.layout = Layout()
+        self.layout = WeightLayout()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""
@@ -55,7 +55,7 @@ class TiedSoftmax(nn.Module):
         super().__init__()
         self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
         self.bias = nn.Parameter(torch.zeros(embed.num_embeddings)) if bias else None
-        self.layout = Layout()
+        self.layout = WeightLayout()
 
     @property
     def weight(self) -> Tensor:
@@ -79,7 +79,7 @@ class TiedSoftmax(nn.Module):
 
 
 @dataclass(frozen=True)
-class SoftmaxHead:
+class SoftmaxHeadConfig:
     """The plain softmax."""
 
     tied: bool | None = None

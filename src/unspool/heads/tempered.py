@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import Softmax, SoftmaxHead, TiedSoftmax
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax
 
 
 class Tempered(nn.Module):
@@ -52,7 +52,7 @@ class Tempered(nn.Module):
 
 
 @dataclass(frozen=True)
-class TemperedHead:
+class TemperedHeadConfig:
     """Softmax with an inverse temperature β = 1/√D; words of an untied head begin with variance 1."""
 
     learnt: bool = False
@@ -64,7 +64,7 @@ class TemperedHead:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Tempered:
         """The head that reads hidden vectors of this width."""
-        inner = SoftmaxHead(self.tied, self.bias).build(width, vocab_size, embed)
+        inner = SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed)
         if not self.tied:
             nn.init.normal_(inner.weight)
         return Tempered(inner, width, self.learnt)

@@ -20,10 +20,10 @@ from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.models.compiled_state import CompiledState
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import GATED, FeedForward
-from unspool.nn.layout import Linear
 from unspool.nn.norms import LayerNorm, RMSNorm
 from unspool.nn.positions import Learned, Sinusoidal
 from unspool.nn.transformer import Block
+from unspool.nn.weight_layout import Linear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.heads import HeadConfig, SoftmaxHead
+from unspool.heads import HeadConfig, SoftmaxHeadConfig
 from unspool.models.checks import at_least_one, given, shares
 from unspool.models.encoders import EncoderConfig
 from unspool.models.sources import padded
@@ -84,7 +84,7 @@ class Labeller(nn.Module, Abilities):
         nn.init.normal_(self.embed.weight, std=c.encoder.width**-0.5)
         self.encoder: Any = c.encoder.build(self.embed)
         self.dropout = nn.Dropout(c.dropout)
-        head = c.head or SoftmaxHead(bias=True)
+        head = c.head or SoftmaxHeadConfig(bias=True)
         self.head: Any = head.build(self.encoder.out_width, len(c.labels), None)
 
     @property

@@ -30,8 +30,8 @@ from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
 from unspool.models.sources import Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
-from unspool.nn.layout import Linear
 from unspool.nn.rnn import CELLS
+from unspool.nn.weight_layout import Linear
 from unspool.protocols import Step
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
-from unspool.models.shape import TransformerShape
 from unspool.models.sources import Sources, padded
 from unspool.models.state import TransformerState
+from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import placed
@@ -150,7 +150,9 @@ class TransformerSeq2Seq(EncoderDecoder):
         *kv, padding_B11S = sources.used
         for layer, block in enumerate(self.blocks):
             x_NTD = block.attend(x_NTD, rotary, mask, None if past is None else past.layers[layer])
-            x_NTD = block.think(block.look(x_NTD, (kv[2 * layer], kv[2 * layer + 1], padding_B11S)))
+            x_NTD = block.apply_feed_forward(
+                block.attend_to_source(x_NTD, (kv[2 * layer], kv[2 * layer + 1], padding_B11S))
+            )
         normed: Tensor = self.norm(x_NTD)
         return normed
 
@@ -169,10 +171,10 @@ class TransformerSeq2Seq(EncoderDecoder):
             x_ND = block.attend_once(x_ND, rotary, None, past.layers[layer])
             source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
             if layer < last:
-                x_ND = block.look(x_ND, source)
+                x_ND = block.attend_to_source(x_ND, source)
             else:
-                x_ND, looked_NS = block.watched_look(x_ND, source)
-            x_ND = block.think(x_ND)
+                x_ND, looked_NS = block.attend_to_source_and_tell(x_ND, source)
+            x_ND = block.apply_feed_forward(x_ND)
         return self.norm(x_ND), looked_NS
 
     def hidden_for(self, batch: Batch) -> Tensor:

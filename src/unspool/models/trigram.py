@@ -24,7 +24,7 @@ from unspool.models.checks import at_least_one, positive, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
-from unspool.nn.layout import Linear
+from unspool.nn.weight_layout import Linear
 from unspool.protocols import Step
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.nn.layout import Linear
-from unspool.nn.quick import Quick
+from unspool.nn.direct_call import DirectCall
+from unspool.nn.weight_layout import Linear
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 GATED = frozenset({"swiglu"})
 
 
-class FeedForward(Quick):
+class FeedForward(DirectCall):
     """Width D → inner width → D."""
 
     def __init__(self, width: int, inner_width: int, activation: str, bias: bool) -> None:

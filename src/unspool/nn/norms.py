@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unspool.nn.quick import Quick
+from unspool.nn.direct_call import DirectCall
 
 
-class LayerNorm(Quick, nn.LayerNorm):
+class LayerNorm(DirectCall, nn.LayerNorm):
     """Mean 0, variance 1, then a learnt gain and shift."""
 
     def __init__(self, width: int, eps: float) -> None:
@@ -26,7 +26,7 @@ class LayerNorm(Quick, nn.LayerNorm):
         return torch.layer_norm(x, self.normalized_shape, held["weight"], held["bias"], self.eps)
 
 
-class RMSNorm(Quick, nn.RMSNorm):
+class RMSNorm(DirectCall, nn.RMSNorm):
     """Root mean square 1, then a learnt gain."""
 
     def __init__(self, width: int, eps: float) -> None:

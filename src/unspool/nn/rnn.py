@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unspool.nn.layout import Layout
+from unspool.nn.weight_layout import WeightLayout
 
 
 class Recurrent(nn.Module, ABC):
@@ -48,7 +48,7 @@ class Recurrent(nn.Module, ABC):
         net: Any = kind(inputs, width, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
         self.net = net
         self.width, self.layers, self.dropout, self.bidirectional = width, layers, between, bidirectional
-        self._layouts = [(Layout(), Layout()) for _ in range(layers)]
+        self._layouts = [(WeightLayout(), WeightLayout()) for _ in range(layers)]
 
     @property
     def out_width(self) -> int:

@@ -53,7 +53,7 @@ class Block(nn.Module):
         past: KeyValues | None = None,
     ) -> Tensor:
         """(N, T, D) → (N, T, D)."""
-        return self.think(self.attend(x_NTD, rotary, mask, past))
+        return self.apply_feed_forward(self.attend(x_NTD, rotary, mask, past))
 
     def attend(
         self,
@@ -81,7 +81,7 @@ class Block(nn.Module):
             self.attention_post_norm,
         )
 
-    def think(self, x: Tensor) -> Tensor:
+    def apply_feed_forward(self, x: Tensor) -> Tensor:
         """x + feed-forward."""
         return self.place(
             x,
@@ -123,7 +123,7 @@ class CrossBlock(Block):
         twice = norm_place == "both"
         self.cross_attention_post_norm = NORMS[norm](width, norm_eps) if twice else nn.Identity()
 
-    def look(self, x: Tensor, source: CrossKeyValues) -> Tensor:
+    def attend_to_source(self, x: Tensor, source: CrossKeyValues) -> Tensor:
         """x + cross-attention: (N, T, D) or (N, D) → the same."""
         return self.place(
             x,
@@ -132,7 +132,7 @@ class CrossBlock(Block):
             self.cross_attention_post_norm,
         )
 
-    def watched_look(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
+    def attend_to_source_and_tell(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
         """x + cross-attention, and where it looked, averaged over the heads: (N, T, S) or (N, S)."""
         looked: list[Tensor] = []
 

@@ -25,7 +25,7 @@ from typing import Any
 from unspool.config import build, choose, kind_of, plain, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
 from unspool.models import MODELS
-from unspool.models.kinds import configured
+from unspool.models.config_tables import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy
 from unspool.text import TEXTS, Separate
 from unspool.training.hooks import HOOKS

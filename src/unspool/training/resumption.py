@@ -17,7 +17,7 @@ from unspool.config import plain
 from unspool.data import BATCHES, DATA
 from unspool.data.fingerprint import Files
 from unspool.models import MODELS
-from unspool.models.kinds import PARTS
+from unspool.models.config_tables import PARTS
 from unspool.objectives import OBJECTIVES
 from unspool.text import TEXTS
 from unspool.training.hooks import HOOKS

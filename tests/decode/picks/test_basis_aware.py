@@ -15,7 +15,7 @@ from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
 from unspool.decode.transforms import Temperature, TopK, Typical
-from unspool.models.kinds import configured
+from unspool.models.config_tables import configured
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, random_table

@@ -10,7 +10,7 @@ from unspool.decode.combine.early_exit import EarlyExit
 from unspool.decode.combine.ensemble import Ensemble
 from unspool.decode.generate import generate, stream
 from unspool.decode.search import Greedy
-from unspool.decode.search.contrastive_search import ContrastiveSearch, Seen
+from unspool.decode.search.contrastive_search import ContrastiveSearch, SeenVectors
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Abilities, Step
 from unspool.testing import TableState, random_table
@@ -175,7 +175,7 @@ def test_n_answers_are_the_same_answer_and_the_stream_shows_it():
 
 def test_likeness_looks_at_real_places_only():
     hidden = torch.tensor([[[1.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]]])
-    seen = Seen.of(hidden, [2, 1])
+    seen = SeenVectors.of(hidden, [2, 1])
     east = torch.tensor([[[4.0, 0.0]], [[4.0, 0.0]]])
     assert seen.likeness(east).tolist() == [[1.0], [0.0]]
     assert seen.append(torch.tensor([[0.0, 1.0], [7.0, 0.0]])).likeness(east).tolist() == [[1.0], [1.0]]

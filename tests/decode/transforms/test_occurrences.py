@@ -1,15 +1,15 @@
 import torch
 
 from unspool.decode.path import Path
-from unspool.decode.transforms.occurrences import occurrences, text
+from unspool.decode.transforms.occurrences import occurrences, tokens_so_far
 
 SCORES = torch.zeros(2, 5)
 
 
 def test_the_prompt_comes_first_if_asked_for():
     path = Path(0, 0, (1, 2), (3,))
-    assert text(path, prompt=True) == (1, 2, 3)
-    assert text(path, prompt=False) == (3,)
+    assert tokens_so_far(path, prompt=True) == (1, 2, 3)
+    assert tokens_so_far(path, prompt=False) == (3,)
 
 
 def test_tokens_are_counted_on_their_own_path():

@@ -7,7 +7,7 @@ import torch
 
 from unspool.models.load.assembly import assemble, build
 from unspool.models.load.dialect import Dialect
-from unspool.models.load.huggingface import _LLAMA
+from unspool.models.load.huggingface_folder import _LLAMA
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from unspool.models.load.dialect import Dialect, Piece, plan
+from unspool.models.load.dialect import Dialect, TensorPart, plan
 from unspool.models.load.gguf_weights import _LLAMA_NAMES
-from unspool.models.load.huggingface import _GPT2, _LLAMA
+from unspool.models.load.huggingface_folder import _GPT2, _LLAMA
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 SHAPE = {
@@ -62,9 +62,9 @@ def test_projections_are_turned_and_embeddings_are_not():
 def test_a_missing_bias_is_zero():
     dialect = Dialect(_LLAMA.names, unbiased=frozenset({"feed_forward.down"}))
     found = targets(dialect, bias=True)
-    assert found["blocks.1.feed_forward.down.bias"].pieces == (Piece(None, (8,)),)
+    assert found["blocks.1.feed_forward.down.bias"].pieces == (TensorPart(None, (8,)),)
     assert found["blocks.1.attention.out.bias"].pieces == (
-        Piece("model.layers.1.self_attn.o_proj.bias", (8,)),
+        TensorPart("model.layers.1.self_attn.o_proj.bias", (8,)),
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from unspool.models.load.dialect import Piece
+from unspool.models.load.dialect import TensorPart
 from unspool.models.load.safetensors_files import open_safetensors
 
 
@@ -34,7 +34,7 @@ def test_shapes_and_tensors(folder):
 
 def test_a_piece_may_be_turned(folder):
     out = torch.empty(3, 2)
-    open_safetensors(folder).fill(Piece("a", (3, 2), turned=True), out)
+    open_safetensors(folder).fill(TensorPart("a", (3, 2), turned=True), out)
     assert out.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
@@ -94,4 +94,4 @@ def test_numbers_that_are_no_floats_are_refused(tmp_path):
 def test_numbers_that_are_not_finite_are_refused(tmp_path, bad):
     save_file({"a": torch.tensor([0.0, bad, 1.0])}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="'a' holds NaN or infinity"):
-        open_safetensors(tmp_path).fill(Piece("a", (3,)), torch.empty(3))
+        open_safetensors(tmp_path).fill(TensorPart("a", (3,)), torch.empty(3))

@@ -8,12 +8,12 @@ from tokenizers import Tokenizer, models
 import unspool as us
 from unspool.heads import (
     HEADS as KINDS_OF_HEADS,
-    BilinearHead,
-    KerbsHead,
-    MixtureHead,
-    SigsoftmaxHead,
-    SoftmaxHead,
-    TemperedHead,
+    BilinearHeadConfig,
+    KerbsHeadConfig,
+    MixtureHeadConfig,
+    SigsoftmaxHeadConfig,
+    SoftmaxHeadConfig,
+    TemperedHeadConfig,
 )
 from unspool.models import (
     MODELS,
@@ -48,12 +48,12 @@ SHAPES = [
     ),
 ]
 HEADS = [
-    SoftmaxHead(tied=False, bias=True),
-    TemperedHead(learnt=True),
-    BilinearHead(inner_width=5),
-    MixtureHead(2),
-    SigsoftmaxHead(),
-    KerbsHead(senses=1.7),
+    SoftmaxHeadConfig(tied=False, bias=True),
+    TemperedHeadConfig(learnt=True),
+    BilinearHeadConfig(inner_width=5),
+    MixtureHeadConfig(2),
+    SigsoftmaxHeadConfig(),
+    KerbsHeadConfig(senses=1.7),
 ]
 TOKENS = torch.tensor([[3, 4, 5], [6, 7, 8]])
 
@@ -105,7 +105,7 @@ def test_every_head_comes_back_as_it_was(head, tmp_path):
 
 
 def test_senses_that_were_moved_stay_where_they_are(tmp_path):
-    model = make(TransformerConfig(**{**vars(LM), "head": KerbsHead(senses=2.0)}))
+    model = make(TransformerConfig(**{**vars(LM), "head": KerbsHeadConfig(senses=2.0)}))
     model.head.reassign(10, 3, torch.ones(8))
     save(model, tmp_path / "saved")
     assert torch.equal(load(tmp_path / "saved").head.words_S, model.head.words_S)

@@ -3,11 +3,11 @@ import math
 import pytest
 import torch
 
-from unspool.nn.attention.additive import Additive
+from unspool.nn.attention.additive import AdditiveScore
 
 
 def test_by_hand():
-    score = Additive(1, 2)
+    score = AdditiveScore(1, 2)
     with torch.no_grad():
         score.query.weight.fill_(2.0)
         score.key.weight.copy_(torch.tensor([[1.0, -1.0]]))
@@ -21,7 +21,7 @@ def test_by_hand():
 
 def test_queries_side_by_side_are_scored_as_if_alone():
     torch.manual_seed(0)
-    score = Additive(4, 6)
+    score = AdditiveScore(4, 6)
     query, keys = torch.randn(2, 3, 4), score.keys(torch.randn(2, 5, 6))
     together = score(query, keys)
     assert together.shape == (2, 3, 5)

@@ -1,11 +1,11 @@
 import torch
 
-from unspool.nn.attention.bilinear import Bilinear
-from unspool.nn.attention.dot import Dot
+from unspool.nn.attention.bilinear import BilinearScore
+from unspool.nn.attention.dot import DotScore
 
 
 def test_by_hand():
-    score = Bilinear(1, 2)
+    score = BilinearScore(1, 2)
     with torch.no_grad():
         score.key.weight.copy_(torch.tensor([[2.0, -1.0]]))
     memory = torch.tensor([[[1.0, 2.0], [0.0, -1.0]]])
@@ -13,8 +13,8 @@ def test_by_hand():
 
 
 def test_with_the_identity_it_is_the_inner_product():
-    score = Bilinear(3, 3)
+    score = BilinearScore(3, 3)
     with torch.no_grad():
         score.key.weight.copy_(torch.eye(3))
     query, memory = torch.randn(2, 4, 3), torch.randn(2, 5, 3)
-    torch.testing.assert_close(score(query, score.keys(memory)), Dot(3, 3)(query, memory))
+    torch.testing.assert_close(score(query, score.keys(memory)), DotScore(3, 3)(query, memory))

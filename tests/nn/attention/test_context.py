@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
-from unspool.nn.attention.dot import Dot
+from unspool.nn.attention.dot import DotScore
 
 MEMORY = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]], [[5.0, 6.0], [7.0, 8.0], [0.0, 1.0]]])
 LENGTHS = torch.tensor([2, 3])
@@ -27,7 +27,7 @@ def test_padding_is_cut_and_nothing_is_added_where_there_is_none():
 def test_attention_by_hand():
     query = torch.tensor([[[math.log(2.0), 0.0]]])
     memory = torch.tensor([[[1.0, 10.0], [2.0, 20.0], [5.0, 50.0]]])
-    context, alpha = attend(Dot(2, 2), query, memory, memory, padding(torch.tensor([2]), 3))
+    context, alpha = attend(DotScore(2, 2), query, memory, memory, padding(torch.tensor([2]), 3))
     assert alpha[0, 0].tolist() == pytest.approx([1 / 3, 2 / 3, 0.0])
     assert context[0, 0].tolist() == pytest.approx([5 / 3, 50 / 3])
 

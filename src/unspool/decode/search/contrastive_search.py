@@ -92,7 +92,7 @@ class ContrastiveSearch:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenVectors:
     """The hidden vectors of every row so far, of length 1, flush right."""
 
     unit_NTD: Tensor
@@ -100,38 +100,40 @@ class Seen:
     """False where a shorter row has nothing."""
 
     @staticmethod
-    def of(hidden_NTD: Tensor, lengths: Sequence[int]) -> Seen:
+    def of(hidden_NTD: Tensor, lengths: Sequence[int]) -> SeenVectors:
         """Of prompts of these lengths."""
         T = hidden_NTD.shape[1]
         first_N = torch.tensor([T - length for length in lengths], device=hidden_NTD.device)
         real_NT = torch.arange(T, device=hidden_NTD.device) >= first_N[:, None]
-        return Seen(F.normalize(hidden_NTD, dim=-1), real_NT)
+        return SeenVectors(F.normalize(hidden_NTD, dim=-1), real_NT)
 
     def likeness(self, hidden_NKD: Tensor) -> Tensor:
         """(N, K): the largest cosine of each candidate with anything that its row has seen."""
         cosine_NKT = F.normalize(hidden_NKD, dim=-1) @ self.unit_NTD.transpose(1, 2)
         return cosine_NKT.masked_fill(~self.real_NT[:, None], -math.inf).amax(dim=-1)
 
-    def select(self, rows_M: Tensor) -> Seen:
+    def select(self, rows_M: Tensor) -> SeenVectors:
         """Reorder, repeat or drop rows."""
-        return Seen(self.unit_NTD[rows_M], self.real_NT[rows_M])
+        return SeenVectors(self.unit_NTD[rows_M], self.real_NT[rows_M])
 
-    def append(self, hidden_ND: Tensor) -> Seen:
+    def append(self, hidden_ND: Tensor) -> SeenVectors:
         """One more vector in every row."""
         unit_N1D = F.normalize(hidden_ND, dim=-1)[:, None]
         real_N1 = torch.ones_like(self.real_NT[:, :1])
-        return Seen(torch.cat((self.unit_NTD, unit_N1D), dim=1), torch.cat((self.real_NT, real_N1), dim=1))
+        return SeenVectors(
+            torch.cat((self.unit_NTD, unit_N1D), dim=1), torch.cat((self.real_NT, real_N1), dim=1)
+        )
 
 
-def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tuple[Seen, Step, Any]:
+def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tuple[SeenVectors, Step, Any]:
     if model.prompt_reading is not None and not job.answers:
         hidden_NTD, step, state = model.prompt_reading.read_all(prompts)
-        return Seen.of(hidden_NTD, [len(prompt) for prompt in prompts]), step, state
+        return SeenVectors.of(hidden_NTD, [len(prompt) for prompt in prompts]), step, state
     step, state = model.start(prompts)
     before_ND = _hidden(model, step)
     if job.answers:
-        return Seen.of(before_ND[:, None], [1] * len(prompts)), step, state
-    return Seen.of(_spell(model, prompts), [len(prompt) for prompt in prompts]), step, state
+        return SeenVectors.of(before_ND[:, None], [1] * len(prompts)), step, state
+    return SeenVectors.of(_spell(model, prompts), [len(prompt) for prompt in prompts]), step, state
 
 
 def _spell(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unspool.decode.path import Path
 from unspool.decode.picks.multinomial import parts
-from unspool.decode.shortlist import nuclei, thresholds
+from unspool.decode.shortlist import nuclei, score_cuts
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms.epsilon import Epsilon
 from unspool.decode.transforms.eta import Eta
@@ -42,12 +42,12 @@ def temperature(rule: Temperature, rows: Shortlist) -> Shortlist:
 
 RULES: dict[type, Callable[[Any, Shortlist], Shortlist]] = {
     Temperature: temperature,
-    TopK: thresholds.top_k,
-    MinP: thresholds.min_p,
-    TopNSigma: thresholds.top_n_sigma,
-    Epsilon: thresholds.epsilon,
-    Eta: thresholds.eta,
-    TopA: thresholds.top_a,
+    TopK: score_cuts.top_k,
+    MinP: score_cuts.min_p,
+    TopNSigma: score_cuts.top_n_sigma,
+    Epsilon: score_cuts.epsilon,
+    Eta: score_cuts.eta,
+    TopA: score_cuts.top_a,
     TopP: nuclei.top_p,
     Typical: nuclei.typical,
 }

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import flag, ids, keep, number, whole
 from unspool.decode.path import Path
-from unspool.decode.transforms.occurrences import text
+from unspool.decode.transforms.occurrences import tokens_so_far
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Step
 
@@ -65,7 +65,7 @@ class DRY:
 
     def penalties(self, path: Path) -> dict[int, float]:
         """What is subtracted from the next token of a path."""
-        said = text(path, self.prompt)[-(self.last or 0) :]
+        said = tokens_so_far(path, self.prompt)[-(self.last or 0) :]
         matches: dict[int, int] = {}
         for end in _occurrences(said):
             token = said[end + 1]

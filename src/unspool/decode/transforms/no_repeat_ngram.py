@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import flag, whole
 from unspool.decode.path import Path
-from unspool.decode.transforms.occurrences import text
+from unspool.decode.transforms.occurrences import tokens_so_far
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.protocols import Step
 
@@ -43,7 +43,7 @@ class NoRepeatNgram:
         banned = [
             (row, token)
             for row, path in enumerate(history)
-            for token in self._completions(text(path, self.prompt))
+            for token in self._completions(tokens_so_far(path, self.prompt))
             if token < V
         ]
         if not banned:

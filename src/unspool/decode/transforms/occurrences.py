@@ -14,7 +14,7 @@ from torch import Tensor
 from unspool.decode.path import Path
 
 
-def text(path: Path, prompt: bool) -> tuple[int, ...]:
+def tokens_so_far(path: Path, prompt: bool) -> tuple[int, ...]:
     """The tokens of a path, after those of its prompt if asked for."""
     return path.prompt + path.tokens if prompt else path.tokens
 
@@ -25,7 +25,7 @@ def occurrences(history: Sequence[Path], prompt: bool, scores_NV: Tensor) -> tup
     found = [
         (row, token, count)
         for row, path in enumerate(history)
-        for token, count in Counter(text(path, prompt)).items()
+        for token, count in Counter(tokens_so_far(path, prompt)).items()
         if token < V
     ]
     row_M, token_M, count_M = (

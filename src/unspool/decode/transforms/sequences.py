@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from unspool.decode.path import Path
-from unspool.decode.transforms.occurrences import text
+from unspool.decode.transforms.occurrences import tokens_so_far
 
 
 def due(
@@ -19,7 +19,7 @@ def due(
     for sequence in sequences:
         by_length.setdefault(len(sequence), []).append(sequence)
     for row, path in enumerate(history):
-        said = text(path, prompt=True)
+        said = tokens_so_far(path, prompt=True)
         for length, group in by_length.items():
             if len(said) < length - 1:
                 continue

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unspool.decode.arguments import number
-from unspool.decode.transforms.ranking import ascending, first
+from unspool.decode.transforms.rank_cuts import ascending, first
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unspool.decode.arguments import number
-from unspool.decode.transforms.ranking import HEAD, ascending, edges, first
+from unspool.decode.transforms.rank_cuts import HEAD, ascending, edges, first
 from unspool.decode.transforms.scores import alive
 from unspool.decode.transforms.truncation import Truncation
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import number
-from unspool.decode.transforms.ranking import HEAD, ascending, edges, first, rounding
+from unspool.decode.transforms.rank_cuts import HEAD, ascending, edges, first, rounding
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 

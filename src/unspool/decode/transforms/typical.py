@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import number
-from unspool.decode.transforms.ranking import HEAD, edges, rounding
+from unspool.decode.transforms.rank_cuts import HEAD, edges, rounding
 from unspool.decode.transforms.scores import alive, precise
 from unspool.decode.transforms.truncation import Truncation
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.models.checks import at_least_one
-from unspool.models.shape import TransformerShape
+from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.context import mean, padding
 from unspool.nn.positions import placed
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from unspool.models.load.dialect import Dialect, Piece, Target, plan
+from unspool.models.load.dialect import Dialect, Target, TensorPart, plan
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerConfig
@@ -50,7 +50,7 @@ class Source(Protocol):
         """Every tensor's shape, as stored."""
         ...
 
-    def fill(self, piece: Piece, out: Tensor) -> None:
+    def fill(self, piece: TensorPart, out: Tensor) -> None:
         """Write the piece's numbers into `out`, or fail with a ValueError if one is not finite."""
         ...
 
@@ -63,7 +63,7 @@ def assemble(
         config.check()
     checked = _checked(source, plan(config, dialect), dialect.ignored)
     state = {target.name: torch.empty(target.shape) for target in checked}
-    jobs: list[tuple[Piece, Tensor]] = []
+    jobs: list[tuple[TensorPart, Tensor]] = []
     for target in checked:
         rows = torch.split(state[target.name], [piece.shape[0] for piece in target.pieces])
         jobs += zip(target.pieces, rows, strict=True)
@@ -145,7 +145,7 @@ def _check(source: Source, name: str, expected: tuple[int, ...]) -> None:
         )
 
 
-def _fill(source: Source, piece: Piece, out: Tensor) -> None:
+def _fill(source: Source, piece: TensorPart, out: Tensor) -> None:
     if piece.source is None:
         out.zero_()
     else:

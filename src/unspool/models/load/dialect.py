@@ -36,7 +36,7 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TensorPart:
     """Rows of one of our tensors that come from one tensor of a file."""
 
     source: str | None
@@ -59,7 +59,7 @@ class Target:
 
     name: str
     shape: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TensorPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,13 @@ def _targets(
     columns = () if part.columns is None else (part.columns,)
     turned = dialect.turned and part.projection
     weights = tuple(
-        Piece(f"{source}.weight", (count, *columns), turned, paired)
+        TensorPart(f"{source}.weight", (count, *columns), turned, paired)
         for source, count, paired in zip(sources, rows, heads, strict=True)
     )
     yield Target(f"{module}.weight", (sum(rows), *columns), weights)
     if part.bias:
         biases = tuple(
-            Piece(f"{source}.bias" if biased else None, (count,), heads=paired)
+            TensorPart(f"{source}.bias" if biased else None, (count,), heads=paired)
             for source, count, paired in zip(sources, rows, heads, strict=True)
         )
         yield Target(f"{module}.bias", (sum(rows),), biases)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unspool.config import unknown
 from unspool.files.atomic import new_folder, present
-from unspool.models.kinds import configured, described
+from unspool.models.config_tables import configured, described
 from unspool.models.load.assembly import build
 from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors
 from unspool.models.load.tokenizer import save_text, text_of_run

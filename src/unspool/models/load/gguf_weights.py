@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from unspool.models.load.assembly import assemble
-from unspool.models.load.dialect import Dialect, Piece
+from unspool.models.load.dialect import Dialect, TensorPart
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
@@ -72,7 +72,7 @@ class _Source:
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.file.tensors.items()}
 
-    def fill(self, piece: Piece, out: Tensor) -> None:
+    def fill(self, piece: TensorPart, out: Tensor) -> None:
         assert piece.source is not None
         order_R = paired_rows(piece.heads, piece.shape[0]) if piece.heads else None
         self.file.fill(piece.source, out.numpy(), order_R)

@@ -16,7 +16,7 @@ from unspool.models.load.folder import is_run_folder, load_folder
 from unspool.models.load.gguf_file import is_gguf, open_gguf
 from unspool.models.load.gguf_weights import gguf_weights
 from unspool.models.load.hub import hub_folder, is_hub_id
-from unspool.models.load.huggingface import huggingface_weights
+from unspool.models.load.huggingface_folder import huggingface_weights
 from unspool.models.load.packages import PACKAGES, package_file
 from unspool.models.load.precision import known_precision
 from unspool.models.load.safetensors_files import PICKLES

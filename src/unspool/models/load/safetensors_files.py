@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from unspool.models.load.dialect import Piece
+from unspool.models.load.dialect import TensorPart
 from unspool.text.json_file import read_object
 
 WEIGHTS = "model.safetensors"
@@ -45,7 +45,7 @@ class SafetensorsFiles:
         tensor: Tensor = self.files[name].get_tensor(name)
         return tensor
 
-    def fill(self, piece: Piece, out: Tensor) -> None:
+    def fill(self, piece: TensorPart, out: Tensor) -> None:
         """Write the piece's numbers into `out`."""
         assert piece.source is not None
         tensor = self.tensor(piece.source)

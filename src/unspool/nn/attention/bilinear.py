@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from unspool.nn.layout import Linear
+from unspool.nn.weight_layout import Linear
 
 
-class Bilinear(nn.Module):
+class BilinearScore(nn.Module):
     """Luong's general score. It works for queries and keys of any widths."""
 
     def __init__(self, query_width: int, memory_width: int) -> None:

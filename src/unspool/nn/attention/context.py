@@ -15,14 +15,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unspool.nn.attention.additive import Additive
-from unspool.nn.attention.bilinear import Bilinear
-from unspool.nn.attention.dot import Dot
+from unspool.nn.attention.additive import AdditiveScore
+from unspool.nn.attention.bilinear import BilinearScore
+from unspool.nn.attention.dot import DotScore
 
-SCORES: dict[str, type[Additive] | type[Bilinear] | type[Dot]] = {
-    "additive": Additive,
-    "bilinear": Bilinear,
-    "dot": Dot,
+SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {
+    "additive": AdditiveScore,
+    "bilinear": BilinearScore,
+    "dot": DotScore,
 }
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.nn.layout import Linear
-from unspool.nn.quick import Quick
+from unspool.nn.direct_call import DirectCall
+from unspool.nn.weight_layout import Linear
 
 
-class CrossAttention(Quick):
+class CrossAttention(DirectCall):
     """Every position looks at the whole source."""
 
     def __init__(

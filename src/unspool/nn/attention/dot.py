@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
-class Dot(nn.Module):
+class DotScore(nn.Module):
     """The score without weights: queries and keys must have the same width."""
 
     def __init__(self, query_width: int, memory_width: int) -> None:

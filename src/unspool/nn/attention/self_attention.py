@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.layout import Linear
+from unspool.nn.direct_call import DirectCall
 from unspool.nn.positions import rotate
-from unspool.nn.quick import Quick
+from unspool.nn.weight_layout import Linear
 
 
-class SelfAttention(Quick):
+class SelfAttention(DirectCall):
     """Every position looks at itself and the positions before it; where not `causal`, at all of them."""
 
     def __init__(

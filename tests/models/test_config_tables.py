@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from unspool.heads import SoftmaxHead
+from unspool.heads import SoftmaxHeadConfig
 from unspool.models import MODELS, TransformerConfig
-from unspool.models.kinds import configured, described
+from unspool.models.config_tables import configured, described
 from unspool.nn.positions import RotaryScaling
 
 LM = TransformerConfig(9, 8, 1, 2, 2, 4, 8, 16, rotary_scaling=RotaryScaling(8.0, 1.0, 4.0, 16))
@@ -27,7 +27,7 @@ def test_every_kind_can_be_built():
 
 
 def test_a_part_has_its_own_kind():
-    shape = replace(LM, head=SoftmaxHead(tied=False, bias=True))
+    shape = replace(LM, head=SoftmaxHeadConfig(tied=False, bias=True))
     said = described(shape)
     assert said["head"] == {"kind": "softmax", "tied": False, "bias": True}
     assert configured(said, "model") == shape

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.layout import Layout, Linear
+from unspool.nn.weight_layout import Linear, WeightLayout
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -18,7 +18,7 @@ def threads(request):
 def test_hand_computed():
     weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, -1.0]])
     with torch.no_grad():
-        y = Layout().linear(torch.tensor([[1.0, 10.0]]), weight, torch.tensor([0.5, 0.0, 0.0]))
+        y = WeightLayout().linear(torch.tensor([[1.0, 10.0]]), weight, torch.tensor([0.5, 0.0, 0.0]))
     assert y.tolist() == [[21.5, 43.0, -10.0]]
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from unspool.models.load.assembly import build
-from unspool.models.load.huggingface import huggingface_config, huggingface_weights
+from unspool.models.load.huggingface_folder import huggingface_config, huggingface_weights
 from unspool.nn.positions import RotaryScaling
 
 LLAMA3 = {

@@ -1,7 +1,7 @@
 import pytest
 from torch import nn
 
-from unspool.models.shape import TransformerShape
+from unspool.models.transformer_shape import TransformerShape
 
 SHAPE = {"width": 16, "heads": 4, "inner_width": 24}
 

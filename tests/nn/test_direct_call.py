@@ -1,15 +1,15 @@
 import torch
 from torch import nn
 
-from unspool.nn.quick import Quick
+from unspool.nn.direct_call import DirectCall
 
 
-class Twice(Quick):
+class Twice(DirectCall):
     def forward(self, x):
         return 2 * x
 
 
-class QuickLinear(Quick, nn.Linear):
+class QuickLinear(DirectCall, nn.Linear):
     pass
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.shortlist import thresholds
+from unspool.decode.shortlist import score_cuts
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
 
@@ -25,24 +25,24 @@ def kept(rule, how, scores_NV):
 @pytest.mark.parametrize(
     ("rule", "how", "tokens"),
     [
-        (TopK(1), thresholds.top_k, [1]),
-        (TopK(3), thresholds.top_k, [1, 2, 3]),
-        (MinP(0.2), thresholds.min_p, [1, 2, 3]),  # ≥ 0.1
-        (MinP(0.5), thresholds.min_p, [1, 3]),  # ≥ 0.25
-        (MinP(0.0), thresholds.min_p, [0, 1, 2, 3]),
-        (MinP(1.0), thresholds.min_p, [1]),
-        (Epsilon(0.1), thresholds.epsilon, [1, 2, 3]),
-        (Epsilon(0.9), thresholds.epsilon, [1]),
-        (Epsilon(0.0), thresholds.epsilon, [0, 1, 2, 3]),
+        (TopK(1), score_cuts.top_k, [1]),
+        (TopK(3), score_cuts.top_k, [1, 2, 3]),
+        (MinP(0.2), score_cuts.min_p, [1, 2, 3]),  # ≥ 0.1
+        (MinP(0.5), score_cuts.min_p, [1, 3]),  # ≥ 0.25
+        (MinP(0.0), score_cuts.min_p, [0, 1, 2, 3]),
+        (MinP(1.0), score_cuts.min_p, [1]),
+        (Epsilon(0.1), score_cuts.epsilon, [1, 2, 3]),
+        (Epsilon(0.9), score_cuts.epsilon, [1]),
+        (Epsilon(0.0), score_cuts.epsilon, [0, 1, 2, 3]),
         # H = 1.1421, e^(−H) = 0.3191: √0.5 · e^(−H) = 0.2257; √0.16 · e^(−H) = 0.1277
-        (Eta(0.5), thresholds.eta, [1, 3]),
-        (Eta(0.16), thresholds.eta, [1, 2, 3]),
-        (Eta(0.0), thresholds.eta, [0, 1, 2, 3]),
-        (TopA(0.4), thresholds.top_a, [1, 2, 3]),  # ≥ 0.1
-        (TopA(0.8), thresholds.top_a, [1, 3]),  # ≥ 0.2
+        (Eta(0.5), score_cuts.eta, [1, 3]),
+        (Eta(0.16), score_cuts.eta, [1, 2, 3]),
+        (Eta(0.0), score_cuts.eta, [0, 1, 2, 3]),
+        (TopA(0.4), score_cuts.top_a, [1, 2, 3]),  # ≥ 0.1
+        (TopA(0.8), score_cuts.top_a, [1, 3]),  # ≥ 0.2
         # log p = −2.996, −0.693, −1.897, −1.204, σ = 0.859: ≥ −1.552, ≥ −2.411
-        (TopNSigma(1.0), thresholds.top_n_sigma, [1, 3]),
-        (TopNSigma(2.0), thresholds.top_n_sigma, [1, 2, 3]),
+        (TopNSigma(1.0), score_cuts.top_n_sigma, [1, 3]),
+        (TopNSigma(2.0), score_cuts.top_n_sigma, [1, 2, 3]),
     ],
     ids=named,
 )
@@ -51,12 +51,12 @@ def test_by_hand(rule, how, tokens):
 
 
 EVERY = [
-    (TopK(2), thresholds.top_k),
-    (MinP(0.3), thresholds.min_p),
-    (Epsilon(0.06), thresholds.epsilon),
-    (Eta(0.1), thresholds.eta),
-    (TopA(0.5), thresholds.top_a),
-    (TopNSigma(1.0), thresholds.top_n_sigma),
+    (TopK(2), score_cuts.top_k),
+    (MinP(0.3), score_cuts.min_p),
+    (Epsilon(0.06), score_cuts.epsilon),
+    (Eta(0.1), score_cuts.eta),
+    (TopA(0.5), score_cuts.top_a),
+    (TopNSigma(1.0), score_cuts.top_n_sigma),
 ]
 
 
@@ -90,19 +90,19 @@ def test_the_floor_of_the_blocks_loses_nothing(k, vocabulary, levels, seed):
     scores[0] = scores[0].sort().values
     scores[1, : vocabulary // 2] = -math.inf
     mask = TopK(k).keeps(scores)
-    assert kept(TopK(k), thresholds.top_k, scores) == [row.nonzero()[:, 0].tolist() for row in mask]
+    assert kept(TopK(k), score_cuts.top_k, scores) == [row.nonzero()[:, 0].tolist() for row in mask]
 
 
 def test_top_k_beyond_what_is_left_keeps_it_and_beyond_the_vocabulary_is_refused():
-    assert kept(TopK(4), thresholds.top_k, torch.tensor([[0.5, 0.0, 0.5, 0.0]]).log()) == [[0, 2]]
-    short = thresholds.top_k(TopK(3), Shortlist.of(torch.arange(500.0)[None]))
-    assert thresholds.top_k(TopK(20), short).tokens[0].tolist() == [497, 498, 499]
+    assert kept(TopK(4), score_cuts.top_k, torch.tensor([[0.5, 0.0, 0.5, 0.0]]).log()) == [[0, 2]]
+    short = score_cuts.top_k(TopK(3), Shortlist.of(torch.arange(500.0)[None]))
+    assert score_cuts.top_k(TopK(20), short).tokens[0].tolist() == [497, 498, 499]
     with pytest.raises(ValueError, match="k is 501, but the vocabulary has 500 tokens"):
-        thresholds.top_k(TopK(501), short)
+        score_cuts.top_k(TopK(501), short)
 
 
 def test_probabilities_too_small_to_be_told_from_nothing_are_no_reason_to_fail():
     scores = torch.tensor([[0.0, -50.0, -200.0, -math.inf]])
-    for rule, how in [(MinP(0.0), thresholds.min_p), (Epsilon(0.0), thresholds.epsilon)]:
+    for rule, how in [(MinP(0.0), score_cuts.min_p), (Epsilon(0.0), score_cuts.epsilon)]:
         assert kept(rule, how, scores) == [[0, 1, 2]]
-    assert kept(Epsilon(1e-30), thresholds.epsilon, scores) == [[0, 1]]
+    assert kept(Epsilon(1e-30), score_cuts.epsilon, scores) == [[0, 1]]

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 
-class Quick(nn.Module):
-    """Put before torch's class: `class LayerNorm(Quick, nn.LayerNorm)`."""
+class DirectCall(nn.Module):
+    """Put before torch's class: `class LayerNorm(DirectCall, nn.LayerNorm)`."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """`forward`, and whatever hooks there are."""

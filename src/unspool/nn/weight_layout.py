@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.nn.quick import Quick
+from unspool.nn.direct_call import DirectCall
 
 # Blocks laid out for this many rows are, unlike those for one row, fast for every number of rows.
 PACK_ROWS = 32
@@ -34,7 +34,7 @@ def _can_lay_out(weight: Tensor) -> bool:
     )
 
 
-class Layout:
+class WeightLayout:
     """The layouts of one weight matrix, made when first wanted. Never saved, never copied."""
 
     def __init__(self) -> None:
@@ -76,19 +76,19 @@ class Layout:
         """An update may follow: fused optimizers change weights without telling torch's count of versions."""
         self._of = None
 
-    def __deepcopy__(self, memo: object) -> Layout:
-        return Layout()
+    def __deepcopy__(self, memo: object) -> WeightLayout:
+        return WeightLayout()
 
-    def __reduce__(self) -> tuple[type[Layout], tuple[()]]:
-        return Layout, ()
+    def __reduce__(self) -> tuple[type[WeightLayout], tuple[()]]:
+        return WeightLayout, ()
 
 
-class Linear(Quick, torch.nn.Linear):
+class Linear(DirectCall, torch.nn.Linear):
     """torch's linear layer with the layout of its weights chosen by the number of rows."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
         super().__init__(inputs, outputs, bias=bias)
-        self.layout = Layout()
+        self.layout = WeightLayout()
 
     def __call__(self, x: Tensor) -> Tensor:
         """`forward`, and whatever hooks there are."""
