@@ -17,9 +17,28 @@ from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
 
-LLAMA = TransformerConfig(61, 32, 2, 4, 2, 16, 48, 64, norm_eps=1e-6)
+LLAMA = TransformerConfig(
+    vocab_size=61,
+    width=32,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_width=16,
+    inner_width=48,
+    context=64,
+    norm_eps=1e-6,
+)
 GPT2 = TransformerConfig(
-    61, 32, 2, 4, 4, 8, 128, 64, norm="layer", positions="learned", activation="gelu_tanh", bias=True
+    vocab_size=61,
+    width=32,
+    layers=2,
+    heads=4,
+    inner_width=128,
+    context=64,
+    norm="layer",
+    positions="learned",
+    activation="gelu_tanh",
+    bias=True,
 )
 
 

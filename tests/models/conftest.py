@@ -21,7 +21,9 @@ from unspool.models import (
 
 V, BOS, EOS = 7, 1, 2
 
-LM = TransformerConfig(V, 16, 2, 4, 2, 4, 24, 32)
+LM = TransformerConfig(
+    vocab_size=V, width=16, layers=2, heads=4, kv_heads=2, head_width=4, inner_width=24, context=32
+)
 GPT2 = replace(LM, norm="layer", positions="learned", activation="gelu_tanh", bias=True, kv_heads=4)
 RNN = RNNConfig(vocab_size=V, width=12, layers=2)
 TRIGRAM = TrigramConfig(vocab_size=V, width=10, inner_width=12, beta=2.0)

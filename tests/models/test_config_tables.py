@@ -8,7 +8,17 @@ from unspool.models import MODELS, TransformerConfig
 from unspool.models.config_tables import configured, described
 from unspool.nn.positions import RotaryScaling
 
-LM = TransformerConfig(9, 8, 1, 2, 2, 4, 8, 16, rotary_scaling=RotaryScaling(8.0, 1.0, 4.0, 16))
+LM = TransformerConfig(
+    vocab_size=9,
+    width=8,
+    layers=1,
+    heads=2,
+    kv_heads=2,
+    head_width=4,
+    inner_width=8,
+    context=16,
+    rotary_scaling=RotaryScaling(8.0, 1.0, 4.0, 16),
+)
 
 
 def test_a_shape_survives_json():

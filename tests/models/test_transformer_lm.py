@@ -128,7 +128,7 @@ def test_names_of_the_weights():
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("norm", "batch"), ("positions", "none"), ("activation", "x"), ("layers", 0)]
+    ("key", "value"), [("norm", "batch"), ("positions", "x"), ("activation", "x"), ("layers", 0)]
 )
 def test_unknown_choices_are_named(key, value):
     with pytest.raises(ValueError, match=key):
@@ -177,7 +177,7 @@ def test_padding_on_the_right_never_changes_what_the_head_reads(model):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"kv_heads": 3}, "4 heads cannot share 3"), ({"head_width": 3}, "even head width, not 3")],
+    [({"kv_heads": 3}, "heads=4 cannot share kv_heads=3"), ({"head_width": 3}, "even head width, not 3")],
 )
 def test_sizes_that_do_not_go_together_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):

@@ -2,6 +2,7 @@ import pytest
 from torch import nn
 
 from unspool.models.transformer_shape import TransformerShape
+from unspool.nn.positions import RotaryScaling
 
 SHAPE = {"width": 16, "heads": 4, "inner_width": 24}
 
@@ -53,6 +54,10 @@ def test_post_norm_needs_no_last_norm():
         ({"head_width": 3}, "even head width, not 3"),
         ({"width": 15, "head_width": 4, "positions": "sinusoidal"}, "even width, not 15"),
         ({"positions": "learned"}, "positions='learned' needs context"),
+        (
+            {"rotary_scaling": RotaryScaling(8.0, 4.0, 4.0, 16)},
+            "high_freq_factor 4 must be above low_freq_factor 4",
+        ),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, message):

@@ -101,8 +101,8 @@ def _llama_config(c: TransformerConfig) -> dict[str, Any]:
         "hidden_size": c.width,
         "num_hidden_layers": c.layers,
         "num_attention_heads": c.heads,
-        "num_key_value_heads": c.kv_heads,
-        "head_dim": c.head_width,
+        "num_key_value_heads": c.key_value_heads,
+        "head_dim": c.each_width,
         "intermediate_size": c.inner_width,
         "max_position_embeddings": c.context,
         "rms_norm_eps": c.norm_eps,
@@ -115,7 +115,7 @@ def _llama_config(c: TransformerConfig) -> dict[str, Any]:
 def _llama_weights(model: TransformerLM) -> dict[str, Tensor]:
     c, ours = model.config, {name: value.detach() for name, value in model.state_dict().items()}
     theirs = {"model.embed_tokens.weight": ours["embed.weight"], "model.norm.weight": ours["norm.weight"]}
-    heads = (c.heads * c.head_width, c.kv_heads * c.head_width, c.kv_heads * c.head_width)
+    heads = (c.heads * c.each_width, c.key_value_heads * c.each_width, c.key_value_heads * c.each_width)
     for i in range(c.layers):
         block, layer = f"blocks.{i}.", f"model.layers.{i}."
         theirs[layer + "input_layernorm.weight"] = ours[block + "attention_norm.weight"]
@@ -132,7 +132,7 @@ def _llama_weights(model: TransformerLM) -> dict[str, Tensor]:
 
 
 def _gpt2_config(c: TransformerConfig) -> dict[str, Any]:
-    if not c.bias or c.kv_heads != c.heads or c.heads * c.head_width != c.width:
+    if not c.bias or c.key_value_heads != c.heads or c.heads * c.each_width != c.width:
         raise ValueError("GPT-2 has biases, as many key–value heads as heads, and heads × head_width = width")
     return {
         "vocab_size": c.vocab_size,

@@ -89,8 +89,8 @@ def obstacle(model: TransformerLM) -> str | None:
 
 def _sizes(c: TransformerConfig) -> dict[str, tuple[int, ...]]:
     """The shapes of all weights that a step reads, for which a kernel never looks behind the end."""
-    heads, up = c.heads * c.head_width, c.inner_width * (2 if c.activation in GATED else 1)
-    qkv = heads + 2 * c.kv_heads * c.head_width
+    heads, up = c.heads * c.each_width, c.inner_width * (2 if c.activation in GATED else 1)
+    qkv = heads + 2 * c.key_value_heads * c.each_width
     matrices = {
         "attention.qkv": (qkv, c.width),
         "attention.out": (c.width, heads),
@@ -144,8 +144,8 @@ def compiled_engine(model: TransformerLM) -> Engine:
         c.width,
         c.layers,
         c.heads,
-        c.kv_heads,
-        c.head_width,
+        c.key_value_heads,
+        c.each_width,
         c.inner_width,
         c.vocab_size,
         parts.NORMS[c.norm],

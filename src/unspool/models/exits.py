@@ -52,7 +52,7 @@ class Exits(Abilities):
         return self.model.vocab_size
 
     @property
-    def context(self) -> int:
+    def context(self) -> int | None:
         """The model's."""
         return self.model.context
 

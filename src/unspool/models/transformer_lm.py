@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, one_of, positive, shares
+from unspool.models.checks import at_least_one
 from unspool.models.compiled_state import CompiledState
 from unspool.models.decoding_mode import decodes
 from unspool.models.engine import EngineName, compiled_state, engine_of, known_engine
@@ -25,13 +24,9 @@ from unspool.models.exits import Exits
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
 from unspool.models.state import TransformerState
+from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.attention.self_attention import SelfAttention
-from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
-from unspool.nn.norms import NORMS
-from unspool.nn.positions import ADDED, Rotary, RotaryScaling, placed
-from unspool.nn.residual import PLACES
-from unspool.nn.transformer import Block
+from unspool.nn.positions import placed
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
@@ -46,65 +41,20 @@ LMState = TransformerState | CompiledState
 """What the model remembers, of whichever engine."""
 
 
-@dataclass(frozen=True)
-class TransformerConfig:
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(TransformerShape):
     """The shape of a Transformer language model."""
 
     vocab_size: int
-    width: int
     layers: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    inner_width: int
-    context: int
-    norm: str = "rms"
-    norm_eps: float = 1e-5
-    norm_place: str = "pre"
-    positions: str = "rotary"
-    rotary_base: float = 10000.0
-    rotary_scaling: RotaryScaling | None = None
-    activation: str = "swiglu"
-    bias: bool = False
-    """A bias in every projection (GPT-2)."""
-    qkv_bias: bool = False
-    """A bias in the query, key and value projections only (Qwen 2)."""
     tied: bool = True
     """The output matrix is the input embedding, unless `head` says otherwise."""
-    dropout: float = 0.0
     head: HeadConfig | None = None
     """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
 
     def __post_init__(self) -> None:
-        typed(self)
-        one_of(
-            self,
-            norm=NORMS,
-            norm_place=PLACES,
-            positions=(*ADDED, "rotary"),
-            activation=ACTIVATIONS,
-        )
-        at_least_one(
-            self,
-            *("vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "inner_width", "context"),
-        )
-        shares(self, "dropout", "norm_eps")
-        positive(self, "rotary_base")
-
-    def check(self) -> None:
-        """Refuse sizes that no weights could make a model of."""
-        if self.heads % self.kv_heads:
-            raise ValueError(
-                f"{self.heads} heads cannot share {self.kv_heads} key–value heads: give a divisor"
-            )
-        if self.positions == "rotary" and self.head_width % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.head_width}")
-        scaling = self.rotary_scaling
-        if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
-            raise ValueError(
-                f"high_freq_factor {scaling.high_freq_factor:g} must be above "
-                f"low_freq_factor {scaling.low_freq_factor:g}"
-            )
+        super().__post_init__()
+        at_least_one(self, "vocab_size", "layers")
 
     def build(self, text: Text | None = None) -> TransformerLM:
         """A model of this shape, with random weights."""
@@ -118,38 +68,21 @@ class TransformerLM(SequenceModel):
 
     def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
         super().__init__(config, TransformerConfig, text)
-        config.check()
         c = config
         self.embed = nn.Embedding(c.vocab_size, c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
-        self.positions = None if c.positions == "rotary" else ADDED[c.positions](c.width, c.context)
-        self._rotary = (
-            Rotary(c.head_width, c.rotary_base, c.rotary_scaling) if c.positions == "rotary" else None
-        )
+        self.positions = c.added()
+        self._rotary = c.rotary()
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
-        self.norm = nn.Identity() if c.norm_place == "post" else NORMS[c.norm](c.width, c.norm_eps)
+        self.blocks = nn.ModuleList(c.block(causal=True) for _ in range(c.layers))
+        self.norm = c.last_norm()
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
         self._forced_engine: EngineName | None = None
 
-    def _block(self) -> Block:
-        c = self.config
-        return Block(
-            SelfAttention(
-                c.width, c.heads, c.kv_heads, c.head_width, qkv_bias=c.bias or c.qkv_bias, out_bias=c.bias
-            ),
-            FeedForward(c.width, c.inner_width, c.activation, c.bias),
-            width=c.width,
-            norm=c.norm,
-            norm_eps=c.norm_eps,
-            norm_place=c.norm_place,
-            dropout=c.dropout,
-        )
-
     @property
-    def context(self) -> int:
-        """The most tokens of a row."""
+    def context(self) -> int | None:
+        """The most tokens of a row; None: any number."""
         return self.config.context
 
     @property

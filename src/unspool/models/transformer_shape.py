@@ -12,7 +12,7 @@ from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
 from unspool.nn.norms import NORMS
-from unspool.nn.positions import ADDED, Rotary
+from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal
 from unspool.nn.residual import PLACES
 from unspool.nn.transformer import Block, CrossBlock
 
@@ -35,6 +35,8 @@ class TransformerShape:
     positions: str = "rotary"
     """"rotary", "sinusoidal", "learned" (needs `context`), or "none": a bag of words."""
     rotary_base: float = 10000.0
+    rotary_scaling: RotaryScaling | None = None
+    """How rotary positions were stretched to a longer context (Llama 3)."""
     context: int | None = None
     """The most tokens of a row, which learnt positions need; None is no limit. In an encoder–decoder it is
     each side's own: of a source with its EOS, and of a target with its BOS."""
@@ -61,12 +63,18 @@ class TransformerShape:
             raise ValueError(
                 f"width={self.width} cannot be shared by heads={self.heads}: give a divisor, or a head_width"
             )
-        if self.heads % (self.kv_heads or self.heads):
+        if self.heads % self.key_value_heads:
             raise ValueError(
                 f"heads={self.heads} cannot share kv_heads={self.kv_heads}: give a divisor of heads"
             )
         if self.positions == "rotary" and self.each_width % 2:
             raise ValueError(f"rotary positions need an even head width, not {self.each_width}")
+        scaling = self.rotary_scaling
+        if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor {scaling.high_freq_factor:g} must be above "
+                f"low_freq_factor {scaling.low_freq_factor:g}"
+            )
         if self.positions == "sinusoidal" and self.width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
         if self.positions == "learned":
@@ -77,11 +85,18 @@ class TransformerShape:
         """Of one head."""
         return self.head_width or self.width // self.heads
 
+    @property
+    def key_value_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.kv_heads or self.heads
+
     def rotary(self) -> Rotary | None:
         """What turns queries and keys, where positions are rotary."""
-        return Rotary(self.each_width, self.rotary_base) if self.positions == "rotary" else None
+        if self.positions != "rotary":
+            return None
+        return Rotary(self.each_width, self.rotary_base, self.rotary_scaling)
 
-    def added(self) -> nn.Module | None:
+    def added(self) -> Sinusoidal | Learned | None:
         """What is added to the embeddings, where positions are added."""
         return ADDED[self.positions](self.width, self.context or 1) if self.positions in ADDED else None
 
@@ -102,7 +117,7 @@ class TransformerShape:
         cross = CrossAttention(
             self.width,
             self.heads,
-            self.kv_heads or self.heads,
+            self.key_value_heads,
             self.each_width,
             qkv_bias=self.bias or self.qkv_bias,
             out_bias=self.bias,
@@ -126,7 +141,7 @@ class TransformerShape:
         return SelfAttention(
             self.width,
             self.heads,
-            self.kv_heads or self.heads,
+            self.key_value_heads,
             self.each_width,
             qkv_bias=self.bias or self.qkv_bias,
             out_bias=self.bias,

@@ -92,7 +92,11 @@ def test_rank_zero_is_the_plain_threshold():
 
 def test_batch_mates_change_nothing():
     torch.manual_seed(0)
-    model = TransformerLM(TransformerConfig(40, 8, 1, 2, 2, 4, 16, 64)).eval()
+    model = TransformerLM(
+        TransformerConfig(
+            vocab_size=40, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=16, context=64
+        )
+    ).eval()
     search = Sample(BasisAware(0.2, rank=4))
     prompts = [[1, 2], [3], [4, 5, 6]]
     alone = [generate(model, prompt, search, seed=5, max_new_tokens=12).tokens for prompt in prompts]

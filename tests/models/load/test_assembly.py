@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from unspool.models.load.assembly import assemble, build
+from unspool.models.load.assembly import assemble, build, named
 from unspool.models.load.dialect import Dialect
 from unspool.models.load.huggingface_folder import _LLAMA
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.nn.positions import RotaryScaling
 
 CONFIG = TransformerConfig(
     vocab_size=7, width=4, layers=1, heads=2, kv_heads=1, head_width=2, inner_width=3, context=8, bias=True
@@ -70,22 +69,11 @@ def test_pieces_are_stacked_in_order(shelf, threads):
     assert sorted(shelf.filled) == sorted(name for name in shelf.tensors if name != "junk.mask")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"heads": 3, "kv_heads": 2}, "shelf: 3 heads cannot share 2 key–value heads"),
-        ({"head_width": 3}, "shelf: rotary positions need an even head width, not 3"),
-        (
-            {"rotary_scaling": RotaryScaling(8.0, 4.0, 4.0, 16)},
-            "shelf: high_freq_factor 4 must be above low_freq_factor 4",
-        ),
-    ],
-)
-def test_impossible_sizes_are_refused(shelf, changes, message):
-    with pytest.raises(ValueError, match=message):
-        assemble(shelf, replace(CONFIG, **changes), DIALECT)
-    with pytest.raises(ValueError, match=message):
-        build(replace(CONFIG, **changes), {}, None, "shelf")
+def test_what_is_wrong_is_told_with_its_file_once():
+    with pytest.raises(ValueError, match=r"^shelf: too wide$"), named("shelf"):
+        raise ValueError("too wide")
+    with pytest.raises(ValueError, match=r"^shelf: too wide$"), named("shelf"):
+        raise ValueError("shelf: too wide")
 
 
 def test_a_missing_tensor_is_named_with_its_neighbours(shelf):
@@ -175,7 +163,7 @@ def test_building_does_not_import_torchs_compiler():
         "from unspool.models.load.assembly import _Uninitialised\n"
         "from unspool.models.transformer_lm import TransformerConfig, TransformerLM\n"
         "with torch.device('meta'), _Uninitialised():\n"
-        "    TransformerLM(TransformerConfig(9, 8, 1, 2, 2, 4, 8, 16, tied=False, bias=True, norm='layer'))\n"
+        "    TransformerLM(TransformerConfig(vocab_size=9, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=8, context=16, tied=False, bias=True, norm='layer'))\n"
         "print([name for name in ('torch._dynamo', 'sympy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

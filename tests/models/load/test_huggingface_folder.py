@@ -166,6 +166,7 @@ def test_a_sliding_window_bounds_the_context(configured):
         ({"model_type": "absent"}, "model_type is missing"),
         ({"hidden_size": "absent"}, "hidden_size is missing; expected a whole number"),
         ({"hidden_size": 33}, "a width of 33 cannot be shared by 4 heads"),
+        ({"num_key_value_heads": 3}, "config.json: heads=4 cannot share kv_heads=3"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; expected 'silu'"),
         (
             {"rope_scaling": {"type": "yarn", "factor": 2}},

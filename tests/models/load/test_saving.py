@@ -31,7 +31,9 @@ from unspool.testing import bigram
 from unspool.text.codec import Codec
 
 V = 9
-LM = TransformerConfig(V, 8, 1, 2, 2, 4, 12, 16)
+LM = TransformerConfig(
+    vocab_size=V, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=12, context=16
+)
 SHAPES = [
     LM,
     RNNConfig(vocab_size=V, width=8),

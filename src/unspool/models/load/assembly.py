@@ -59,8 +59,6 @@ def assemble(
     source: Source, config: TransformerConfig, dialect: Dialect, *, threads: int = 1
 ) -> dict[str, Tensor]:
     """Our state dict in float32. Nothing is allocated before every name and shape has been found right."""
-    with _named(source.label):
-        config.check()
     checked = _checked(source, plan(config, dialect), dialect.ignored)
     state = {target.name: torch.empty(target.shape) for target in checked}
     jobs: list[tuple[TensorPart, Tensor]] = []
@@ -84,7 +82,7 @@ def build(config: Shape[M], state: Mapping[str, Tensor], text: Text | None, labe
             "it belongs to another model: put the right tokenizer files beside the weights"
         )
     _check_depth(config, state, label)
-    with _named(label), torch.device("meta"), _Uninitialised():
+    with named(label), torch.device("meta"), _Uninitialised():
         try:
             model = config.build(text)
         except RuntimeError as error:  # of sizes whose product is beyond every number of bytes
@@ -95,11 +93,13 @@ def build(config: Shape[M], state: Mapping[str, Tensor], text: Text | None, labe
 
 
 @contextmanager
-def _named(label: str) -> Iterator[None]:
+def named(label: str) -> Iterator[None]:
     """What is wrong with a shape, with the file that asked for it."""
     try:
         yield
     except ValueError as error:
+        if str(error).startswith(label):
+            raise
         raise ValueError(f"{label}: {error}") from error
 
 

@@ -92,7 +92,7 @@ def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
 
 def _outside(config: TransformerConfig) -> dict[str, _Part]:
     parts = {"embed": _Part((config.vocab_size,), config.width)}
-    if config.positions == "learned":
+    if config.positions == "learned" and config.context is not None:
         parts["positions"] = _Part((config.context,), config.width)
     parts["norm"] = _Part((config.width,), None, config.norm == "layer")
     if not config.tied:
@@ -102,12 +102,12 @@ def _outside(config: TransformerConfig) -> dict[str, _Part]:
 
 def _inside(c: TransformerConfig) -> dict[str, _Part]:
     norm = _Part((c.width,), None, c.norm == "layer")
-    qkv = tuple(count * c.head_width for count in (c.heads, c.kv_heads, c.kv_heads))
+    qkv = tuple(count * c.each_width for count in (c.heads, c.key_value_heads, c.key_value_heads))
     up = (c.inner_width, c.inner_width) if c.activation in GATED else (c.inner_width,)
     return {
         "attention_norm": norm,
-        "attention.qkv": _Part(qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.kv_heads, 0)),
-        "attention.out": _Part((c.width,), c.heads * c.head_width, c.bias, True),
+        "attention.qkv": _Part(qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.key_value_heads, 0)),
+        "attention.out": _Part((c.width,), c.heads * c.each_width, c.bias, True),
         "feed_forward_norm": norm,
         "feed_forward.up": _Part(up, c.width, c.bias, True),
         "feed_forward.down": _Part((c.width,), c.inner_width, c.bias, True),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from unspool.models.load.assembly import assemble
+from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect, TensorPart
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig
@@ -103,7 +103,8 @@ def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
     if architecture not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise ValueError(f"{file.path}: architecture {architecture!r:.40} is unknown; known are {known}")
-    return ARCHITECTURES[architecture](file, Settings(str(file.path), file.metadata, architecture + "."))
+    with named(str(file.path)):
+        return ARCHITECTURES[architecture](file, Settings(str(file.path), file.metadata, architecture + "."))
 
 
 def _gpt2(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:

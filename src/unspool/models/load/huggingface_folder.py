@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unspool.models.load.assembly import assemble
+from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect
 from unspool.models.load.safetensors_files import SafetensorsFiles, open_safetensors
 from unspool.models.load.settings import Settings
@@ -89,7 +89,8 @@ def _read(folder: Path) -> tuple[TransformerConfig, Dialect]:
         raise ValueError(
             f"{path}: the weights are quantised; fetch the model in float32, float16 or bfloat16"
         )
-    return FAMILIES[family](settings)
+    with named(str(path)):
+        return FAMILIES[family](settings)
 
 
 def _gpt2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
