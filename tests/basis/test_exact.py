@@ -142,6 +142,21 @@ def test_errors_say_what_is_wrong(model, call, error, match):
         call(BasisTest(model.W, 2), model.p(0))
 
 
+def test_a_budget_bounds_every_test(model):
+    p = model.p(1)
+    tokens = [int(i) for i in np.argsort(-p)[20:60]]
+    free = BasisTest(model.W, budget=None)
+    spent = [verdict.work for verdict in free.step(p).verdicts(tokens, tau=0.1)]
+    tight = free.within(float(np.median(spent)))
+    assert (free.budget, tight.budget) == (np.inf, np.median(spent))
+    verdicts = tight.step(p).verdicts(tokens, tau=0.1)
+    assert {verdict.decided for verdict in verdicts} == {True, False}
+    assert tight.within(None).step(p).verdicts(tokens, tau=0.1)[0].decided
+    assert tight.within(tight.budget) is tight
+    with pytest.raises(ValueError, match="None for no limit"):
+        BasisTest(model.W, budget=0)
+
+
 def test_it_says_what_it_is(model):
     test = BasisTest(model.W, 7)
     assert repr(test) == "BasisTest(vocabulary=6000, rank=7)"

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from unspool.basis import ladder
 from unspool.basis.distribution import probabilities
 from unspool.basis.ladder import Ladder
 from unspool.basis.linear_program import reference
 from unspool.basis.verification import check
 from unspool.basis.whitening import whiten
+from unspool.basis.work import accepting, iterating
 from unspool.basis.workbench import Workbench
 
 
@@ -77,11 +77,25 @@ def test_twins_reject_each_other(model):
     assert check(case.verdict.certificate, W, p, 0.5)
 
 
-def test_work_that_is_too_dear_is_left_undecided(bench, monkeypatch):
-    monkeypatch.setattr(ladder, "WORK", 1.0)
-    work = bench(1)
-    verdicts = Ladder(work, work.dist.order_N[30:50], 0.1).climb()
-    undecided = [verdict for verdict in verdicts if verdict.how == "undecided"]
-    assert undecided
-    assert not any(undecided)
-    assert all(verdict.certificate is None and verdict.high < np.inf for verdict in undecided)
+def test_work_beyond_the_budget_is_left_undone_and_the_token_undecided(bench):
+    tokens = bench(1).dist.order_N[20:60]
+    spent = [verdict.work for verdict in Ladder(bench(1), tokens, 0.1).climb()]
+    assert min(spent) > 0
+    for budget in (1.0, np.median(spent), 2 * max(spent)):
+        for verdict in Ladder(bench(1), tokens, 0.1, budget).climb():
+            # what has begun is ended: an iteration, and the evaluation of its λ
+            assert verdict.work <= budget + iterating(6000, 25) + accepting(6000, 25)
+            assert verdict.decided or (not verdict and verdict.how == "undecided" and verdict.high < np.inf)
+    assert not all(verdict.decided for verdict in Ladder(bench(1), tokens, 0.1, 1.0).climb())
+    assert all(verdict.decided for verdict in Ladder(bench(1), tokens, 0.1, 2 * max(spent)).climb())
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_what_is_decided_within_a_budget_does_not_depend_on_who_else_is_asked_about(bench, share):
+    tokens = bench(1).dist.order_N[20:60:3]
+    budget = share * max(verdict.work for verdict in Ladder(bench(1), tokens, 0.1).climb())
+    shared = bench(1)
+    one_by_one = [Ladder(shared, np.array([i]), 0.1, budget).climb()[0] for i in tokens]
+    alone = [Ladder(bench(1), np.array([i]), 0.1, budget).climb()[0] for i in tokens]
+    assert {verdict.decided for verdict in alone} == {True, False}
+    assert [(v.how, v.accepted) for v in one_by_one] == [(v.how, v.accepted) for v in alone]

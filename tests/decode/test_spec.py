@@ -19,7 +19,8 @@ from unspool.decode.transforms import MinP, Temperature, TopK, TopP
         Sample(TopK(40), MinP(0.05), ArgMax()),
         Sample(BasisAware(0.1, rank=None)),
         Sample(BasisAware.eta(0.02)),
-        Sample(BasisAware(0.1, rank=np.int64(8), retries=np.int32(7))),
+        Sample(BasisAware(0.1, rank=np.int64(8), retries=np.int32(7), budget=np.int64(10**9))),
+        Sample(BasisAware(0.1, budget=None)),
     ],
 )
 def test_what_repr_prints_parse_reads(search):

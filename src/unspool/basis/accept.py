@@ -226,5 +226,10 @@ class Evaluator:
 
 def _forget(s_NQ: Array | Array32, places_Q: Indices) -> None:
     """The candidate's own row is no part of its sum."""
+    if len(places_Q) == 1:  # as a rule, and then arrays take longer than what they hold
+        place = int(places_Q[0])
+        if 0 <= place < len(s_NQ):
+            s_NQ[place] = 0
+        return
     inside = ((places_Q >= 0) & (places_Q < len(s_NQ))).nonzero()[0]
     s_NQ[places_Q[inside], inside] = 0

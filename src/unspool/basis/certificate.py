@@ -63,6 +63,8 @@ class Verdict:
     rows: int = 0
     """Rows of W̃ looked at to evaluate bounds, counted once per evaluation."""
     seconds: float = 0.0
+    work: float = 0.0
+    """Multiplications, as work.py counts them."""
 
     def __bool__(self) -> bool:
         return self.accepted

@@ -32,7 +32,9 @@ def close(searching: Searching, free: int, hold: bool) -> None:
         own = float(search.x_KQ[:, q] @ lam_K)
         lam_K = lam_K / own if own > 0 else np.zeros_like(lam_K)
         sides = search.sides(q, mass_V)
-        rounds = globbed(white, hard_H, mass_V, case.token, proving.slope, lam_K, *sides, goal, free)
+        rounds = globbed(
+            white, hard_H, mass_V, case.token, proving.slope, lam_K, *sides, goal, free, case.spend
+        )
         for found_K, y_V, t in rounds:
             case.iterations += 1
             if t > goal:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from unspool.basis.row_lengths import RowLengths, row_lengths
 from unspool.basis.step import BasisStep
 from unspool.basis.store import whitened
 from unspool.basis.verification import check
+from unspool.basis.work import BUDGET, checked_budget
 
 
 class BasisTest:
@@ -38,12 +40,19 @@ class BasisTest:
 
     W may be a numpy array or memory map, or a torch tensor, of any float type and on any device; it is
     kept, not copied. With `cache`, a folder, what is made of W once (seconds, for a large one) is kept on
-    disk for the next time.
+    disk for the next time. `budget` is the work that a test of one token may cost, in multiplications: after
+    that it ends undecided (work.py; the default is about a second of one core, None is no limit).
     """
 
     def __init__(
-        self, W: Any, rank: int | None = None, *, cache: str | os.PathLike[str] | None = None
+        self,
+        W: Any,
+        rank: int | None = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        budget: float | None = BUDGET,
     ) -> None:
+        self.budget = checked_budget(budget)
         self._white = whitened(W, rank, cache)
         self.vocabulary: int = self._white.weight.shape[0]
         self.rank: int = int((W if hasattr(W, "shape") else np.asarray(W)).shape[1]) if rank is None else rank
@@ -65,9 +74,15 @@ class BasisTest:
         """
         return self._white.weight.W
 
+    def within(self, budget: float | None) -> BasisTest:
+        """The same test with another budget; what was made of W is shared."""
+        other = copy(self)
+        other.budget = checked_budget(budget)
+        return self if other.budget == self.budget else other
+
     def step(self, p: Any) -> BasisStep:
         """The tests on one distribution (V,), sharing what can be shared."""
-        return BasisStep(self._white, probabilities(p, self.vocabulary))
+        return BasisStep(self._white, probabilities(p, self.vocabulary), self.budget)
 
     def accepts(self, p: Any, i: int, *, tau: float | None = None, delta: float | None = None) -> Verdict:
         """Whether token i is proven to have true probability; give the threshold τ or the error bound δ."""

@@ -19,7 +19,7 @@ others leave to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
@@ -27,6 +27,7 @@ from scipy.linalg import lapack, solve_triangular
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.interior_point import InteriorPoint
 from unspool.basis.whitening import Whitened
+from unspool.basis.work import settling, solving
 
 ITERATIONS = 40
 ROUNDS = 6
@@ -45,11 +46,12 @@ def globbed(
     s_V: Array,
     goal: float,
     free: int,
+    spend: Callable[[float], bool] = lambda _: True,
 ) -> Iterator[tuple[Array, Array, float]]:
     """Rounds of settling and solving: yields (λ, multipliers of all rows, t); λ·xᵢ = 1, all scaled by κ.
 
     Starts from λ and multipliers y within their box that nearly balance; s says how far rows are from
-    changing sides.
+    changing sides. `spend` is asked before work is done, and ends it.
     """
     frame = _Frame(_exact(white, np.append(hard_H[hard_H != token], token)))
     if not frame.usable:
@@ -57,7 +59,10 @@ def globbed(
     usable_V = mass_V > 0
     usable_V[token] = usable_V[hard_H] = False
     free = min(free, int(np.count_nonzero(usable_V)))
+    vocabulary, width = white.X_VK.shape
     for _ in range(ROUNDS):
+        if not spend(settling(free, width, vocabulary)):
+            return
         distance_V = np.where(usable_V, np.abs(s_V), np.inf)
         free_F = np.argpartition(distance_V, free - 1)[:free]
         settled_V = np.where(usable_V, y_V, 0.0)
@@ -69,7 +74,7 @@ def globbed(
         method = InteriorPoint(
             Z_FK, r_F, mass_V[free_F], slope, -across_1K[0], frame.unknowns(lam_K), y_V[free_F]
         )
-        if not _run(method, along, goal):
+        if not _run(method, along, goal, spend):
             return
         lam_K = frame.slopes(method.mu_K)
         if not np.abs(lam_K).max() < 1e100:
@@ -89,9 +94,11 @@ def _exact(white: Whitened, tokens_N: Indices) -> Array:
     return X_NK
 
 
-def _run(method: InteriorPoint, along: float, goal: float) -> bool:
+def _run(method: InteriorPoint, along: float, goal: float, spend: Callable[[float], bool]) -> bool:
     """Iterate until the answer is plain; False where the free rows cannot balance the others."""
     for _ in range(ITERATIONS):
+        if not spend(solving(*method.A_NK.shape)):
+            break
         going = method.iterate()
         low, high = method.low + along, method.high + along
         if not going or high < goal / 2:  # it falls without end where nothing balances

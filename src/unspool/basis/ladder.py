@@ -15,6 +15,7 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 
@@ -24,10 +25,9 @@ from unspool.basis.closing import close
 from unspool.basis.douglas_rachford import Snapshot
 from unspool.basis.proving import Case, Proving, tokens_of
 from unspool.basis.searching import over_all, over_head, over_head_beside, over_sample
+from unspool.basis.work import setting
 from unspool.basis.workbench import Workbench
 
-# The most multiplications that factorising one level may cost: above, a test ends undecided.
-WORK = 2e11
 # Where c is small the splitting method is slow, and the interior-point method is asked sooner.
 STEEP = 0.1
 # So it is where rows are short: a factorisation is cheap then, beside a pass over all rows.
@@ -41,9 +41,9 @@ TWINS = 256
 class Ladder:
     """One climb, for tokens that share distribution and τ."""
 
-    def __init__(self, bench: Workbench, tokens: Indices, tau: float) -> None:
+    def __init__(self, bench: Workbench, tokens: Indices, tau: float, budget: float = inf) -> None:
         self.bench = bench
-        self.proving = Proving(bench, tokens, tau)
+        self.proving = Proving(bench, tokens, tau, budget)
         self._width = bench.white.X_VK.shape[1]
         self._known: dict[int, Snapshot] = {}
 
@@ -93,20 +93,25 @@ class Ladder:
 
     def _head(self, n: int, iterations: int, which: Callable[[Case], bool]) -> None:
         """Reject by the n most probable rows alone."""
-        cases = self.proving.open(which)
-        if cases and self._affordable(n):
+        cases = self._affording(self.proving.open(which), n) if self._is_new(n) else []
+        if cases:
             over_head(self.proving, n, cases).run(iterations)
 
     def _beside(self, n: int, most: int, iterations: int, which: Callable[[Case], bool]) -> None:
         """Reject by the n most probable rows, beside others that stand where the last search left them."""
         cases = [case for case in self.proving.open(which) if case.token in self._known]
-        if cases and self._affordable(n):
-            over_head_beside(self.proving, n, max(most, 4 * n), cases, self._known).run(iterations)
+        cases = self._affording(cases, n) if self._is_new(n) else []
+        most = min(max(most, 4 * n), self.bench.dist.support)
+        cases = [case for case in cases if case.spend(setting(most, self._width))]
+        if cases:
+            over_head_beside(self.proving, n, most, cases, self._known).run(iterations)
 
     def _sampled(self, n: int, iterations: int) -> None:
         """Accept by a λ that knows of all rows; what is neither accepted nor balanced leans to acceptance."""
-        cases = self.proving.open()
-        if cases and self._affordable(n):
+        cases = self.proving.open() if self._is_new(n) else []
+        if cases:
+            cases = self._affording(cases, len(self.bench.selection(n).tokens_S), n)
+        if cases:
             searching = over_sample(self.proving, n, cases, self._known)
             left = searching.run(iterations)
             self._known |= searching.snapshots
@@ -130,10 +135,8 @@ class Ladder:
 
     def _whole(self) -> None:
         """Search all rows and close what bracket is left by the interior-point method, in turns."""
-        if not self._affordable(self.bench.dist.vocabulary, last=True):
-            return
         together = max(1, min(16, self._width // 32))  # wider rows gain more from a product of matrices
-        cases = self.proving.open()
+        cases = self._affording(self.proving.open(), self.bench.dist.vocabulary)
         for start in range(0, len(cases), together):
             searching = over_all(self.proving, cases[start : start + together], self._known)
             free, iterations = max(2048, 4 * self._width), self._before_closing()
@@ -148,7 +151,10 @@ class Ladder:
             return 6
         return 10 if self.proving.slope < STEEP else 30
 
-    def _affordable(self, n: int, last: bool = False) -> bool:
-        """Whether a level of n rows is more than the one before it, and not too dear."""
-        new = last or n <= self.bench.first or n < self.bench.dist.support
-        return new and n * self._width**2 <= WORK
+    def _is_new(self, n: int) -> bool:
+        """Whether a level of n rows is more than the one before it."""
+        return n <= self.bench.first or n < self.bench.dist.support
+
+    def _affording(self, cases: list[Case], rows: int, head: int = 0) -> list[Case]:
+        """Those whose budget is enough for a level of so many rows, of which some may be paid for."""
+        return [case for case in cases if case.spend_on_level(rows, self._width, head)]

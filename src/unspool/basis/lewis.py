@@ -40,8 +40,8 @@ RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 class Selection:
     """The soft rows of a search, whose multipliers stay within a box; hard tokens are not of them."""
 
+    white: Whitened
     tokens_S: Indices
-    X_SK: Array32
     mass_S: Array32
     omega_S: Array32
     hard: int
@@ -51,6 +51,13 @@ class Selection:
     """Whether a λ found here knows of the whole vocabulary: a candidate for acceptance."""
     real: bool
     """Whether multipliers found here are multipliers of p̂ itself: candidates for rejection."""
+    whole: bool = False
+    """Whether these are all rows in the vocabulary's own order, which need not be copied."""
+
+    @cached_property
+    def X_SK(self) -> Array32:
+        """The rows, whitened."""
+        return self.white.X_VK if self.whole else self.white.X_VK.take(self.tokens_S, axis=0)
 
 
 def head(white: Whitened, dist: Distribution, n: int) -> Selection:
@@ -58,10 +65,11 @@ def head(white: Whitened, dist: Distribution, n: int) -> Selection:
     dist.extend(n)
     mass_N = dist.head_N[:n] * dist.kappa
     hard, bright = _hard(white, dist), int(np.count_nonzero(mass_N > FAINT))
-    tokens_S, mass_S = dist.order_N[hard:bright], mass_N[hard:bright]
+    mass_S = mass_N[hard:bright].astype(np.float32)
+    omega_S = (np.maximum(mass_N[hard:bright], 1.0) * mass_N[hard:bright]).astype(np.float32)
     complete = bright >= dist.support
-    return _selection(
-        white, tokens_S, mass_S, np.maximum(mass_S, 1.0) * mass_S, hard, len(mass_S), complete, real=True
+    return Selection(
+        white, dist.order_N[hard:bright], mass_S, omega_S, hard, len(mass_S), complete, real=True
     )
 
 
@@ -70,11 +78,12 @@ def head_and_sample(white: Whitened, dist: Distribution, n: int, size: int) -> S
     top = head(white, dist, n)
     tokens_T, weight_T = dist.sample_beyond(top.hard + len(top.tokens_S), size)
     mass_T = weight_T * dist.kappa
-    return _selection(
+    omega_T = np.maximum(dist.p[tokens_T] * dist.kappa, 1.0) * mass_T
+    return Selection(
         white,
         np.concatenate([top.tokens_S, tokens_T]),
-        np.concatenate([top.mass_S, mass_T]),
-        np.concatenate([top.omega_S, np.maximum(dist.p[tokens_T] * dist.kappa, 1.0) * mass_T]),
+        np.concatenate([top.mass_S, mass_T.astype(np.float32)]),
+        np.concatenate([top.omega_S, omega_T.astype(np.float32)]),
         top.hard,
         top.head,
         complete=True,
@@ -89,21 +98,8 @@ def everything(white: Whitened, dist: Distribution) -> Selection:
     mass_V[dist.order_N[:hard]] = 0
     mass32_V = mass_V.astype(np.float32)
     tokens_V = np.arange(len(mass_V))
-    return Selection(tokens_V, white.X_VK, mass32_V, np.maximum(mass32_V, 1) * mass32_V, hard, 0, True, True)
-
-
-def _selection(
-    white: Whitened,
-    tokens_S: Indices,
-    mass_S: Array,
-    omega_S: Array,
-    hard: int,
-    head: int,
-    complete: bool,
-    real: bool,
-) -> Selection:
-    mass32_S, omega32_S = mass_S.astype(np.float32), omega_S.astype(np.float32)
-    return Selection(tokens_S, white.X_VK[tokens_S], mass32_S, omega32_S, hard, head, complete, real)
+    omega_V = np.maximum(mass32_V, 1) * mass32_V
+    return Selection(white, tokens_V, mass32_V, omega_V, hard, 0, True, True, whole=True)
 
 
 def _hard(white: Whitened, dist: Distribution) -> int:

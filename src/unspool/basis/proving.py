@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
 from time import perf_counter
@@ -17,6 +17,7 @@ from unspool.basis.lewis import Metric
 from unspool.basis.reject import Balance, Settled, settle
 from unspool.basis.theory import slope_from_tau
 from unspool.basis.verification.counterexample import Counterexample
+from unspool.basis.work import accepting, factorising, rejecting, verifying
 from unspool.basis.workbench import Workbench
 
 
@@ -35,18 +36,38 @@ class Case:
     rows: int = 0
     leaning: bool = False
     """Towards acceptance: the sampled rows did not balance the token, but no λ was good enough either."""
+    budget: float = inf
+    work: float = 0.0
+    """Spent so far: see work.py."""
     verdict: Verdict | None = None
+    _levels: set[int] = field(default_factory=set)
+
+    def spend(self, work: float) -> bool:
+        """Whether the budget allows so much more work, which is then spent."""
+        if self.work + work > self.budget:
+            return False
+        self.work += work
+        return True
+
+    def spend_on_level(self, rows: int, width: int, head: int = 0) -> bool:
+        """The same for factorising a level of the search: paid for once, and its head not twice."""
+        if rows in self._levels:
+            return True
+        if not self.spend(factorising(rows - head * (head in self._levels), width)):
+            return False
+        self._levels.add(rows)
+        return True
 
 
 class Proving:
     """Cases that share distribution and τ."""
 
-    def __init__(self, bench: Workbench, tokens: Indices, tau: float) -> None:
+    def __init__(self, bench: Workbench, tokens: Indices, tau: float, budget: float = inf) -> None:
         self.bench, self.tau, self.slope = bench, tau, slope_from_tau(tau)
         self._began = perf_counter()
         p_V, kappa, width = bench.dist.p, bench.dist.kappa, bench.white.X_VK.shape[1]
         g = typical_threshold(width, self.slope)
-        self.cases = [Case(int(i), float(p_V[i]), float(p_V[i]) * kappa / g) for i in tokens]
+        self.cases = [Case(int(i), float(p_V[i]), float(p_V[i]) * kappa / g, budget=budget) for i in tokens]
 
     def open(self, which: Callable[[Case], bool] = lambda _: True) -> list[Case]:
         """The cases without a verdict."""
@@ -60,6 +81,7 @@ class Proving:
         for q, case in enumerate(cases):
             case.high = min(case.high, float(upper.value_Q[q]))
             case.rows = max(case.rows, int(upper.rows_Q[q]))
+            case.work += accepting(int(upper.rows_Q[q]), len(lam_KQ))
             if upper.proved_Q[q]:
                 self.settle(case, True, how, Acceptance(case.token, upper.slopes_MQ[:, q].copy()))
 
@@ -75,6 +97,13 @@ class Proving:
         """Try each case's multipliers y of the head, balanced up to t."""
         if not cases:
             return
+        cost = (rejecting if balance.metric.spans else verifying)(len(y_NQ), self.bench.white.X_VK.shape[1])
+        at = [q for q, case in enumerate(cases) if case.spend(cost)]
+        if not at:
+            return
+        if len(at) < len(cases):
+            cases, tail = [cases[q] for q in at], None if tail is None else tail.keep(np.array(at))
+            y_NQ, t_Q = y_NQ[:, at], t_Q[at]
         found, low_Q = balance.prove(y_NQ, t_Q, tokens_of(cases), self.slope, tail)
         for case, certificate, low in zip(cases, found, low_Q, strict=True):
             case.low = max(case.low, float(low))
@@ -111,6 +140,7 @@ class Proving:
             case.iterations,
             case.rows,
             perf_counter() - self._began,
+            case.work,
         )
 
 

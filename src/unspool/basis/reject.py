@@ -38,6 +38,8 @@ AT_MOST = 1e-9
 UNREPAIRED = 1e-7
 # The most rows × unknowns² for which a pseudo-inverse in float64 is made where float32 does not do.
 SMALL = 2e7
+# Up to so many numbers of W̃ are kept in float64.
+KEPT = 500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,18 @@ class Balance:
         self.tokens_N: Indices = dist.order_N[:n]
         self.mass_N: Array = dist.head_N[:n] * dist.kappa
         self._small = n * white.X_VK.shape[1] ** 2 <= SMALL
+
+    @cached_property
+    def _rows_NM(self) -> Array | None:
+        """The rows of W̃, where they are few enough to be kept: every repair asks for them."""
+        return self.white.rows(self.tokens_N) if len(self.tokens_N) * self.white.m <= KEPT else None
+
+    def _combine(self, y_NQ: Array) -> Array:
+        """Σⱼ yⱼw̃ⱼ."""
+        if self._rows_NM is None:
+            return self.white.combine(y_NQ, self.tokens_N)
+        total_MQ: Array = self._rows_NM.T @ y_NQ
+        return total_MQ
 
     @cached_property
     def _root_N1(self) -> Array:
@@ -128,7 +142,7 @@ class Balance:
         reach_Q = np.abs(white.basis_MK.T @ wanted_MQ).max(axis=0)
         t_Q, before_Q, exact = t_Q.copy(), np.full(len(t_Q), np.inf), False
         for turn in range(ROUNDS):
-            error_KQ = white.basis_MK.T @ (t_Q * wanted_MQ - fixed_MQ - white.combine(y_NQ, self.tokens_N))
+            error_KQ = white.basis_MK.T @ (t_Q * wanted_MQ - fixed_MQ - self._combine(y_NQ))
             with np.errstate(divide="ignore", invalid="ignore"):
                 miss_Q = np.abs(error_KQ).max(axis=0) / (np.maximum(t_Q, 0) * reach_Q)
             move_NQ = self._repair(error_KQ, exact)

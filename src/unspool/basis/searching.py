@@ -11,6 +11,7 @@ from unspool.basis.arrays import Array, Indices
 from unspool.basis.douglas_rachford import AIM, DouglasRachford, Snapshot
 from unspool.basis.proving import Case, Proving, tokens_of
 from unspool.basis.reject import Balance, settle
+from unspool.basis.work import iterating
 
 # With so many tokens, proofs are tried at every second iteration only, and so on: in batches.
 BATCH = 4
@@ -37,6 +38,7 @@ class Searching:
     def run(self, iterations: int) -> list[Case]:
         """Iterate; the cases about which these rows have not said what they can."""
         stride = 1 + len(self.cases) // BATCH
+        rows, unknowns = self.search.metric.rows.X_SK.shape
         for turn in range(iterations):
             if not self.cases:
                 break
@@ -44,12 +46,14 @@ class Searching:
             self._iteration += 1
             for case in self.cases:
                 case.iterations += 1
+                case.work += iterating(rows, unknowns)
                 case.rows = max(case.rows, self.search.metric.hard + len(self.search.metric.rows.tokens_S))
             upper_Q = self.search.upper()
             better = np.flatnonzero(upper_Q < self.best_Q)
             self.best_Q[better], self.best_KQ[:, better] = upper_Q[better], self.search.lam_KQ[:, better]
             if turn % stride == 0 or turn == iterations - 1:
                 self._leave(self._prove(upper_Q))
+            self._leave(np.array([case.work > case.budget for case in self.cases], dtype=bool))
         self._remember(range(len(self.cases)))
         return self.cases
 

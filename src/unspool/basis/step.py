@@ -9,6 +9,7 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from operator import index
 
 import numpy as np
@@ -29,8 +30,9 @@ SIDE_BY_SIDE = 128
 class BasisStep:
     """Tests the tokens of one next-token distribution. Made by `BasisTest.step`."""
 
-    def __init__(self, white: Whitened, p_V: Array) -> None:
+    def __init__(self, white: Whitened, p_V: Array, budget: float = inf) -> None:
         self._bench = Workbench(white, p_V)
+        self._budget = budget
         self._verdicts: dict[tuple[int, float], Verdict] = {}
 
     @property
@@ -56,7 +58,7 @@ class BasisStep:
         new = [i for i in dict.fromkeys(wanted) if (i, tau) not in self._verdicts]
         for start in range(0, len(new), SIDE_BY_SIDE):
             part = np.array(new[start : start + SIDE_BY_SIDE], dtype=np.intp)
-            for verdict in Ladder(self._bench, part, tau).climb():
+            for verdict in Ladder(self._bench, part, tau, self._budget).climb():
                 self._verdicts[verdict.token, tau] = verdict
         return [self._verdicts[i, tau] for i in wanted]
 

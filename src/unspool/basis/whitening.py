@@ -72,8 +72,8 @@ class Whitened:
 
     def reach(self, slopes_MQ: Array) -> Array:
         """A bound of Σₘ|wₘ||λₘ| for every row w of W̃, (Q): the smaller one of two."""
-        by_length_Q = self.row_norm * np.sqrt(np.einsum("mq,mq->q", slopes_MQ, slopes_MQ))
-        reach_Q: Array = np.minimum(by_length_Q, self.largest_M @ np.abs(slopes_MQ))
+        reach_Q: Array = self.row_norm * np.sqrt(np.einsum("mq,mq->q", slopes_MQ, slopes_MQ))
+        np.minimum(reach_Q, self.largest_M @ np.abs(slopes_MQ), out=reach_Q)
         return reach_Q
 
     def rows(self, index: Indices) -> Array:

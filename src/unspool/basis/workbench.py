@@ -8,7 +8,7 @@ from unspool.basis.accept import Evaluator
 from unspool.basis.arrays import Array
 from unspool.basis.distribution import Distribution
 from unspool.basis.least_squares import LeastSquares
-from unspool.basis.lewis import Metric, everything, head, head_and_sample
+from unspool.basis.lewis import Metric, Selection, everything, head, head_and_sample
 from unspool.basis.reject import Balance
 from unspool.basis.whitening import Whitened
 
@@ -24,9 +24,10 @@ class Workbench:
         self.dist = Distribution(p_V, white.X_VK.shape[1])
         self.evaluator = Evaluator(white, self.dist)
         width = white.X_VK.shape[1]
-        self.first = min(max(FIRST, 1 << (2 * width).bit_length() - 1), self.dist.support)
+        self.first: int = min(max(FIRST, 1 << (2 * width).bit_length() - 1), self.dist.support)
         """Rows of the first level: about twice as many as unknowns."""
         self._heads: dict[int, Metric] = {}
+        self._selections: dict[int, Selection] = {}
         self._samples: dict[int, Metric] = {}
         self._balances: dict[int, Balance] = {}
 
@@ -50,9 +51,14 @@ class Workbench:
     def sampled(self, n: int) -> Metric:
         """The metric of the n most probable rows and as many or more that stand for the others."""
         if n not in self._samples:
-            rows = head_and_sample(self.white, self.dist, n, max(n, 2 * self.first))
-            self._samples[n] = Metric(self.white, self.dist, rows, self._part(n))
+            self._samples[n] = Metric(self.white, self.dist, self.selection(n), self._part(n))
         return self._samples[n]
+
+    def selection(self, n: int) -> Selection:
+        """Its rows."""
+        if n not in self._selections:
+            self._selections[n] = head_and_sample(self.white, self.dist, n, max(n, 2 * self.first))
+        return self._selections[n]
 
     def balance(self, n: int) -> Balance:
         """What makes multipliers exact on the n most probable rows."""

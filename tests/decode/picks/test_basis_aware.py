@@ -9,6 +9,7 @@ import torch
 from scipy.stats import chisquare
 
 from unspool.basis import BasisTest, KappaRule, RowLengths, store
+from unspool.basis.work import BUDGET
 from unspool.decode.generate import generate
 from unspool.decode.picks import basis_aware
 from unspool.decode.picks.basis_aware import BasisAware
@@ -189,6 +190,19 @@ def test_a_temperature_before_it_is_refused_unless_it_is_what_is_tested():
     generate(model, [0], Sample(TopK(5), BasisAware(0.1, rank=2)), max_new_tokens=3, seed=0)
 
 
+def test_beyond_its_budget_a_token_is_rejected_and_counted_as_undecided():
+    model, tau = random_model(3, vocabulary=400, width=6), 0.3
+    free, tight = (
+        generate(model, [0], Sample(BasisAware(tau, rank=None, budget=b)), seed=1, max_new_tokens=30).stats
+        for b in (None, 1.0)
+    )
+    assert "rejected: undecided" not in free
+    assert tight["rejected: undecided"] > 0
+    assert BasisAware(0.1).budget == BUDGET
+    assert BasisAware(0.1, rank=3, budget=1e9).bind(model, ()).test.budget == 1e9
+    assert BasisAware(0.1, rank=3, budget=2e9).bind(model, ()).test.budget == 2e9
+
+
 def test_unbound_it_says_what_it_needs():
     scores = torch.zeros(1, 3)
     with pytest.raises(TypeError, match="bind"):
@@ -206,6 +220,8 @@ def test_unbound_it_says_what_it_needs():
         ({"retries": 0}, "retries"),
         ({"exact_up_to": -1}, "exact_up_to"),
         ({"on": "x"}, "on"),
+        ({"budget": 0}, "budget"),
+        ({"budget": "much"}, "budget"),
     ],
 )
 def test_bad_settings_are_named(options, message):

@@ -41,6 +41,7 @@ from torch import Tensor
 
 from unspool.basis import BasisStep, BasisTest, KappaRule, KappaStep
 from unspool.basis.store import users_folder
+from unspool.basis.work import BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.picks.multinomial import invert
 from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau, Threshold
@@ -92,11 +93,14 @@ class BasisAware:
     """Whose probabilities are tested: the model's own, or those that the transforms before made of them."""
     retries: int = 100
     exact_up_to: int = 2048
-    """The highest rank to test at: a step costs 2 to 8 · rank³ multiplications, at 2048 about a second. Above
-    it the κ rule decides, which proves nothing, and a warning says so."""
+    """The highest rank to test at: above it even the first steps of a test take seconds, and the κ rule
+    decides, which proves nothing; a warning says so."""
     rule: KappaRule | None = None
     """The κ rule of this model (`BasisTest.calibrate_kappa` fits one); None takes a formula that was fitted
     on another one, `KappaRule.typical`."""
+    budget: float | None = BUDGET
+    """The work that one test may cost, in multiplications (`unspool.basis.work`): about a second of one core.
+    After that the token counts as rejected, and is counted as undecided. None: no limit."""
 
     def __post_init__(self) -> None:
         if not function_of(self.tau, 1):
@@ -115,6 +119,8 @@ class BasisAware:
                 f"BasisAware.rule is {shown(self.rule)}, but must be a KappaRule, such as "
                 "BasisTest.calibrate_kappa gives, or None."
             )
+        if self.budget is not None:
+            number(self, "budget", above=0, advice=f"{BUDGET:g} is about a second; None is no limit.")
 
     @classmethod
     def eta(
@@ -164,9 +170,10 @@ class BasisAware:
         tests, now = _TESTS.setdefault(model, {}), _stamp(W_VD)
         made_of, test = tests.get(rank, (None, None))
         if test is None or made_of != now:
-            test = BasisTest(W_VD, rank, cache=users_folder() if W_VD.numel() >= KEPT else None)
+            cache = users_folder() if W_VD.numel() >= KEPT else None
+            test = BasisTest(W_VD, rank, cache=cache, budget=self.budget)
             tests[rank] = now, test
-        return Bound(self, test)
+        return Bound(self, test.within(self.budget))
 
     def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
         """The rule that stands in for the test, with a warning."""
