@@ -4,7 +4,8 @@
 
 g(c) is fitted on the distributions after the first half of the texts, and judged on those after the other half
 (`BasisTest.calibrate_kappa`), for the rule that needs nothing of W and for the one that knows the lengths of its
-rows; and again with the halves exchanged. Per distribution and τ a few tokens below τ are drawn from the model:
+rows; and again with the halves exchanged. Beside them stands the formula that was fitted on none of this
+(`KappaRule.typical`), on the same verdicts as a cross-validation of the fitted rules. Per distribution and τ a few tokens below τ are drawn from the model:
 those that a sampler would ask about. Without --prompts, or for a model without a tokenizer, the beginnings are the model's
 own text. Each rank is saved as soon as it is there; one that --json already holds is not measured again.
 """
@@ -32,6 +33,13 @@ from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 
 TAUS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9)
 FORMS = {"ℓ = 1": False, "row lengths": True}
+AGREEMENT = {
+    "held_out": "agreement",
+    "fitted": "fitted",
+    "held_out_exchanged": "halves exchanged",
+    "cross_validated": "cross-validated",
+    "formula": "formula",
+}
 
 
 def read(path: Path, count: int) -> list[str]:
@@ -82,6 +90,9 @@ def agreement(verdicts: ExactVerdicts, lengths: bool) -> dict[str, Any]:
         "held_out_exchanged": exchanged.calibrate(lengths=lengths).held_out,
         "held_out_by_tau": {str(tau): share for tau, share in found.held_out_by_tau.items()},
         "verdicts": list(found.counts),
+        "undecided": found.undecided,
+        "cross_validated": found.beside_formula.fitted,
+        "formula": found.beside_formula.formula,
     }
 
 
@@ -121,7 +132,7 @@ def main() -> int:
 
 def show(found: dict[str, Any], console: Console, what: str) -> None:
     table = Table(title=f"the κ rule, {what}: agreement with the exact test, held out; by τ: agreement, g")
-    for column in ("rank", "form", "verdicts", "agreement", "fitted", "halves exchanged", *map(str, TAUS)):
+    for column in ("rank", "form", "verdicts", *AGREEMENT.values(), *map(str, TAUS)):
         table.add_column(column)
     for rank, line in found.items():
         for name, form in line["forms"].items():
@@ -130,7 +141,7 @@ def show(found: dict[str, Any], console: Console, what: str) -> None:
                 rank,
                 name,
                 str(form["verdicts"][1]),
-                *(f"{100 * form[key]:.1f} %" for key in ("held_out", "fitted", "held_out_exchanged")),
+                *(f"{100 * form[key]:.1f} %" if key in form else "–" for key in AGREEMENT),
                 *(
                     f"{100 * by_tau[tau]:.1f} %, {g:.3g}" if tau in by_tau else "–"
                     for tau, g in zip(map(str, TAUS), form["g"], strict=True)
