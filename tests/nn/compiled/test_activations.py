@@ -24,7 +24,7 @@ def let_through(x, size):
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh"])
 def test_a_plain_activation_is_torchs_and_leaves_its_neighbours_alone(name):
     x = torch.linspace(-6, 6, 45)
-    want = ACTIVATIONS[name](x[3:24])
+    want = ACTIVATIONS[name](x[3:24].double())  # in single precision torch's GELU cancels
     found = made(NUMBERS[name], x.numpy().copy(), 3, 21)
     np.testing.assert_allclose(found[3:24], want.numpy(), rtol=1e-5, atol=2e-7)
     np.testing.assert_array_equal(np.delete(found, np.s_[3:24]), np.delete(x.numpy(), np.s_[3:24]))

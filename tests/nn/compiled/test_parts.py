@@ -1,23 +1,7 @@
-import numba
-import numpy as np
-
 from unspool.nn.compiled import parts
 from unspool.nn.feed_forward import ACTIVATIONS
 from unspool.nn.norms import NORMS
 from unspool.nn.residual import PLACES
-
-
-@numba.njit
-def doubled(address, size):
-    view = parts.floats(address, size)
-    view[1] = 7
-    return view.sum()
-
-
-def test_numbers_are_read_and_written_where_they_lie():
-    lying = np.arange(5, dtype=np.float32)
-    assert doubled(lying.ctypes.data, 5) == 16
-    assert lying[1] == 7
 
 
 def test_every_choice_of_the_blocks_has_its_number():

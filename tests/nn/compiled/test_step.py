@@ -1,4 +1,4 @@
-from unspool.nn.compiled.compilation import step as compiled_step
+from unspool.nn.compiled.engine import step as compiled_step
 from unspool.nn.compiled.step import _piece, phases
 
 
@@ -15,4 +15,4 @@ def test_there_are_counters_for_every_phase():
 
 def test_a_step_is_kept_under_its_version():
     """What numba keeps on disk is found by the function's constants, of which the version is one."""
-    assert [cell.cell_contents for cell in compiled_step.py_func.__closure__] != []
+    assert [cell.cell_contents for cell in compiled_step.function.py_func.__closure__] != []

@@ -2,7 +2,7 @@
 
 SwiGLU      silu(gate) · up,   silu(x) = x / (1 + e^−x)
 ReLU        max(x, 0)
-GELU        x · Φ(x)
+GELU        x · Φ(x),   Φ(x) = ½ erfc(−x/√2): of negative x without 1 + erf, which would cancel
 GELU, tanh  x / (1 + e^−2u),   u = √(2/π) (x + 0.044715 x³):  ½(1 + tanh u) is a sigmoid of 2u
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.exponential import sigmoid_times
-from unspool.nn.compiled.kernel import kernel
-from unspool.nn.compiled.lanes import WIDTH, first, fma, load, spread, store, times
+from unspool.kernels.exponential import sigmoid_times
+from unspool.kernels.kernel import kernel
+from unspool.kernels.lanes import WIDTH, first, fma, load, spread, store, times
 from unspool.nn.compiled.parts import GELU, GELU_TANH, RELU
 
 HALF, ONE = np.float32(0.5), np.float32(1)
@@ -49,7 +49,7 @@ def plain(kind: int, x: Any, at: int, size: int) -> None:
             x[i] = max(x[i], np.float32(0)) if x[i] == x[i] else x[i]
     elif kind == GELU:
         for i in range(at, at + size):
-            x[i] = x[i] * HALF * np.float32(ONE + math.erf(x[i] * ROOT_HALF))
+            x[i] = x[i] * HALF * np.float32(math.erfc(-x[i] * ROOT_HALF))
     elif kind == GELU_TANH:
         even = at + size // WIDTH * WIDTH
         for i in range(at, even, WIDTH):

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.exponential import exp
-from unspool.nn.compiled.kernel import kernel, small_kernel
-from unspool.nn.compiled.lanes import (
+from unspool.kernels.exponential import exp
+from unspool.kernels.kernel import kernel, small_kernel
+from unspool.kernels.lanes import (
     WIDTH,
     first,
     fma,

@@ -6,8 +6,8 @@ is the same, to the bit, alone and in any batch, token by token and as a prompt.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unspool.kernels.compilation import Announced, version
+from unspool.kernels.team import together
 from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.compilation import announced, step
 from unspool.nn.compiled.parts import FIELDS, FLOAT32, OUTPUTS, PARTS, UP, Shape
 from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step import Past, Rows, Said, Work, phases
+from unspool.nn.compiled.step import Past, Rows, Said, Work, compiled, phases
 from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
-from unspool.nn.compiled.team import together
 
 SLICE = 64
 """Rows that one call works on, at most."""
@@ -31,8 +31,7 @@ WORTH_SHARING = 1_000_000
 Whole = NDArray[np.int64]
 NONE: Whole = np.empty(0, np.int64)
 
-_compiling = threading.Lock()
-_compiled = False
+step = Announced("the decoding step (once, 10 to 20 seconds)", compiled(version(Path(__file__).parent)))
 
 
 class Weights:
@@ -121,17 +120,11 @@ class Engine:
         return logp, log_norm
 
     def _run(self, rows: Rows, past: Past, work: Work, said: Said) -> None:
-        global _compiled
         small = self.weights.size * len(rows.positions) < WORTH_SHARING
         threads = 1 if small else torch.get_num_threads()
         turns = np.zeros(2 * phases(self.shape.layers), np.int64)
         args = (self.shape, self.weights.table, rows, past, work, said, turns, threads)
-        if not _compiled:
-            with _compiling:
-                announced(lambda: step(*args))
-            _compiled = True
-            return
-        together(threads, step, *args)
+        together(threads if step.ready else 1, step, *args)
 
     def _work(self, n: int) -> Work:
         s = self.shape

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.kernel import kernel
-from unspool.nn.compiled.lanes import WIDTH, fma, fused, load, plus, spread, total
-from unspool.nn.compiled.parts import BIAS, RMS, WEIGHT, floats
+from unspool.kernels.addresses import floats
+from unspool.kernels.kernel import kernel
+from unspool.kernels.lanes import WIDTH, fma, fused, load, plus, spread, total
+from unspool.nn.compiled.parts import BIAS, RMS, WEIGHT
 
 ZERO, ONE = np.float32(0), np.float32(1)
 

@@ -7,13 +7,7 @@ nothing is. The last row of the table is the model's own: its embedding, positio
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import numpy as np
-from llvmlite import ir
-from numba import carray, types
-
-from unspool.nn.compiled.kernel import operation, small_kernel
+from typing import NamedTuple
 
 # The parts of a layer, and of the model
 ATTENTION_NORM, QKV, ATTENTION_OUT, ATTENTION_POST_NORM = 0, 1, 2, 3
@@ -52,17 +46,3 @@ ACTIVATIONS = {"swiglu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
 RMS, LAYER = 0, 1
 PRE, POST, BOTH = 0, 1, 2
 SWIGLU, RELU, GELU, GELU_TANH = 0, 1, 2, 3
-
-
-@operation
-def _pointer(_: Any, address: Any) -> Any:
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(types.int64), build
-
-
-@small_kernel
-def floats(address: int, size: int) -> Any:
-    """The float32 numbers that lie at an address."""
-    return carray(_pointer(np.int64(address)), size, np.float32)

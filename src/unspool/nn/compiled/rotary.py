@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unspool.nn.compiled.kernel import kernel
+from unspool.kernels.kernel import kernel
 
 
 @kernel

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from unspool.kernels.kernel import NOUGHT, entry, kernel, small_kernel
+from unspool.kernels.log_softmax import log_softmax
+from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.activations import gated, plain
 from unspool.nn.compiled.attention import BLOCK, attend
-from unspool.nn.compiled.kernel import NOUGHT, entry, kernel, small_kernel
-from unspool.nn.compiled.log_softmax import log_softmax
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
     ATTENTION_NORM,
@@ -41,7 +42,6 @@ from unspool.nn.compiled.parts import (
 )
 from unspool.nn.compiled.products import gather, product
 from unspool.nn.compiled.rotary import rotate
-from unspool.nn.compiled.turns import finish, meet, take
 
 PIECE = 16384
 """Weights a piece of a product has, about, where several threads share it."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from unspool.nn.compiled.kernel import kernel
-from unspool.nn.compiled.parts import BIAS, INPUTS, OUTPUTS, WEIGHT, floats
+from unspool.kernels.addresses import floats
+from unspool.kernels.kernel import kernel
+from unspool.nn.compiled.parts import BIAS, INPUTS, OUTPUTS, WEIGHT
 from unspool.nn.compiled.products import float32
 
 

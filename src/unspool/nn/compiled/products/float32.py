@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.kernel import NOUGHT, kernel
-from unspool.nn.compiled.lanes import WIDTH, fma, fused, load, prefetch, spread, total
+from unspool.kernels.kernel import NOUGHT, kernel
+from unspool.kernels.lanes import WIDTH, fma, fused, load, prefetch, spread, total
 
 ZERO = np.float32(0)
 AHEAD = 2304

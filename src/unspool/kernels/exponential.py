@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.kernel import kernel
-from unspool.nn.compiled.lanes import fma, higher, lower, nearest, over, plus, spread, times, two_to_the
+from unspool.kernels.kernel import kernel
+from unspool.kernels.lanes import fma, higher, lower, nearest, over, plus, spread, times, two_to_the
 
 LOWEST, HIGHEST = np.float32(-87.0), np.float32(88.0)
 PER_LN2 = np.float32(1.44269504088896341)

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.nn.compiled import lanes
+from unspool.kernels import lanes
 
 A = np.array([1.5, -2, 3.25, 0.1, -7, 11, 1e-3, 2], np.float32)
 B = np.array([-2, 4, 0.5, -6, 0.25, 3, 1e3, -1], np.float32)
@@ -75,7 +75,7 @@ def test_bounds_are_looked_at_where_numba_is_asked_to():
     """In a process of its own: the switch is read when the room is first entered."""
     program = """
 import numba, numpy as np
-from unspool.nn.compiled import lanes
+from unspool.kernels import lanes
 @numba.njit
 def read(a, i): return lanes.total(lanes.load(a, i))
 assert read(np.ones(9, np.float32), 1) == 8

@@ -16,7 +16,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from unspool.nn.compiled.kernel import operation, small_kernel
+from unspool.kernels.kernel import operation, small_kernel
 
 PATIENCE = 4000
 """Looks at a counter before the processor is offered to another thread."""

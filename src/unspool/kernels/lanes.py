@@ -21,7 +21,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import models, register_model
 
-from unspool.nn.compiled.kernel import operation, small_kernel
+from unspool.kernels.kernel import operation, small_kernel
 
 WIDTH = 8
 CHECKED = bool(config.BOUNDSCHECK)

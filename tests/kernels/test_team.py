@@ -2,7 +2,7 @@ import multiprocessing
 import threading
 import time
 
-from unspool.nn.compiled import team
+from unspool.kernels import team
 
 
 def test_helpers_make_the_same_call():

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from unspool.nn.compiled.exponential import exp
-from unspool.nn.compiled.kernel import kernel
-from unspool.nn.compiled.lanes import WIDTH, first, higher, highest, load, plus, spread, store, total
+from unspool.kernels.exponential import exp
+from unspool.kernels.kernel import kernel
+from unspool.kernels.lanes import WIDTH, first, higher, highest, load, plus, spread, store, total
 
 
 @kernel

@@ -1,4 +1,4 @@
-from unspool.nn.compiled.kernel import entry, kernel, small_kernel
+from unspool.kernels.kernel import entry, kernel, small_kernel
 
 
 @kernel

@@ -1,8 +1,8 @@
 import numba
 import numpy as np
 
-from unspool.nn.compiled.exponential import exp, sigmoid_times
-from unspool.nn.compiled.lanes import load, store
+from unspool.kernels.exponential import exp, sigmoid_times
+from unspool.kernels.lanes import load, store
 
 
 @numba.njit

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from unspool.nn.compiled.lanes import CHECKED
+from unspool.kernels.lanes import CHECKED
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -1,0 +1,82 @@
+"""Functions that are compiled once for this processor and kept on disk; the first time says so.
+
+numba looks only at the file of the function that it compiles when it decides whether what it keeps is still
+good. A fingerprint of all files that it is made of goes into the function, so that it is never an old one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core import event
+
+from unspool.kernels.lanes import CHECKED
+
+KERNELS = Path(__file__).parent
+
+
+def fingerprint(*folders: Path) -> int:
+    """One number for all that is written in the Python files of some folders."""
+    found = 0
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            found = zlib.crc32(path.read_bytes(), found)
+    return found
+
+
+def version(*folders: Path) -> int:
+    """What an entry that is made of these folders' files, and of this room's, is kept under."""
+    return 2 * fingerprint(KERNELS, *folders) + CHECKED
+
+
+class Announcement(event.Listener):  # type: ignore[misc]
+    """Says on stderr that something is being compiled, when that begins (not when it is found on disk)."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.began: float | None = None
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        """A pass of the compiler begins."""
+        if self.began is None:
+            self.began = time.perf_counter()
+            message = f"unspool: compiling {self.what} for this processor …"
+            print(message, end="", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        """A pass of the compiler ends."""
+
+    def close(self) -> None:
+        """All is compiled."""
+        if self.began is not None:
+            print(f" done in {time.perf_counter() - self.began:.0f} s", file=sys.stderr, flush=True)
+
+
+class Announced:
+    """An entry whose first call, in one thread, compiles it or finds it on disk."""
+
+    def __init__(self, what: str, function: Callable[..., Any]) -> None:
+        self.what, self.function = what, function
+        self.ready = False
+        self._compiling = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        """What the entry returns."""
+        if self.ready:
+            return self.function(*args)
+        with self._compiling:
+            listener = Announcement(self.what)
+            event.register("numba:run_pass", listener)
+            try:
+                found = self.function(*args)
+            finally:
+                event.unregister("numba:run_pass", listener)
+                listener.close()
+        self.ready = True
+        return found

@@ -1,0 +1,45 @@
+import numba
+import pytest
+
+from unspool.kernels.compilation import Announced, fingerprint, version
+
+
+def test_a_fingerprint_is_of_what_is_written(tmp_path):
+    (tmp_path / "room").mkdir()
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / "room/b.py").write_text("2")
+    first, kept = fingerprint(tmp_path), version(tmp_path)
+    assert first == fingerprint(tmp_path)
+    (tmp_path / "room/b.py").write_text("3")
+    assert fingerprint(tmp_path) != first
+    assert version(tmp_path) != kept
+
+
+def test_compiling_is_announced_in_one_line_and_only_when_it_happens(capsys):
+    @numba.njit
+    def new(x):
+        return x + 1
+
+    said = Announced("a sum", new)
+    assert (said.ready, said(1), said.ready) == (False, 2, True)
+    text = capsys.readouterr().err
+    assert text.startswith("unspool: compiling a sum for this processor …")
+    assert text.endswith(" s\n")
+    assert text.count("\n") == 1
+    assert Announced("a sum", new)(2) == 3
+    assert capsys.readouterr().err == ""
+
+
+def test_an_entry_that_failed_is_not_ready(capsys):
+    @numba.njit
+    def refusing(x):
+        if x > 0:
+            raise ValueError("no")
+        return x
+
+    entry = Announced("a refusal", refusing)
+    with pytest.raises(ValueError, match="no"):
+        entry(1)
+    assert not entry.ready
+    assert entry(0) == 0
+    assert entry.ready
