@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 import unspool as us
 from unspool.basis import BasisTest
-from unspool.basis.calibrate import ExactVerdicts, exact_verdicts
+from unspool.basis.calibration import ExactVerdicts, exact_verdicts
 from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 
 TAUS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9)

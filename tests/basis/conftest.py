@@ -3,9 +3,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from unspool.basis.distribution import Distribution, probabilities
-from unspool.basis.whitening import whiten
-from unspool.basis.workbench import Workbench
+from unspool.basis.arrays import probabilities
+from unspool.basis.solver.distribution import Distribution
+from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.solver.whitening import whiten
 
 TAUS = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
@@ -83,7 +84,7 @@ def example():
 
 @dataclass
 class Model:
-    """A made-up output layer of the size that the whole ladder has work with."""
+    """A made-up output layer of the size that the whole cascade has work with."""
 
     W: np.ndarray
 
@@ -107,11 +108,11 @@ def white(model):
 
 
 @pytest.fixture
-def bench(model, white):
+def factors(model, white):
     """A workbench for one of the model's distributions."""
 
     def make(seed=0, spread=3.0):
-        work = Workbench(white, probabilities(model.p(seed, spread), len(model.W)))
+        work = SharedFactors(white, probabilities(model.p(seed, spread), len(model.W)))
         work.dist.extend(4096)
         return work
 

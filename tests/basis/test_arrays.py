@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.basis.arrays import as_numpy, float64
+from unspool.basis.arrays import as_numpy, float64, probabilities
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -20,3 +20,33 @@ def test_numpy_arrays_are_not_copied():
     assert as_numpy(x) is x
     assert float64(x) is x
     assert float64([1, 2]).dtype == np.float64
+
+
+def test_a_distribution_is_normalised_in_float64():
+    p = probabilities(torch.tensor([0.5, 0.3, 0.2000049]), 3)
+    assert p.dtype == np.float64
+    assert p.sum() == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("p", "match"),
+    [
+        ([0.5, 0.5], "W has 3 rows"),
+        ([[0.2, 0.3, 0.5]], "W has 3 rows"),
+        ([0.5, float("nan"), 0.5], "NaN"),
+        ([1.5, -0.5, 0.0], "not negative"),
+        ([-0.7, -1.2, -1.6], "log-probabilities"),
+        ([0.5, 0.3, 0.1], "sums to 0.9"),
+        ([float("inf"), 0.0, 0.0], "sums to inf"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(p, match):
+    with pytest.raises(ValueError, match=match):
+        probabilities(np.array(p), 3)
+
+
+def test_float32_sums_are_tolerated_and_input_is_untouched():
+    p = np.full(50_000, 1 / 50_000, dtype=np.float32) * np.float32(1.00003)
+    before = p.copy()
+    assert probabilities(p, 50_000).sum() == pytest.approx(1, abs=1e-12)
+    assert (p == before).all()

@@ -7,13 +7,13 @@ verdict = test.accepts(p, i, tau=0.1)      # p: the model's own next-token proba
 bool(verdict), verdict.how, verdict.certificate
 """
 
-from unspool.basis.calibrate import Calibration, calibrate_kappa
+from unspool.basis.basis_step import BasisStep
+from unspool.basis.basis_test import BasisTest
+from unspool.basis.calibration import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.exact import BasisTest
 from unspool.basis.kappa_rule import KappaRule, KappaStep, kappa
 from unspool.basis.linear_program import Reference, reference
 from unspool.basis.row_lengths import RowLengths
-from unspool.basis.step import BasisStep
 from unspool.basis.theory import (
     delta_from_tau,
     optimality_residual,

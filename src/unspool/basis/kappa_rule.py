@@ -2,11 +2,11 @@
 
     Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ℓᵢ ≥ g(c),   c = τ/(1 − τ)
 
-κ is the scale of the closed-form Lewis weights in lewis.py. That it nearly decides the test alone, whatever W
-is, is an observation of this project; the rule costs one partial sort and proves nothing. ℓᵢ is 1, or the
-length of the token's own row (row_lengths.py), V numbers of W. g is fitted, one number per τ, on
-distributions whose exact verdicts are known, and interpolated in log c between them. Where nothing was fitted
-there is a formula for ℓ = 1,
+κ is the scale of the closed-form Lewis weights in solver/lewis_metric.py. That it nearly decides the test
+alone, whatever W is, is an observation of this project; the rule costs one partial sort and proves nothing.
+ℓᵢ is 1, or the length of the token's own row (row_lengths.py), V numbers of W. g is fitted, one number per τ,
+on distributions whose exact verdicts are known, and interpolated in log c between them. Where nothing was
+fitted there is a formula for ℓ = 1,
 
     g ≈ 0.8·m^0.45·c^0.85, and c^0.4 in place of c^0.85 where c > 1
 

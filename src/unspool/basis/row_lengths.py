@@ -2,11 +2,12 @@
 
     ℓᵢ = √(xᵢᵀ G⁻¹ xᵢ / m),   G = ½ I + ½ Σⱼ qⱼ xⱼxⱼᵀ,   qⱼ = mean of min(1, κp̂ⱼ)/m over distributions
 
-x are the whitened rows of whitening.py, (1/V) Σ xxᵀ = I: half of G is the vocabulary as it stands, half the
-tokens as they share the leverage of a text's distributions. The mean of ℓ² in this mixture is 1.
+x are the whitened rows of solver/whitening.py, (1/V) Σ xxᵀ = I: half of G is the vocabulary as it stands,
+half the tokens as they share the leverage of a text's distributions. The mean of ℓ² in this mixture is 1.
 
-Why: the ℓ₁ Lewis weight of the row p̂ᵢxᵢ is p̂ᵢ·√(xᵢᵀM⁻¹xᵢ), and it is κp̂ᵢ where the rows are round (lewis.py).
-M depends on p̂; with G, a mean over distributions in its place, V numbers remain of W.
+Why: the ℓ₁ Lewis weight of the row p̂ᵢxᵢ is p̂ᵢ·√(xᵢᵀM⁻¹xᵢ), and it is κp̂ᵢ where the rows are round
+(solver/lewis_metric.py). M depends on p̂; with G, a mean over distributions in its place, V numbers remain of
+W.
 
 Cohen & Peng 2015, §2 (Lewis weights and their fixed point).
 papers.bib: cohen2015lewis

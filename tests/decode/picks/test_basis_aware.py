@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from unspool.basis import BasisTest, KappaRule, RowLengths, store
+from unspool.basis import BasisTest, KappaRule, RowLengths
+from unspool.basis.solver import whitened_store
 from unspool.basis.work import BUDGET
 from unspool.decode.generate import generate
 from unspool.decode.picks import basis_aware
@@ -366,7 +367,7 @@ def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):
     search = Sample(BasisAware(0.3, rank=2))
     first = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)
     assert len(list((tmp_path / "basis").iterdir())) == 1
-    monkeypatch.setattr(store, "whiten", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(whitened_store, "whiten", lambda *_: pytest.fail("made again"))
     second = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)  # another model of the same W
     assert first.tokens == second.tokens
 

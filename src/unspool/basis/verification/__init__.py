@@ -1,5 +1,5 @@
 """Whether a certificate is true: decided in rational arithmetic, without a line of the solver's."""
 
-from unspool.basis.verification.checking import check
+from unspool.basis.verification.verifier import check
 
 __all__ = ["check"]

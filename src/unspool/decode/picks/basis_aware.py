@@ -40,7 +40,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from unspool.basis import BasisStep, BasisTest, KappaRule, KappaStep
-from unspool.basis.store import users_folder
+from unspool.basis.solver.whitened_store import users_folder
 from unspool.basis.work import BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.picks.multinomial import invert

@@ -1,0 +1,149 @@
+"""The tokens under test and the proofs that are tried for them: what is proven is written down, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf
+from time import perf_counter
+
+import numpy as np
+
+from unspool.basis.arrays import Array, Indices
+from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.kappa_rule import typical_threshold
+from unspool.basis.solver.lewis_metric import Metric
+from unspool.basis.solver.rejection_proof import Balance, Settled, settle
+from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.theory import slope_from_tau
+from unspool.basis.verification.counterexample import Counterexample
+from unspool.basis.work import accepting, factorising, rejecting, verifying
+
+
+@dataclass(eq=False)
+class Case:
+    """One token under test."""
+
+    token: int
+    goal: float
+    """p̂ᵢ: the token is accepted if F_i(c) is less."""
+    guess: float
+    """κp̂ᵢ/g(c): above 1 where acceptance is to be expected."""
+    low: float = 0.0
+    high: float = inf
+    iterations: int = 0
+    rows: int = 0
+    leaning: bool = False
+    """Towards acceptance: the sampled rows did not balance the token, but no λ was good enough either."""
+    budget: float = inf
+    work: float = 0.0
+    """Spent so far: see work.py."""
+    verdict: Verdict | None = None
+    _levels: set[int] = field(default_factory=set)
+
+    def spend(self, work: float) -> bool:
+        """Whether the budget allows so much more work, which is then spent."""
+        if self.work + work > self.budget:
+            return False
+        self.work += work
+        return True
+
+    def spend_on_level(self, rows: int, width: int, head: int = 0) -> bool:
+        """The same for factorising a level of the search: paid for once, and its head not twice."""
+        if rows in self._levels:
+            return True
+        if not self.spend(factorising(rows - head * (head in self._levels), width)):
+            return False
+        self._levels.add(rows)
+        return True
+
+
+class ProofAttempts:
+    """Cases that share distribution and τ."""
+
+    def __init__(self, factors: SharedFactors, tokens: Indices, tau: float, budget: float = inf) -> None:
+        self.factors, self.tau, self.slope = factors, tau, slope_from_tau(tau)
+        self._began = perf_counter()
+        p_V, kappa, width = factors.dist.p, factors.dist.kappa, factors.white.X_VK.shape[1]
+        g = typical_threshold(width, self.slope)
+        self.cases = [Case(int(i), float(p_V[i]), float(p_V[i]) * kappa / g, budget=budget) for i in tokens]
+
+    def open(self, which: Callable[[Case], bool] = lambda _: True) -> list[Case]:
+        """The cases without a verdict."""
+        return [case for case in self.cases if case.verdict is None and which(case)]
+
+    def accept(self, cases: Sequence[Case], lam_KQ: Array, how: str, metric: Metric | None = None) -> None:
+        """Try each case's λ; the metric it was found with says which rows it should have put to s = 0."""
+        if not cases:
+            return
+        upper = self.factors.evaluator.upper(lam_KQ, tokens_of(cases), self.slope, metric)
+        for q, case in enumerate(cases):
+            case.high = min(case.high, float(upper.value_Q[q]))
+            case.rows = max(case.rows, int(upper.rows_Q[q]))
+            case.work += accepting(int(upper.rows_Q[q]), len(lam_KQ))
+            if upper.proved_Q[q]:
+                self.settle(case, True, how, Acceptance(case.token, upper.slopes_MQ[:, q].copy()))
+
+    def reject(
+        self,
+        cases: Sequence[Case],
+        balance: Balance,
+        y_NQ: Array,
+        t_Q: Array,
+        how: str,
+        tail: Settled | None = None,
+    ) -> None:
+        """Try each case's multipliers y of the head, balanced up to t."""
+        if not cases:
+            return
+        cost = (rejecting if balance.metric.spans else verifying)(len(y_NQ), self.factors.white.X_VK.shape[1])
+        at = [q for q, case in enumerate(cases) if case.spend(cost)]
+        if not at:
+            return
+        if len(at) < len(cases):
+            cases, tail = [cases[q] for q in at], None if tail is None else tail.keep(np.array(at))
+            y_NQ, t_Q = y_NQ[:, at], t_Q[at]
+        found, low_Q = balance.prove(y_NQ, t_Q, tokens_of(cases), self.slope, tail)
+        for case, certificate, low in zip(cases, found, low_Q, strict=True):
+            case.low = max(case.low, float(low))
+            if certificate is not None:
+                self.settle(case, False, how, certificate)
+
+    def reject_whole(self, case: Case, y_V: Array, t: float, how: str) -> None:
+        """Try multipliers of the whole vocabulary: those of the head are made exact, the others stay."""
+        balance = self.factors.balance(min(4 * self.factors.first, self.factors.dist.support))
+        tail_V = y_V.copy()
+        tail_V[balance.tokens_N] = 0
+        tail_V[case.token] = 0
+        tokens_T = np.flatnonzero(tail_V)
+        tail = settle(self.factors.white, tokens_T, tail_V[tokens_T, None])
+        self.reject([case], balance, y_V[balance.tokens_N, None], np.array([t]), how, tail)
+
+    def is_true(self, proof: Rejection) -> bool:
+        """Whether a rejection holds in rational arithmetic: for those within rounding of not doing so."""
+        c, white = Fraction(self.tau) / (1 - Fraction(self.tau)), self.factors.white
+        return Counterexample(proof, white.weight, white.largest_M, self.factors.dist.p, c).exists()
+
+    def settle(
+        self, case: Case, accepted: bool, how: str, certificate: Acceptance | Rejection | None
+    ) -> None:
+        """Write the verdict down."""
+        case.verdict = Verdict(
+            accepted,
+            case.token,
+            self.tau,
+            how,
+            certificate,
+            case.low,
+            case.high,
+            case.iterations,
+            case.rows,
+            perf_counter() - self._began,
+            case.work,
+        )
+
+
+def tokens_of(cases: Sequence[Case]) -> Indices:
+    """Their tokens."""
+    return np.array([case.token for case in cases], dtype=np.intp)

@@ -1,0 +1,126 @@
+"""Keep a whitened W on disk: one safetensors file, named by what it was made from.
+
+The name is a hash of W's rows, its type and the rank, so that a file can only be found by the W that it
+belongs to. It is written beside its place and moved there, so that a reader never sees half of it; a file
+that cannot be read is made anew, and where none can be written (a full disk, a read-only folder) there is
+none, as the logger `unspool.basis.solver.whitened_store` says at level INFO. The folder holds 4 GB at most:
+the files that were not used for longest go first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from hashlib import blake2b
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from unspool.basis.arrays import as_numpy
+from unspool.basis.solver.rows import Rows
+from unspool.basis.solver.whitening import Whitened, whiten
+
+FORMAT = 3
+MOST_BYTES = 4_000_000_000
+# Left free on the disk: a cache should not be what fills it.
+SPARE_BYTES = 1 << 29
+
+_log = logging.getLogger(__name__)
+
+
+def users_folder() -> Path:
+    """Where the user's programs keep such files; the environment variable UNSPOOL_CACHE names another one."""
+    chosen = os.environ.get("UNSPOOL_CACHE")
+    return (Path(chosen) if chosen else platformdirs.user_cache_path("unspool", appauthor=False)) / "basis"
+
+
+def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) -> Whitened:
+    """`whiten(W, rank)`, from the folder if it is there, and kept there if it was not."""
+    given: Any = rank
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral)):
+        raise TypeError(f"rank is {rank!r:.80}, but must be a whole number, or None for every direction of W")
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"cache is {folder!r:.80}, but must be the path of a folder, or None to keep nothing")
+    if folder is None:
+        return whiten(W, rank)
+    path = Path(folder) / f"basis-{fingerprint(W, rank)}.safetensors"
+    kept = _load(path, W)
+    if kept is None:
+        kept = whiten(W, rank)
+        try:
+            _save(path, kept)
+            _tidy(path)
+        except OSError as error:
+            _log.info("%s could not be written, and will be made again next time: %s", path, error)
+    return kept
+
+
+def fingerprint(W: Any, rank: int | None) -> str:
+    """A hash of W's numbers and of the rank."""
+    rows = Rows(W)
+    rank = rows.shape[1] if rank is None else rank
+    digest = blake2b(f"{FORMAT} {rows.shape} {rank} {as_numpy(rows.W[:1]).dtype}".encode(), digest_size=20)
+    for start in range(0, rows.shape[0], 4096):
+        digest.update(np.ascontiguousarray(as_numpy(rows.W[start : start + 4096])).data)
+    return digest.hexdigest()
+
+
+def _load(path: Path, W: Any) -> Whitened | None:
+    try:
+        kept = load_file(path)
+        os.utime(path)
+        return Whitened(
+            Rows(kept["weight"]) if "weight" in kept else Rows(W),
+            kept["X"],
+            kept["basis"],
+            kept["column"],
+            kept["largest"],
+            float(kept["row_norm"][0]),
+            kept["norm"],
+            made="weight" in kept,
+        )
+    except (OSError, SafetensorError, KeyError):
+        return None
+
+
+def _save(path: Path, white: Whitened) -> None:
+    kept: dict[str, NDArray[Any]] = {
+        "X": white.X_VK,
+        "basis": np.ascontiguousarray(white.basis_MK),
+        "column": white.column_M,
+        "largest": white.largest_M,
+        "row_norm": np.array([white.row_norm]),
+        "norm": white.norm_V,
+    }
+    if white.made:
+        kept["weight"] = np.ascontiguousarray(as_numpy(white.weight.W))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = sum(array.nbytes for array in kept.values())
+    if size > MOST_BYTES or shutil.disk_usage(path.parent).free < size + SPARE_BYTES:
+        raise OSError(f"no room for {size / 1e9:.1f} GB in {path.parent}")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".basis-", suffix=".tmp")
+    os.close(handle)
+    try:
+        save_file(kept, name)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _tidy(newest: Path) -> None:
+    """Remove what was not used for longest, until the folder is small enough."""
+    files = sorted(newest.parent.glob("basis-*.safetensors"), key=lambda path: path.stat().st_mtime)
+    total = sum(path.stat().st_size for path in files)
+    for path in files:
+        if total <= MOST_BYTES or path == newest:
+            return
+        total -= path.stat().st_size
+        path.unlink(missing_ok=True)

@@ -1,0 +1,100 @@
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from unspool.basis import BasisTest
+from unspool.basis.solver import whitened_store
+from unspool.basis.solver.whitened_store import fingerprint, whitened
+
+
+@pytest.mark.parametrize("rank", [None, 2, 0])
+def test_what_was_kept_is_what_was_made(tmp_path, rank):
+    W = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
+    made, kept = whitened(W, rank, tmp_path), whitened(W, rank, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    for name in ("X_VK", "basis_MK", "column_M", "largest_M", "norm_V"):
+        assert (getattr(made, name) == getattr(kept, name)).all()
+    assert made.row_norm == kept.row_norm
+    assert (made.weight[np.arange(60)] == kept.weight[np.arange(60)]).all()
+
+
+def test_rows_in_other_units_are_kept_with_it(tmp_path):
+    dice = np.random.default_rng(0)
+    W = np.column_stack([dice.standard_normal(30), 1e9 + dice.integers(9, size=30), 1e-170 * dice.random(30)])
+    made, kept = whitened(W, None, tmp_path), whitened(W, None, tmp_path)
+    assert made.made
+    assert kept.made
+    assert not (made.weight.W == W).all()
+    assert (made.weight.W == kept.weight.W).all()
+    p = dice.dirichlet(np.ones(30))
+    tests = [BasisTest(W, cache=tmp_path), BasisTest(W)]
+    assert tests[0].mask(p, 0.1).tolist() == tests[1].mask(p, 0.1).tolist()
+
+
+def test_the_second_time_nothing_is_made(tmp_path, monkeypatch, model):
+    p = model.p(0)
+    first = BasisTest(model.W, 5, cache=tmp_path / "deep" / "folder")
+    monkeypatch.setattr(whitened_store, "whiten", lambda *_: pytest.fail("made again"))
+    second = BasisTest(model.W, 5, cache=tmp_path / "deep" / "folder")
+    i = int(np.argsort(-p)[7])
+    assert first.accepts(p, i, tau=0.05).accepted == second.accepts(p, i, tau=0.05).accepted
+
+
+def test_another_matrix_or_rank_is_another_file():
+    W = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
+    other = W.copy()
+    other[59, 3] = np.nextafter(other[59, 3], np.float32(9))
+    names = [
+        fingerprint(W, None),
+        fingerprint(W, 2),
+        fingerprint(W, 3),
+        fingerprint(other, None),
+        fingerprint(W[:59], None),
+    ]
+    assert len(set(names)) == len(names)
+    assert fingerprint(torch.from_numpy(W), None) == fingerprint(W, None) == fingerprint(W, 4)
+
+
+def test_a_broken_file_is_made_anew(tmp_path):
+    W = np.random.default_rng(0).standard_normal((60, 4))
+    whitened(W, None, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    assert (whitened(W, None, tmp_path).X_VK == whitened(W, None, None).X_VK).all()
+
+
+def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(whitened_store, "save_file", fail)
+    caplog.set_level("INFO", logger="unspool.basis.solver.whitened_store")
+    assert (whitened(np.eye(3), None, tmp_path).X_VK == whitened(np.eye(3), None, None).X_VK).all()
+    assert list(tmp_path.iterdir()) == []
+    assert "disk full" in caplog.text
+    monkeypatch.setattr(whitened_store, "SPARE_BYTES", 1 << 60)
+    whitened(np.eye(3), None, tmp_path)
+    assert "no room" in caplog.text
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+    matrices = [np.random.default_rng(seed).standard_normal((50, 3)) for seed in range(4)]
+    for age, W in enumerate(matrices[:3]):
+        whitened(W, None, tmp_path)
+        path = tmp_path / f"basis-{fingerprint(W, None)}.safetensors"
+        os.utime(path, (1e9 + age, 1e9 + age))
+    size = path.stat().st_size
+    whitened(matrices[0], None, tmp_path)  # used: it is the newest now
+    monkeypatch.setattr(whitened_store, "MOST_BYTES", 3 * size)
+    whitened(matrices[3], None, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"basis-{fingerprint(matrices[k], None)}.safetensors" for k in (0, 2, 3)}
+
+
+def test_the_users_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
+    assert whitened_store.users_folder() == tmp_path / "basis"
+    monkeypatch.delenv("UNSPOOL_CACHE")
+    assert whitened_store.users_folder().parts[-2:] == ("unspool", "basis")
