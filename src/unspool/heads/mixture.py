@@ -6,8 +6,8 @@ Yang et al. 2018, §2.4 (papers.bib: yang2018breaking). The logarithm of a sum o
 linear function of h, so that the matrix of log-probabilities may have any rank: the head has no output
 matrix, and basis-aware sampling refuses it.
 
-Where h has come out of a tanh, a second one may slow learning down a lot (docs/heads.md): `bent = False`
-leaves it out, h_k = W_k h. The rank stays unbounded.
+Where h has come out of a tanh, a second one may slow learning down a lot (docs/results/heads.md):
+`bent = False` leaves it out, h_k = W_k h. The rank stays unbounded.
 
 Symbols: P `prior_KD`, W_1 … W_K above each other `latent_KDD`, e `words.weight`.
 """
