@@ -88,7 +88,8 @@ def calibrate_kappa(
     Per distribution and τ, `tokens` tokens below τ are drawn from p̂ itself: those that a sampler would ask
     about. With `lengths` the rule carries the row lengths ℓ, made of W and the distributions that it is
     fitted on; without, ℓ = 1, and it needs nothing of W. Lengths are the default for what
-    docs/results/basis.md measures: much more agreement at rank 100 of SmolLM2, hardly a difference at ranks 20 and 576.
+    docs/results/basis.md measures: much more agreement at rank 100 of SmolLM2, hardly a difference at
+    ranks 20 and 576.
 
     There is a warning where the rule is not better than the formula that needs no fit, `KappaRule.typical`.
     """
