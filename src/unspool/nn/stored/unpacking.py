@@ -1,0 +1,111 @@
+"""The numbers in packed blocks, as float32.
+
+Each function writes the numbers of n blocks (n, bytes) to `out` (n, numbers); what they are is told in
+`formats`. Every product and every sum is rounded by itself, as ggml's own reference does it, so that the
+same bytes are the same numbers everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unspool.nn.stored.formats import BF16, F16, F32, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, Format
+
+
+def _half(blocks: Tensor, at: int) -> Tensor:
+    """The float16 that begins at byte `at` of every block: (n, 1)."""
+    return blocks[:, at : at + 2].view(torch.float16).float()
+
+
+def _f32(blocks: Tensor, out: Tensor) -> None:
+    out.copy_(blocks.view(torch.float32))
+
+
+def _f16(blocks: Tensor, out: Tensor) -> None:
+    out.copy_(blocks.view(torch.float16))
+
+
+def _bf16(blocks: Tensor, out: Tensor) -> None:
+    out.copy_(blocks.view(torch.bfloat16))
+
+
+def _int8(blocks: Tensor, out: Tensor) -> None:
+    out.copy_(blocks[:, 4:].view(torch.int8))
+    out.mul_(blocks[:, :4].view(torch.float32))
+
+
+def _q8_0(blocks: Tensor, out: Tensor) -> None:
+    out.copy_(blocks[:, 2:].view(torch.int8))
+    out.mul_(_half(blocks, 0))
+
+
+def _nibbles(q: Tensor, out: Tensor) -> None:
+    """(…, k) bytes → (…, 2, k): the lower halves of k bytes stand before their upper halves."""
+    out.select(-2, 0).copy_(q & 15)
+    out.select(-2, 1).copy_(q >> 4)
+
+
+def _q4_0(blocks: Tensor, out: Tensor) -> None:
+    _nibbles(blocks[:, 2:], out.view(-1, 2, 16))
+    out.sub_(8).mul_(_half(blocks, 0))
+
+
+def _q4_1(blocks: Tensor, out: Tensor) -> None:
+    _nibbles(blocks[:, 4:], out.view(-1, 2, 16))
+    out.mul_(_half(blocks, 0)).add_(_half(blocks, 2))
+
+
+def _scaled(blocks: Tensor, out: Tensor) -> None:
+    """Q4_K's and Q5_K's scales s and m, of six bits each, for eight groups of 32 numbers.
+
+    Four of each are the lower bits of bytes 0–3 and 4–7; the lower bits of the other four are the halves of
+    bytes 8–11, and their two upper bits those of bytes 0–7.
+    """
+    first, second, third = blocks[:, 4:16].view(-1, 3, 4).unbind(1)
+    s = torch.cat([first & 63, (third & 15) | ((first >> 2) & 48)], dim=1)
+    m = torch.cat([second & 63, (third >> 4) | ((second >> 2) & 48)], dim=1)
+    groups = out.view(-1, 8, 32)
+    groups.mul_((_half(blocks, 0) * s)[:, :, None])
+    groups.sub_((_half(blocks, 2) * m)[:, :, None])
+
+
+def _q4_k(blocks: Tensor, out: Tensor) -> None:
+    _nibbles(blocks[:, 16:].view(-1, 4, 32), out.view(-1, 4, 2, 32))
+    _scaled(blocks, out)
+
+
+def _q5_k(blocks: Tensor, out: Tensor) -> None:
+    groups, low = out.view(-1, 8, 32), blocks[:, 48:].view(-1, 4, 32)
+    high = blocks[:, 16:48]
+    for group in range(8):
+        four = (low[:, group // 2] >> 4) if group % 2 else (low[:, group // 2] & 15)
+        groups[:, group].copy_(four | (((high >> group) & 1) << 4))
+    _scaled(blocks, out)
+
+
+def _q6_k(blocks: Tensor, out: Tensor) -> None:
+    groups = out.view(-1, 2, 4, 32)
+    low, high = blocks[:, :128].view(-1, 2, 2, 32), blocks[:, 128:192].view(-1, 2, 32)
+    for group in range(4):
+        four = (low[:, :, group % 2] >> 4) if group > 1 else (low[:, :, group] & 15)
+        groups[:, :, group].copy_(four | (((high >> (2 * group)) & 3) << 4))
+    scale = _half(blocks, 208) * blocks[:, 192:208].view(torch.int8)
+    out.sub_(32).view(-1, 16, 16).mul_(scale[:, :, None])
+
+
+UNPACK: dict[Format, Callable[[Tensor, Tensor], None]] = {
+    F32: _f32,
+    INT8: _int8,
+    F16: _f16,
+    BF16: _bf16,
+    Q8_0: _q8_0,
+    Q4_0: _q4_0,
+    Q4_1: _q4_1,
+    Q4_K: _q4_k,
+    Q5_K: _q5_k,
+    Q6_K: _q6_k,
+}
+"""Format → what writes the numbers of blocks (n, bytes) to (n, numbers)."""

@@ -1,0 +1,61 @@
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from unspool.nn.stored.formats import INT8
+from unspool.nn.stored.int8 import quantise_int8
+from unspool.nn.stored.weight import CHUNK
+
+
+def test_hand_computed():
+    weight = torch.zeros(1, 65)
+    weight[0, 0], weight[0, 1], weight[0, 64] = 254.0, -3.0, 0.5
+    stored = quantise_int8(weight)
+    blocks = stored.packed.view(2, 68)
+    assert blocks[:, :4].contiguous().view(torch.float32).flatten().tolist() == pytest.approx(
+        [2.0, 0.5 / 127]
+    )
+    # −3/2 lies between −2 and −1: ties go to the even one
+    assert blocks[:, 4:].view(torch.int8)[0, :3].tolist() == [127, -2, 0]
+    assert blocks[1, 4:].view(torch.int8).tolist() == [127, *[0] * 63]
+    assert stored.restore()[0, :2].tolist() == [254.0, -4.0]
+    assert stored.restore()[0, 64] == pytest.approx(0.5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 5), st.integers(1, 200), st.integers(0, 2**31), st.sampled_from([1e-30, 1e-3, 1.0, 1e30])
+)
+def test_no_number_is_off_by_more_than_half_a_step(rows, columns, seed, size):
+    weight = size * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    stored = quantise_int8(weight)
+    assert stored.shape == (rows, columns)
+    scale = stored.packed.view(-1, 68)[:, :4].contiguous().view(torch.float32).view(rows, -1)
+    step = scale.repeat_interleave(INT8.block, dim=1)[:, :columns]
+    assert ((stored.restore() - weight).abs() <= 0.5001 * step).all()
+    # what has been rounded is not rounded again
+    assert torch.allclose(quantise_int8(stored.restore()).restore(), stored.restore(), rtol=1e-6, atol=0)
+
+
+def test_zeros_and_the_smallest_numbers():
+    weight = torch.zeros(3, 64)
+    weight[1] = 1e-45
+    weight[2] = 3e38
+    stored = quantise_int8(weight)
+    assert stored.restore()[0].tolist() == [0.0] * 64
+    assert stored.restore()[1].abs().max() <= 1e-43
+    assert torch.allclose(stored.restore()[2], weight[2])
+
+
+def test_half_precision_and_many_chunks():
+    weight = torch.randn(5, CHUNK // 2).bfloat16()
+    stored = quantise_int8(weight)
+    assert torch.equal(stored.restore(slice(3, 4)), quantise_int8(weight[3:4]).restore())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_no_number_is_refused(bad):
+    weight = torch.zeros(2, 64)
+    weight[1, 3] = bad
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        quantise_int8(weight)
