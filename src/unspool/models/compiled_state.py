@@ -33,6 +33,14 @@ class CompiledState:
     """A head that is no part of the compiled step; None where it is."""
     unread: Sequence[int] | None
     """How many tokens each prompt has, until they are read."""
+    sources: BlockPool | None = None
+    """Keys and values that a decoder's rows look at; the rows of one source share them."""
+    columns: int = 0
+    """Tokens of the longest source."""
+
+    def __post_init__(self) -> None:
+        if self.sources is not None:
+            self.columns = max(self.columns, int(self.sources.lengths.max()))
 
     @property
     def length(self) -> int:
@@ -42,11 +50,16 @@ class CompiledState:
     def select(self, rows_M: Tensor) -> CompiledState:
         """Reorder, repeat or drop rows: no key and no value is copied before a row writes."""
         self.pool.select(rows_M.numpy())
+        if self.sources is not None:
+            self.sources.select(rows_M.numpy())
         return self
 
     def join(self, other: CompiledState) -> CompiledState:
         """Take the rows of another state of the same model in, behind one's own."""
         self.pool.join(other.pool)
+        if self.sources is not None and other.sources is not None:
+            self.sources.join(other.sources)
+            self.columns = max(self.columns, other.columns)
         return self
 
     def rewind(self, tokens: int) -> CompiledState:
@@ -56,16 +69,22 @@ class CompiledState:
 
     def step(self, tokens_N: Tensor) -> Step:
         """Append one token to every row."""
-        return self.extend(tokens_N[:, None])
+        return self._said(tokens_N[:, None], self.columns)
 
     def extend(self, tokens_NT: Tensor) -> Step:
         """Append T tokens to every row; the Step has T rows for each of them."""
+        return self._said(tokens_NT, 0)
+
+    def _said(self, tokens_NT: Tensor, look: int) -> Step:
         flat, counts_N, _ = self._laid_flat(tokens_NT)
-        said = self.engine.read(self.pool, flat, counts_N, say=self.head is None)
+        plain = self.head is None
+        said = self.engine.read(self.pool, flat, counts_N, say=plain, sources=self.sources, look=look)
         hidden_MD = torch.from_numpy(said.hidden)
-        if self.head is not None:
-            return self.say(hidden_MD)
-        return Step(torch.from_numpy(said.logp), hidden_MD, log_norm_N=torch.from_numpy(said.log_norm))
+        looked_MS = torch.from_numpy(said.looked)[:, :look] if look else None
+        if not plain:
+            return replace(self.say(hidden_MD), attention=looked_MS)
+        log_norm_M = torch.from_numpy(said.log_norm)
+        return Step(torch.from_numpy(said.logp), hidden_MD, looked_MS, log_norm_N=log_norm_M)
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T, D): what the head reads at every token; zeros on the left of shorter prompts."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.models.checks import given
+from unspool.models.engine import Blueprint, EngineName, engine_of, known_engine
 from unspool.models.sources import Ends
 from unspool.protocols import Abilities
 
@@ -27,6 +28,21 @@ class SequenceModel(nn.Module, Abilities):
         given(config, kind, text)
         self.config = config
         self.text = text
+        self.built: Blueprint = {}
+        """What it was made of, where its steps can be compiled (`models.engine`)."""
+        self._forced_engine: EngineName | None = None
+
+    @property
+    def engine(self) -> EngineName:
+        """What runs the steps of a text that begins now: "torch" or "compiled" (`models.engine`).
+
+        It is set to force one of them; None leaves the choice to the model again.
+        """
+        return engine_of(self, self._forced_engine)
+
+    @engine.setter
+    def engine(self, name: str | None) -> None:
+        self._forced_engine = known_engine(name)
 
     @property
     def vocab_size(self) -> int:

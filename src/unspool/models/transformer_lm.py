@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one
 from unspool.models.compiled_state import CompiledState
+from unspool.models.compiled_transformer import reading_state
 from unspool.models.decoding_mode import decodes
-from unspool.models.engine import EngineName, compiled_state, engine_of, known_engine
+from unspool.models.engine import blueprint
 from unspool.models.exits import Exits
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
@@ -78,7 +79,7 @@ class TransformerLM(SequenceModel):
         self.norm = c.last_norm()
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
-        self._forced_engine: EngineName | None = None
+        self.built = blueprint(self)
 
     @property
     def context(self) -> int | None:
@@ -104,18 +105,6 @@ class TransformerLM(SequenceModel):
     def layered(self) -> Self:
         """It can tell what its early layers would have said."""
         return self
-
-    @property
-    def engine(self) -> EngineName:
-        """What runs the steps of a text that begins now: "torch" or "compiled" (`models.engine`).
-
-        It is set to force one of them; None leaves the choice to the model again.
-        """
-        return engine_of(self, self._forced_engine)
-
-    @engine.setter
-    def engine(self, name: str | None) -> None:
-        self._forced_engine = known_engine(name)
 
     def hidden(self, tokens_NT: Tensor, state: LMState | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
@@ -172,7 +161,7 @@ class TransformerLM(SequenceModel):
         longest = max(len(prompt) for prompt in prompts)
         rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         if self.engine == "compiled":
-            return torch.tensor(rows), compiled_state(self, prompts)
+            return torch.tensor(rows), reading_state(self, prompts)
         pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
         state = TransformerState(
             [KeyValues(ROOM) for _ in self.blocks],

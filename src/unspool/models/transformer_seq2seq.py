@@ -25,8 +25,11 @@ from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, chosen_head
 from unspool.models.checks import at_least_one
+from unspool.models.compiled_state import CompiledState
+from unspool.models.compiled_transformer import translating_state
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer import TransformerEncoder
+from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
 from unspool.models.sources import Sources, padded
@@ -88,6 +91,10 @@ class TransformerSeq2SeqState:
         return TransformerSeq2SeqState(self.past.select(rows_M), self.sources.select(rows_M))
 
 
+TranslationState = TransformerSeq2SeqState | CompiledState
+"""What the model remembers, of whichever engine."""
+
+
 def embedding(vocab_size: int, width: int) -> nn.Embedding:
     """Random vectors whose entries, times √D, have the standard deviation s."""
     embed = nn.Embedding(vocab_size, width)
@@ -114,6 +121,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         self.norm = c.last_norm()
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self.built = blueprint(self)
 
     @property
     def context(self) -> int | None:
@@ -189,9 +197,11 @@ class TransformerSeq2Seq(EncoderDecoder):
         return logp
 
     @decodes
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TransformerSeq2SeqState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TranslationState]:
         """Read the sources; the Step is about the first token of each translation."""
         framed = self.source_ends.sources(prompts, self.context)
+        if self.engine == "compiled":
+            return self.step(translating_state(self, framed), torch.full((len(prompts),), self.ends.bos))
         sources = self.read(*padded(framed, self.device))
         rows_N = torch.arange(len(prompts), device=self.device)
         layers = [KeyValues(ROOM) for _ in self.blocks]
@@ -200,20 +210,24 @@ class TransformerSeq2Seq(EncoderDecoder):
         return self.step(TransformerSeq2SeqState(past, sources), begin_N)
 
     @decodes
-    def step(self, state: TransformerSeq2SeqState, tokens_N: Tensor) -> tuple[Step, TransformerSeq2SeqState]:
+    def step(self, state: TranslationState, tokens_N: Tensor) -> tuple[Step, TranslationState]:
         """Append one token to every row."""
+        if isinstance(state, CompiledState):
+            return state.step(tokens_N), state
         hidden_ND, looked_NS = self.hidden_once(tokens_N, state.sources, state.past)
         return read_out(self.head, hidden_ND, looked_NS), state
 
     @decodes
-    def extend(
-        self, state: TransformerSeq2SeqState, tokens_NT: Tensor
-    ) -> tuple[Step, TransformerSeq2SeqState]:
+    def extend(self, state: TranslationState, tokens_NT: Tensor) -> tuple[Step, TranslationState]:
         """Append T tokens to every row; the Step has T rows for each of them."""
+        if isinstance(state, CompiledState):
+            return state.extend(tokens_NT), state
         hidden_NTD = self.hidden(tokens_NT, state.sources, state.past)
         return read_out(self.head, hidden_NTD.flatten(0, 1)), state
 
-    def rewind(self, state: TransformerSeq2SeqState, tokens: int) -> TransformerSeq2SeqState:
+    def rewind(self, state: TranslationState, tokens: int) -> TranslationState:
         """Forget the last `tokens` tokens of every row."""
+        if isinstance(state, CompiledState):
+            return state.rewind(tokens)
         state.past.truncate(state.past.length - tokens)
         return state

@@ -9,8 +9,8 @@ def test_a_product_is_cut_into_pieces_where_threads_share_it():
 
 
 def test_there_are_counters_for_every_phase():
-    """Begin, eight for each layer, the last norm, the choice of rows, the head and its normaliser."""
-    assert phases(3) == 1 + 8 * 3 + 4
+    """Begin, 13 for each layer, 2 for each reader, the last norm, the rows, the head and its normaliser."""
+    assert phases(3, 2) == 1 + 13 * 3 + 2 * 2 + 4
 
 
 def test_a_step_is_kept_under_its_version():

@@ -46,7 +46,8 @@ def _exp(x: Any) -> Any:
 
 
 @kernel
-def _dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
+def dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
+    """The inner product of q[at …] and k[to …]."""
     even = width // WIDTH * WIDTH
     lanes = spread(ZERO)
     for i in range(0, even, WIDTH):
@@ -94,7 +95,7 @@ def attend(
         tokens = min(BLOCK, length - start)
         keys = starts[start // BLOCK] + base
         for t in range(tokens):
-            p[p0 + t] = _dot(q, at, kv, keys + t * width, width) * scale
+            p[p0 + t] = dot(q, at, kv, keys + t * width, width) * scale
         for t in range(tokens, BLOCK):
             p[p0 + t] = LOWEST
         peak = load(p, p0)

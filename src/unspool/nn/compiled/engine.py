@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.kernels.compilation import Announced, version
+from unspool.kernels.lanes import WIDTH
 from unspool.kernels.team import together
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import FIELDS, FLOAT32, OUTPUTS, PARTS, UP, Shape
 from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step import Past, Rows, Said, Work, compiled, phases
+from unspool.nn.compiled.step import Past, Rows, Said, Source, Work, compiled, phases
 from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
 
 SLICE = 64
@@ -30,6 +31,8 @@ WORTH_SHARING = 1_000_000
 
 Whole = NDArray[np.int64]
 NONE: Whole = np.empty(0, np.int64)
+NO_BLOCKS = NONE.reshape(0, 0)
+NO_SOURCE = Source(NOTHING, NO_BLOCKS, NONE)
 
 step = Announced("the decoding step (once, 10 to 20 seconds)", compiled(version(Path(__file__).parent)))
 
@@ -37,8 +40,8 @@ step = Announced("the decoding step (once, 10 to 20 seconds)", compiled(version(
 class Weights:
     """The table of `parts`, filled part by part; it keeps the tensors whose addresses it holds."""
 
-    def __init__(self, layers: int) -> None:
-        self.table = np.zeros((layers + 1, PARTS, FIELDS), np.int64)
+    def __init__(self, layers: int, readers: int = 0) -> None:
+        self.table = np.zeros((layers + 1 + readers, PARTS, FIELDS), np.int64)
         self.size = 0
         """Weights that a row is multiplied with."""
         self._held: list[Tensor] = []
@@ -67,6 +70,8 @@ class Read(NamedTuple):
     """(M, V), where it was to be said."""
     log_norm: Numbers
     """(M): logit = log p + log_norm."""
+    looked: Numbers
+    """(M, S), or more columns: where the last layer looks in the source, where that was asked for."""
 
 
 class Engine:
@@ -76,9 +81,20 @@ class Engine:
         self.shape, self.weights, self.tables = shape, weights, tables
 
     def read(
-        self, pool: BlockPool, tokens: Whole, counts: Whole, depths: Sequence[int] = (), *, say: bool = False
+        self,
+        pool: BlockPool,
+        tokens: Whole,
+        counts: Whole,
+        depths: Sequence[int] = (),
+        *,
+        say: bool = False,
+        sources: BlockPool | None = None,
+        look: int = 0,
     ) -> Read:
-        """Append the next counts[n] of the tokens to row n, for every row; what is said at each of them."""
+        """Append the next counts[n] of the tokens to row n, for every row; what is said at each of them.
+
+        A decoder's row n looks at sources' row n; `look` is how many columns are to be told of that.
+        """
         pool.make_room(counts)
         ends = pool.lengths + counts
         self.tables.reach(int(ends.max()))
@@ -92,7 +108,9 @@ class Engine:
             np.empty((len(depths), M, D), np.float32),
             np.empty((loud, V), np.float32),
             np.empty(loud, np.float32),
+            np.empty((M, -(-look // WIDTH) * WIDTH), np.float32),
         )
+        source = NO_SOURCE if sources is None else Source(sources.kv, sources.starts, sources.lengths)
         past = Past(pool.kv, pool.starts, self.tables.cos, self.tables.sin, self.tables.added)
         asked = np.array(depths, np.int64)
         for first in range(0, M, SLICE):
@@ -100,10 +118,17 @@ class Engine:
             n = cut.stop - first
             early = np.empty((len(depths), n, D), np.float32)
             said = Said(
-                _flat(found.hidden[cut]), asked, _flat(early), _flat(found.logp[cut]), found.log_norm[cut]
+                _flat(found.hidden[cut]),
+                asked,
+                _flat(early),
+                _flat(found.logp[cut]),
+                found.log_norm[cut],
+                _flat(found.looked[cut]),
             )
-            wanted = np.arange(n) if say else NONE
-            self._run(Rows(tokens[cut], sequences[cut], places[cut], wanted), past, self._work(n), said)
+            rows = Rows(
+                tokens[cut], sequences[cut], places[cut], places[cut] + 1, np.arange(n) if say else NONE
+            )
+            self.run(rows, past, source, self.work(n, found.looked.shape[1]), said)
             found.early[:, cut] = early
         return found
 
@@ -111,26 +136,30 @@ class Engine:
         """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
         logp = np.empty((len(hidden), self.shape.vocab_size), np.float32)
         log_norm = np.empty(len(hidden), np.float32)
-        past = Past(NOTHING, NONE.reshape(0, 0), NOTHING, NOTHING, NOTHING)
+        past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING)
         for first in range(0, len(hidden), SLICE):
             cut = slice(first, min(first + SLICE, len(hidden)))
             rows = np.arange(cut.stop - first)
-            said = Said(hidden[cut].flatten(), NONE, NOTHING, _flat(logp[cut]), log_norm[cut])
-            self._run(Rows(NONE, NONE, rows, rows), past, self._work(len(rows)), said)
+            said = Said(hidden[cut].flatten(), NONE, NOTHING, _flat(logp[cut]), log_norm[cut], NOTHING)
+            self.run(Rows(NONE, NONE, rows, NONE, rows), past, NO_SOURCE, self.work(len(rows)), said)
         return logp, log_norm
 
-    def _run(self, rows: Rows, past: Past, work: Work, said: Said) -> None:
+    def run(self, rows: Rows, past: Past, source: Source, work: Work, said: Said) -> None:
+        """One call of the compiled step, by as many threads as it is worth."""
         small = self.weights.size * len(rows.positions) < WORTH_SHARING
         threads = 1 if small else torch.get_num_threads()
-        turns = np.zeros(2 * phases(self.shape.layers), np.int64)
-        args = (self.shape, self.weights.table, rows, past, work, said, turns, threads)
+        layers, table = self.shape.layers, self.weights.table
+        turns = np.zeros(2 * phases(layers, len(table) - layers - 1), np.int64)
+        args = (self.shape, table, rows, past, source, work, said, turns, threads)
         together(threads if step.ready else 1, step, *args)
 
-    def _work(self, n: int) -> Work:
+    def work(self, n: int, looks: int = 0) -> Work:
+        """Room for a step of n rows."""
         s = self.shape
         qkv = (s.heads + 2 * s.kv_heads) * s.head_width
         up = int(self.weights.table[0, UP, OUTPUTS])
-        sizes = (s.width, s.width, s.width, qkv, s.heads * s.head_width, up, s.inner_width, s.heads * BLOCK)
+        mixed, scores = s.heads * s.head_width, s.heads * BLOCK
+        sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks)
         return Work(*(np.empty(n * size, np.float32) for size in sizes))
 
 

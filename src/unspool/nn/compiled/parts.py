@@ -2,7 +2,8 @@
 
 Weights stay where they are, in the parameters' own memory: a table of whole numbers holds, for every layer
 and every part of it, the format, the address, the sizes and the bias's address. 0 is an address where
-nothing is. The last row of the table is the model's own: its embedding, positions, last norm and head.
+nothing is. Behind the layers' rows comes the model's own: its embedding, last norm and head. Behind that one,
+where the model is an encoder, is a row for each layer of the decoder: what makes keys and values there.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import NamedTuple
 # The parts of a layer, and of the model
 ATTENTION_NORM, QKV, ATTENTION_OUT, ATTENTION_POST_NORM = 0, 1, 2, 3
 FEED_FORWARD_NORM, UP, DOWN, FEED_FORWARD_POST_NORM = 4, 5, 6, 7
+CROSS_NORM, CROSS_QUERY, CROSS_OUT, CROSS_POST_NORM = 8, 9, 10, 11
 LAST_NORM, EMBED, HEAD = 0, 1, 2
-PARTS = 8
+SOURCE_KV = 0
+PARTS = 12
 
 # What is said of each
 FORMAT, WEIGHT, OUTPUTS, INPUTS, BIAS = 0, 1, 2, 3, 4
@@ -38,6 +41,9 @@ class Shape(NamedTuple):
     norm_place: int
     activation: int
     rotary: bool
+    embed_scale: float = 1.0
+    crosses: bool = False
+    """Layers look at a source between their own past and the feed-forward network."""
 
 
 NORMS = {"rms": 0, "layer": 1}

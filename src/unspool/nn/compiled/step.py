@@ -1,13 +1,14 @@
-"""One step of a decoder-only Transformer, as one compiled call.
+"""One step of a Transformer, as one compiled call.
 
-    x ← embed(token) + position
+    x ← s · embed(token) + position
     for every layer:   h ← norm(x),  x ← x + W_out attention(W_qkv h),  h ← norm(x),  x ← x + W_down f(W_up h)
     hidden ← norm(x),  log p ← log_softmax(W_head hidden)
 
 for any number of rows, a row being one token at one position of one sequence: the new tokens of a batch, or
-the tokens of a prompt, which look at each other's keys and values as soon as all of them are stored. Norms
-may stand where `nn.residual` has them. Each of the functions here is one phase, shared by all threads
-(`turns`).
+the tokens of a prompt, which look at each other's keys and values as soon as all of them are stored. A
+decoder's layers look at a source in between, and an encoder makes keys and values for them in the end
+(`cross_attention`). Norms may stand where `nn.residual` has them. Each of the functions here is one phase,
+shared by all threads (`turns`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from unspool.kernels.kernel import NOUGHT, entry, kernel, small_kernel
 from unspool.kernels.log_softmax import log_softmax
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.activations import gated, plain
 from unspool.nn.compiled.attention import BLOCK, attend
+from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
     ATTENTION_NORM,
     ATTENTION_OUT,
     ATTENTION_POST_NORM,
     BOTH,
+    CROSS_NORM,
+    CROSS_OUT,
+    CROSS_POST_NORM,
+    CROSS_QUERY,
     DOWN,
     EMBED,
     FEED_FORWARD_NORM,
@@ -36,6 +44,7 @@ from unspool.nn.compiled.parts import (
     OUTPUTS,
     POST,
     QKV,
+    SOURCE_KV,
     SWIGLU,
     UP,
     Shape,
@@ -56,6 +65,8 @@ class Rows(NamedTuple):
     """(N): whose past each looks at."""
     positions: Any
     """(N): its place there."""
+    reach: Any
+    """(N): how many tokens of the sequence it looks at: those up to itself, or all."""
     wanted: Any
     """Which rows' log-probabilities are asked for."""
 
@@ -73,6 +84,17 @@ class Past(NamedTuple):
     """(positions · D): what is added to embeddings; empty where nothing is."""
 
 
+class Source(NamedTuple):
+    """Keys and values that a decoder looks at, and an encoder makes."""
+
+    kv: Any
+    """All blocks, each (the decoder's layers, 2, K, BLOCK, I)."""
+    starts: Any
+    """(sequences, blocks of each): where a block begins in kv."""
+    lengths: Any
+    """(sequences): tokens of each source."""
+
+
 class Work(NamedTuple):
     """Room for what is between two phases: numbers in a row for each of N rows."""
 
@@ -84,6 +106,8 @@ class Work(NamedTuple):
     up: Any
     active: Any
     scores: Any
+    looks: Any
+    """As many as `Said.looked` has."""
 
 
 class Said(NamedTuple):
@@ -99,6 +123,8 @@ class Said(NamedTuple):
     """(wanted, V)."""
     log_norm: Any
     """(wanted)."""
+    looked: Any
+    """(N, S): where the last layer looks in the source, mean of all heads; S is a multiple of 8, or 0."""
 
 
 @small_kernel
@@ -180,11 +206,14 @@ def _keep(shape: Shape, parts: Any, said: Said, work: Work, rows: int, n: int, d
 def _begin(
     shape: Shape, parts: Any, rows: Rows, past: Past, work: Work, said: Said, turns: Any, phase: int
 ) -> int:
-    """x ← embed(token) + position."""
+    """x ← s · embed(token) + position."""
     count, width = rows.positions.size, shape.width
     n = take(turns, phase)
     while n < count:
         gather(parts[shape.layers, EMBED], rows.tokens[n], work.x, n)
+        if shape.embed_scale != 1:
+            for i in range(n * width, (n + 1) * width):
+                work.x[i] *= np.float32(shape.embed_scale)
         if past.added.size:
             for i in range(width):
                 work.x[n * width + i] += past.added[rows.positions[n] * width + i]
@@ -223,7 +252,7 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
     while piece < pieces:
         n, head = piece // H, piece % H
         base = (layer * 2 * K + head // (H // K)) * BLOCK * I
-        at, length = (n * (H + 2 * K) + head) * I, rows.positions[n] + 1
+        at, length = (n * (H + 2 * K) + head) * I, rows.reach[n]
         starts = past.starts[rows.sequences[n]]
         attend(
             work.qkv, at, past.kv, starts, base, values, length, I, work.scores, piece * BLOCK,
@@ -234,13 +263,14 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
 
 
 @kernel
-def _between(shape: Shape, parts: Any, layer: int, count: int, work: Work, turns: Any, phase: int) -> int:
-    """From the attention to the feed-forward network of one layer."""
-    mine = parts[layer]
+def _between(
+    shape: Shape, before: Any, after: Any, next_norm: Any, count: int, work: Work, turns: Any, phase: int
+) -> int:
+    """From one branch of a layer, with its norms, to the next one."""
     n = take(turns, phase)
     while n < count:
-        _leave(shape, mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM], work, n)
-        _enter(shape, mine[FEED_FORWARD_NORM], work, n)
+        _leave(shape, before, after, work, n)
+        _enter(shape, next_norm, work, n)
         n = finish(turns, phase)
     return meet(turns, phase, count)
 
@@ -297,9 +327,9 @@ def _normalise(shape: Shape, said: Said, turns: Any, phase: int) -> int:
     return meet(turns, phase, count)
 
 
-def phases(layers: int) -> int:
+def phases(layers: int, readers: int = 0) -> int:
     """How many there are in a step, at most."""
-    return 1 + 8 * layers + 4
+    return 1 + 13 * layers + 2 * readers + 4
 
 
 def compiled(version: int) -> Callable[..., Any]:
@@ -310,8 +340,9 @@ def compiled(version: int) -> Callable[..., Any]:
 
     @entry
     def step(
-        shape: Shape, parts: Any, rows: Rows, past: Past, work: Work, said: Said, turns: Any, threads: int
-    ) -> int:
+        shape: Shape, parts: Any, rows: Rows, past: Past, source: Source, work: Work, said: Said, turns: Any,
+        threads: int,
+    ) -> int:  # fmt: skip
         count: int = rows.positions.size
         phase: int = NOUGHT
         if rows.tokens.size:
@@ -322,11 +353,24 @@ def compiled(version: int) -> Callable[..., Any]:
                 phase = _place(shape, layer, rows, past, work, turns, phase)
                 phase = _attend(shape, layer, rows, past, work, turns, phase)
                 phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
-                phase = _between(shape, parts, layer, count, work, turns, phase)
+                before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
+                if shape.crosses:
+                    phase = _between(shape, before, after, mine[CROSS_NORM], count, work, turns, phase)
+                    phase = _multiply(mine[CROSS_QUERY], work.h, count, work.qkv, turns, phase, threads)
+                    phase = attend_source(shape, layer, rows, source, work, turns, phase)
+                    if said.looked.size and layer == shape.layers - 1:
+                        phase = look(shape, layer, rows, source, work, said, turns, phase)
+                    phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, turns, phase, threads)
+                    before, after = mine[CROSS_NORM], mine[CROSS_POST_NORM]
+                phase = _between(shape, before, after, mine[FEED_FORWARD_NORM], count, work, turns, phase)
                 phase = _expand(shape, mine[UP], count, work, turns, phase, threads)
                 phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
                 phase = _behind(shape, parts, layer, count, work, said, turns, phase)
             phase = _end(shape, parts, rows, work, said, turns, phase)
+            for reader in range(len(parts) - shape.layers - 1):
+                part = parts[shape.layers + 1 + reader, SOURCE_KV]
+                phase = _multiply(part, said.hidden, count, work.qkv, turns, phase, threads)
+                phase = store_source(shape, reader, rows, source, work, turns, phase)
         if rows.wanted.size:
             phase = _choose(shape, rows, work, said, turns, phase)
             head = parts[shape.layers, HEAD]

@@ -1,0 +1,139 @@
+"""The compiled steps of our Transformers, on the memory of their own parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from unspool.models.compiled_state import CompiledState
+from unspool.models.engine import plain_head
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from unspool.models.transformer_lm import TransformerLM
+    from unspool.models.transformer_seq2seq import TransformerSeq2Seq
+    from unspool.models.transformer_shape import TransformerShape
+    from unspool.nn.compiled.encoder import Encoder
+    from unspool.nn.compiled.engine import Engine
+    from unspool.nn.compiled.parts import Shape
+
+
+def reading_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
+    """A state for these prompts, which are still to be read."""
+    from unspool.nn.compiled.pool import BlockPool
+
+    engine = compiled_engine(model)
+    pool = BlockPool.empty(engine.shape, len(prompts))
+    head = None if plain_head(model) else model.head
+    return CompiledState(engine, pool, head, [len(prompt) for prompt in prompts])
+
+
+def translating_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
+    """A state for translations of these sources, which are read."""
+    from unspool.nn.compiled.pool import BlockPool
+
+    engine = compiled_decoder(model)
+    pool = BlockPool.empty(engine.shape, len(sources))
+    head = None if plain_head(model) else model.head
+    return CompiledState(engine, pool, head, None, compiled_encoder(model).read(sources, engine.shape))
+
+
+def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
+    """The step of a decoder, whose layers look at a source."""
+    engine = compiled_engine(model)
+    engine.shape = engine.shape._replace(embed_scale=model.scale, crosses=True)
+    return engine
+
+
+def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
+    """The step of a language model."""
+    from unspool.nn.compiled import parts
+    from unspool.nn.compiled.engine import Engine, Weights
+    from unspool.nn.compiled.tables import Tables
+
+    layers = len(model.blocks)
+    weights = Weights(layers)
+    for layer, block in enumerate(model.blocks):
+        _put_block(weights, layer, block)
+    _put_norm(weights, layers, parts.LAST_NORM, model.norm)
+    weights.put(layers, parts.EMBED, model.embed.weight)
+    if plain_head(model):
+        weights.put(layers, parts.HEAD, model.head.weight, model.head.bias)
+    shape = _shape(model.config, layers, model.vocab_size)
+    return Engine(shape, weights, Tables(model._rotary, model.positions))
+
+
+def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
+    """One pass over sources, down to the keys and values that the decoder looks at."""
+    from unspool.nn.compiled import parts
+    from unspool.nn.compiled.encoder import Encoder
+    from unspool.nn.compiled.engine import Engine, Weights
+    from unspool.nn.compiled.tables import Tables
+
+    encoder, embed = model.encoder, (model.source_embed or model.embed).weight
+    layers = len(encoder.blocks)
+    weights = Weights(layers, readers=len(model.blocks))
+    for layer, block in enumerate(encoder.blocks):
+        _put_block(weights, layer, block)
+    _put_norm(weights, layers, parts.LAST_NORM, encoder.norm)
+    weights.put(layers, parts.EMBED, embed)
+    for reader, block in enumerate(model.blocks):
+        kv = block.cross_attention.kv
+        weights.put(layers + 1 + reader, parts.SOURCE_KV, kv.weight, kv.bias)
+    shape = _shape(model.config, layers, len(embed))._replace(embed_scale=encoder.scale)
+    return Encoder(Engine(shape, weights, Tables(encoder._rotary, encoder.positions)))
+
+
+def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
+    from unspool.nn.compiled import parts
+
+    return parts.Shape(
+        c.width,
+        layers,
+        c.heads,
+        c.key_value_heads,
+        c.each_width,
+        c.inner_width,
+        vocab_size,
+        parts.NORMS[c.norm],
+        c.norm_eps,
+        parts.PLACES[c.norm_place],
+        parts.ACTIVATIONS[c.activation],
+        c.positions == "rotary",
+    )
+
+
+def _put_block(weights: Any, layer: int, block: Any) -> None:
+    from unspool.nn.compiled import parts
+
+    matrices = {
+        parts.QKV: block.attention.qkv,
+        parts.ATTENTION_OUT: block.attention.out,
+        parts.UP: block.feed_forward.up,
+        parts.DOWN: block.feed_forward.down,
+    }
+    norms = {
+        parts.ATTENTION_NORM: block.attention_norm,
+        parts.ATTENTION_POST_NORM: block.attention_post_norm,
+        parts.FEED_FORWARD_NORM: block.feed_forward_norm,
+        parts.FEED_FORWARD_POST_NORM: block.feed_forward_post_norm,
+    }
+    cross = getattr(block, "cross_attention", None)
+    if cross is not None:
+        matrices |= {parts.CROSS_QUERY: cross.query, parts.CROSS_OUT: cross.out}
+        norms |= {
+            parts.CROSS_NORM: block.cross_attention_norm,
+            parts.CROSS_POST_NORM: block.cross_attention_post_norm,
+        }
+    for part, linear in matrices.items():
+        weights.put(layer, part, linear.weight, linear.bias)
+    for part, norm in norms.items():
+        _put_norm(weights, layer, part, norm)
+
+
+def _put_norm(weights: Any, layer: int, part: int, norm: nn.Module) -> None:
+    weight: Tensor | None = getattr(norm, "weight", None)
+    if weight is not None:
+        weights.put(layer, part, weight, getattr(norm, "bias", None))

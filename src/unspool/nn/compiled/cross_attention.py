@@ -1,0 +1,103 @@
+"""Attention of a decoder's rows to a source, whose keys and values are made once and shared by its rows.
+
+    α[h,s] = softmax_s(q_h · k_s / √I),   out_h = Σ_s α[h,s] v_s,   looked_s = mean_h α[h,s]
+
+A source's keys and values lie in blocks as a row's own past does (`attention`, `pool`): the rows of a beam
+have the same ones. Each function is one phase, shared by all threads (`turns`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unspool.kernels.exponential import exp
+from unspool.kernels.kernel import kernel
+from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, plus, spread, store, total
+from unspool.kernels.turns import finish, meet, take
+from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend, dot
+
+ONE = np.float32(1)
+
+
+@kernel
+def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
+    """Keys and values that stand in work.qkv into the blocks, for one layer of the decoder."""
+    K, I = shape.kv_heads, shape.head_width  # noqa: E741
+    count = rows.positions.size
+    n = take(turns, phase)
+    while n < count:
+        position = rows.positions[n]
+        block = source.starts[rows.sequences[n], position // BLOCK] + reader * 2 * K * BLOCK * I
+        for head in range(2 * K):
+            to = block + (head * BLOCK + position % BLOCK) * I
+            for i in range(I):
+                source.kv[to + i] = work.qkv[(n * 2 * K + head) * I + i]
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+@kernel
+def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
+    """Every head of every row is a piece; its query stands in work.qkv."""
+    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    pieces = rows.positions.size * H
+    values = K * BLOCK * I
+    piece = take(turns, phase)
+    while piece < pieces:
+        n, head = piece // H, piece % H
+        base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+        sequence = rows.sequences[n]
+        attend(
+            work.qkv, piece * I, source.kv, source.starts[sequence], base, values, source.lengths[sequence],
+            I, work.scores, piece * BLOCK, work.mixed, piece * I,
+        )  # fmt: skip
+        piece = finish(turns, phase)
+    return meet(turns, phase, pieces)
+
+
+@kernel
+def softmax(p: Any, at: int, size: int) -> None:
+    """p[at : at + size] = softmax, in place; `size` is a multiple of 8."""
+    peak = load(p, at)
+    for i in range(WIDTH, size, WIDTH):
+        peak = higher(load(p, at + i), peak)
+    shift, summed = spread(-highest(peak)), spread(ZERO)
+    for i in range(0, size, WIDTH):
+        mass = exp(plus(load(p, at + i), shift))
+        store(p, at + i, mass)
+        summed = plus(summed, mass)
+    norm = total(summed)
+    for i in range(at, at + size):
+        p[i] /= norm
+
+
+@kernel
+def look(shape: Any, layer: int, rows: Any, source: Any, work: Any, said: Any, turns: Any, phase: int) -> int:
+    """Where each row looks: said.looked, 0 behind the end of its source."""
+    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    count = rows.positions.size
+    width = said.looked.size // count
+    scale, share = ONE / np.sqrt(np.float32(I)), spread(ONE / np.float32(H))
+    n = take(turns, phase)
+    while n < count:
+        at, length = n * width, source.lengths[rows.sequences[n]]
+        starts = source.starts[rows.sequences[n]]
+        filled = (length + WIDTH - 1) // WIDTH * WIDTH
+        for i in range(at, at + width):
+            said.looked[i] = ZERO
+        for head in range(H):
+            base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+            for s in range(length):
+                key = starts[s // BLOCK] + base + s % BLOCK * I
+                work.looks[at + s] = dot(work.qkv, (n * H + head) * I, source.kv, key, I) * scale
+            for s in range(length, filled):
+                work.looks[at + s] = LOWEST
+            softmax(work.looks, at, filled)
+            for s in range(0, filled, WIDTH):
+                store(said.looked, at + s, fma(load(work.looks, at + s), share, load(said.looked, at + s)))
+        for i in range(at + length, at + width):
+            said.looked[i] = ZERO
+        n = finish(turns, phase)
+    return meet(turns, phase, count)

@@ -1,0 +1,79 @@
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from unspool.nn.compiled.attention import BLOCK
+from unspool.nn.compiled.cross_attention import attend_source, look, softmax, store_source
+from unspool.nn.compiled.engine import NONE
+from unspool.nn.compiled.parts import LAYER, POST, RELU, Shape
+from unspool.nn.compiled.pool import BlockPool
+from unspool.nn.compiled.step import Rows, Said, Source, Work
+from unspool.nn.compiled.tables import NOTHING
+
+H, K, I, LAYERS = 4, 2, 6, 2  # noqa: E741
+SHAPE = Shape(24, LAYERS, H, K, I, 8, 9, LAYER, 1e-5, POST, RELU, False, 1.0, True)
+LENGTHS = np.array([20, 3, 16])
+
+
+def room(**arrays):
+    fields = dict.fromkeys(Work._fields, NOTHING)
+    return Work(**fields | arrays)
+
+
+@numba.njit
+def stored(shape, reader, rows, source, work):
+    store_source(shape, reader, rows, source, work, np.zeros(2, np.int64), 0)
+
+
+@numba.njit
+def looked(shape, layer, rows, source, work, said):
+    attend_source(shape, layer, rows, source, work, np.zeros(2, np.int64), 0)
+    look(shape, layer, rows, source, work, said, np.zeros(2, np.int64), 0)
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """Keys and values (LAYERS, tokens of all sources, 2, K, I), and the blocks that they were stored in."""
+    generator = np.random.default_rng(0)
+    kv = generator.normal(size=(LAYERS, LENGTHS.sum(), 2, K, I)).astype(np.float32)
+    pool = BlockPool.empty(SHAPE, len(LENGTHS))
+    pool.make_room(LENGTHS)
+    places = np.concatenate([np.arange(length) for length in LENGTHS])
+    rows = Rows(places, np.repeat(np.arange(3), LENGTHS), places, places, NONE)
+    source = Source(pool.kv, pool.starts, LENGTHS)
+    for reader in range(LAYERS):
+        stored(SHAPE, reader, rows, source, room(qkv=kv[reader].reshape(-1)))
+    return SimpleNamespace(kv=torch.from_numpy(kv), blocks=source)
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_rows_look_at_their_own_source_and_tell_where(sources, layer):
+    which = np.array([2, 0, 0, 1])
+    q = torch.from_numpy(np.random.default_rng(layer).normal(size=(4, H, I)).astype(np.float32))
+    work = room(
+        qkv=q.numpy().reshape(-1),
+        mixed=np.full(4 * H * I, np.nan, np.float32),
+        scores=np.empty(4 * H * BLOCK, np.float32),
+        looks=np.empty(4 * 24, np.float32),
+    )
+    said = Said(NOTHING, NONE, NOTHING, NOTHING, NOTHING, np.full(4 * 24, np.nan, np.float32))
+    looked(SHAPE, layer, Rows(which, which, which, which, NONE), sources.blocks, work, said)
+    ends = np.cumsum(LENGTHS)
+    for n, source in enumerate(which):
+        k, v = sources.kv[layer, ends[source] - LENGTHS[source] : ends[source]].unbind(1)
+        k, v = (it.repeat_interleave(H // K, dim=1) for it in (k, v))
+        alpha = torch.einsum("hi,shi->hs", q[n], k).div(I**0.5).softmax(-1)
+        want = torch.einsum("hs,shi->hi", alpha, v)
+        np.testing.assert_allclose(work.mixed.reshape(4, H, I)[n], want, rtol=1e-4, atol=1e-6)
+        found = said.looked.reshape(4, 24)[n]
+        np.testing.assert_allclose(found[: LENGTHS[source]], alpha.mean(0), rtol=1e-4, atol=1e-6)
+        assert not found[LENGTHS[source] :].any()
+
+
+def test_softmax_by_hand():
+    p = np.array([9, 0, np.log(2), np.log(5), -3e38, -3e38, -3e38, -3e38, -3e38, 9], np.float32)
+    numba.njit(lambda p: softmax(p, 1, 8))(p)
+    np.testing.assert_allclose(p, [9, 1 / 8, 2 / 8, 5 / 8, 0, 0, 0, 0, 0, 9], rtol=1e-6, atol=1e-30)
