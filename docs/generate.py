@@ -1,4 +1,6 @@
-"""Write docs/techniques.md, and the reference in docs/training.md: `python docs/generate.py [--check]`.
+"""Write docs/techniques.md, its index in the README, and the reference in docs/training.md.
+
+    python docs/generate.py [--check]
 
 Only the standard library, and nothing is imported from the package: docstrings are read from the source. The
 techniques come from the docstrings of their modules; the reference is made in reference.py.
@@ -10,7 +12,8 @@ import ast
 import re
 import sys
 import textwrap
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reference import training_page
@@ -21,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "decode/transforms": "Transforms: reshape what is drawn from",
     "decode/picks": "Picks: draw the token",
-    "decode/shortlist": "Shortlists: draw without looking at every token",
     "decode/search": "Searches: from prompts to finished texts",
     "decode/ranking": "Ranking: how searches score hypotheses and when they stop",
     "decode/combine": "Combinations: models made of models",
@@ -37,12 +39,61 @@ ROOMS = {
     "diagnose": "Diagnoses",
     "evaluate": "Measures",
 }
+# What makes a technique fast or proves it, and is none itself.
+WITHIN = ("basis/solver", "basis/verification", "decode/shortlist", "kernels", "nn/compiled")
+# The equation of a module that has this name is computed by these functions, some of them in another file, …
+COMPUTED = {
+    "AdamW": "AdamW.step",
+    "BasisAware": "Bound._row",
+    "BasisStep": "BasisStep.verdicts",
+    "BasisTest": "BasisTest.accepts",
+    "Beam": "decode/search/candidates.py:propose",
+    "ConstrainedBeam": "_Guided.take",
+    "ContrastiveSearch": "ContrastiveSearch._walk SeenVectors.likeness",
+    "DRY": "DRY._penalty DRY._match",
+    "DiverseBeam": "DiverseBeam._priced",
+    "EarlyExit": "EarlyExit._contrast divergence",
+    "Exits": "Exits._said",
+    "Greedy": "decode/picks/argmax.py:ArgMax.draw",
+    "KnownLanguage": "KnownLanguage.log_prob",
+    "LSTM": "GRU.advance LSTM.advance",
+    "LaneFeed": "LaneFeed.batch",
+    "MBR": "rank _expected",
+    "Mixture": "_logp",
+    "Multinomial": "_descend",
+    "NoRepeatNgram": "NoRepeatNgram._completions",
+    "Rotary": "Sinusoidal._build Rotary._build rotate",
+    "Sample": "decode/search/token_loop.py:run_rows decode/search/reshape.py:reshape",
+    "Reallocation": "Reallocation.moves",
+    "SenseTable": "SenseTable.by_word",
+    "Sigsoftmax": "_logp _squashed",
+    "Speculative": "Speculative._advance _redraw",
+    "Truncation": "Truncation.__call__",
+    "Verdict": "basis/verification/verifier.py:check",
+    "attend": "last mean attend",
+    "conditioned": "perturb conditioned",
+    "distinct_n": "rep_n seq_rep_n distinct_n zipf_coefficient",
+    "find_loop": "find_loop",
+    "kappa_of_sorted": "kappa KappaRule.mask",
+    "linear_loss": "_Sums.add",
+    "launched": "training/update.py:numbers",
+    "least_error": "spectrum least_error",
+    "mauve": "mauve",
+    "post": "pre post both",
+    "optimality_gap": "underestimation failures optimality_gap",
+    "top_n_sigma": "top_k top_p typical top_n_sigma epsilon min_p top_a eta kappa",
+    "update": "update",
+}
+# … any other by the first of these methods that its public classes have, or by its first public function.
+METHODS = ("keeps", "draw", "join", "__call__", "forward", "chances", "hidden")
+BEGIN, FINISH = "<!-- techniques, written by `make docs` -->", "<!-- up to here -->"
 CITATION = re.compile(r"papers\.bib:\s+(\w[\w:-]*(?:,\s+[a-z]+\d{4}\w*)*)")
 
 HEADER = """# Techniques
 
-Every technique with its equation and its paper, one file each. This page is written by `make docs` from the
-docstrings of the source, where symbols and departures from the papers are explained.
+Every technique with its equation and its paper, one file each, and the function that computes it. This page
+is written by `make docs` from the docstrings of the source, where symbols and departures from the papers are
+explained.
 """
 
 
@@ -51,7 +102,11 @@ class Technique:
     """One module's docstring, taken apart."""
 
     path: Path
+    title: str
     names: tuple[str, ...]
+    """What its room exports of it."""
+    computed: tuple[tuple[str, Path], ...]
+    """The functions or methods that compute the equation, and their files."""
     sentence: str
     equation: str
     source: str
@@ -61,7 +116,7 @@ class Technique:
 
 
 def read(path: Path, root: Path) -> Technique | None:
-    """The technique of a module; None where its docstring shows no equation.
+    """The technique of a module; None where its docstring shows no equation, or its room is within another.
 
     One without a paper counts if one of the rooms of `decode` exports it.
     """
@@ -71,23 +126,65 @@ def read(path: Path, root: Path) -> Technique | None:
     equation = next((part for part in rest if part.startswith("    ")), None)
     cited = [part for part in rest if CITATION.search(part) and part != equation]
     keys = [key for found in CITATION.findall(docstring) for key in re.split(r",\s+", found)]
-    public = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
-    ]
-    names = tuple(node.name for node in public)
-    is_decoder = _room(path, root).startswith("decode/") and _exports(path.parent).intersection(names)
-    if equation is None or not (keys or is_decoder):
+    names = tuple(node.name for node in _public(tree) if node.name in _exports(path.parent))
+    room = _room(path, root)
+    if room not in ROOMS or equation is None or not (keys or (room.startswith("decode/") and names)):
         return None
     return Technique(
         path,
-        names,
+        title=path.stem.replace("_", " "),
+        names=names,
+        computed=_computed(path, tree, root),
         sentence=" ".join(first.split()),
         equation="\n".join(line.rstrip() for line in _uncited(textwrap.dedent(equation)).splitlines()),
         source=" ".join(_uncited("\n\n".join(cited)).split()).rstrip("; "),
         keys=tuple(dict.fromkeys(keys)),
     )
+
+
+def _public(tree: ast.Module) -> list[ast.ClassDef | ast.FunctionDef]:
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+    ]
+
+
+def _computed(path: Path, tree: ast.Module, root: Path) -> tuple[tuple[str, Path], ...]:
+    public = _public(tree)
+    for node in public:
+        if node.name in COMPUTED:
+            return tuple(_found(said, path, root) for said in COMPUTED[node.name].split())
+    classes = [node for node in public if isinstance(node, ast.ClassDef)]
+    real = [node for node in classes if "Protocol" not in map(ast.unparse, node.bases)]
+    for method in METHODS:
+        if found := [f"{node.name}.{method}" for node in real if method in _methods(node)]:
+            return tuple((name, path) for name in found)
+    functions = [node.name for node in public if isinstance(node, ast.FunctionDef)]
+    if not functions:
+        raise ValueError(f"{path}: what computes its equation? Say so in COMPUTED of docs/generate.py")
+    return ((functions[0], path),)
+
+
+def _found(said: str, path: Path, root: Path) -> tuple[str, Path]:
+    """A function, or Class.method, that COMPUTED says, and its file."""
+    elsewhere, _, name = said.rpartition(":")
+    path = root / "src/unspool" / elsewhere if elsewhere else path
+    known = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            known |= {f"{node.name}.{method}" for method in _methods(node)}
+        elif isinstance(node, ast.FunctionDef):
+            known.add(node.name)
+    if name not in known:
+        raise ValueError(
+            f"{path} has no {name}: COMPUTED of docs/generate.py says that it computes an equation"
+        )
+    return name, path
+
+
+def _methods(node: ast.ClassDef) -> set[str]:
+    return {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
 
 
 def _uncited(text: str) -> str:
@@ -106,7 +203,8 @@ def _exports(folder: Path) -> set[str]:
 
 def _room(path: Path, root: Path) -> str:
     folder = path.parent.relative_to(root / "src/unspool").as_posix()
-    return max((room for room in ROOMS if f"{folder}/".startswith(f"{room}/")), key=len, default="")
+    inside = [room for room in (*ROOMS, *WITHIN) if f"{folder}/".startswith(f"{room}/")]
+    return max(inside, key=len, default="")
 
 
 def papers(root: Path) -> dict[str, tuple[str, str]]:
@@ -123,38 +221,79 @@ def papers(root: Path) -> dict[str, tuple[str, str]]:
 def show(technique: Technique, root: Path, known: dict[str, tuple[str, str]]) -> str:
     """The technique's part of the page."""
     where = technique.path.relative_to(root).as_posix()
-    title = technique.path.stem.replace("_", " ")
-    names = ", ".join(f"`{name}`" for name in technique.names)
-    lines = [f"### {title}\n", f"{technique.sentence}\n", f"```text\n{technique.equation}\n```\n"]
+    lines = [f"### {technique.title}\n", f"{technique.sentence}\n", f"```text\n{technique.equation}\n```\n"]
     if technique.source:
         lines.append(f"{technique.source}\n")
     if absent := [key for key in technique.keys if key not in known]:
         raise ValueError(f"{where} cites {', '.join(absent)}: papers.bib has no such entry")
     if technique.keys:
         lines += [*(f"- {_link(*known[key])}" for key in technique.keys), ""]
-    return "\n".join([*lines, f"[{where}](../{where}) · {names}\n"])
+    return "\n".join([*lines, f"[{where}](../{where}): {_where(technique, root)}\n"])
+
+
+def _where(technique: Technique, root: Path) -> str:
+    """The functions that compute it; those of other files with a link."""
+    said = []
+    for name, path in technique.computed:
+        there = path.relative_to(root).as_posix()
+        said.append(f"`{name}`" + (f" in [{path.name}](../{there})" if path != technique.path else ""))
+    return ", ".join(said)
 
 
 def _link(title: str, address: str) -> str:
     return f"[{title}]({address})" if address else title
 
 
+def techniques(root: Path = ROOT) -> dict[str, list[Technique]]:
+    """Title of a room → its techniques, each with a title that no other one has."""
+    modules = sorted(path for path in (root / "src/unspool").rglob("*.py") if path.name != "__init__.py")
+    shown = [technique for path in modules if (technique := read(path, root)) is not None]
+    titles = Counter(each.title for each in shown)
+    found: dict[str, list[Technique]] = {title: [] for title in ROOMS.values()}
+    for each in shown:
+        title = each.title if titles[each.title] == 1 else f"{each.title} of {each.path.parent.name}"
+        found[ROOMS[_room(each.path, root)]].append(replace(each, title=title))
+    return {title: inside for title, inside in found.items() if inside}
+
+
+def anchor(technique: Technique) -> str:
+    """Where the README leads to."""
+    return f"docs/techniques.md#{technique.title.replace(' ', '-')}"
+
+
 def page(root: Path = ROOT) -> str:
     """The whole of docs/techniques.md."""
     known, parts = papers(root), [HEADER]
-    modules = sorted(path for path in (root / "src/unspool").rglob("*.py") if path.name != "__init__.py")
-    found = [technique for path in modules if (technique := read(path, root)) is not None]
-    for room, title in ROOMS.items():
-        inside = [show(each, root, known) for each in found if _room(each.path, root) == room]
-        parts += [f"## {title}\n", *inside] if inside else []
+    for title, inside in techniques(root).items():
+        parts += [f"## {title}\n", *(show(each, root, known) for each in inside)]
     return "\n".join(parts)
+
+
+def readme(root: Path = ROOT) -> str:
+    """The whole of README.md, with its index of techniques as the source has it."""
+    page = (root / "README.md").read_text(encoding="utf-8")
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(FINISH)
+    if not begin or not end:
+        raise ValueError(f"README.md has no place for the techniques: {BEGIN} … {FINISH}")
+    rows = [
+        f"| **{title}** | {' · '.join(map(_index, inside))} |" for title, inside in techniques(root).items()
+    ]
+    return before + "\n".join([BEGIN, "| | |", "|---|---|", *rows, FINISH]) + after
+
+
+def _index(technique: Technique) -> str:
+    decoders = technique.names if "decode" in technique.path.parts else ()
+    words = [f"`{name}`" for name in decoders] or [technique.title]
+    return " ".join(f"[{word}]({anchor(technique)})" for word in words)
 
 
 def main(argv: list[str]) -> int:
     """Write the pages, or with --check only say whether they would change."""
     status = 0
-    for name, new in (("techniques.md", page()), ("training.md", training_page(ROOT))):
-        target = ROOT / "docs" / name
+    pages = {"docs/techniques.md": page(), "README.md": readme(), "docs/training.md": training_page(ROOT)}
+    for name, new in pages.items():
+        target = ROOT / name
         if argv == ["--check"]:
             same = target.is_file() and target.read_text(encoding="utf-8") == new
             print(f"{name} is up to date" if same else f"{name} is not up to date: run `make docs`")

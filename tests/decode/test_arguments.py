@@ -32,10 +32,11 @@ class Rule:
 
 
 def test_number_accepts_what_lies_within_the_bounds():
-    as_number("TopP.p", 1, above=0, at_most=1, advice="-")
-    as_number("TopP.p", np.float32(0.5), above=0, at_most=1, advice="-")
-    as_number("MinP.m", 0, at_least=0, at_most=1, advice="-")
-    as_number("X.y", -5.5, advice="-")
+    assert as_number("TopP.p", 1, above=0, at_most=1, advice="-") == 1
+    half = as_number("TopP.p", np.float32(0.5), above=0, at_most=1, advice="-")
+    assert (type(half), half) == (float, 0.5)
+    assert as_number("MinP.m", 0, at_least=0, at_most=1, advice="-") == 0
+    assert as_number("X.y", -5.5, advice="-") == -5.5
 
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.0001, math.nan, math.inf, -math.inf])
@@ -58,8 +59,9 @@ def test_number_refuses_what_is_no_number(value):
 
 
 def test_whole_accepts_integers_of_any_make():
-    as_whole("TopK.k", 1, at_least=1, advice="-")
-    as_whole("TopK.k", np.int64(7), at_least=1, advice="-")
+    assert as_whole("TopK.k", 1, at_least=1, advice="-") == 1
+    seven = as_whole("TopK.k", np.int64(7), at_least=1, advice="-")
+    assert (type(seven), seven) == (int, 7)
 
 
 def test_whole_refuses_small_and_fractional_values():

@@ -1,3 +1,5 @@
+import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,25 @@ import pytest
 def root():
     """The project's folder."""
     return Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def script(root):
+    """A script that belongs to no package, as a module: script("docs/generate.py")."""
+
+    def load(name):
+        path = root / name
+        spec = importlib.util.spec_from_file_location(name.replace("/", "_").removesuffix(".py"), path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # @dataclass looks its module up
+        sys.path.insert(0, str(path.parent))  # where a script finds its neighbours
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(path.parent))
+        return module
+
+    return load
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The documents: links lead somewhere, the changelog has room for what is next, nothing is out of date."""
 
-import importlib.util
 import re
-import sys
 
 import pytest
 
@@ -41,26 +39,13 @@ def changelog_faults(text):
 
 
 @pytest.fixture(scope="module")
-def generator(root):
-    return loaded(root, "generate")
+def generator(script):
+    return script("docs/generate.py")
 
 
 @pytest.fixture(scope="module")
-def reference(root):
-    return loaded(root, "reference")
-
-
-def loaded(root, name):
-    """A script of docs/, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", root / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # @dataclass looks its module up
-    sys.path.insert(0, str(root / "docs"))  # where a script finds its neighbours
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(root / "docs"))
-    return module
+def reference(script):
+    return script("docs/reference.py")
 
 
 def test_every_relative_link_leads_somewhere(root):
@@ -96,32 +81,63 @@ def test_a_changelog_without_room_is_noticed(text):
     assert changelog_faults(text)
 
 
-def test_the_techniques_page_is_up_to_date(root, generator):
+def test_the_techniques_are_up_to_date(root, generator):
     assert (root / "docs/techniques.md").read_text(encoding="utf-8") == generator.page(), "run `make docs`"
+    assert (root / "README.md").read_text(encoding="utf-8") == generator.readme(), "run `make docs`"
 
 
 def test_the_page_follows_the_docstrings(tree, generator):
-    source = '"""Cut: keep few.\n\n    p > 0\n\nMe 2020, §1.\npapers.bib: me2020cut\n"""\n\nclass Cut: ...\n'
+    source = '"""Cut: keep few.\n\n    p > 0\n\nMe 2020, §1.\npapers.bib: me2020cut\n"""\n\nclass Cut:\n    def keeps(self): ...\n'
     root = tree(
         {
             "papers.bib": "@misc{me2020cut,\n  title = {On {Cutting}},\n  url = {https://x.y}\n}\n",
+            "README.md": f"before\n{generator.BEGIN}\nold\n{generator.FINISH}\nafter\n",
+            "src/unspool/decode/transforms/__init__.py": '__all__ = ["Cut"]',
             "src/unspool/decode/transforms/cut.py": source,
+            "src/unspool/nn/compiled/fast_cut.py": source,
+            "src/unspool/evaluate/cut.py": source.replace("class Cut", "class Deep"),
             "src/unspool/decode/transforms/plumbing.py": '"""No equation."""\n',
             "src/unspool/heads/uncited.py": '"""An equation.\n\n    a = b\n"""\n',
         }
     )
     page = generator.page(root)
     for part in (
-        "### cut",
+        "### cut of transforms",
+        "### cut of evaluate",
         "Cut: keep few.",
         "```text\np > 0\n```",
         "Me 2020, §1.",
         "- [On Cutting](https://x.y)",
-        "`Cut`",
+        "[src/unspool/decode/transforms/cut.py](../src/unspool/decode/transforms/cut.py): `Cut.keeps`",
     ):
         assert part in page
-    assert "plumbing" not in page
-    assert "uncited" not in page
+    for part in ("plumbing", "uncited", "compiled"):
+        assert part not in page
+    rows = [
+        "| **Transforms: reshape what is drawn from** | [`Cut`](docs/techniques.md#cut-of-transforms) |",
+        "| **Measures** | [cut of evaluate](docs/techniques.md#cut-of-evaluate) |",
+    ]
+    table = "\n".join([generator.BEGIN, "| | |", "|---|---|", *rows, generator.FINISH])
+    assert generator.readme(root) == f"before\n{table}\nafter\n"
+
+
+def test_what_computes_an_equation_is_there(tree, generator, monkeypatch):
+    module = '"""One.\n\n    a = b\n\npapers.bib: me2020\n"""\n\nclass One: ...\n'
+    root = tree({"src/unspool/heads/one.py": module, "src/unspool/heads/two.py": "def other(): ...\n"})
+    with pytest.raises(ValueError, match=r"one\.py: what computes its equation\?"):
+        generator.techniques(root)
+    monkeypatch.setitem(generator.COMPUTED, "One", "heads/two.py:other")
+    ((one,),) = generator.techniques(root).values()
+    assert one.computed == (("other", root / "src/unspool/heads/two.py"),)
+    monkeypatch.setitem(generator.COMPUTED, "One", "One.nothing")
+    with pytest.raises(ValueError, match=r"one\.py has no One\.nothing"):
+        generator.techniques(root)
+
+
+def test_what_is_said_to_compute_an_equation_is_said_of_a_technique(generator):
+    modules = [it.path.read_text(encoding="utf-8") for room in generator.techniques().values() for it in room]
+    named = set(re.findall(r"^(?:class|def) (\w+)", "\n".join(modules), re.MULTILINE))
+    assert generator.COMPUTED.keys() - named == set()
 
 
 def test_the_reference_of_recipes_is_up_to_date(root, reference):

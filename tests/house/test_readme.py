@@ -92,5 +92,13 @@ def test_a_failing_command_is_noticed(tmp_path):
     assert err.startswith("unspool: ")
 
 
+def test_the_tree_has_every_room(root, readme):
+    (tree,) = (content for content, _ in fences(readme, "text"))
+    shown = {name.rstrip("/") for name in re.findall(r"^  (\S+)", tree, re.MULTILINE)}
+    there = {path.name for path in (root / "src/unspool").iterdir() if (path / "__init__.py").is_file()}
+    files = {path.name for path in (root / "src/unspool").glob("*.py")} - {"__main__.py"}
+    assert (there | files) - shown == set()
+
+
 def test_every_technique_is_in_the_table(readme):
     assert {name for name in TECHNIQUES if f"`{name}`" not in readme} == set()

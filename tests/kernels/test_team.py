@@ -21,15 +21,18 @@ def test_helpers_make_the_same_call():
 
 
 def test_nobody_waits_for_a_helper():
-    leave = threading.Event()
+    leave, left = threading.Event(), threading.Event()
     caller = threading.current_thread()
 
     def call():
         if threading.current_thread() is not caller:
             leave.wait(timeout=20)
+            left.set()
 
-    team.together(2, call)  # returns at once
+    team.together(2, call)
+    assert not left.is_set()
     leave.set()
+    assert left.wait(timeout=20)
 
 
 def test_one_thread_needs_no_helper():
