@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import unspool as us
-from unspool.data.languages.source import is_for_validation
+from unspool.data.languages.made_data import is_for_validation
 from unspool.data.languages.tasks import TASKS
 from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 from unspool.training import train

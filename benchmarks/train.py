@@ -27,10 +27,10 @@ from rich.table import Table
 from unspool.data.batch import Batch
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
-from unspool.training.folder import RunFolder
 from unspool.training.loop import training
+from unspool.training.run_folder import RunFolder
+from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
-from unspool.training.state import Run
 from unspool.training.validate import validate
 
 ROWS, LENGTH, WIDTH, LAYERS, HEADS, VOCABULARY = 16, 128, 256, 4, 4, 8000

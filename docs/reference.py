@@ -15,7 +15,7 @@ BEGIN, FINISH = "<!-- written by `make docs` -->", "<!-- up to here -->"
 # Section → where its dataclass, or the dict of its kinds, is.
 SECTIONS = {
     "[train]": ("training.settings", "TrainSettings"),
-    "[data]": ("data.kinds", "DATA"),
+    "[data]": ("data.datasets", "DATA"),
     "[data] language": ("data.languages", "LANGUAGES"),
     "[data] task": ("data.languages.tasks", "TASKS"),
     "[text]": ("text.vocabulary", "TEXTS"),

@@ -178,9 +178,9 @@ def test_only_the_first_process_tells_how_to_go_on(unspool, recipe, tmp_path, mo
 
 
 def test_only_the_first_process_speaks(monkeypatch):
-    from unspool.cli.train import watch
-    from unspool.training.watch import Lines, Silent
+    from unspool.cli.train import reporter
+    from unspool.training.reporters import LineReporter, NoReports
 
-    assert isinstance(watch(True), Lines)
+    assert isinstance(reporter(True), LineReporter)
     monkeypatch.setenv("RANK", "1")
-    assert isinstance(watch(True), Silent)
+    assert isinstance(reporter(True), NoReports)

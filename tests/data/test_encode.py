@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from unspool.data import encode
 from unspool.data.encode import Encoded, Filled, encoded, handfuls, read_encoded
-from unspool.data.forms import END, Pairs, Texts
 from unspool.data.ragged import Ragged
+from unspool.data.row_forms import END, Pairs, Texts
 from unspool.data.store import Damaged
 from unspool.text import words
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from unspool.data.forms import Pairs, Texts
 from unspool.data.jsonl import JSONL
-from unspool.data.meter import silent
+from unspool.data.reading_progress import silent
+from unspool.data.row_forms import Pairs, Texts
 
 Write = Callable[..., str]
 

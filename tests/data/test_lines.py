@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from unspool.config import choose
 from unspool.data import DATA
-from unspool.data.forms import Texts
 from unspool.data.lines import Lines
-from unspool.data.meter import silent
+from unspool.data.reading_progress import silent
+from unspool.data.row_forms import Texts
 
 Write = Callable[..., str]
 

@@ -26,9 +26,9 @@ from unspool.data import (
     prepare,
     store,
 )
-from unspool.data.forms import Form, Row, Texts
-from unspool.data.meter import Advance
 from unspool.data.preparation import Prepared
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Row, RowForm, Texts
 from unspool.data.split import HeldOut
 from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, words
 
@@ -225,7 +225,7 @@ class Counting(HeldOut):
     def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
         return None
 
-    def form(self, rows: object) -> Form:
+    def form(self, rows: object) -> RowForm:
         return Texts()
 
     def codec(self) -> Codec:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from unspool.config import build, plain
-from unspool.data.forms import END, Row
-from unspool.data.meter import Advance, silent
+from unspool.data.reading_progress import Advance, silent
+from unspool.data.row_forms import END, Row
 from unspool.data.text_files import TextFiles
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from unspool.data.forms import Pairs
-from unspool.data.meter import silent
+from unspool.data.reading_progress import silent
+from unspool.data.row_forms import Pairs
 from unspool.data.tsv import TSV, columns
 
 Write = Callable[..., str]

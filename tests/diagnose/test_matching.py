@@ -3,7 +3,7 @@ from math import inf
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.diagnose.critical import Criterion
+from unspool.diagnose.critical_settings import Criterion
 from unspool.diagnose.matching import First
 
 EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", rising=True, loosest=0.0)

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import spearmanr
 
 from unspool.heads.kerbs import Kerbs
-from unspool.heads.kernel import kernel
+from unspool.heads.kerbs_kernel import kernel
 
 WIDTH, EACH = 8, 50
 

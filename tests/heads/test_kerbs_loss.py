@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from unspool.heads import chunked
+from unspool.heads.kerbs_kernel import kernel
 from unspool.heads.kerbs_loss import kerbs_loss
-from unspool.heads.kernel import kernel
 from unspool.heads.sense_table import SenseTable
 
 

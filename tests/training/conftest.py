@@ -11,8 +11,8 @@ from unspool.data.batch import Batch
 from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
 from unspool.protocols import Abilities
+from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
-from unspool.training.state import Run
 
 VOCAB = 11
 

@@ -4,27 +4,17 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.objectives import CrossEntropy
-from unspool.protocols import Clock
-from unspool.training.distributed import Alone, Sharded, Together, Walk, launched, team
+from unspool.training.distributed import OneProcess, Replicated, Sharded, launched, team
 
 
 def test_alone_nothing_is_shared(tiny):
-    alone, tensor = Alone(), torch.ones(2)
+    alone, tensor = OneProcess(), torch.ones(2)
     assert alone.sums([1.0, 2.0]) == [1.0, 2.0]
     assert alone.whole(tensor) is tensor
     assert alone.gathered(tensor) == [tensor]
     assert alone.part(tensor, torch.zeros(2)) is tensor
     with alone.last(nn.Linear(1, 1), False):
         alone.wait()
-
-
-def test_a_walk_is_the_objective_in_one_pass(tiny):
-    run = tiny(dropout=0.0)
-    batch, clock = run.feed.batch(0), Clock(0, 1)
-    total, weight, stats = Walk(run.model)(CrossEntropy(), batch, clock)
-    loss = CrossEntropy()(run.model, batch, clock)
-    assert (total, weight, stats) == (loss.total, loss.weight, dict(loss.stats))
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
@@ -43,6 +33,6 @@ def test_one_process_has_nobody_to_share_with(monkeypatch):
 
 
 def test_the_three_ways_do_the_same_things():
-    for kind in (Together, Sharded):
+    for kind in (Replicated, Sharded):
         for name in ("wrap", "last", "sums", "whole", "part", "gathered", "wait"):
             assert callable(getattr(kind, name))

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from unspool.training.folder import RunFolder
 from unspool.training.loop import Stopped, training
+from unspool.training.run_folder import RunFolder
 
 
 def finish(run, keeper=None):

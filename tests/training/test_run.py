@@ -94,11 +94,11 @@ class StopAt:
 def test_stopped_and_resumed_is_bit_equal(recipe, tmp_path):
     whole = train(recipe, tmp_path / "whole")
     with pytest.raises(Stopped, match="after update 8 of 40") as caught:
-        train(recipe, tmp_path / "run", watch=StopAt(7))
+        train(recipe, tmp_path / "run", reporter=StopAt(7))
     assert caught.value.signal == 15
-    watch = StopAt(None)
-    resumed = train(tmp_path / "run" / "recipe.toml", tmp_path / "run", resume=True, watch=watch)
-    assert watch.notes == ["going on after update 8"]
+    reporter = StopAt(None)
+    resumed = train(tmp_path / "run" / "recipe.toml", tmp_path / "run", resume=True, reporter=reporter)
+    assert reporter.notes == ["going on after update 8"]
     for name, it in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], it)
 
@@ -110,8 +110,8 @@ def test_a_model_that_carries_is_resumed_bit_equal(recipe, tmp_path, accumulate)
     recipe["train"]["accumulate"] = accumulate
     whole = train(recipe, tmp_path / "whole")
     with pytest.raises(Stopped):
-        train(recipe, tmp_path / "run", watch=StopAt(7))
-    resumed = train(recipe, tmp_path / "run", resume=True, watch=StopAt(None))
+        train(recipe, tmp_path / "run", reporter=StopAt(7))
+    resumed = train(recipe, tmp_path / "run", resume=True, reporter=StopAt(None))
     for name, it in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], it)
     recipe["model"] = {**MODEL, "dropout": 0.1}
@@ -168,14 +168,14 @@ def test_changed_data_is_refused_and_moved_data_is_not(recipe, tmp_path):
 
 
 def test_what_changes_on_the_way_is_said_and_kept(recipe, tmp_path):
-    watch = StopAt(None)
+    reporter = StopAt(None)
     train(recipe, tmp_path / "run", changes=["train.updates=10"])
     own = tmp_path / "run" / "recipe.toml"
-    train(own, tmp_path / "run", resume=True, changes=["train.updates=20", "train.lr=0.5"], watch=watch)
+    train(own, tmp_path / "run", resume=True, changes=["train.updates=20", "train.lr=0.5"], reporter=reporter)
     said = ["after update 10: train.updates was 10, is 20", "after update 10: train.lr was 0.01, is 0.5"]
-    assert watch.notes == [*said, "going on after update 10"]
+    assert reporter.notes == [*said, "going on after update 10"]
     # A change that was made before the next checkpoint is said again, but written once.
-    train(own, tmp_path / "run", resume=True, changes=["model.dropout=0.0"], watch=StopAt(None))
+    train(own, tmp_path / "run", resume=True, changes=["model.dropout=0.0"], reporter=StopAt(None))
     assert own.read_text().splitlines()[:3] == [
         *(f"# {it}" for it in said),
         "# after update 20: model.dropout was 0.1, is 0.0",
@@ -228,10 +228,10 @@ def test_a_run_is_as_long_as_its_epochs(recipe, tmp_path):
     train(recipe, tmp_path / "run", changes=["train.epochs=1.5", "train.log_every=1"])
     last = read_curves(tmp_path / "run")[-1]
     assert last["epoch"] >= 1.5 > last["epoch"] * (last["update"] - 1) / last["update"]
-    watch = StopAt(None)
+    reporter = StopAt(None)
     own = tmp_path / "run" / "recipe.toml"
-    train(own, tmp_path / "run", resume=True, changes=["train.epochs=2"], watch=watch)
-    assert f"after update {last['update']}: train.epochs was 1.5, is 2.0" in watch.notes
+    train(own, tmp_path / "run", resume=True, changes=["train.epochs=2"], reporter=reporter)
+    assert f"after update {last['update']}: train.epochs was 1.5, is 2.0" in reporter.notes
     assert read_curves(tmp_path / "run")[-1]["epoch"] >= 2
     with pytest.raises(ValueError, match="the run has done"):
         train(own, tmp_path / "run", resume=True, changes=["train.epochs=0.5"])

@@ -42,8 +42,8 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
 
 
 def test_a_run_writes_them(tiny, write, tmp_path, monkeypatch):
-    from unspool.training.folder import RunFolder
     from unspool.training.loop import training
+    from unspool.training.run_folder import RunFolder
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
     folder, run = RunFolder(tmp_path, write), tiny(tensorboard=True, updates=4)

@@ -49,8 +49,10 @@ def test_every_batch_belongs_to_one_process_and_all_make_as_many_passes(tiny):
     for rank in (0, 1):
         run = tiny()
         run.team = Half(rank)
-        original, calls = run.walk.forward, []
-        run.walk.forward = lambda *args, original=original, calls=calls: calls.append(1) or original(*args)
+        original, calls = run.forward_pass.forward, []
+        run.forward_pass.forward = lambda *args, original=original, calls=calls: (
+            calls.append(1) or original(*args)
+        )
         validate(run)
         passes.append(len(calls))
         parts.append(run.team.asked)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.data.languages.source import is_for_validation
+from unspool.data.languages.made_data import is_for_validation
 from unspool.data.languages.tasks import TASKS
 from unspool.training import train
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.picks import PICKS, THRESHOLDS
+from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import UTILITIES
 from unspool.decode.search.beam_options import BeamKeywords
@@ -213,7 +213,7 @@ def use(name, made):
         decode(LM, us.Sample(made))
     elif name in PICKS:
         decode(LM, us.Sample(made))
-    elif name in THRESHOLDS:
+    elif name in TAU_RULES:
         decode(LM, us.Sample(us.BasisAware(made)))
     elif name in UTILITIES:
         decode(LM, us.MBR(2, utility=made))

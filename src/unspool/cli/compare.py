@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from unspool.cli.decoder_table import print_table
 from unspool.cli.decoders import name_decoders
+from unspool.cli.model_loading import chosen_model, speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
-from unspool.cli.reserved import reserved
-from unspool.cli.speaking import chosen_model, speaker
+from unspool.cli.reserved_file import reserved
 from unspool.cli.streams import written_to
 from unspool.evaluate.comparison import Answer, Row
 from unspool.files.atomic import new_file

@@ -15,7 +15,7 @@ from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.progress import counted
 from unspool.cli.prompts import add_prompt_options, check_characters, read_prompts
-from unspool.cli.requests import Answer, answers, make_requests
+from unspool.cli.requests import AnsweredRequest, answers, make_requests
 
 if TYPE_CHECKING:
     from unspool.decode.output import Piece
@@ -135,13 +135,15 @@ def _stream(pieces: Iterable[Piece], file: TextIO) -> None:
         file.write("\n")
 
 
-def _write_text(answer: Answer, file: TextIO) -> None:
+def _write_text(answer: AnsweredRequest, file: TextIO) -> None:
     if not answer.alone:
         file.write(f"── prompt {answer.request.number + 1}, answer {answer.sample + 1} ──\n")
     file.write(shown(answer.output.text, file) + "\n")
 
 
-def _write_json(answer: Answer, file: TextIO, *, decoders: Mapping[str, str], models: Models) -> None:
+def _write_json(
+    answer: AnsweredRequest, file: TextIO, *, decoders: Mapping[str, str], models: Models
+) -> None:
     request, output = answer.request, answer.output
     record = {
         "prompt": request.text,

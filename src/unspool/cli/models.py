@@ -10,8 +10,8 @@ import argparse
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from unspool.cli.model_loading import chosen_model, speaker
 from unspool.cli.parser import positive
-from unspool.cli.speaking import chosen_model, speaker
 
 if TYPE_CHECKING:
     from unspool.protocols import Search, StepModel

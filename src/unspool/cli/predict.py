@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool.cli.json_lines import decoded, json_lines, split_lines
+from unspool.cli.model_loading import load_labeller
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import positive
 from unspool.cli.prompts import JSONL_SUFFIXES
-from unspool.cli.speaking import load_labeller
 
 if TYPE_CHECKING:
     from unspool.models.labels import Prediction

@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredRequest:
     """One text for one request."""
 
     request: Request
@@ -82,7 +82,7 @@ def answers(
     searches: Mapping[str, Search],
     batch_size: int | None = None,
     done: Callable[[], None] = lambda: None,
-) -> Iterator[Answer]:
+) -> Iterator[AnsweredRequest]:
     """Every answer to every request, in order, as soon as it is there; `done` is called after each request.
 
     Neighbours of the same kind are decoded side by side, up to `batch_size` rows, or as many as have room.
@@ -102,7 +102,7 @@ def answers(
             if path.request > at:
                 done()
                 at = path.request
-            yield Answer(same[at], output_of(path, job, model.text), path.sample, alone)
+            yield AnsweredRequest(same[at], output_of(path, job, model.text), path.sample, alone)
         done()
 
 

@@ -12,7 +12,7 @@ from unspool.cli.parser import positive
 from unspool.cli.processes import run_processes
 
 if TYPE_CHECKING:
-    from unspool.training.watch import Watch
+    from unspool.training.reporters import Reporter
 
 SUMMARY = "Train a model by a recipe."
 EXAMPLES = """examples:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     first = int(os.environ.get("RANK", "0")) == 0
     try:
-        model = train(recipe, out, resume=resume, changes=args.set, watch=watch(args.json))
+        model = train(recipe, out, resume=resume, changes=args.set, reporter=reporter(args.json))
     except Stopped as stopped:
         if first:
             print(f"unspool: {stopped}; unspool train --resume {out} goes on with it", file=sys.stderr)
@@ -116,12 +116,12 @@ def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:
     return recipe, out, resume
 
 
-def watch(as_json: bool) -> Watch:
+def reporter(as_json: bool) -> Reporter:
     """A bar on a terminal, lines elsewhere; only the first process of a team speaks."""
-    from unspool.training.watch import Bar, Lines, Silent
+    from unspool.training.reporters import BarReporter, LineReporter, NoReports
 
     if int(os.environ.get("RANK", "0")) > 0:
-        return Silent()
+        return NoReports()
     if as_json:
-        return Lines(as_json=True)
-    return Bar() if sys.stderr.isatty() else Lines(sys.stderr)
+        return LineReporter(as_json=True)
+    return BarReporter() if sys.stderr.isatty() else LineReporter(sys.stderr)

@@ -2,20 +2,20 @@
 
 from unspool.data.batches import BATCHES, Batches, Bucketed, Packed
 from unspool.data.bucket import BucketFeed, whole
+from unspool.data.datasets import DATA, Data, OwnText
+from unspool.data.dialogues import Dialogues
 from unspool.data.examples import Examples, Sequences
 from unspool.data.jsonl import JSONL
-from unspool.data.kinds import DATA, Data, OwnText
-from unspool.data.labelled import LabelledLines
+from unspool.data.labelled_lines import LabelledLines
 from unspool.data.lanes import LaneFeed, whole_lanes
-from unspool.data.languages.source import Language, Task
+from unspool.data.languages.made_data import Language, Task
 from unspool.data.lines import Lines
 from unspool.data.pack import PackFeed, whole_stream
 from unspool.data.packaged import Packaged
 from unspool.data.parallel import Parallel
 from unspool.data.preparation import Prepared, prepare
-from unspool.data.tagged import TaggedLines
+from unspool.data.tagged_lines import TaggedLines
 from unspool.data.tsv import TSV
-from unspool.data.turns import Dialogues
 
 __all__ = [
     "BATCHES",

@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from unspool.data.batch import Batch
-from unspool.data.dice import Ints, bits, shuffled
 from unspool.data.examples import Examples
+from unspool.data.random_orders import Ints, bits, shuffled
 
 _ROWS, _BATCHES = 0, 1
 """What a random order is for: two of one epoch must differ."""

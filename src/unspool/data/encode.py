@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.forms import END, Form, Row, ends
 from unspool.data.ragged import Ragged
+from unspool.data.row_forms import END, Row, RowForm, ends
 from unspool.data.store import Damaged, Writer, appearing, read_column
 from unspool.text import Codec
 
@@ -35,7 +35,7 @@ class Encoded:
 class Filled:
     """The rows that have something in every column (and END), and the number of the others."""
 
-    def __init__(self, rows: Iterable[Row], form: Form) -> None:
+    def __init__(self, rows: Iterable[Row], form: RowForm) -> None:
         self._rows, self._joined = rows, form.joined
         self.empty = 0
 
@@ -69,7 +69,7 @@ def encoded(
     train: Iterable[Row],
     valid: Iterable[Row] | None,
     held: npt.NDArray[np.bool_],
-    form: Form,
+    form: RowForm,
     text: Codec,
     folder: Path | None = None,
 ) -> Encoded:
@@ -82,7 +82,7 @@ def encoded(
     return read_encoded(folder, form, text)
 
 
-def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
+def read_encoded(folder: Path, form: RowForm, text: Codec) -> Encoded:
     """What `encoded` wrote to a folder; Damaged where it is no longer so."""
     try:
         empty = operator.index(json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"])
@@ -99,7 +99,7 @@ def read_encoded(folder: Path, form: Form, text: Codec) -> Encoded:
     return Encoded(train, valid, empty)
 
 
-def _below(form: Form, text: Codec) -> int:
+def _below(form: RowForm, text: Codec) -> int:
     """What all numbers of all columns are below."""
     sources = 0 if text.source is None else text.source.vocab_size
     return max(text.vocab_size, sources, len(form.labels) + 1)  # one more number: no label
@@ -109,7 +109,7 @@ def _write(
     train: Iterable[Row],
     valid: Iterable[Row] | None,
     held: npt.NDArray[np.bool_],
-    form: Form,
+    form: RowForm,
     text: Codec,
     folder: Path | None,
 ) -> Encoded:
@@ -139,7 +139,7 @@ def _write(
 class _Part:
     """Writes rows to columns; joined rows become one long row for each text."""
 
-    def __init__(self, columns: list[Writer], form: Form, text: Codec) -> None:
+    def __init__(self, columns: list[Writer], form: RowForm, text: Codec) -> None:
         self._columns, self._form, self._text = columns, form, text
         self._begun = False
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from unspool.data.batch import Batch
-from unspool.data.dice import Ints
 from unspool.data.ragged import Ragged
+from unspool.data.random_orders import Ints
 
 
 class Examples(Protocol):

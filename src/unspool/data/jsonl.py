@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from unspool.data.forms import Form, Pairs, Row, Texts
-from unspool.data.meter import Advance
+from unspool.data.dialogues import replies
 from unspool.data.read import read_lines
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Pairs, Row, RowForm, Texts
 from unspool.data.text_files import TextFiles
-from unspool.data.turns import replies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class JSONL(TextFiles):
         if self.history < 1:
             raise ValueError(f"history is {self.history}; an answer sees 1 turn or more")
 
-    def form(self, rows: Iterable[Row]) -> Form:
+    def form(self, rows: Iterable[Row]) -> RowForm:
         """What a row is."""
         del rows
         return Texts() if self.text is not None else Pairs()

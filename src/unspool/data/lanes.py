@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unspool.data.batch import Batch
-from unspool.data.dice import below
 from unspool.data.pack import blocks_batch
+from unspool.data.random_orders import below
 
 
 @dataclass(frozen=True, eq=False)

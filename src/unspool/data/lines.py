@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from unspool.data.forms import Form, Row, Texts
-from unspool.data.meter import Advance
 from unspool.data.read import read_lines
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Row, RowForm, Texts
 from unspool.data.text_files import TextFiles
 
 
@@ -19,7 +19,7 @@ class Lines(TextFiles):
     document: Literal["line", "file"] = "line"
     """What one text is; in a "file", line ends are tokens like others, and its end is what is held out."""
 
-    def form(self, rows: Iterable[Row]) -> Form:
+    def form(self, rows: Iterable[Row]) -> RowForm:
         """What a row is."""
         del rows
         return Texts(joined=self.joined)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch
-from unspool.data.dice import Ints, below, shuffled
+from unspool.data.random_orders import Ints, below, shuffled
 
 _OFFSET, _BLOCKS = 0, 1
 """What a random number is for: two of one epoch must differ."""

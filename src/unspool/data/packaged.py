@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from unspool.data.forms import Form, Row, Texts
-from unspool.data.meter import Advance
 from unspool.data.read import MAX_LINE_BYTES, read_lines
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Row, RowForm, Texts
 from unspool.data.split import HeldOut
 
 
@@ -72,7 +72,7 @@ class Packaged(HeldOut):
         del advance
         return None
 
-    def form(self, rows: Iterable[Row]) -> Form:
+    def form(self, rows: Iterable[Row]) -> RowForm:
         """A row is a text."""
         del rows
         return Texts()

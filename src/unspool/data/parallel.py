@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from unspool.data.forms import Form, Pairs, Row
-from unspool.data.meter import Advance
 from unspool.data.read import MAX_LINE_BYTES, read_lines
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Pairs, Row, RowForm
 from unspool.data.split import HeldOut
 from unspool.data.text_files import Paths, listed
 
@@ -54,7 +54,7 @@ class Parallel(HeldOut):
         """The rows of the files to validate on."""
         return None if self.valid_source is None else self._all("valid_source", "valid_target", advance)
 
-    def form(self, rows: Iterable[Row]) -> Form:
+    def form(self, rows: Iterable[Row]) -> RowForm:
         """What a row is."""
         del rows
         return Pairs()

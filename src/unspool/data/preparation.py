@@ -20,12 +20,12 @@ from unspool.config import plain
 from unspool.data import fingerprint
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches
+from unspool.data.datasets import Data, OwnText
 from unspool.data.encode import Encoded, Filled, encoded, read_encoded
-from unspool.data.forms import END, Form, Pairs, ends
-from unspool.data.kinds import Data, OwnText
-from unspool.data.labels import UnknownLabelError
-from unspool.data.meter import metered, silent
+from unspool.data.labelled_examples import UnknownLabelError
 from unspool.data.read import check_files, size
+from unspool.data.reading_progress import metered, silent
+from unspool.data.row_forms import END, Pairs, RowForm, ends
 from unspool.data.store import Damaged, appearing
 from unspool.files.atomic import discard
 from unspool.protocols import Feed
@@ -118,7 +118,7 @@ class _Work:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
         self.bytes = sum(size(path) for paths in data.files().values() for path in paths)
-        self.form: Form = data.form(data.train_rows(silent))
+        self.form: RowForm = data.form(data.train_rows(silent))
         self.notes: list[str] = []
         self._key: str | None = None
         self._held: npt.NDArray[np.bool_] | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.dice import Ints
+from unspool.data.random_orders import Ints
 
 
 @dataclass(frozen=True, eq=False)

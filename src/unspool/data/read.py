@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 
-from unspool.data.meter import Advance, silent
+from unspool.data.reading_progress import Advance, silent
 
 _BYTE_ORDER_MARK = "\ufeff"
 MAX_LINE_BYTES = 1_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.dice import shuffled
+from unspool.data.random_orders import shuffled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from unspool.data.forms import END, Row
-from unspool.data.meter import Advance
 from unspool.data.read import MAX_LINE_BYTES
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import END, Row
 from unspool.data.split import HeldOut
 
 Paths = str | tuple[str, ...]

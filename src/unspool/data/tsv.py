@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from unspool.data.forms import Form, Pairs, Row
-from unspool.data.meter import Advance
 from unspool.data.read import read_lines
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Pairs, Row, RowForm
 from unspool.data.text_files import TextFiles
 
 
@@ -24,7 +24,7 @@ class TSV(TextFiles):
         super().__post_init__()
         check_columns(source=self.source, target=self.target)
 
-    def form(self, rows: Iterable[Row]) -> Form:
+    def form(self, rows: Iterable[Row]) -> RowForm:
         """What a row is."""
         del rows
         return Pairs()

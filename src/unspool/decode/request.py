@@ -11,8 +11,8 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.job import Job
 from unspool.decode.loops import OnLoop, loop_judge
 from unspool.decode.prompts import check_ids, ids_of, whole
-from unspool.decode.room import room
 from unspool.decode.spec import parse
+from unspool.decode.tokens_left import tokens_left
 from unspool.protocols import Search, StepModel
 
 
@@ -133,7 +133,7 @@ def _stop_ids(stop_ids: Any) -> list[int]:
 
 
 def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: int) -> int:
-    free = room(model, ids)
+    free = tokens_left(model, ids)
     if free is None:
         return max_new_tokens
     if free < 1:

@@ -14,13 +14,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from unspool.decode.arguments import shown
-from unspool.decode.picks import PICKS, THRESHOLDS, BasisAware
+from unspool.decode.picks import PICKS, TAU_RULES, BasisAware
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.protocols import Search
 
-TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **THRESHOLDS}
+TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **TAU_RULES}
 MAKERS: dict[str, Callable[..., Any]] = {
     **TECHNIQUES,
     "BasisAware.eta": BasisAware.eta,

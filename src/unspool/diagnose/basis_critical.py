@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from unspool.basis import BasisTest
-from unspool.diagnose.critical import Criterion, Places, eta_of
+from unspool.diagnose.critical_settings import Criterion, Places, eta_of
 from unspool.diagnose.matching import First, Match
 
 # The bracket around τ* is this narrow: a setting is matched to a hundredth of itself.

@@ -20,7 +20,7 @@ import torch
 from unspool.basis import BasisTest
 from unspool.decode.picks.basis_aware import AUTO_RANK
 from unspool.diagnose.basis_critical import BasisCriticals
-from unspool.diagnose.critical import Places, criteria
+from unspool.diagnose.critical_settings import Places, criteria
 from unspool.diagnose.matching import First, Match
 from unspool.evaluate.teacher_forcing import forced, read
 from unspool.protocols import StepModel

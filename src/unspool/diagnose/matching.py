@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from math import isinf
 
-from unspool.diagnose.critical import Criterion
+from unspool.diagnose.critical_settings import Criterion
 
 
 @dataclass(frozen=True)

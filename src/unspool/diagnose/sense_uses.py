@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.heads.kernel import kernel
+from unspool.heads.kerbs_kernel import kernel
 
 ROWS = 256
 """Places whose scores are held at once."""

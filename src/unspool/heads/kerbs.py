@@ -3,9 +3,9 @@
     P(s = ⟨i, j⟩ | h) = softmax over all senses of all words of K_θ(h, w_ij)
     P(y = i | h) = Σ_j P(s = ⟨i, j⟩ | h)
 
-Miao et al. 2019, §3 (papers.bib: miao2019kernelized). The kernel is in `kernel.py`, the sum over senses
-in `senses.py`, the loss in `kerbs_loss.py`; which word has how many senses is settled during training by the
-hook `kerbs_reallocate`, which reads the sums kept here. There is no output matrix, and basis-aware
+Miao et al. 2019, §3 (papers.bib: miao2019kernelized). The kernel is in `kerbs_kernel.py`, the sum over senses
+in `sense_table.py`, the loss in `kerbs_loss.py`; which word has how many senses is settled during training by
+the hook `kerbs_reallocate`, which reads the sums kept here. There is no output matrix, and basis-aware
 sampling refuses the head.
 
 Differs from the paper: the senses of a word begin close to each other, so that the head begins as a plain
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from unspool.heads.kerbs_kernel import bounded, kernel, lengths, scale, shortest
 from unspool.heads.kerbs_loss import kerbs_loss
-from unspool.heads.kernel import bounded, kernel, lengths, scale, shortest
 from unspool.heads.sense_table import SenseTable
 from unspool.heads.softmax import normalised
 from unspool.nn.weight_layout import WeightLayout

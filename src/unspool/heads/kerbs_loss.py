@@ -3,9 +3,9 @@
     z_s = K_θs(h, w_s),   −log P(y = i) = logsumexp_s z_s − logsumexp_{s ∈ i} z_s
     ∂/∂z_s = P(s) − [s ∈ i]·P(s | i)
 
-Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Only the target's own senses are summed by word,
-unless labels are smoothed; senses are put in order for that (`senses.py`). With x, E, F and κ of `kernel.py`,
-G = ∂L/∂z and, for every sense,
+Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Only the target's own senses are summed by word, unless
+labels are smoothed; senses are put in order for that (`sense_table.py`). With x, E, F and κ of
+`kerbs_kernel.py`, G = ∂L/∂z and, for every sense,
 
     P = Σ_rows |h|·G·E,   B = Σ_rows G·(E + 1)·h,   X = Σ_rows |h|·G·F = −θ·B·w/|w| − P
     ∂L/∂w = −(κ/θ)·P·w/|w| + κ·(B − w·(w·B)/|w|²),   ∂L/∂θ = −|w|·(κ′/θ·P + κ/θ²·X)
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.heads.chunked import chunks, counted, refuse_second_order
-from unspool.heads.kernel import LARGEST, bounded, lengths, scale, shortest
+from unspool.heads.kerbs_kernel import LARGEST, bounded, lengths, scale, shortest
 from unspool.heads.sense_table import SenseTable
 
 STRIP = 1 << 19

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
-from unspool.models.checks import at_least_one, given, shares
 from unspool.models.encoders import EncoderConfig
+from unspool.models.shape_checks import at_least_one, given, shares
 from unspool.models.sources import padded
 from unspool.protocols import Abilities
 from unspool.text.word_tokens import WordTokens

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
+from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import padded
 from unspool.nn.rnn import CELLS
 from unspool.protocols import Step

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, one_of, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
+from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
 from unspool.nn.rnn import CELLS

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.models.checks import given
 from unspool.models.engine import Blueprint, EngineName, engine_of, known_engine
+from unspool.models.shape_checks import given
 from unspool.models.sources import Ends
 from unspool.protocols import Abilities
 

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import reading_state
 from unspool.models.decoding_mode import decodes
+from unspool.models.early_exits import Exits
 from unspool.models.engine import blueprint
-from unspool.models.exits import Exits
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
+from unspool.models.shape_checks import at_least_one
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.key_values import KeyValues

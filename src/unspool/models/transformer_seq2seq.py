@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import translating_state
 from unspool.models.decoding_mode import decodes
@@ -32,6 +31,7 @@ from unspool.models.encoders.transformer import TransformerEncoder
 from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
+from unspool.models.shape_checks import at_least_one
 from unspool.models.sources import Sources, padded
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from unspool.config import typed
-from unspool.models.checks import at_least_one, needs, one_of, positive, shares
+from unspool.models.shape_checks import at_least_one, needs, one_of, positive, shares
 from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
-from unspool.models.checks import at_least_one, positive, shares
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
+from unspool.models.shape_checks import at_least_one, positive, shares
 from unspool.nn.weight_layout import Linear
 from unspool.protocols import Step
 

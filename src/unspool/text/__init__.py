@@ -2,8 +2,8 @@
 
 from unspool.text.chat import render_chat
 from unspool.text.codec import Codec
-from unspool.text.gguf import codec_from_gguf
-from unspool.text.huggingface import codec_from_folder
+from unspool.text.gguf_tokenizer import codec_from_gguf
+from unspool.text.huggingface_tokenizer import codec_from_folder
 from unspool.text.reader import Reader
 from unspool.text.vocabulary import (
     BPE,

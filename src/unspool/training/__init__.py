@@ -4,8 +4,8 @@ from unspool.training.finite import Diverged
 from unspool.training.loop import Stopped, training
 from unspool.training.recipe import Recipe, read_recipe
 from unspool.training.run import train
+from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
-from unspool.training.state import Run
 from unspool.training.update import Update
 
 __all__ = [

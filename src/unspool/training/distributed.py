@@ -5,8 +5,8 @@
 The same recipe gives the same updates on any number of processes that divides A (up to the order of
 additions), so that a run may be interrupted on one number and go on with another.
 
-    Alone      one process
-    Together   every process has all weights; gradients are averaged while they are computed (DDP)
+    OneProcess      one process
+    Replicated   every process has all weights; gradients are averaged while they are computed (DDP)
     Sharded    every process keeps 1/R of weights and optimizer, and gathers a layer when it is needed (FSDP)
 
 Li et al. 2020 (papers.bib: li2020pytorch); Zhao et al. 2023 (papers.bib: zhao2023pytorch).
@@ -23,23 +23,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from unspool.data.batch import Batch
-from unspool.protocols import Clock, Objective
-
-
-class Walk(nn.Module):
-    """From a batch to its loss, as one forward pass: what the ways to share gradients hold on to."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, objective: Objective, batch: Batch, clock: Clock
-    ) -> tuple[Tensor, float, dict[str, float]]:
-        """The fields of a Loss, as a tuple: FSDP looks for tensors in those only."""
-        loss = objective(self.model, batch, clock)  # type: ignore[arg-type]
-        return loss.total, loss.weight, dict(loss.stats)
+from unspool.training.forward_pass import ForwardPass
 
 
 class Team(Protocol):
@@ -49,10 +33,10 @@ class Team(Protocol):
     size: int
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model's walk, with its gradients shared."""
+        """The model's forward pass, with its gradients shared."""
         ...
 
-    def last(self, walk: nn.Module, last: bool) -> Any:
+    def last(self, forward: nn.Module, last: bool) -> Any:
         """A context for one forward and backward pass; gradients are exchanged in the last one only."""
         ...
 
@@ -77,17 +61,17 @@ class Team(Protocol):
         ...
 
 
-class Alone:
+class OneProcess:
     """One process."""
 
     rank, size = 0, 1
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Nothing is shared."""
-        return Walk(model)
+        return ForwardPass(model)
 
     @contextmanager
-    def last(self, walk: nn.Module, last: bool) -> Iterator[None]:  # noqa: ARG002
+    def last(self, forward: nn.Module, last: bool) -> Iterator[None]:  # noqa: ARG002
         """Nothing is exchanged."""
         yield
 
@@ -111,7 +95,7 @@ class Alone:
         """For nobody."""
 
 
-class Together(Alone):
+class Replicated(OneProcess):
     """Every process has all weights."""
 
     def __init__(self) -> None:
@@ -123,15 +107,15 @@ class Together(Alone):
         """DistributedDataParallel; every process begins with the weights of the first."""
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(Walk(model), gradient_as_bucket_view=True)
+        return DistributedDataParallel(ForwardPass(model), gradient_as_bucket_view=True)
 
     @contextmanager
-    def last(self, walk: nn.Module, last: bool) -> Iterator[None]:
+    def last(self, forward: nn.Module, last: bool) -> Iterator[None]:
         """Gradients are averaged over the processes in the last backward pass."""
         if last:
             yield
         else:
-            with walk.no_sync():  # type: ignore[operator]
+            with forward.no_sync():  # type: ignore[operator]
                 yield
 
     def sums(self, values: Sequence[float]) -> list[float]:
@@ -159,7 +143,7 @@ class Together(Alone):
         dist.barrier()
 
 
-class Sharded(Together):
+class Sharded(Replicated):
     """Every process keeps its share of the weights."""
 
     def __init__(self, device: str) -> None:
@@ -172,18 +156,18 @@ class Sharded(Together):
         """fully_shard on every layer of a stack, and on the rest."""
         from torch.distributed.fsdp import fully_shard
 
-        walk = Walk(model)
+        forward = ForwardPass(model)
         for module in model.modules():
             if isinstance(module, nn.ModuleList):
                 for layer in module:
                     fully_shard(layer, mesh=self._mesh)
-        fully_shard(walk, mesh=self._mesh)
-        return walk
+        fully_shard(forward, mesh=self._mesh)
+        return forward
 
     @contextmanager
-    def last(self, walk: nn.Module, last: bool) -> Iterator[None]:
+    def last(self, forward: nn.Module, last: bool) -> Iterator[None]:
         """Gradients are averaged and shared out in the last backward pass."""
-        walk.set_requires_gradient_sync(last)  # type: ignore[operator]
+        forward.set_requires_gradient_sync(last)  # type: ignore[operator]
         yield
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -215,7 +199,7 @@ def team(device: str, shard: bool) -> Iterator[Team]:
                 "train.shard needs several processes: start them with "
                 "torchrun --nproc-per-node 2 -m unspool train …"
             )
-        yield Alone()
+        yield OneProcess()
         return
     import torch.distributed as dist
 
@@ -224,6 +208,6 @@ def team(device: str, shard: bool) -> Iterator[Team]:
     backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(minutes=30))
     try:
-        yield Sharded(device) if shard else Together()
+        yield Sharded(device) if shard else Replicated()
     finally:
         dist.destroy_process_group()

@@ -19,7 +19,7 @@ from unspool.training.precision import arithmetic
 from unspool.training.seeds import reseed
 
 if TYPE_CHECKING:
-    from unspool.training.state import Run
+    from unspool.training.run_state import Run
 
 
 class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
@@ -48,9 +48,9 @@ def _first(run: Run, number: int) -> str | None:
     run.optimizer.zero_grad()
     with _watched(run.model) as (outputs, gradients):
         reseed(run.seed, number)
-        with run.team.last(run.walk, False):
+        with run.team.last(run.forward_pass, False):
             with arithmetic(run.settings):
-                total, _, _ = run.walk(run.objective, run.batch(number), run.clock)
+                total, _, _ = run.forward_pass(run.objective, run.batch(number), run.clock)
             total.backward()
     bad = [name for name, it in run.optimizer.named.items() if it.grad is not None and not _finite(it.grad)]
     run.optimizer.zero_grad()

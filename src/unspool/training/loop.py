@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from unspool.training.state import Run, Window
+from unspool.training.run_state import LogWindow, Run
 from unspool.training.update import Update, update
 from unspool.training.validate import validate
 
@@ -75,7 +75,7 @@ def training(
             raise Stopped(f"stopped after update {at} of {settings.updates}")
 
 
-def _count(window: Window, done: Update) -> None:
+def _count(window: LogWindow, done: Update) -> None:
     window.loss += done.loss * done.weight
     window.nll += done.nll * done.weight
     window.weight += done.weight
@@ -83,7 +83,7 @@ def _count(window: Window, done: Update) -> None:
 
 
 def _point(run: Run, done: Update) -> dict[str, float]:
-    window, run.progress.window = run.progress.window, Window()
+    window, run.progress.window = run.progress.window, LogWindow()
     return {
         "update": run.progress.update,
         "epoch": done.clock.epoch,

@@ -21,18 +21,18 @@ from unspool.models.load.tokenizer import text_of_run
 from unspool.protocols import Model
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched, team as joined
-from unspool.training.fit import check_fit
-from unspool.training.folder import RECIPE, RunFolder, last_checkpoint, write_recipe
 from unspool.training.interrupt import interruptible
 from unspool.training.lock import locked
 from unspool.training.loop import Stopped, training
-from unspool.training.oddities import oddities
+from unspool.training.model_data_check import check_model_and_data
 from unspool.training.precision import check_device
 from unspool.training.recipe import Recipe, changed, located, read_recipe, recipe_of
+from unspool.training.recipe_warnings import recipe_warnings
+from unspool.training.reporters import Reporter, WarningsOnly
 from unspool.training.resumption import check_files, check_length, check_settings, differences, spelled
+from unspool.training.run_folder import RECIPE, RunFolder, last_checkpoint, write_recipe
+from unspool.training.run_state import Run
 from unspool.training.seeds import reseed
-from unspool.training.state import Run
-from unspool.training.watch import Quiet, Watch
 
 
 def train(
@@ -41,7 +41,7 @@ def train(
     *,
     resume: bool = False,
     changes: Sequence[str] = (),
-    watch: Watch | None = None,
+    reporter: Reporter | None = None,
 ) -> Model:
     """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
 
@@ -59,19 +59,19 @@ def train(
         locked(path) if team.rank == 0 else nullcontext(),
     ):
         _claim(path, read, resume, team)
-        return _trained(read, path, team, watch)
+        return _trained(read, path, team, reporter)
 
 
-def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Model:
-    watch = watch or Quiet()
-    found = last_checkpoint(path, team, watch.warn)
+def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) -> Model:
+    reporter = reporter or WarningsOnly()
+    found = last_checkpoint(path, team, reporter.warn)
     files = of_files(recipe.data)
     history = [] if found is None else _history(recipe, path, found, files)
-    prepared = _prepared(recipe, path, team, watch.draws, files, found)
+    prepared = _prepared(recipe, path, team, reporter.draws, files, found)
     for note in prepared.notes:
-        watch.warn(note)
+        reporter.warn(note)
     run = start(recipe, prepared, team)
-    check_fit(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+    check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
     if found is not None:
         check_length(path, run.settings.updates, found.update)
     origin = {"recipe": spelled(recipe, run.model.config), "data_files": files, "history": history}
@@ -80,16 +80,16 @@ def _trained(recipe: Recipe, path: Path, team: Team, watch: Watch | None) -> Mod
     # Only now, when nothing is left that could be refused: else a refused change would stay here.
     if team.rank == 0:
         write_recipe(path, recipe.settings, history)
-    for oddity in oddities(run.settings, recipe.schedule, bool(prepared.valid)):
-        watch.warn(oddity)
+    for oddity in recipe_warnings(run.settings, recipe.schedule, bool(prepared.valid)):
+        reporter.warn(oddity)
     if found is not None:
         for change in history[len(found.about.get("history", ())) :]:
-            watch.note(change)
-        watch.note(f"going on after update {found.update}")
+            reporter.note(change)
+        reporter.note(f"going on after update {found.update}")
     try:
         with interruptible() as asked:
             try:
-                watch.follow(training(run, folder, asked), run)
+                reporter.follow(training(run, folder, asked), run)
             except Stopped as stopped:
                 stopped.signal = asked.signal
                 raise

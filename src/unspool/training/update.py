@@ -19,10 +19,10 @@ from torch import Tensor
 from unspool.data.batch import Batch
 from unspool.protocols import Clock
 from unspool.training.finite import explain
-from unspool.training.fit import check_length
+from unspool.training.model_data_check import check_length
 from unspool.training.precision import arithmetic
+from unspool.training.run_state import Run
 from unspool.training.seeds import reseed
-from unspool.training.state import Run
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
         batch = run.batch(number)
         check_length(run.model, batch)
         reseed(run.seed, number)
-        with team.last(run.walk, number == mine[-1]):
+        with team.last(run.forward_pass, number == mine[-1]):
             with arithmetic(settings):
-                loss, part, stats = run.walk(run.objective, batch, clock)
+                loss, part, stats = run.forward_pass(run.objective, batch, clock)
             loss.backward()
         if run.carries:
             run.carried[number] = run.take_end()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.training.precision import arithmetic
-from unspool.training.state import Run
+from unspool.training.run_state import Run
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def validate(run: Run) -> Validation:
     for at, mine in _shares(run):
         batch = run.begun(run.valid[at], ends).to(run.settings.device)
         with arithmetic(run.settings):
-            _, part, stats = run.walk(objective, batch, run.clock)
+            _, part, stats = run.forward_pass(objective, batch, run.clock)
         if run.carries:
             ends = {at: run.take_end()}
         if mine:

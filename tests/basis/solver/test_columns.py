@@ -3,12 +3,12 @@ import pytest
 
 from unspool.basis import BasisTest
 from unspool.basis.solver.columns import in_fair_units, made_up_by_others, scaled_alike
-from unspool.basis.solver.rows import Rows
+from unspool.basis.solver.float64_rows import Float64Rows
 
 
 def fair(W):
     with np.errstate(over="ignore"):
-        return in_fair_units(Rows(W), (W * W).mean(axis=0), W.mean(axis=0))
+        return in_fair_units(Float64Rows(W), (W * W).mean(axis=0), W.mean(axis=0))
 
 
 def test_columns_of_the_usual_size_stay_as_they_are():
@@ -74,10 +74,10 @@ def test_verdicts_do_not_depend_on_units(scale, rank):
 
 def test_one_power_of_two_for_all_keeps_the_singular_directions():
     W = np.random.default_rng(0).standard_normal((9, 2)) * [1e-170, 1e-172]
-    scaled = scaled_alike(Rows(W), 0.0).W
+    scaled = scaled_alike(Float64Rows(W), 0.0).W
     assert (scaled / W == (scaled / W)[0, 0]).all()
-    assert scaled_alike(Rows(np.eye(3)), 1.0) is None
-    assert scaled_alike(Rows(np.zeros((3, 2))), 0.0) is None
+    assert scaled_alike(Float64Rows(np.eye(3)), 1.0) is None
+    assert scaled_alike(Float64Rows(np.zeros((3, 2))), 0.0) is None
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
@@ -86,7 +86,7 @@ def test_what_is_no_number_is_refused(broken):
     with pytest.raises(ValueError, match="NaN or infinite"):
         fair(W)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        scaled_alike(Rows(W), broken)
+        scaled_alike(Float64Rows(W), broken)
 
 
 def test_as_many_columns_are_left_out_as_there_are_dependences():

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.data.languages import Agreement, Senses, ZipfMarkov
+from unspool.data.languages import Agreement, SenseChain, ZipfMarkov
 from unspool.data.languages.true_model import TrueModel
 
 LANGUAGE = Agreement(nouns=1, verbs=1, fillers=1, filler=0.3, embed=0.2, depth=2)
 NOUN, SO, VERB = (LANGUAGE.words.index(word) for word in ("noun0-sg", "so0", "verb0-sg"))
 
 
-@pytest.mark.parametrize("language", [LANGUAGE, Senses(), ZipfMarkov(50)], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(
+    "language", [LANGUAGE, SenseChain(), ZipfMarkov(50)], ids=lambda it: type(it).__name__
+)
 def test_step_by_step_it_says_what_the_language_says(language):
     model, sentence = TrueModel(language), language.sample(Random(1))
     step, state = model.start([[], sentence[:1]])

@@ -14,7 +14,7 @@ from unspool.basis.work import BUDGET
 from unspool.decode.generate import generate
 from unspool.decode.picks import basis_aware
 from unspool.decode.picks.basis_aware import BasisAware
-from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau
+from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
 from unspool.decode.transforms import Temperature, TopK, Typical
 from unspool.models.config_tables import configured

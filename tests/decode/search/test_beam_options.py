@@ -60,10 +60,10 @@ def test_no_more_texts_than_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("width", "patience", "room"), [(5, 1.0, 5), (5, 2.0, 10), (10, 1.1, 11), (5, 0.5, 3), (2, 0.1, 1)]
+    ("width", "patience", "size"), [(5, 1.0, 5), (5, 2.0, 10), (10, 1.1, 11), (5, 0.5, 3), (2, 0.1, 1)]
 )
-def test_the_room_of_the_pool(width, patience, room):
-    assert BeamOptions(width, patience=patience).room == room
+def test_the_size_of_the_pool(width, patience, size):
+    assert BeamOptions(width, patience=patience).pool_size == size
 
 
 def test_candidates_stand_by_for_every_kind_of_end():

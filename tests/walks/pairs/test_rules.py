@@ -8,7 +8,7 @@ import torch
 
 import unspool as us
 from unspool.decode.path import Path
-from unspool.decode.picks import PICKS, THRESHOLDS
+from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS, Truncation
@@ -105,9 +105,9 @@ def test_basis_aware_on_every_head(pairs, headed_model):
     basis_aware(pairs, headed_model, us.BasisAware(0.3))
 
 
-@pytest.mark.parametrize("threshold", THRESHOLDS)
+@pytest.mark.parametrize("threshold", TAU_RULES)
 def test_every_threshold_of_basis_aware(pairs, threshold):
-    basis_aware(pairs, "transformer_lm", us.BasisAware(THRESHOLDS[threshold](0.3), rank=4))
+    basis_aware(pairs, "transformer_lm", us.BasisAware(TAU_RULES[threshold](0.3), rank=4))
 
 
 @pytest.mark.parametrize("rule", TRUNCATIONS)

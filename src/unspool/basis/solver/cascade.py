@@ -21,7 +21,7 @@ import numpy as np
 
 from unspool.basis.arrays import Indices
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.solver.douglas_rachford import Snapshot
+from unspool.basis.solver.douglas_rachford import SearchSnapshot
 from unspool.basis.solver.interior_point_search import close_brackets
 from unspool.basis.solver.level_search import over_all, over_head, over_head_beside, over_sample
 from unspool.basis.solver.proof_attempts import Case, ProofAttempts, tokens_of
@@ -45,7 +45,7 @@ class Cascade:
         self.factors = factors
         self.attempts = ProofAttempts(factors, tokens, tau, budget)
         self._width = factors.white.X_VK.shape[1]
-        self._known: dict[int, Snapshot] = {}
+        self._known: dict[int, SearchSnapshot] = {}
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts, in the tokens' order."""

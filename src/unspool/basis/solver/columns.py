@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from unspool.basis.arrays import Array, Indices
-from unspool.basis.solver.rows import Rows
+from unspool.basis.solver.float64_rows import Float64Rows
 
 # Mean squares beyond these are on their way out of float64.
 SMALL, LARGE = 1e-200, 1e200
@@ -25,7 +25,7 @@ SMALL, LARGE = 1e-200, 1e200
 STEADY = 1e-6
 
 
-def in_fair_units(weight: Rows, square_D: Array, mean_D: Array) -> Rows | None:
+def in_fair_units(weight: Float64Rows, square_D: Array, mean_D: Array) -> Float64Rows | None:
     """The columns scaled and shifted, None where none has to be; from their mean squares and means.
 
     NaN or infinite entries are refused.
@@ -48,10 +48,10 @@ def in_fair_units(weight: Rows, square_D: Array, mean_D: Array) -> Rows | None:
     fair_VD = np.empty(weight.shape)
     for part, block in weight.blocks():
         fair_VD[part] = np.ldexp(block - shift_D, -power_D)
-    return Rows(fair_VD)
+    return Float64Rows(fair_VD)
 
 
-def scaled_alike(weight: Rows, square: float) -> Rows | None:
+def scaled_alike(weight: Float64Rows, square: float) -> Float64Rows | None:
     """All columns times one power of two, None where that is not needed; from their largest mean square."""
     if SMALL < square < LARGE:
         return None
@@ -62,7 +62,7 @@ def scaled_alike(weight: Rows, square: float) -> Rows | None:
     fair_VD = np.empty(weight.shape)
     for part, block in weight.blocks():
         fair_VD[part] = np.ldexp(block, -power)
-    return Rows(fair_VD)
+    return Float64Rows(fair_VD)
 
 
 def made_up_by_others(null_MD: Array) -> Indices:
@@ -71,7 +71,7 @@ def made_up_by_others(null_MD: Array) -> Indices:
     return np.sort(order_M[: null_MD.shape[1]])
 
 
-def _extent(weight: Rows) -> tuple[Array, Array]:
+def _extent(weight: Float64Rows) -> tuple[Array, Array]:
     """The smallest and the largest entry of each column."""
     low_D, high_D = np.full(weight.shape[1], np.inf), np.full(weight.shape[1], -np.inf)
     for _, block in weight.blocks():

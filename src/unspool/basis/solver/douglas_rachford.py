@@ -36,7 +36,7 @@ AIM = 1.0005
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class SearchSnapshot:
     """One token's search: its rows, v, s = X·λ and λ."""
 
     rows: Selection
@@ -140,12 +140,12 @@ class DouglasRachford:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(own_Q > 0, value_Q / own_Q, np.inf).astype(np.float64)
 
-    def snapshot(self, column: int) -> Snapshot:
+    def snapshot(self, column: int) -> SearchSnapshot:
         """Where one token's search stands."""
         parts = (self.v_SQ, self.s_SQ, self.lam_KQ, self.travel_KQ)
-        return Snapshot(self.metric.rows, *(part[:, column] for part in parts))
+        return SearchSnapshot(self.metric.rows, *(part[:, column] for part in parts))
 
-    def resume(self, column: int, other: Snapshot) -> None:
+    def resume(self, column: int, other: SearchSnapshot) -> None:
         """Go on from where a search over a head and a sample has come to, over more rows than its head's.
 
         The head keeps its v. For any other row v = ω·x·travel, but no further from its box than ω·α·s, with

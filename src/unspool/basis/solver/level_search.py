@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.basis.arrays import Array, Indices
-from unspool.basis.solver.douglas_rachford import AIM, DouglasRachford, Snapshot
+from unspool.basis.solver.douglas_rachford import AIM, DouglasRachford, SearchSnapshot
 from unspool.basis.solver.proof_attempts import Case, ProofAttempts, tokens_of
 from unspool.basis.solver.rejection_proof import Balance, settle
 from unspool.basis.work import iterating
@@ -32,7 +32,7 @@ class LevelSearch:
         self._refused_Q = np.full(len(cases), np.inf)
         self.best_Q = np.full(len(cases), np.inf)
         self.best_KQ = search.lam_KQ.copy()
-        self.snapshots: dict[int, Snapshot] = {}
+        self.snapshots: dict[int, SearchSnapshot] = {}
         self._iteration = 0
 
     def run(self, iterations: int) -> list[Case]:
@@ -115,7 +115,7 @@ def over_head(attempts: ProofAttempts, n: int, cases: list[Case]) -> LevelSearch
 
 
 def over_sample(
-    attempts: ProofAttempts, n: int, cases: list[Case], known: Mapping[int, Snapshot]
+    attempts: ProofAttempts, n: int, cases: list[Case], known: Mapping[int, SearchSnapshot]
 ) -> LevelSearch:
     """A search over the n most probable rows and a sample of the others; a sample can only accept."""
     factors = attempts.factors
@@ -127,7 +127,7 @@ def over_sample(
 
 
 def over_head_beside(
-    attempts: ProofAttempts, n: int, most: int, cases: list[Case], known: Mapping[int, Snapshot]
+    attempts: ProofAttempts, n: int, most: int, cases: list[Case], known: Mapping[int, SearchSnapshot]
 ) -> LevelSearch:
     """A search over the n most probable rows, beside those that follow up to `most`, which are settled.
 
@@ -155,7 +155,7 @@ def over_head_beside(
     return LevelSearch(attempts, search, cases, reject)
 
 
-def over_all(attempts: ProofAttempts, cases: list[Case], known: Mapping[int, Snapshot]) -> LevelSearch:
+def over_all(attempts: ProofAttempts, cases: list[Case], known: Mapping[int, SearchSnapshot]) -> LevelSearch:
     """A search over all rows, from where others have come to."""
     factors = attempts.factors
     search = DouglasRachford(factors.white, factors.dist, factors.whole, tokens_of(cases), attempts.slope)
@@ -170,7 +170,7 @@ def over_all(attempts: ProofAttempts, cases: list[Case], known: Mapping[int, Sna
     return LevelSearch(attempts, search, cases, reject)
 
 
-def _resume(search: DouglasRachford, cases: list[Case], known: Mapping[int, Snapshot]) -> None:
+def _resume(search: DouglasRachford, cases: list[Case], known: Mapping[int, SearchSnapshot]) -> None:
     for q, case in enumerate(cases):
         if case.token in known:
             search.resume(q, known[case.token])

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from unspool.basis.arrays import as_numpy
-from unspool.basis.solver.rows import Rows
+from unspool.basis.solver.float64_rows import Float64Rows
 from unspool.basis.solver.whitening import Whitened, whiten
 
 FORMAT = 3
@@ -65,7 +65,7 @@ def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) ->
 
 def fingerprint(W: Any, rank: int | None) -> str:
     """A hash of W's numbers and of the rank."""
-    rows = Rows(W)
+    rows = Float64Rows(W)
     rank = rows.shape[1] if rank is None else rank
     digest = blake2b(f"{FORMAT} {rows.shape} {rank} {as_numpy(rows.W[:1]).dtype}".encode(), digest_size=20)
     for start in range(0, rows.shape[0], 4096):
@@ -78,7 +78,7 @@ def _load(path: Path, W: Any) -> Whitened | None:
         kept = load_file(path)
         os.utime(path)
         return Whitened(
-            Rows(kept["weight"]) if "weight" in kept else Rows(W),
+            Float64Rows(kept["weight"]) if "weight" in kept else Float64Rows(W),
             kept["X"],
             kept["basis"],
             kept["column"],

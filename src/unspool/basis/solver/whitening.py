@@ -26,7 +26,7 @@ import numpy as np
 
 from unspool.basis.arrays import Array, Array32, Indices
 from unspool.basis.solver.columns import in_fair_units, made_up_by_others, scaled_alike
-from unspool.basis.solver.rows import Rows
+from unspool.basis.solver.float64_rows import Float64Rows
 
 # A direction of W̃ this much shorter than the longest is rounding: sums over a vocabulary cannot settle it.
 DEPENDENT = 1e-10
@@ -42,7 +42,7 @@ ROUNDING = 1e-13
 class Whitened:
     """W̃ in two coordinate systems: exact rows in float64 for proofs, whitened ones in float32 to search."""
 
-    weight: Rows
+    weight: Float64Rows
     """W at full rank, W·V_r in float64 below it; in other units, or without some columns, where columns.py
     says so. W̃ without its column of ones."""
     X_VK: Array32
@@ -102,7 +102,7 @@ class Whitened:
 
 def whiten(W: Any, rank: int | None = None) -> Whitened:
     """Prepare W for tests at this rank: two passes over W, block by block."""
-    given = Rows(W)
+    given = Float64Rows(W)
     if len(given.shape) != 2 or 0 in given.shape:
         raise ValueError(f"W has shape {given.shape}; expected (vocabulary, width), one row per token.")
     vocabulary, width = given.shape
@@ -128,7 +128,7 @@ def whiten(W: Any, rank: int | None = None) -> Whitened:
     return Whitened(weight, X_VK, basis_MK, gram_MM.diagonal().copy(), *sizes, norm_V, weight is not given)
 
 
-def _leading(given: Rows, rank: int) -> Rows:
+def _leading(given: Float64Rows, rank: int) -> Float64Rows:
     """W·V_r, float64."""
     vocabulary = given.shape[0]
     square_DD = _square(given)
@@ -140,10 +140,10 @@ def _leading(given: Rows, rank: int) -> Rows:
         projected_VR[part] = block @ directions_DR
     size_R = np.sqrt(np.einsum("vr,vr->r", projected_VR, projected_VR))
     projected_VR[:, size_R <= ROUNDING * size_R.max(initial=0.0)] = 0
-    return Rows(projected_VR)
+    return Float64Rows(projected_VR)
 
 
-def _square(weight: Rows) -> Array:
+def _square(weight: Float64Rows) -> Array:
     """WᵀW; not finite where W is not, or is too large."""
     square_DD = np.zeros((weight.shape[1], weight.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -152,7 +152,7 @@ def _square(weight: Rows) -> Array:
     return square_DD
 
 
-def _gram(weight: Rows) -> tuple[Array, tuple[Array, float]]:
+def _gram(weight: Float64Rows) -> tuple[Array, tuple[Array, float]]:
     """(1/V) W̃ᵀW̃; the largest entries of its columns, and its longest row. W may be too large for some."""
     vocabulary, width = weight.shape
     gram_MM, largest_M, longest = np.zeros((width + 1, width + 1)), np.ones(width + 1), 0.0
@@ -168,7 +168,7 @@ def _gram(weight: Rows) -> tuple[Array, tuple[Array, float]]:
     return gram_MM / vocabulary, (largest_M, float(np.sqrt(longest + 1)))
 
 
-def _whitening(weight: Rows, gram_MM: Array) -> tuple[Array, Indices]:
+def _whitening(weight: Float64Rows, gram_MM: Array) -> tuple[Array, Indices]:
     """B with BᵀGB = I, and columns of W that have to be left out for there to be one.
 
     Columns are scaled first: units do not matter.

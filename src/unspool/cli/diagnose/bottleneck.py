@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.diagnose.material import find_material
+from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
-from unspool.cli.reserved import reserved
-from unspool.cli.speaking import load_speaker
+from unspool.cli.reserved_file import reserved
 
 if TYPE_CHECKING:
     from unspool.diagnose.softmax_bottleneck import Bottleneck

@@ -59,7 +59,7 @@ def find_material(model: StepModel, folder: Path, path: Path | None, contexts: i
 
 def _language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
     """The language that the run learnt, word by word; None where it learnt anything else."""
-    from unspool.data.languages.source import Language
+    from unspool.data.languages.made_data import Language
     from unspool.diagnose.truth import speaks
 
     recipe = _recipe(folder)

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from unspool.cli.model_loading import load_speaker
 from unspool.cli.parser import positive
-from unspool.cli.reserved import reserved
-from unspool.cli.speaking import load_speaker
+from unspool.cli.reserved_file import reserved
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
 EXAMPLES = """examples:

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
-from unspool.cli.reserved import reserved
-from unspool.cli.speaking import load_speaker
+from unspool.cli.reserved_file import reserved
 from unspool.printable import printable
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unspool.cli.diagnose.texts import read_pairs, read_texts
+from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
-from unspool.cli.speaking import load_speaker
 
 if TYPE_CHECKING:
     from unspool.diagnose.matching import Match

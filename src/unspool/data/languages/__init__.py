@@ -5,14 +5,14 @@ from typing import Any
 from unspool.data.languages.agreement import Agreement
 from unspool.data.languages.known_language import KnownLanguage
 from unspool.data.languages.pcfg import PCFG
-from unspool.data.languages.senses import Senses
+from unspool.data.languages.sense_chain import SenseChain
 from unspool.data.languages.zipf_markov import ZipfMarkov
 
 LANGUAGES: dict[str, type[KnownLanguage[Any]]] = {
     "agreement": Agreement,
     "pcfg": PCFG,
-    "senses": Senses,
+    "senses": SenseChain,
     "zipf_markov": ZipfMarkov,
 }
 
-__all__ = ["LANGUAGES", "PCFG", "Agreement", "KnownLanguage", "Senses", "ZipfMarkov"]
+__all__ = ["LANGUAGES", "PCFG", "Agreement", "KnownLanguage", "SenseChain", "ZipfMarkov"]

@@ -3,13 +3,13 @@
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.multinomial import Multinomial
-from unspool.decode.picks.thresholds import THRESHOLDS, ConstantTau, EtaTau, NucleusTau
+from unspool.decode.picks.tau_rules import TAU_RULES, ConstantTau, EtaTau, NucleusTau
 
 PICKS: dict[str, type] = {"ArgMax": ArgMax, "BasisAware": BasisAware, "Multinomial": Multinomial}
 
 __all__ = [
     "PICKS",
-    "THRESHOLDS",
+    "TAU_RULES",
     "ArgMax",
     "BasisAware",
     "ConstantTau",

@@ -44,7 +44,7 @@ from unspool.basis.solver.whitened_store import users_folder
 from unspool.basis.work import BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.picks.multinomial import invert
-from unspool.decode.picks.thresholds import ConstantTau, EtaTau, NucleusTau, Threshold
+from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau, TauRule
 from unspool.decode.transforms.truncation import Truncation
 from unspool.protocols import Step, StepModel, Transform
 
@@ -84,7 +84,7 @@ def _stamp(W_VD: Tensor) -> bytes:
 class BasisAware:
     """BasisAware(0.1, rank=20): as the last rule of a Sample."""
 
-    tau: float | Threshold = 0.1
+    tau: float | TauRule = 0.1
     """Tokens at least this probable need no test; or a rule that says so for each row."""
     rank: int | Literal["auto"] | None = "auto"
     """How many directions of W the test looks at (None: all): more accept more and cost more. "auto" is

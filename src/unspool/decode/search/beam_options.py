@@ -51,16 +51,16 @@ class BeamOptions:
             raise TypeError(f"coverage is {shown(self.coverage)}. Give Coverage(0.2), or None.")
 
     @property
-    def room(self) -> int:
+    def pool_size(self) -> int:
         """How many ended hypotheses are kept."""
         # The hair's breadth forgives what floating point adds: 1.1 · 10 is 11.000000000000002.
         return max(1, math.ceil(self.patience * self.width - 1e-9))
 
     def prepared(self, model: StepModel, job: Job) -> BeamOptions:
         """For one job: its transforms know the model and the job. Refuses to find more than is kept."""
-        if job.n > min(self.width, self.room):
+        if job.n > min(self.width, self.pool_size):
             raise ValueError(
-                f"n={job.n} texts were asked of a search that keeps {min(self.width, self.room)} "
+                f"n={job.n} texts were asked of a search that keeps {min(self.width, self.pool_size)} "
                 f"(width {self.width}, patience {self.patience}). Ask for fewer, or choose a larger width."
             )
         return replace(self, transforms=prepared(self.transforms, model, job))

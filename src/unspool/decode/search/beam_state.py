@@ -116,7 +116,7 @@ class BeamState:
                 return
             self.pool.remove(twin)
         insort(self.pool, ended, key=lambda one: one.place)
-        del self.pool[self.options.room :]
+        del self.pool[self.options.pool_size :]
 
     def worth(self, path: Path, candidate: Candidate) -> float:
         """The score by which an ended hypothesis is ranked."""
@@ -124,7 +124,7 @@ class BeamState:
 
     def consider(self, rising: bool) -> None:
         """Close the pool, if the options allow it."""
-        if self.live and not self.closed and len(self.pool) == self.options.room:
+        if self.live and not self.closed and len(self.pool) == self.options.pool_size:
             standing = Standing(
                 worst=self.pool[-1].score,
                 total=max(self.totals),

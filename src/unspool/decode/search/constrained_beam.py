@@ -33,7 +33,7 @@ from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.search.phrases import Phrases, Progress
+from unspool.decode.search.phrases import PhraseProgress, Phrases
 from unspool.decode.search.tree import Tree
 from unspool.decode.transforms.spelling import spelled
 from unspool.protocols import StepModel, TextWatch, Transform
@@ -109,7 +109,7 @@ def _asked(view: View, beams: Sequence[_Guided]) -> list[list[Candidate]]:
 class _Choice(NamedTuple):
     candidate: Candidate
     path: Path
-    progress: Progress
+    progress: PhraseProgress
 
     def fits(self, limit: int) -> bool:
         """Whether its phrases are all held, or there is room left for them."""
@@ -149,7 +149,7 @@ class _Guided(BeamState):
             return _Choice(candidate, path, self._left_standing(path))
         return _Choice(candidate, path, self.progress[candidate.parent].push(candidate.token))
 
-    def _left_standing(self, path: Path) -> Progress:
+    def _left_standing(self, path: Path) -> PhraseProgress:
         """How far a text has come whose end a stop string has cut off, with the tokens that still stand."""
         progress, length = self.phrases.begin(), len(path.watch.close()) if path.watch else 0
         reader = self.reader

@@ -43,13 +43,13 @@ class Phrases:
         """For each phrase and place, the longest proper beginning that also ends there."""
         return tuple(map(_borders, self.phrases))
 
-    def begin(self) -> Progress:
+    def begin(self) -> PhraseProgress:
         """The progress of an empty text."""
-        return Progress(self, (0,) * len(self.phrases))
+        return PhraseProgress(self, (0,) * len(self.phrases))
 
 
 @dataclass(frozen=True)
-class Progress:
+class PhraseProgress:
     """How far one text has come. Immutable: beams fork."""
 
     phrases: Phrases
@@ -72,14 +72,14 @@ class Progress:
         """The tokens that would carry a phrase on, in the order of the phrases."""
         return list(dict.fromkeys(phrase[done] for phrase, done in self._open()))
 
-    def push(self, token: int) -> Progress:
+    def push(self, token: int) -> PhraseProgress:
         """With one more token."""
         moved = []
         for phrase, borders, done in zip(self.phrases.phrases, self.phrases.borders, self.done, strict=True):
             while 0 < done < len(phrase) and phrase[done] != token:
                 done = borders[done - 1]
             moved.append(done + 1 if done < len(phrase) and phrase[done] == token else done)
-        return Progress(self.phrases, tuple(moved))
+        return PhraseProgress(self.phrases, tuple(moved))
 
     def _open(self) -> list[tuple[Phrase, int]]:
         pairs = zip(self.phrases.phrases, self.done, strict=True)

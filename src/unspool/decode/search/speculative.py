@@ -29,10 +29,10 @@ from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path
 from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, invert
-from unspool.decode.room import room
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.search.sample import Sample
+from unspool.decode.tokens_left import tokens_left
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Pick, Step, StepModel, Transform
 
@@ -71,7 +71,7 @@ class Speculative:
         _check_rewindable(model, "the model")
         check_parts((model, self.draft))
         for prompt, limit in zip(job.prompts, job.limits, strict=True):
-            free = room(self.draft, prompt)
+            free = tokens_left(self.draft, prompt)
             if free is not None and limit > free:
                 raise ValueError(
                     f"the draft's context holds {self.draft.context} tokens, but a prompt of {len(prompt)} "
@@ -82,7 +82,7 @@ class Speculative:
     def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[Frontier]:
         law = Law(rules, LAWS[type(self.sample.pick)])
         rows = [
-            Row(
+            DraftedRow(
                 replace(path, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
                 Random(f"{job.seeds[path.request]}/{path.sample}"),
                 Reading(model, job.prompts[path.request]),
@@ -100,7 +100,7 @@ class Speculative:
             )
             rows = live
 
-    def _advance(self, row: Row, job: Job, law: Law) -> None:
+    def _advance(self, row: DraftedRow, job: Job, law: Law) -> None:
         """One round: draft, check, and draw the one token more that the check gives for nothing."""
         guesses = self._guess(row, job, law)
         steps = row.model.after(row.path.tokens, [guess.token for guess in guesses])
@@ -119,7 +119,7 @@ class Speculative:
         added = {name: path.notes[name] + count for name, count in counts.items()}
         row.path = replace(path, notes={**path.notes, **added})
 
-    def _guess(self, row: Row, job: Job, law: Law) -> list[Guess]:
+    def _guess(self, row: DraftedRow, job: Job, law: Law) -> list[Guess]:
         """What the draft would say next, with the distributions that it was drawn from."""
         # Stop strings and loops are left to the check: only what stays is decoded, judged, and only once.
         path, drafting = replace(row.path, watch=None), replace(job, judge=None, alternatives=0)
@@ -162,7 +162,7 @@ class Guess:
 
 
 @dataclass
-class Row:
+class DraftedRow:
     """A path, its dice, and what both models have read of it."""
 
     path: Path

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.models.checks import at_least_one, one_of, shares
+from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.nn.attention.context import last
 from unspool.nn.rnn import CELLS
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.models.checks import at_least_one
+from unspool.models.shape_checks import at_least_one
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.context import mean, padding
 from unspool.nn.positions import placed

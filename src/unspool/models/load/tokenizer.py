@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.text.codec import CODEC_FILE, TOKENIZER_FILE, Codec
-from unspool.text.gguf import codec_from_gguf
-from unspool.text.huggingface import codec_from_folder
+from unspool.text.gguf_tokenizer import codec_from_gguf
+from unspool.text.huggingface_tokenizer import codec_from_folder
 
 if TYPE_CHECKING:
     from unspool.models.load.gguf_file import GGUFFile

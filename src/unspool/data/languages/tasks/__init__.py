@@ -3,11 +3,9 @@
 from typing import Any
 
 from unspool.data.languages.tasks.addition import Addition
-from unspool.data.languages.tasks.copying import Copying
 from unspool.data.languages.tasks.dates import Dates
 from unspool.data.languages.tasks.number_words import NumberWords
-from unspool.data.languages.tasks.reversing import Reversing
-from unspool.data.languages.tasks.sorting import Sorting
+from unspool.data.languages.tasks.symbol_rows import Copying, Reversing, Sorting
 
 TASKS: dict[str, type[Any]] = {
     "addition": Addition,

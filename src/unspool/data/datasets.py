@@ -1,0 +1,75 @@
+"""The kinds of data that a recipe may name: `kind` in its [data] section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from unspool.data.dialogues import Dialogues
+from unspool.data.jsonl import JSONL
+from unspool.data.labelled_lines import LabelledLines
+from unspool.data.languages.made_data import Language, Task
+from unspool.data.lines import Lines
+from unspool.data.packaged import Packaged
+from unspool.data.parallel import Parallel
+from unspool.data.reading_progress import Advance
+from unspool.data.row_forms import Row, RowForm
+from unspool.data.tagged_lines import TaggedLines
+from unspool.data.tsv import TSV
+from unspool.text import Codec
+
+
+class Data(Protocol):
+    """Where rows come from: a frozen dataclass; split.HeldOut gives `holds_out` and `held`."""
+
+    def files(self) -> Mapping[str, tuple[str, ...]]:
+        """The files that are read, by the name of the field that holds their paths."""
+        ...
+
+    def train_rows(self, advance: Advance) -> Iterator[Row]:
+        """The rows to learn from; they must be the same whenever they are asked for."""
+        ...
+
+    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+        """The rows to validate on; None where they have to be held out."""
+        ...
+
+    def form(self, rows: Iterable[Row]) -> RowForm:
+        """What the columns of these rows are."""
+        ...
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether any row is held out."""
+        ...
+
+    def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
+        """For each of `count` rows to learn from, whether it is held out for validation."""
+        ...
+
+
+@runtime_checkable
+class OwnText(Protocol):
+    """Data that brings its vocabulary along, so that a recipe needs no [text]."""
+
+    def codec(self) -> Codec:
+        """The vocabulary."""
+        ...
+
+
+# To add a kind: write its dataclass in a file of its own, and its line here.
+DATA: dict[str, type[Any]] = {
+    "dialogues": Dialogues,
+    "jsonl": JSONL,
+    "labelled": LabelledLines,
+    "language": Language,
+    "lines": Lines,
+    "package": Packaged,
+    "parallel": Parallel,
+    "tagged": TaggedLines,
+    "task": Task,
+    "tsv": TSV,
+}

@@ -1,0 +1,163 @@
+"""Texts with labels: one for the whole text (classification), or one for every word (tagging).
+
+    classification   inputs x₁ … xₙ   targets  k         U = 1
+    tagging          inputs x₁ … xₙ   targets  k₁ … kₙ   U = n
+
+A word may have several tokens: its tag is the target of the first, and the others have none (weight 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from unspool.config import unknown
+from unspool.data.batch import Batch
+from unspool.data.examples import Examples, real
+from unspool.data.ragged import Ragged
+from unspool.data.random_orders import Ints
+from unspool.data.row_forms import Row, bare
+from unspool.text import Codec
+from unspool.text.word_tokens import WordTokens, word_tokens
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledExamples:
+    """Texts and their labels: one label each, or as many as tokens."""
+
+    inputs: Ragged
+    targets: Ragged
+    each_token: bool
+    """Whether tokens have labels, or only the whole text."""
+    none: int | None = None
+    """What stands for a token without a label."""
+    limit: int | None = None
+    """The most tokens of a text."""
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def sizes_NK(self) -> Ints:
+        """How many tokens a text has."""
+        sizes_NK = self.inputs.lengths[:, None]
+        return sizes_NK if self.limit is None else np.minimum(sizes_NK, self.limit)
+
+    def cut(self, limit: int) -> LabelledExamples:
+        """The same texts with at most `limit` tokens."""
+        return replace(self, limit=limit)
+
+    def batch(self, rows_N: Ints) -> Batch:
+        """These texts, padded on the right."""
+        lengths_N = self.inputs.offsets[rows_N + 1] - self.inputs.offsets[rows_N]
+        if self.limit is not None:
+            lengths_N = np.minimum(lengths_N, self.limit)
+        counts_N = lengths_N if self.each_token else np.ones_like(lengths_N)
+        targets_NU = self.targets.padded(rows_N, counts_N)
+        counted_NU = real(counts_N)
+        if self.none is not None:
+            counted_NU &= torch.from_numpy(targets_NU != self.none)
+            targets_NU = np.where(targets_NU == self.none, 0, targets_NU)
+        return Batch(
+            torch.from_numpy(self.inputs.padded(rows_N, lengths_N)),
+            torch.from_numpy(lengths_N),
+            torch.from_numpy(targets_NU),
+            counted_NU.float(),
+        )
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Two columns: a label and a text."""
+
+    labels: tuple[str, ...]
+    joined: bool = False
+    columns: int = 2
+
+    def texts(self, row: Row) -> Sequence[str]:
+        """The text alone."""
+        return row[1:]
+
+    def labels_of(self, row: Row) -> Sequence[str]:
+        """The one label."""
+        return [row[0].strip()]
+
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
+        """The label's number, and the tokens without BOS and EOS."""
+        inputs = bare([line for _, line in rows], text)
+        labels = [numbers(self.labels_of(row), self.labels) for row in rows]
+        return list(zip(labels, inputs, strict=True))
+
+    def examples(self, columns: Sequence[Ragged]) -> Examples:
+        """Rows of a classifier."""
+        targets, inputs = columns
+        return LabelledExamples(inputs, targets, each_token=False)
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Two columns: words, and as many tags."""
+
+    labels: tuple[str, ...]
+    joined: bool = False
+    columns: int = 2
+
+    def texts(self, row: Row) -> Sequence[str]:
+        """The words alone."""
+        return row[:1]
+
+    def labels_of(self, row: Row) -> Sequence[str]:
+        """The tags, in order."""
+        return row[1].split()
+
+    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
+        """The tokens, and for each a tag or none: the first token of a word has the word's."""
+        encoded = word_tokens([words for words, _ in rows], text)
+        return [self._row(found, self.labels_of(row)) for found, row in zip(encoded, rows, strict=True)]
+
+    def _row(self, found: WordTokens, tags: Sequence[str]) -> tuple[list[int], list[int]]:
+        if len(set(found.firsts)) != len(tags):
+            said = " ".join(found.words)[:60]
+            raise ValueError(
+                f"{said!r} has {len(tags)} tags, but tokens for {len(set(found.firsts))} words: every word "
+                "needs a tag and a token of its own"
+            )
+        targets = [len(self.labels)] * len(found.ids)
+        for first, number in zip(found.firsts, numbers(tags, self.labels), strict=True):
+            targets[first] = number
+        return found.ids, targets
+
+    def examples(self, columns: Sequence[Ragged]) -> Examples:
+        """Rows of a tagger."""
+        inputs, targets = columns
+        return LabelledExamples(inputs, targets, each_token=True, none=len(self.labels))
+
+
+class UnknownLabelError(ValueError):
+    """A label that the rows to learn from do not have."""
+
+    def __init__(self, label: str, labels: Sequence[str]) -> None:
+        super().__init__(unknown(label, labels, "label of the training data"))
+        self.label = label
+
+
+def numbers(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
+    """Each label's number."""
+    for label in found:
+        if label not in labels:
+            raise UnknownLabelError(label, labels)
+    return [labels.index(label) for label in found]
+
+
+def choice(labels: Iterable[str]) -> tuple[str, ...]:
+    """All labels once, in order; an error where there is nothing to choose between."""
+    found = tuple(sorted(set(labels)))
+    if len(found) < 2:
+        raise ValueError(
+            f"the data has {'one label, ' + repr(found[0]) if found else 'no label'}: there is nothing to "
+            "choose between; is it the right column?"
+        )
+    return found

@@ -1,0 +1,28 @@
+"""What a recipe may ask for but hardly means: said before the first update, not refused."""
+
+from __future__ import annotations
+
+from unspool.training.schedule import Schedule
+from unspool.training.settings import TrainSettings
+
+
+def recipe_warnings(train: TrainSettings, schedule: Schedule, validates: bool) -> list[str]:
+    """A sentence for each; `train` counts its updates, and `validates` says whether there is data for it."""
+    found = []
+    warmup = getattr(schedule, "warmup", 0)
+    if warmup > train.updates:
+        reached = schedule(train.updates, train.updates)
+        found.append(
+            f"schedule.warmup={warmup} is longer than the run of {train.updates} updates: the learning rate "
+            f"never reaches train.lr, but ends at {reached:.0%} of it"
+        )
+    count = -(-train.updates // train.checkpoint_every)
+    if train.final == "average" and train.average > count:
+        found.append(
+            f"train.average={train.average}, but with train.checkpoint_every={train.checkpoint_every} the "
+            f"run of {train.updates} updates has {count} checkpoint{'s' * (count > 1)}: the mean is of "
+            f"{'these' if count > 1 else 'this one'}"
+        )
+    if train.patience is not None and not validates:
+        found.append("train.patience has nothing to go by: the data has no part to validate on")
+    return found

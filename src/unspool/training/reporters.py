@@ -1,0 +1,211 @@
+"""Who watches a run: a bar on a terminal, lines elsewhere, JSON for programs, or nobody."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from unspool.training.run_state import Run
+    from unspool.training.update import Update
+
+
+class Reporter(Protocol):
+    """Takes the updates from the loop, one by one, and hears what a user should be told."""
+
+    draws: bool
+    """Whether a terminal looks on: for the bars of what comes before the first update."""
+
+    def note(self, text: str) -> None:
+        """Something good to know."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something that is not as it should be."""
+        ...
+
+    def follow(self, updates: Iterator[Update], run: Run) -> None:
+        """Take all updates."""
+        ...
+
+
+def warn(text: str) -> None:
+    """As Python warns."""
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
+class WarningsOnly:
+    """Says nothing but warnings: for whoever calls from Python."""
+
+    draws = False
+
+    def note(self, text: str) -> None:
+        """Not said."""
+
+    def warn(self, text: str) -> None:
+        """As Python warns."""
+        warn(text)
+
+    def follow(self, updates: Iterator[Update], run: Run) -> None:  # noqa: ARG002
+        """Take all updates."""
+        for _ in updates:
+            pass
+
+
+class NoReports(WarningsOnly):
+    """For the other processes of a team, whose first one speaks."""
+
+    def warn(self, text: str) -> None:
+        """Not said again."""
+
+
+class StandardErrorReporter:
+    """What there is to tell goes to standard error."""
+
+    def note(self, text: str) -> None:
+        """A line."""
+        print(f"unspool: {text}", file=sys.stderr)
+
+    def warn(self, text: str) -> None:
+        """A line, too."""
+        self.note(text)
+
+
+class LineReporter(StandardErrorReporter):
+    """A line for each point of the curves, as text or JSON."""
+
+    draws = False
+
+    def __init__(self, file: TextIO | None = None, *, as_json: bool = False) -> None:
+        self._file, self._json = file or sys.stdout, as_json
+
+    def follow(self, updates: Iterator[Update], run: Run) -> None:
+        """Print as the run goes."""
+        pace = Pace(run)
+        for done in updates:
+            pace.count(done)
+            at = done.clock.update
+            if at % run.settings.log_every and done.valid is None and at < done.clock.updates:
+                continue
+            record = {
+                "update": at,
+                "epoch": done.clock.epoch,
+                "loss": done.loss,
+                "nll": done.nll,
+                "norm": done.norm,
+                "lr": done.lr,
+                "valid": done.valid,
+                "checkpoint": done.saved,
+                "targets_per_second": pace.speed,
+            }
+            if done.accuracy is not None:
+                record |= {"accuracy": done.accuracy, "valid_accuracy": done.valid_accuracy}
+            line = (
+                json.dumps(record) if self._json else f"update {at}/{done.clock.updates}  {said(done, pace)}"
+            )
+            print(line, file=self._file, flush=True)
+
+
+class BarReporter(StandardErrorReporter):
+    """A bar with how far the run is, the time that is left, the loss, the perplexity and the speed."""
+
+    draws = True
+
+    def follow(self, updates: Iterator[Update], run: Run) -> None:
+        """Draw as the run goes; validations stay above the bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        console, drawn = Console(stderr=True), BarColumn()
+        pace = Pace(run)
+        with Progress(drawn, TextColumn("{task.fields[said]}"), console=console, refresh_per_second=4) as bar:
+            task = bar.add_task("train", total=run.settings.updates, completed=run.progress.update, said="")
+            for done in updates:
+                pace.count(done)
+                words = fitting(parts(done, pace), console.width - NARROWEST - 1)
+                drawn.bar_width = max(NARROWEST, min(WIDEST, console.width - len(words) - 1))
+                bar.update(task, completed=done.clock.update, said=words)
+                if done.valid is not None:
+                    quality = _quality(done.valid, done.valid_accuracy)
+                    bar.console.print(f"update {done.clock.update}: validation {done.valid:.4f}, {quality}")
+
+
+NARROWEST, WIDEST = 4, 40
+"""Columns of the bar itself."""
+
+
+class Pace:
+    """Targets per second of an update, and the time until the last one; both of the last minute or so."""
+
+    def __init__(self, run: Run) -> None:
+        self._left = run.settings.updates - run.progress.update
+        self._seconds, self._targets, self._updates = 0.0, 0.0, 0.0
+        self._learning, self._last = 0.0, time.monotonic()
+
+    def count(self, done: Update) -> None:
+        """One more update."""
+        now = time.monotonic()
+        took, self._last = now - self._last, now
+        keep = math.exp(-took / 60.0)
+        self._seconds = keep * self._seconds + took
+        self._learning = keep * self._learning + done.seconds
+        self._targets = keep * self._targets + done.weight
+        self._updates = keep * self._updates + 1.0
+        self._left -= 1
+
+    @property
+    def speed(self) -> float:
+        """Targets per second while the model learns: validations and checkpoints do not count."""
+        return self._targets / max(self._learning, 1e-9)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the last update, with all that comes between."""
+        return self._left * self._seconds / max(self._updates, 1e-9)
+
+
+def parts(done: Update, pace: Pace) -> list[str]:
+    """An update in a few words, what matters most first."""
+    minutes, seconds = divmod(round(pace.left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return [
+        f"{done.clock.update}/{done.clock.updates}",
+        f"{hours}:{minutes:02}:{seconds:02} left",
+        f"loss {done.loss:.3f}",
+        _quality(done.nll, done.accuracy),
+        f"{pace.speed:,.0f} {'tokens' if done.accuracy is None else 'labels'}/s",
+    ]
+
+
+def fitting(words: Sequence[str], room: int) -> str:
+    """As many of them as there is room for, the first in any case."""
+    said = words[0]
+    for word in words[1:]:
+        if len(said) + 2 + len(word) > room:
+            break
+        said += f"  {word}"
+    return said
+
+
+def said(done: Update, pace: Pace) -> str:
+    """An update in one line."""
+    _, left, *words = parts(done, pace)
+    valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
+    if done.valid_accuracy is not None:
+        valid.append(f"validation {_quality(0.0, done.valid_accuracy)}")
+    return "  ".join([*words, *valid, left])
+
+
+def _quality(nll: float, accuracy: float | None) -> str:
+    """What people look at: how many labels are right, or the perplexity of text."""
+    return f"perplexity {perplexity(nll)}" if accuracy is None else f"accuracy {accuracy:.1%}"
+
+
+def perplexity(nll: float) -> str:
+    """e to the −log p of a token."""
+    return f"{math.exp(nll):,.2f}" if nll < 700 else "∞"

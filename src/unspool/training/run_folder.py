@@ -1,0 +1,216 @@
+"""A run folder while its run goes on: recipe, curves, checkpoints, and always the newest model.
+
+recipe.toml   curves.jsonl   last.json   checkpoints/…
+config.json   model.safetensors   tokenizer…        what us.load reads: the newest checkpoint's, by links
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from torch import Tensor
+
+from unspool.files.atomic import beside, new_file
+from unspool.models.load.folder import CONFIG, write_files
+from unspool.training.checkpoint import (
+    ABOUT,
+    FOLDER,
+    MEMORY,
+    Checkpoint,
+    good,
+    newest,
+    prune,
+    sweep,
+    write_checkpoint,
+)
+from unspool.training.curves import CURVES, Curves
+from unspool.training.curves_picture import draw_curves
+from unspool.training.distributed import Team
+from unspool.training.reporters import warn
+from unspool.training.run_state import Progress, Run
+from unspool.training.tensorboard import Events
+
+RECIPE = "recipe.toml"
+
+
+@dataclass
+class Snapshot:
+    """A model's shape and text, with weights that may have been gathered or averaged."""
+
+    config: Any
+    text: Any
+    weights: Mapping[str, Tensor]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights."""
+        return dict(self.weights)
+
+
+def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """The files that us.load reads."""
+    write_files(Snapshot(run.model.config, run.model.text, weights), folder)
+
+
+def last_checkpoint(path: Path, team: Team, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest good one, once what a killed process has left is swept away. Every process must ask."""
+    if team.rank == 0:
+        sweep(path)
+    team.wait()
+    return newest(path, say)
+
+
+def write_recipe(path: Path, settings: Mapping[str, Any], history: Sequence[str] = ()) -> None:
+    """recipe.toml: what was asked for, below what was changed on the way."""
+    with new_file(path / RECIPE) as fresh:
+        said = tomli_w.dumps(_given(settings))
+        fresh.write_text("".join(f"# {it}\n" for it in history) + said, encoding="utf-8")
+
+
+def _given(settings: Any) -> Any:
+    """Without what is None, which TOML has no word for."""
+    match settings:
+        case Mapping():
+            return {key: _given(it) for key, it in settings.items() if it is not None}
+        case list() | tuple():
+            return [_given(it) for it in settings]
+    return settings
+
+
+class RunFolder:
+    """Keeps a run on the disk. In a team, the first process writes and the others only help to gather."""
+
+    def __init__(
+        self,
+        path: Path,
+        write: Callable[[Run, Mapping[str, Tensor], Path], None] = write_model,
+        facts: Mapping[str, Any] | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`facts` count the data; `origin` is what else a checkpoint tells of where the run comes from."""
+        self.path, self._write, self._facts, self._origin = path, write, dict(facts or {}), dict(origin or {})
+        self._curves: Curves | None = None
+        self._events: Events | None = None
+
+    def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
+        """Go on from the newest good checkpoint; None where there is none, and the run begins."""
+        found = last_checkpoint(self.path, run.team, say)
+        self.restore(run, found)
+        return found
+
+    def restore(self, run: Run, found: Checkpoint | None) -> None:
+        """Go on from this checkpoint; begin where there is none."""
+        if found is not None:
+            self._same_data(found)
+            run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
+        if run.team.rank == 0:
+            if found is not None:
+                self.publish(found.path)  # a kill may have come in the middle of it
+            self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
+            if run.settings.tensorboard:
+                self._events = Events(self.path, run.progress.update)
+
+    def _same_data(self, found: Checkpoint) -> None:
+        before = found.about["data"]
+        for name, now in self._facts.items():
+            if before.get(name, now) != now:
+                raise ValueError(
+                    f"{self.path}: the data has changed since checkpoint {found.path.name} ({name} was "
+                    f"{before[name]}, is {now}): bring the old data back, or begin a new run"
+                )
+
+    def point(self, run: Run, point: dict[str, float]) -> None:  # noqa: ARG002
+        """One more point of the curves."""
+        if self._curves is not None:
+            self._curves.add(point)
+        if self._events is not None:
+            self._events.add(point)
+
+    def checkpoint(self, run: Run, *, regular: bool) -> str | None:
+        """Write one, point us.load to it, remove old ones."""
+        weights, memory = run.weights(), run.memory()
+        if run.team.rank == 0:
+            about = {
+                "regular": regular,
+                "curves": self._curves.flush() if self._curves else 0,
+                "progress": run.progress.plain(),
+                "data": self._facts,
+                **self._origin,
+                "torch": torch.__version__,
+            }
+            path = write_checkpoint(
+                self.path, run.progress.update, about, memory, lambda to: self._write(run, weights, to)
+            )
+            self.publish(path)
+            keep = (
+                run.settings.keep
+                if run.settings.final != "average"
+                else max(run.settings.keep, run.settings.average)
+            )
+            prune(self.path, keep, {run.progress.best_update})
+        run.team.wait()
+        return f"{run.progress.update:08d}"
+
+    def publish(self, source: Path) -> None:
+        """Let us.load find the model in `source`; the shape comes last, for it says that a model is there."""
+        names = [it.name for it in source.iterdir() if it.name not in (ABOUT, MEMORY, CONFIG)]
+        for name in (*names, *([CONFIG] if (source / CONFIG).exists() else [])):
+            with new_file(self.path / name) as fresh:
+                try:
+                    os.link(source / name, fresh)
+                except OSError:  # not every file system has links
+                    shutil.copyfile(source / name, fresh)
+
+    def finish(self, run: Run) -> None:
+        """Publish the weights that the finished run has."""
+        if run.team.rank == 0:
+            FINALS[run.settings.final](self, run)
+        run.team.wait()
+
+    def close(self, run: Run) -> None:
+        """Whatever the end was: draw what there is."""
+        if run.team.rank == 0:
+            draw_curves(self.path)
+            if self._events is not None:
+                self._events.close()
+
+    def best(self, run: Run) -> None:
+        """The checkpoint with the best validation; the last one where there was none."""
+        at = run.progress.best_update or run.progress.update
+        self.publish(self.path / FOLDER / f"{at:08d}")
+
+    def last(self, run: Run) -> None:
+        """The last checkpoint."""
+        self.publish(self.path / FOLDER / f"{run.progress.update:08d}")
+
+    def average(self, run: Run) -> None:
+        """The mean of the last regular checkpoints."""
+        regular = [it for it in good(self.path) if it.about["regular"]][-run.settings.average :]
+        with beside(self.path / FOLDER / "average") as folder:
+            folder.mkdir()
+            self._write(run, mean([it.weights() for it in regular]), folder)
+            self.publish(folder)
+
+
+FINALS: dict[str, Callable[[RunFolder, Run], None]] = {
+    "average": RunFolder.average,
+    "best": RunFolder.best,
+    "last": RunFolder.last,
+}
+
+
+def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of every tensor, summed in float64; whole numbers (indices) are the last one's."""
+    last = weights[-1]
+    return {
+        name: sum((it[name].double() for it in weights), torch.zeros(())).div(len(weights)).to(tensor.dtype)
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in last.items()
+    }

@@ -1,0 +1,190 @@
+"""Everything that one training run changes as it goes: what a checkpoint keeps and a resumed run restores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.data.batch import Batch
+from unspool.protocols import Clock, Feed, Hook, Objective
+from unspool.training.distributed import OneProcess, Team
+from unspool.training.optim import AdamW
+from unspool.training.schedule import Constant, Schedule
+from unspool.training.settings import TrainSettings
+
+CARRIED = "carried"
+
+
+@dataclass
+class LogWindow:
+    """Sums since the last point of the curves."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    weight: float = 0.0
+    updates: int = 0
+
+
+@dataclass
+class Progress:
+    """How far the run has come, in numbers: JSON keeps every bit of them."""
+
+    update: int = 0
+    best: float = math.inf
+    """The lowest −log p per token of all validations."""
+    best_update: int = 0
+    stalled: int = 0
+    """Validations since the best one."""
+    targets: float = 0.0
+    """Targets learnt from."""
+    seconds: float = 0.0
+    """Time spent training, by all the processes that took turns at it."""
+    window: LogWindow = field(default_factory=LogWindow)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON; what is infinite is null there."""
+        said = {it.name: getattr(self, it.name) for it in fields(self)}
+        said["window"] = {it.name: getattr(self.window, it.name) for it in fields(LogWindow)}
+        said["best"] = None if math.isinf(self.best) else self.best
+        return said
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Progress:
+        """From what `plain` said."""
+        best = math.inf if said["best"] is None else said["best"]
+        return cls(**{**said, "best": best, "window": LogWindow(**said["window"])})
+
+
+class Run:
+    """A model on its way: with its feed, its optimizer, and how far it has come."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        feed: Feed,
+        settings: TrainSettings,
+        *,
+        valid: Sequence[Batch] = (),
+        schedule: Schedule | None = None,
+        hooks: Sequence[Hook] = (),
+        seed: int = 0,
+        team: Team | None = None,
+    ) -> None:
+        self.team = team or OneProcess()
+        if settings.accumulate % self.team.size:
+            raise ValueError(
+                f"train.accumulate={settings.accumulate} batches cannot be shared out evenly among "
+                f"{self.team.size} processes: set it to a multiple of {self.team.size}"
+            )
+        self.model = model.to(settings.device)
+        self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
+        self.valid, self.schedule, self.hooks = valid, schedule or Constant(), hooks
+        self.carries = feed.carries
+        if self.carries and model.carrying is None:
+            raise ValueError(
+                f"batches.carry needs a model that remembers from block to block; a {type(model).__name__} "
+                'does not: choose model.kind = "rnn_lm", or set batches.carry to false'
+            )
+        self.forward_pass = self.team.wrap(self.model)
+        self.optimizer = AdamW(self.model.named_parameters(), settings)
+        self.progress = Progress()
+        self.carried: dict[int, Tensor] = {}
+        """What the model remembered at the end of the batches of the last update, by their numbers."""
+
+    def batch(self, number: int) -> Batch:
+        """The batch with this number, beginning where the one that it follows has ended."""
+        return self.begun(self.feed.batch(number), self.carried).to(self.settings.device)
+
+    def begun(self, batch: Batch, ends: Mapping[int, Tensor]) -> Batch:
+        """The batch with what was remembered at the end of the one that it follows, if it does."""
+        return batch if batch.follows is None else replace(batch, begin_NLS=ends[batch.follows])
+
+    def take_end(self) -> Tensor:
+        """What the model remembered at the end of the batch that it has just read."""
+        model: Any = self.model
+        end_NLS: Tensor = model.take_end()
+        return end_NLS
+
+    @property
+    def clock(self) -> Clock:
+        """Before the update that comes next."""
+        batches = self.progress.update * self.settings.accumulate
+        return Clock(self.progress.update, self.settings.updates, batches, batches / self.feed.per_epoch)
+
+    @property
+    def over(self) -> bool:
+        """Whether all updates are done, or validation has not got better for too long."""
+        patience = self.settings.patience
+        stale = patience is not None and self.progress.stalled >= patience
+        return stale or self.progress.update >= self.settings.updates
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's tensors, whole and in main memory. Every process must ask."""
+        return {name: self._kept(tensor) for name, tensor in self.model.state_dict().items()}
+
+    def memory(self) -> dict[str, Tensor]:
+        """What optimizer, hooks and a recurrent model remember, whole and in main memory. Every process must
+        ask."""
+        kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
+        for at, hook in enumerate(self.hooks):
+            kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
+        if self.carried:
+            kept[CARRIED] = self._all_carried()
+        return kept
+
+    def restore(
+        self, weights: Mapping[str, Tensor], memory: Mapping[str, Tensor], progress: Progress
+    ) -> None:
+        """Go on from what `weights` and `memory` gave."""
+        self.set_weights(weights)
+        self.optimizer.remember(
+            {
+                name: self._part(memory[f"optimizer/{name}"], tensor)
+                for name, tensor in self.optimizer.moments().items()
+            }
+        )
+        for at, hook in enumerate(self.hooks):
+            begins = f"hooks/{at}/"
+            hook.restore(
+                {key.removeprefix(begins): it for key, it in memory.items() if key.startswith(begins)}
+            )
+        self.progress = progress
+        if CARRIED in memory:
+            first = (progress.update - 1) * self.settings.accumulate
+            mine = range(self.team.rank, self.settings.accumulate, self.team.size)
+            device = self.settings.device
+            self.carried = {first + at: memory[CARRIED][at].to(device).clone() for at in mine}
+
+    def _all_carried(self) -> Tensor:
+        """(A, N, L, S): of all batches of the last update, whichever process has read them."""
+        mine = torch.stack([self.carried[number] for number in sorted(self.carried)])
+        parts = self.team.gathered(mine)
+        size = self.team.size
+        return torch.stack([parts[at % size][at // size] for at in range(self.settings.accumulate)]).cpu()
+
+    @torch.no_grad()
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy these into the model's own tensors, which they must fit."""
+        fits = {name: tuple(it.shape) for name, it in self.model.state_dict().items()}
+        found = {name: tuple(it.shape) for name, it in weights.items()}
+        for name in sorted(fits.keys() | found.keys()):
+            if fits.get(name) != found.get(name):
+                there, here = (it.get(name, "not there") for it in (found, fits))
+                raise ValueError(
+                    f"the checkpoint holds the weights of another model: {name!r} is {there} in it, but "
+                    f"{here} in this one"
+                )
+        for name, tensor in self.model.state_dict().items():
+            tensor.copy_(self._part(weights[name], tensor))
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        return self.team.whole(tensor.detach()).cpu().contiguous()
+
+    def _part(self, whole: Tensor, like: Tensor) -> Tensor:
+        return self.team.part(whole.to(like.device), like)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unspool.data.ragged import ragged
+from unspool.data.row_forms import Pairs, Texts, bare, ends, framed
+from unspool.text import Codec, words
+
+CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
+
+
+def test_a_text_is_framed_by_hand() -> None:
+    assert Texts().encode([("a b",), ("c x",)], CODEC) == [[[1, 4, 5, 2]], [[1, 6, 3, 2]]]
+    assert Texts(joined=True).encode([("a b",)], CODEC) == [[[4, 5]]]
+    assert Texts().texts(("a b",)) == ("a b",)
+
+
+def test_both_sides_of_a_pair_are_framed_by_hand() -> None:
+    rows = [("a", "b c"), ("c", "a")]
+    assert list(map(list, Pairs().encode(rows, CODEC))) == [[[1, 4, 2], [1, 5, 6, 2]], [[1, 6, 2], [1, 4, 2]]]
+    assert Pairs().texts(("a", "b")) == ("a", "b")
+
+
+def test_examples_know_source_from_target() -> None:
+    batch = Pairs().examples([ragged([[1, 4, 2]]), ragged([[1, 5, 6, 2]])]).batch(np.array([0]))
+    assert batch.source_NS is not None
+    assert (batch.source_NS.tolist(), batch.targets_NU.tolist()) == ([[4, 2]], [[5, 6, 2]])
+    assert Texts().examples([ragged([[1, 4, 2]])]).batch(np.array([0])).source_NS is None
+
+
+def test_a_bos_that_the_codec_writes_itself_is_not_there_twice() -> None:
+    codec = words(["a b"], add_bos=True)
+    assert (bare(["a"], codec), framed(["a"], codec)) == ([[4]], [[1, 4, 2]])
+
+
+def test_eos_stands_in_for_a_bos_that_is_not_there() -> None:
+    assert ends(Codec(CODEC.tokenizer, eos_ids=frozenset({2}))) == (2, 2)
+    assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)) == (
+        1,
+        2,
+    )
+    assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
+    with pytest.raises(ValueError, match="could not learn to stop"):
+        ends(Codec(CODEC.tokenizer, bos_id=1))

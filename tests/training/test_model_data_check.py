@@ -1,0 +1,44 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from unspool.data.batch import Batch
+from unspool.training.model_data_check import check_model_and_data
+
+TOKENS = torch.zeros(2, 5, dtype=torch.long)
+BATCH = Batch(TOKENS, torch.tensor([5, 5]), TOKENS, torch.ones(2, 5))
+PAIRS = replace(BATCH, source_NS=TOKENS, source_lengths_N=torch.tensor([5, 5]))
+LM = SimpleNamespace(answers=False, context=8)
+PAIR_MODEL = SimpleNamespace(answers=True, context=None)
+
+
+def test_what_belongs_together_is_let_through():
+    check_model_and_data(LM, [BATCH, BATCH])
+    check_model_and_data(PAIR_MODEL, [PAIRS])
+
+
+def test_pairs_for_a_language_model_are_refused():
+    with pytest.raises(ValueError, match="transformer_seq2seq"):
+        check_model_and_data(LM, [PAIRS])
+
+
+def test_one_text_for_an_encoder_decoder_is_refused():
+    with pytest.raises(ValueError, match="parallel"):
+        check_model_and_data(PAIR_MODEL, [BATCH])
+
+
+def test_rows_that_are_too_long_are_refused():
+    with pytest.raises(ValueError, match=r"5 tokens, but model.context is 4"):
+        check_model_and_data(SimpleNamespace(answers=False, context=4), [BATCH])
+
+
+def test_sources_that_are_too_long_are_refused():
+    long = replace(
+        PAIRS, source_NS=torch.zeros(2, 9, dtype=torch.long), source_lengths_N=torch.tensor([9, 9])
+    )
+    model = SimpleNamespace(answers=True, context=8)
+    check_model_and_data(model, [PAIRS])
+    with pytest.raises(ValueError, match=r"9 tokens, but model.context is 8"):
+        check_model_and_data(model, [long])
