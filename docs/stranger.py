@@ -72,11 +72,11 @@ def _overload(node: ast.ClassDef | ast.FunctionDef) -> bool:
 
 
 def walks(root: Path = ROOT) -> dict[str, list[str]]:
-    """Heading → the files that this walk of docs/walk.md passes, in order; side ways (###) are left out."""
+    """Heading → the files that this walk of docs/walk.md passes, in order; asides are left out."""
     page = (root / "docs/walk.md").read_text(encoding="utf-8")
     parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)[1:]
     return {
-        heading: WALKED.findall(re.split(r"^### ", text, flags=re.MULTILINE)[0])
+        heading: WALKED.findall(re.split(r"^### Aside", text, flags=re.MULTILINE)[0])
         for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
 
