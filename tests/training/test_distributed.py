@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.training.distributed import OneProcess, Replicated, Sharded, launched, team
+from unspool.training.distributed import OneProcess, launched, team
 
 
 def test_alone_nothing_is_shared(tiny):
@@ -30,9 +30,3 @@ def test_one_process_has_nobody_to_share_with(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(ValueError, match="torchrun"), team("cpu", shard=True):
         pass
-
-
-def test_the_three_ways_do_the_same_things():
-    for kind in (Replicated, Sharded):
-        for name in ("wrap", "last", "sums", "whole", "part", "gathered", "wait"):
-            assert callable(getattr(kind, name))
