@@ -64,6 +64,25 @@ def test_a_broken_link_is_noticed(tree):
     assert broken_links(root / "a.md") == ["c.md", "#nothing", "img.png", "b.md#three"]
 
 
+def gone(text, files):
+    """The Python files that a text names between backquotes and nobody has."""
+    named = dict.fromkeys(re.findall(r"`([\w/]+\.py)`", text))
+    return [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
+
+
+def test_files_that_documents_name_are_there(root):
+    # A lab log and a changelog tell of what was; CONTRIBUTING.md makes files of its own.
+    past = {"CHANGELOG.md", "CONTRIBUTING.md", "lab-log.md"}
+    rooms = ("benchmarks", "docs", "recipes", "src", "tests")
+    files = [path.relative_to(root).as_posix() for room in rooms for path in (root / room).rglob("*.py")]
+    pages = {path: path.read_text(encoding="utf-8") for path in documents(root) if path.name not in past}
+    assert {path.name: lost for path, page in pages.items() if (lost := gone(page, files))} == {}
+
+
+def test_a_file_that_is_gone_is_noticed():
+    assert gone("`a.py`, `room/b.py`, `b.py` and `other/b.py`", ["src/room/b.py"]) == ["a.py", "other/b.py"]
+
+
 def test_the_changelog_has_room_for_what_is_next(root):
     assert changelog_faults((root / "CHANGELOG.md").read_text(encoding="utf-8")) == []
 
