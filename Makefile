@@ -1,4 +1,4 @@
-# make setup | demo | test | check | wheel | bench | docs      (make help says what each one does)
+# make setup | demo | test | check | wheel | peers | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check wheel bench docs clean
+.PHONY: help setup demo test check wheel peers bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,14 @@ wheel: setup ## build the wheel, install it into an empty environment, and gener
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) install $(PINS) -e ".[bench]"
 	@touch $@
+
+# It is compiled where it is installed, for this very processor: that is its fastest, and nothing that setup should wait for.
+$(VENV)-llama/.ready: constraints.txt
+	test -x $(VENV)-llama/bin/python || $(PYTHON) -m venv $(VENV)-llama
+	$(VENV)-llama/bin/python -m pip --disable-pip-version-check install $(PINS) llama-cpp-python
+	@touch $@
+
+peers: $(VENV)-llama/.ready ## llama.cpp for `make bench`, compiled in an environment of its own (ten minutes)
 
 bench: $(VENV)/.bench ## side-by-side ratios against other engines
 	$(BIN)/python benchmarks/generate.py

@@ -1,30 +1,42 @@
 """unspool beside its peers: the same weights, the same prompts, one run, ratios.
 
-    python benchmarks/generate.py                     # a table
-    python benchmarks/generate.py --threads 1 --json out/generate.json
+    python benchmarks/generate.py                                          # everything: half an hour
+    python benchmarks/generate.py --threads 1 --modes greedy --rounds 3 --json out/generate.json
+    python benchmarks/generate.py --engines "llama.cpp q8_0" "unspool int8"
 
-Every engine does the same work in turn, round after round, so that what disturbs the machine disturbs all
-of them; a ratio is taken within a round. Hugging Face and CTranslate2 come with the `bench` extra.
+Every engine runs in a process of its own and does the same work in turn, round after round, so that what
+disturbs the machine disturbs all of them; a ratio is taken within a round (peers/rounds.py). Hugging Face and
+CTranslate2 come with the `bench` extra, llama.cpp with `make peers`; who is missing is left out and named.
+Memory is that of the process after a text of 32 tokens; "own" is what is no mapped file. "Load" begins when the
+libraries are imported, and "first token" is load + a prompt of 16 tokens + one token.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
+import platform
+import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-import torch
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-import unspool as us
-from unspool.adapters.huggingface import to_huggingface
+from peers.lineup import REFERENCE, Contender, chosen, full_lineup
+from peers.process import HERE, EngineFailedError, EngineProcess
+from peers.rounds import Result, first_difference, measure, result
+from peers.starting import Bandwidth, start
+from peers.tables import Start, speed_table, start_table
+from peers.weight_files import folder_of, source_of
+from peers.work import Mode, Work, parse_mode
+from unspool.models.load.gguf_file import open_gguf
+from unspool.text import codec_from_gguf
 
 PROMPTS = [
     "The lighthouse keeper had not spoken to anyone for eleven days when the radio began to hum, and what it said",
@@ -36,160 +48,122 @@ PROMPTS = [
     "def moving_average(values, window):\n    '''Return the mean of every window of values.'''\n    result = []\n    for i",
     "My grandfather used to say that a clock that has stopped is right twice a day, but a clock that runs slow is",
 ]
-Engine = Callable[[list[list[int]], int, "str"], list[list[int]]]
-MODES = {"greedy": us.Greedy(), "top-p 0.9": us.Sample(us.TopP(0.9)), "beam 4": "beam"}
+MODES = ("greedy", "top-p 0.9", "greedy x8", "beam 4")
+FIRST_PROMPT = 16
 
 
-def unspool_engine(model: us.TransformerLM) -> Engine:
-    def run(prompts: list[list[int]], new: int, mode: str) -> list[list[int]]:
-        search = us.parse("Beam(4, length_penalty=Sum())") if mode == "beam 4" else MODES[mode]
-        return [list(out.tokens) for out in us.generate(model, prompts, search, max_new_tokens=new, seed=0)]
+def prompts_of(source: Path, length: int) -> list[list[int]]:
+    """The prompts as ids, cut or repeated to one length."""
+    codec = codec_from_gguf(open_gguf(source).metadata)
+    ids = [codec.encode(text) for text in PROMPTS]
+    return [(row * (length // len(row) + 1))[:length] for row in ids]
 
-    return run
+
+def compare(
+    contenders: list[Contender],
+    threads: int,
+    prompts: list[list[int]],
+    args: argparse.Namespace,
+    console: Console,
+) -> dict[str, Any]:
+    """All modes with a number of threads: starts, results and the bandwidth of every round."""
+    starts: dict[str, Start] = {}
+    engines: dict[str, EngineProcess] = {}
+    results: dict[str, dict[str, Result]] = {}
+    read: list[float] = []
+    with ExitStack() as stack:
+        for contender in contenders:
+            try:
+                process, cost, _ = start(contender, threads, prompts[0][:FIRST_PROMPT])
+            except EngineFailedError as error:
+                console.print(f"{contender.name} is left out: {error}", style="yellow", markup=False)
+                continue
+            stack.callback(process.close)
+            engines[contender.name], starts[contender.name] = process, cost
+        bandwidth = Bandwidth(threads)
+        stack.callback(bandwidth.process.close)
+        for mode in args.modes:
+            work = Work(
+                [prompts[row % len(prompts)] for row in range(mode.rows)], args.new_tokens, mode.decoder
+            )
+            answers, by_round = measure(engines, work, args.rounds, bandwidth)
+            read += by_round
+            results[str(mode)] = {
+                name: result(its, answers.get(REFERENCE), work, starts[name].weight_bytes, by_round)
+                for name, its in answers.items()
+            }
+    title = f"{args.model}, {threads} thread(s), {args.new_tokens} new tokens, {args.rounds} rounds"
+    limit = f"a plain loop reads {median(read) / 1e9:.1f} GB/s ({min(read) / 1e9:.1f}–{max(read) / 1e9:.1f})"
+    console.print(speed_table(f"{title}; {limit}", results))
+    console.print(start_table(f"memory and start, {threads} thread(s)", starts))
+    exact = {it.name for it in contenders if it.exact}
+    for mode in args.modes:
+        console.print(*same_text(mode, results[str(mode)], exact), sep="\n", markup=False)
+    return {
+        "bytes_per_second": read,
+        "starts": {name: asdict(it) for name, it in starts.items()},
+        "modes": {mode: {name: asdict(it) for name, it in its.items()} for mode, its in results.items()},
+    }
 
 
-def huggingface_engine(twin: torch.nn.Module) -> Engine:
-    def run(prompts: list[list[int]], new: int, mode: str) -> list[list[int]]:
-        longest = max(map(len, prompts))
-        ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
-        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
-        how = {
-            "greedy": {"do_sample": False},
-            "top-p 0.9": {"do_sample": True, "top_p": 0.9, "top_k": 0},
-            "beam 4": {"do_sample": False, "num_beams": 4, "length_penalty": 0.0},
-        }[mode]
-        torch.manual_seed(0)
-        out = twin.generate(  # type: ignore[operator]
-            ids, attention_mask=mask, max_new_tokens=new, min_new_tokens=new, pad_token_id=0, **how
+def same_text(mode: Mode, results: Mapping[str, Result], exact: set[str]) -> list[str]:
+    """Who of those that compute in float32 wrote what the reference wrote, and where the others parted."""
+    if mode.decoder != "greedy" or REFERENCE not in results:
+        return []
+    lines = []
+    for name in (name for name in results if name in exact and name != REFERENCE):
+        at = first_difference(results[name].tokens, results[REFERENCE].tokens)
+        lines.append(
+            f"{mode}: {name} wrote the text of {REFERENCE}"
+            if at is None
+            else f"{mode}: {name} DIFFERS from {REFERENCE} at token {at}"
         )
-        return out[:, longest:].tolist()
-
-    return run
+    return lines
 
 
-def ctranslate2_engine(twin: torch.nn.Module, model: us.TransformerLM, threads: int) -> Engine:
-    import ctranslate2
-    from ctranslate2.converters import TransformersConverter
-
-    folder = Path(tempfile.mkdtemp()) / "hf"
-    twin.save_pretrained(folder)  # type: ignore[operator]
-    model.text.save(folder)  # type: ignore[union-attr]
-    special = {
-        "bos_token": model.text.bos_token,
-        "eos_token": model.text.eos_token,
-        "unk_token": model.text.eos_token,
-    }  # type: ignore[union-attr]
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **special})
-    )
-    converted = TransformersConverter(str(folder)).convert(str(folder.parent / "ct2"))
-    generator = ctranslate2.Generator(converted, intra_threads=threads, compute_type="float32")
-    words = [model.text.tokenizer.id_to_token(i) for i in range(model.vocab_size)]  # type: ignore[union-attr]
-    index = {word: i for i, word in enumerate(words)}
-
-    def run(prompts: list[list[int]], new: int, mode: str) -> list[list[int]]:
-        how = {
-            "greedy": {"sampling_topk": 1},
-            "top-p 0.9": {"sampling_topk": 0, "sampling_topp": 0.9},
-            "beam 4": {"beam_size": 4},
-        }[mode]
-        results = generator.generate_batch(
-            [[words[i] for i in prompt] for prompt in prompts],
-            max_length=new,
-            min_length=new,
-            include_prompt_in_result=False,
-            end_token=[],
-            **how,
-        )
-        return [[index[word] for word in result.sequences[0]] for result in results]
-
-    return run
-
-
-def measure(
-    engines: dict[str, Engine], prompts: list[list[int]], new: int, mode: str, rounds: int
-) -> dict[str, list[float]]:
-    """Seconds of every engine in every round, warm."""
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
-    for engine in engines.values():
-        engine(prompts, 4, mode)
-    for _ in range(rounds):
-        for name, engine in engines.items():
-            start = time.perf_counter()
-            out = engine(prompts, new, mode)
-            seconds[name].append(time.perf_counter() - start)
-            lengths = {len(row) for row in out}
-            if lengths != {new}:
-                raise RuntimeError(
-                    f"{name} generated {lengths} tokens instead of {new}: times cannot be compared"
-                )
-    return seconds
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    wide = any("avx512f" in line.split() for line in lines if line.startswith("flags"))
+    return {"platform": platform.platform(), "processor": model, "cores": os.cpu_count(), "avx512": wide}
 
 
 def main() -> int:
+    cores = os.cpu_count() or 1
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument(
-        "--threads", type=int, default=torch.get_num_threads(), help="default: what torch takes"
-    )
+    parser.add_argument("--model", default="smollm2", help="a GGUF file or a model package")
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, min(2, cores)}))
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=64, help="prompts are cycled to this length")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--modes", nargs="+", default=["greedy", "top-p 0.9", "greedy x8", "beam 4"])
+    parser.add_argument("--modes", nargs="+", type=parse_mode, default=[parse_mode(it) for it in MODES])
+    parser.add_argument("--engines", nargs="+", help="how their names begin; default: all")
+    parser.add_argument("--llama-python", help="default: that of the environment beside this one, *-llama")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    console = Console()
+    console = Console(width=120)
 
-    model = us.load(args.model)
-    object.__setattr__(model.text, "eos_ids", frozenset())  # every engine generates the same number of tokens
-    twin = to_huggingface(model)
-    engines = {"unspool": unspool_engine(model), "Hugging Face": huggingface_engine(twin)}
-    try:
-        engines["CTranslate2"] = ctranslate2_engine(twin, model, args.threads)
-    except Exception as error:  # a peer that cannot be set up must not hide the others
-        console.print(f"CTranslate2 is left out: {type(error).__name__}: {error}", style="yellow")
-
-    def cut(text: str) -> list[int]:
-        ids = model.text.encode(text)  # type: ignore[union-attr]
-        return (ids * (args.prompt_tokens // len(ids) + 1))[: args.prompt_tokens]
-
-    prompts = [cut(text) for text in PROMPTS]
-    rows, found = [], {}
-    for mode in track(args.modes, description="measuring", console=Console(stderr=True)):
-        name, _, batch = mode.partition(" x")
-        batch_prompts = prompts[: int(batch or 1)]
-        seconds = measure(engines, batch_prompts, args.new_tokens, name, args.rounds)
-        for engine, times in seconds.items():
-            ratios = [hf / own for hf, own in zip(seconds["Hugging Face"], times, strict=True)]
-            per_second = args.new_tokens * len(batch_prompts) / statistics.median(times)
-            found[f"{mode} · {engine}"] = {
-                "seconds": times,
-                "tokens_per_second": per_second,
-                "ratio": statistics.median(ratios),
-                "ratio_min": min(ratios),
-                "ratio_max": max(ratios),
-            }
-            rows.append(
-                (
-                    mode,
-                    engine,
-                    f"{per_second:.1f}",
-                    f"{statistics.median(ratios):.2f}",
-                    f"{min(ratios):.2f}–{max(ratios):.2f}",
-                )
-            )
-    table = Table(title=f"{args.model} fp32, {args.threads} thread(s), {args.new_tokens} new tokens")
-    for column in ("mode", "engine", "tokens/s", "× Hugging Face", "spread"):
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    source = source_of(args.model)
+    folder = folder_of(source)
+    subprocess.run(
+        [sys.executable, "-m", "peers.weight_files", str(source), str(folder)],
+        cwd=HERE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    context = -(-(args.prompt_tokens + args.new_tokens) // 256) * 256
+    contenders, absent = full_lineup(source, folder, context, args.llama_python)
+    for name, reason in absent.items():
+        console.print(f"{name} is left out: {reason}", style="yellow", markup=False)
+    contenders = chosen(contenders, args.engines)
+    prompts = prompts_of(source, args.prompt_tokens)
+    found = {str(threads): compare(contenders, threads, prompts, args, console) for threads in args.threads}
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"threads": args.threads, "results": found}, indent=1))
+        args.json.write_text(json.dumps({"machine": machine(), "threads": found}, indent=1))
     return 0
 
 

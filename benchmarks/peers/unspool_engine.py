@@ -1,0 +1,46 @@
+"""unspool itself: steps by torch or compiled, weights as they are stored, in float32 or in int8."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+
+import unspool as us
+from peers.conversation import converse
+from peers.work import BEAMS, TOP_P, Work
+
+SEARCHES = {
+    "greedy": us.Greedy(),
+    "top-p 0.9": us.Sample(us.TopP(TOP_P)),
+    "beam 4": us.Beam(BEAMS, length_penalty=us.Sum()),
+}
+
+
+class Unspool:
+    version = f"torch {torch.__version__}"
+
+    def __init__(self, file: str, threads: int, engine: str, weights: str) -> None:
+        torch.set_num_threads(threads)
+        self.model = load(file, engine, weights)
+        # Every engine generates the same number of tokens.
+        object.__setattr__(self.model.text, "eos_ids", frozenset())
+
+    def generate(self, work: Work) -> list[list[int]]:
+        search = SEARCHES[work.decoder]
+        outputs = us.generate(self.model, work.prompts, search, max_new_tokens=work.new, seed=0)
+        return [list(output.tokens) for output in outputs]
+
+
+def load(file: str, engine: str, weights: str) -> us.TransformerLM:
+    if "weights" in inspect.signature(us.load).parameters:
+        return us.load(file, engine=engine, weights=weights)
+    if weights != "float32":
+        raise ValueError(f"this version cannot load weights as {weights!r}")
+    model = us.load(file)
+    model.engine = engine
+    return model
+
+
+if __name__ == "__main__":
+    converse(Unspool)

@@ -1,0 +1,129 @@
+"""The same weights in everybody's format, written once into the cache folder.
+
+    python -m peers.weight_files FILE.gguf FOLDER      (generate.py does it)
+
+    original → float32 ─┬→ huggingface/            Hugging Face
+                        ├→ ctranslate2-float32/, ctranslate2-int8/
+                        └→ f32.gguf, q8_0.gguf, q4_0.gguf
+
+What cannot be written is left out, and says why in a file of its name and ".missing".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unspool.files.cache import cache_folder
+from unspool.models.load.gguf_file import GGUFTensor, open_gguf
+from unspool.models.load.packages import PACKAGES, package_file
+
+if TYPE_CHECKING:
+    import unspool as us
+
+GGUF_TYPES = ("f32", "q8_0", "q4_0")
+CTRANSLATE2_TYPES = ("float32", "int8")
+FLOAT32_BYTES = 4.0
+INT8_BYTES = 1 + 4 / 64
+"""Of a weight of unspool's int8: its own byte, and its share of a float32 scale for 64 of them."""
+
+
+def source_of(model: str) -> Path:
+    """The GGUF file of an installed model package, or that of the path."""
+    if model in PACKAGES:
+        return package_file(model)
+    if not model.endswith(".gguf") or not Path(model).is_file():
+        raise SystemExit(f"{model!r} is no GGUF file and no model package ({', '.join(PACKAGES)})")
+    return Path(model).resolve()
+
+
+def folder_of(source: Path) -> Path:
+    """Where a file's other formats are kept: found by its name, size and beginning."""
+    with source.open("rb") as file:
+        start = hashlib.sha256(file.read(1 << 20) + str(source.stat().st_size).encode()).hexdigest()[:12]
+    return cache_folder() / "benchmarks" / f"{source.stem}-{start}"
+
+
+def read_tensors(file: Path) -> list[GGUFTensor]:
+    """What every step reads: all but a table of embeddings that is not the head as well."""
+    tensors = open_gguf(file).tensors
+    return [
+        it for name, it in tensors.items() if name != "token_embd.weight" or "output.weight" not in tensors
+    ]
+
+
+def stored_bytes(file: Path) -> int:
+    return sum(tensor.size for tensor in read_tensors(file))
+
+
+def converted_bytes(file: Path, each: float) -> int:
+    """What a step would read if every weight took that many bytes."""
+    return round(sum(math.prod(tensor.shape) for tensor in read_tensors(file)) * each)
+
+
+def write_all(source: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in GGUF_TYPES:
+        _unless_there(folder / f"{name}.gguf", lambda path, name=name: _write_gguf(source, path, name))
+    _unless_there(folder / "huggingface", lambda path: _write_huggingface(source, path))
+    for name in CTRANSLATE2_TYPES:
+        _unless_there(
+            folder / f"ctranslate2-{name}",
+            lambda path, name=name: _write_ctranslate2(folder / "huggingface", path, name),
+        )
+
+
+def _unless_there(path: Path, write: Callable[[Path], None]) -> None:
+    missing = path.with_name(f"{path.name}.missing")
+    if path.exists():
+        return
+    try:
+        write(path)
+        missing.unlink(missing_ok=True)
+    except Exception as error:  # one format must not keep the others away
+        missing.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+def _write_gguf(source: Path, path: Path, name: str) -> None:
+    from gguf import GGMLQuantizationType
+
+    from peers.gguf_writing import requantise
+
+    requantise(source, path, GGMLQuantizationType[name.upper()])
+
+
+def _write_huggingface(source: Path, path: Path) -> None:
+    import unspool as us
+    from unspool.files.atomic import new_folder
+
+    model = us.load(source)
+    with new_folder(path) as folder:
+        us.to_huggingface(model).save_pretrained(folder)
+        _save_tokenizer(model, folder)
+
+
+def _save_tokenizer(model: us.TransformerLM, folder: Path) -> None:
+    text = model.text
+    text.save(folder)
+    special = {"bos_token": text.bos_token, "eos_token": text.eos_token, "unk_token": text.eos_token}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def _write_ctranslate2(huggingface: Path, path: Path, precision: str) -> None:
+    from ctranslate2.converters import TransformersConverter
+
+    from unspool.files.atomic import new_folder
+
+    quantised = None if precision == "float32" else precision
+    with new_folder(path) as folder:
+        TransformersConverter(str(huggingface)).convert(str(folder), quantization=quantised, force=True)
+
+
+if __name__ == "__main__":
+    write_all(Path(sys.argv[1]), Path(sys.argv[2]))

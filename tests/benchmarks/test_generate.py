@@ -1,0 +1,43 @@
+"""The comparison's own words: prompts of one length, and who wrote the reference's text."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from gguf import GGMLQuantizationType as Type
+
+from peers.gguf_writing import LlamaShape, write_random_llama
+from peers.rounds import Result
+from peers.work import parse_mode
+
+
+@pytest.fixture(scope="module")
+def generate():
+    path = Path(__file__).resolve().parents[2] / "benchmarks/generate.py"
+    spec = importlib.util.spec_from_file_location("benchmarks_generate", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_prompts_have_one_length(generate, tmp_path):
+    shape = LlamaShape(layers=1, width=64, heads=4, key_value_heads=2, inner_width=64, vocab_size=300)
+    write_random_llama(tmp_path / "tiny.gguf", shape, Type.Q8_0)
+    for length in (7, 300):
+        prompts = generate.prompts_of(tmp_path / "tiny.gguf", length)
+        assert [len(prompt) for prompt in prompts] == [length] * 8
+
+
+def wrote(*rows):
+    return Result([1.0], 1.0, [1.0], [1.0], [list(row) for row in rows])
+
+
+def test_who_wrote_the_text_of_the_reference_is_said(generate):
+    results = {"Hugging Face": wrote("abc"), "A": wrote("abc"), "B": wrote("abd"), "C int8": wrote("xyz")}
+    assert generate.same_text(parse_mode("greedy"), results, {"Hugging Face", "A", "B"}) == [
+        "greedy: A wrote the text of Hugging Face",
+        "greedy: B DIFFERS from Hugging Face at token 2",
+    ]
+    assert generate.same_text(parse_mode("top-p 0.9"), results, {"A"}) == []
+    del results["Hugging Face"]
+    assert generate.same_text(parse_mode("greedy"), results, {"A"}) == []
