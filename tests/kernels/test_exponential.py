@@ -1,7 +1,7 @@
 import numba
 import numpy as np
 
-from unspool.kernels.exponential import exp, sigmoid_times
+from unspool.kernels.exponential import exp, sigmoid_times, tanh
 from unspool.kernels.lanes import load, store
 
 
@@ -18,6 +18,14 @@ def silus(x):
     y = np.empty_like(x)
     for i in range(0, x.size, 8):
         store(y, i, sigmoid_times(load(x, i), load(x, i)))
+    return y
+
+
+@numba.njit
+def tanhs(x):
+    y = np.empty_like(x)
+    for i in range(0, x.size, 8):
+        store(y, i, tanh(load(x, i)))
     return y
 
 
@@ -41,3 +49,11 @@ def test_silu_is_x_times_the_sigmoid():
     x = np.linspace(-20, 20, 800).astype(np.float32)
     exact = x / (1 + np.exp(-x.astype(np.float64)))
     np.testing.assert_allclose(silus(x), exact, rtol=1e-6)
+
+
+def test_tanh_is_right_and_stays_between_minus_one_and_one():
+    x = np.linspace(-12, 12, 8000).astype(np.float32)
+    np.testing.assert_allclose(tanhs(x), np.tanh(x.astype(np.float64)), atol=2e-7, rtol=0)
+    ends = tanhs(np.array([-np.inf, -1e30, -100, -0.0, 0, 100, 1e30, np.inf], np.float32))
+    np.testing.assert_array_equal(ends, [-1, -1, -1, 0, 0, 1, 1, 1])
+    assert np.isnan(tanhs(np.full(8, np.nan, np.float32))).all()

@@ -163,7 +163,7 @@ def test_a_token_that_sources_do_not_have_is_refused():
     model = made(source_vocab_size=V + 9)
     model.engine = "compiled"
     model.start([[V + 8]])
-    with pytest.raises(IndexError, match="sources have those from 0 to 39"):
+    with pytest.raises(IndexError, match="has those from 0 to 39"):
         model.start([[V + 9]])
 
 

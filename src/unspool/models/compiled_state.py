@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unspool.models.read_out import read_out
+from unspool.nn.compiled.token_range import in_vocabulary
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
@@ -109,14 +110,7 @@ class CompiledState:
         if self.head is None:
             logp, log_norm = self.engine.say(hidden_MD.numpy())
             return Step(torch.from_numpy(logp), hidden_MD, log_norm_N=torch.from_numpy(log_norm))
-        # torch's sums may depend on how many rows there are: one by one they do not.
-        steps = [read_out(self.head, row_1D) for row_1D in hidden_MD.unsqueeze(1)]
-        norms = [step.log_norm_N for step in steps if step.log_norm_N is not None]
-        return Step(
-            torch.cat([step.logp_NV for step in steps]),
-            hidden_MD,
-            log_norm_N=torch.cat(norms) if norms else None,
-        )
+        return said_one_by_one(self.head, hidden_MD)
 
     def _laid_flat(self, tokens_NT: Tensor) -> tuple[Any, Any, Any]:
         """All real tokens row after row, how many each row has, and where they stand in (N, T)."""
@@ -125,12 +119,18 @@ class CompiledState:
         self.unread = None
         real_NT = np.arange(T) >= T - counts_N[:, None]
         flat = tokens_NT.numpy()[real_NT]
-        last = self.engine.shape.vocab_size - 1
-        if flat.min(initial=0) < 0 or flat.max(initial=0) > last:
-            raise IndexError(
-                f"a token is {flat.min()} or {flat.max()}, and this model has those from 0 to {last}"
-            )
-        return flat, counts_N, real_NT
+        return in_vocabulary(flat, self.engine.shape.vocab_size), counts_N, real_NT
+
+
+def said_one_by_one(head: Any, hidden_MD: Tensor) -> Step:
+    """What a head of torch's says. Its sums may depend on how many rows there are: one by one they do not."""
+    steps = [read_out(head, row_1D) for row_1D in hidden_MD.unsqueeze(1)]
+    norms = [step.log_norm_N for step in steps if step.log_norm_N is not None]
+    return Step(
+        torch.cat([step.logp_NV for step in steps]),
+        hidden_MD,
+        log_norm_N=torch.cat(norms) if norms else None,
+    )
 
 
 def _spread(vectors_MD: Any, real_NT: Any) -> Tensor:

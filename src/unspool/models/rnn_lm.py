@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
+from unspool.models.compiled_rnn import CompiledRNNState, read_prompts
 from unspool.models.decoding_mode import decodes
+from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import SequenceModel
 from unspool.models.shape_checks import at_least_one, one_of, shares
@@ -68,6 +70,10 @@ class RNNState:
         return RNNState(self.state_NLS.index_select(0, rows_M))
 
 
+AnyRNNState = RNNState | CompiledRNNState
+"""What the model remembers, of whichever engine."""
+
+
 class RNNLM(SequenceModel):
     """Reads tokens left to right and says how probable each next one is."""
 
@@ -83,6 +89,7 @@ class RNNLM(SequenceModel):
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
         self._end_NLS: Tensor | None = None
+        self.built = blueprint(self)
 
     @property
     def context(self) -> None:
@@ -121,15 +128,20 @@ class RNNLM(SequenceModel):
         return logp
 
     @decodes
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, AnyRNNState]:
         """Read the prompts in one pass."""
+        if self.engine == "compiled":
+            begun = read_prompts(self, prompts)
+            return begun.say(), begun
         tokens_NT, lengths_N = padded(prompts, self.device)
         _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
         return self._said(self.rnn.top(state_NLS), state_NLS)
 
     @decodes
-    def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
+    def step(self, state: AnyRNNState, tokens_N: Tensor) -> tuple[Step, AnyRNNState]:
         """Append one token to every row."""
+        if isinstance(state, CompiledRNNState):
+            return state.step(tokens_N), state
         return self._said(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
 
     def _said(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:

@@ -23,8 +23,10 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, chosen_head
+from unspool.models.compiled_rnn import CompiledRNNState, read_sources
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
+from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
 from unspool.models.shape_checks import at_least_one, one_of, shares
@@ -98,6 +100,10 @@ class RNNSeq2SeqState:
         return RNNSeq2SeqState(self.state_NLS.index_select(0, rows_M), self.sources.select(rows_M))
 
 
+TranslationState = RNNSeq2SeqState | CompiledRNNState
+"""What the model remembers, of whichever engine."""
+
+
 class RNNSeq2Seq(EncoderDecoder):
     """Reads a source, then says how probable each next token of its translation is."""
 
@@ -126,6 +132,7 @@ class RNNSeq2Seq(EncoderDecoder):
         self.dropout = nn.Dropout(c.dropout)
         head = chosen_head(c.head, c.tied)
         self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self.built = blueprint(self)
 
     @property
     def context(self) -> None:
@@ -168,15 +175,19 @@ class RNNSeq2Seq(EncoderDecoder):
         return logp
 
     @decodes
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TranslationState]:
         """Read the sources; the Step is about the first token of each translation."""
-        source = padded(self.source_ends.sources(prompts, self.context), self.device)
+        framed = self.source_ends.sources(prompts, self.context)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
-        return self.step(RNNSeq2SeqState(*self.read(*source)), begin_N)
+        if self.engine == "compiled":
+            return self.step(read_sources(self, framed), begin_N)
+        return self.step(RNNSeq2SeqState(*self.read(*padded(framed, self.device))), begin_N)
 
     @decodes
-    def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
+    def step(self, state: TranslationState, tokens_N: Tensor) -> tuple[Step, TranslationState]:
         """Append one token to every row."""
+        if isinstance(state, CompiledRNNState):
+            return state.step(tokens_N), state
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
         s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
         hidden_ND = self._read_out(s_ND, c_NE)

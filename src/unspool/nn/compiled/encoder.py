@@ -15,6 +15,7 @@ from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.step import Past, Rows, Said, Source
 from unspool.nn.compiled.tables import NOTHING
+from unspool.nn.compiled.token_range import in_vocabulary
 
 
 class Encoder:
@@ -30,12 +31,8 @@ class Encoder:
         kept.make_room(lengths)
         kept.lengths = lengths
         self.engine.tables.reach(int(lengths.max()))
-        tokens = np.concatenate([np.array(source, np.int64) for source in sources])
-        last = self.engine.shape.vocab_size - 1
-        if tokens.min() < 0 or tokens.max() > last:
-            raise IndexError(
-                f"a token is {tokens.min()} or {tokens.max()}, and sources have those from 0 to {last}"
-            )
+        flat = np.concatenate([np.array(source, np.int64) for source in sources])
+        tokens = in_vocabulary(flat, self.engine.shape.vocab_size)
         ends = np.cumsum(lengths)
         for first, stop in _groups(lengths):
             cut = slice(ends[first] - lengths[first], ends[stop - 1])

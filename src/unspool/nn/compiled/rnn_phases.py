@@ -1,0 +1,90 @@
+"""What a step of a recurrent model and a pass of one over whole texts have in common.
+
+Each of these functions but the smallest is one phase, shared by all threads (`turns`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unspool.kernels.addresses import floats
+from unspool.kernels.exponential import tanh
+from unspool.kernels.kernel import kernel
+from unspool.kernels.lanes import WIDTH, first, load, spread, store
+from unspool.kernels.turns import finish, meet, take
+from unspool.nn.compiled.parts import BIAS, INPUTS, OUTPUTS, WEIGHT
+from unspool.nn.compiled.products import float32
+from unspool.nn.compiled.recurrent_cells import gru, lstm
+from unspool.nn.compiled.rnn_parts import LSTM, RNNShape, Work
+
+PIECE = 16384
+"""Weights a piece of a product has, about, where several threads share it."""
+
+
+@kernel
+def multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threads: int) -> int:
+    """y = x · Wᵀ + b: weights of these models are float32."""
+    outputs, inputs = part[OUTPUTS], part[INPUTS]
+    w = floats(part[WEIGHT], outputs * inputs)
+    size = outputs if threads == 1 else max(8, PIECE // inputs // 8 * 8)
+    pieces = (outputs + size - 1) // size
+    piece = take(turns, phase)
+    while piece < pieces:
+        low, high = piece * size, min(outputs, (piece + 1) * size)
+        float32.product(w, inputs, x, rows, y, outputs, low, high)
+        if part[BIAS]:
+            bias = floats(part[BIAS], outputs)
+            for n in range(rows):
+                for o in range(low, high):
+                    y[n * outputs + o] += bias[o]
+        piece = finish(turns, phase)
+    return meet(turns, phase, pieces)
+
+
+@kernel
+def embed(part: Any, token: int, y: Any, to: int) -> None:
+    """A token's row of the embedding into y[to …]."""
+    width = part[INPUTS]
+    w = floats(part[WEIGHT], part[OUTPUTS] * width)
+    for i in range(width):
+        y[to + i] = w[token * width + i]
+
+
+@kernel
+def advance(
+    shape: RNNShape, h: Any, c: Any, work: Work, starts: Any, t: int, count: int, y: Any, stride: int,
+    to: int, turns: Any, phase: int,
+) -> int:  # fmt: skip
+    """One layer's cells of `count` rows, whose token is number starts[n] + t; h also into y."""
+    H = shape.width
+    G = (4 if shape.cell == LSTM else 3) * H
+    n = take(turns, phase)
+    while n < count:
+        at = starts[n] + t
+        if shape.cell == LSTM:
+            lstm(work.gates, at * G, work.recur, n * G, h, c, n * H, H)
+        else:
+            gru(work.gates, at * G, work.recur, n * G, h, n * H, H)
+        for i in range(H):
+            y[at * stride + to + i] = h[n * H + i]
+        n = finish(turns, phase)
+    return meet(turns, phase, count)
+
+
+@kernel
+def _tanh(x: Any, at: int, size: int) -> None:
+    even = size // WIDTH * WIDTH
+    for i in range(at, at + even, WIDTH):
+        store(x, i, tanh(load(x, i)))
+    for i in range(at + even, at + size):
+        x[i] = first(tanh(spread(x[i])))
+
+
+@kernel
+def bend(x: Any, rows: int, width: int, turns: Any, phase: int) -> int:
+    """x ← tanh(x)."""
+    n = take(turns, phase)
+    while n < rows:
+        _tanh(x, n * width, width)
+        n = finish(turns, phase)
+    return meet(turns, phase, rows)
