@@ -1,9 +1,11 @@
 """What the README shows is what happens: its Python runs, its commands run and print what it says they print.
 
-Python fences run in order, in one namespace. In console fences, lines that start with "$ unspool" are run;
+Python fences run in order, in one namespace; an expression with a value behind it (`1 + 1  # 2`) must have that value.
+In console fences, lines that start with "$ unspool" are run;
 the lines after them are what they must print, but for a fence after the comment `<!-- output varies -->`.
 """
 
+import ast
 import os
 import re
 import shlex
@@ -56,9 +58,30 @@ def test_python_runs(readme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     snippets = [content for content, _ in fences(readme, "python")]
     assert snippets
-    namespace = {"__name__": "readme"}
-    for number, snippet in enumerate(snippets, start=1):
-        exec(compile(snippet, f"README.md, Python fence {number}", "exec"), namespace)
+    namespace, wrong = {"__name__": "readme"}, {}
+    for snippet in snippets:
+        wrong |= run_python(snippet, namespace)
+    assert wrong == {}
+
+
+def run_python(snippet, namespace):
+    """Run it; {line: value} where an expression has another value than the one behind it."""
+    wrong, lines = {}, snippet.splitlines()
+    for node in ast.parse(snippet).body:
+        code, _, comment = lines[node.end_lineno - 1].partition("  # ")
+        if isinstance(node, ast.Expr) and comment.startswith(("'", "tensor(")):
+            value = repr(eval(ast.unparse(node), namespace))
+            wrong |= {} if value == comment else {code: value}
+        else:
+            exec(ast.unparse(node), namespace)
+    return wrong
+
+
+def test_a_wrong_value_is_noticed():
+    namespace = {}
+    snippet = "x = 'a'\nx * 2  # 'aa'\nx * 3  # 'aa'\nx * 3  # what it says\n"
+    assert run_python(snippet, namespace) == {"x * 3": "'aaa'"}
+    assert namespace["x"] == "a"
 
 
 def test_commands_run_and_print_what_is_shown(readme, tmp_path):
