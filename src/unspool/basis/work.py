@@ -74,7 +74,7 @@ def checked_budget(budget: Any) -> float:
     if budget is None:
         return inf
     is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    if not is_number or not 0 < budget <= float_info.max:
+    if not is_number or not 0 < float(budget) <= float_info.max:
         raise (ValueError if is_number else TypeError)(
             f"budget is {budget!r}; it is the work that one test may cost, in multiplications, and must be a "
             f"number above 0 ({BUDGET:g} is about a second), or None for no limit."

@@ -1,4 +1,4 @@
-"""e^x of eight numbers at once, and what activations make of it.
+"""e^x of many numbers at once, and what activations make of it.
 
     e^x = 2^n · e^r,   n = round(x / ln 2),   r = x − n ln 2,   |r| ≤ ln 2 / 2
 

@@ -1,11 +1,14 @@
-"""Eight numbers that are worked on at once: the unit in which every compiled kernel counts.
+"""Numbers that are worked on at once: the unit in which every compiled kernel counts.
+
+They are WIDTH, as many float32 as a register of this processor holds: 16 with AVX-512, else 8.
 
 A sum of many products depends, in its last bits, on the order in which it is made. Compilers choose that
 order anew for every loop they vectorise; here it is written down, so that a row's sums are the same bits
-alone and among others. A dot product is
+alone and among others. A dot product is, with W for WIDTH,
 
-    s_l = Σ_k a[8k + l] · b[8k + l],  l = 0 … 7,   each step one fused multiply-add, k rising
-    sum = ((s_0 + s_4) + (s_2 + s_6)) + ((s_1 + s_5) + (s_3 + s_7)),  then what is left over, one by one
+    s_l = Σ_k a[Wk + l] · b[Wk + l],  l = 0 … W − 1,   each step one fused multiply-add, k rising
+    sum = of eight ((s_0 + s_4) + (s_2 + s_6)) + ((s_1 + s_5) + (s_3 + s_7)), of sixteen their halves first;
+          then what is left over, one by one
 
 `Lanes` is a type of numba's own kind (a vector register of the processor), `load`, `fma` and the others are
 single instructions of LLVM. Where there is no such instruction, LLVM makes it of smaller ones, with the same
@@ -23,11 +26,17 @@ from numba.extending import models, register_model
 
 from unspool.kernels.kernel import operation, small_kernel
 
-WIDTH = 8
+
+def _width() -> int:
+    return 16 if binding.get_host_cpu_features().get("avx512f") else 8
+
+
+WIDTH = _width()
 CHECKED = bool(config.BOUNDSCHECK)
 """numba's own NUMBA_BOUNDSCHECK=1: loads and stores of lanes are then looked at, as single numbers are."""
 
 FLOAT, INT = ir.FloatType(), ir.IntType(32)
+HALVES = tuple(half for half in (8, 4, 2, 1) if half < WIDTH)
 FLOATS, INTS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(INT, WIDTH)
 
 
@@ -41,7 +50,7 @@ FUSES = _fuses()
 
 
 class Lanes(types.Type):  # type: ignore[misc]
-    """numba's type of eight float32."""
+    """numba's type of WIDTH float32."""
 
     def __init__(self) -> None:
         super().__init__("Lanes")
@@ -63,10 +72,10 @@ def _whole(value: int) -> ir.Constant:
 
 
 def _called(builder: Any, name: str, *args: Any) -> Any:
-    """LLVM's own function `name` of vectors."""
+    """LLVM's own function `name` of lanes."""
     kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
-    suffix = "v8f32" if args[0].type == FLOATS else "v8i32"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.{suffix}"), args)
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{WIDTH}f32")
+    return builder.call(function, args)
 
 
 def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
@@ -102,23 +111,23 @@ def _store(_: Any, array: Any, index: Any, lanes: Any) -> Any:
 
 @small_kernel
 def load(array: Any, index: int) -> Any:
-    """array[index : index + 8]."""
+    """array[index : index + WIDTH]."""
     if CHECKED and (index < 0 or index + WIDTH > array.size):
-        raise IndexError("eight numbers are read outside an array")
+        raise IndexError("numbers are read outside an array")
     return _load(array, index)
 
 
 @small_kernel
 def store(array: Any, index: int, lanes: Any) -> None:
-    """array[index : index + 8] = lanes."""
+    """array[index : index + WIDTH] = lanes."""
     if CHECKED and (index < 0 or index + WIDTH > array.size):
-        raise IndexError("eight numbers are written outside an array")
+        raise IndexError("numbers are written outside an array")
     _store(array, index, lanes)
 
 
 @operation
 def spread(_: Any, value: Any) -> Any:
-    """One number in all eight lanes."""
+    """One number in all lanes."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), args[0], ir.Constant(INT, 0))
@@ -208,7 +217,7 @@ def higher(_: Any, a: Any, b: Any) -> Any:
 
 def _folded(builder: Any, lanes: Any, joined: Any) -> Any:
     """All lanes made one: halves with halves, quarters with quarters, then the last two."""
-    for half in (4, 2, 1):
+    for half in HALVES:
         order = ir.Constant(INTS, [(lane + half) % WIDTH for lane in range(WIDTH)])
         lanes = joined(lanes, builder.shuffle_vector(lanes, ir.Constant(FLOATS, ir.Undefined), order))
     return builder.extract_element(lanes, ir.Constant(INT, 0))
@@ -216,7 +225,7 @@ def _folded(builder: Any, lanes: Any, joined: Any) -> Any:
 
 @operation
 def total(_: Any, a: Any) -> Any:
-    """The sum of the eight, in the one order that the file's head gives."""
+    """The sum of all, in the one order that the file's head gives."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         return _folded(builder, args[0], builder.fadd)
@@ -226,7 +235,7 @@ def total(_: Any, a: Any) -> Any:
 
 @operation
 def first(_: Any, a: Any) -> Any:
-    """The first of the eight."""
+    """The first of them."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         return builder.extract_element(args[0], ir.Constant(INT, 0))
@@ -236,7 +245,7 @@ def first(_: Any, a: Any) -> Any:
 
 @operation
 def highest(_: Any, a: Any) -> Any:
-    """The highest of the eight."""
+    """The highest of them."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         def joined(x: Any, y: Any) -> Any:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from unspool.models.rnn_lm import RNNLM
     from unspool.models.rnn_seq2seq import RNNSeq2Seq
-    from unspool.nn.compiled.engine import Weights
     from unspool.nn.compiled.rnn_engine import Remembered, RNNEngine, SourceMemory
+    from unspool.nn.compiled.weights import Weights
     from unspool.nn.rnn import Recurrent
 
 
@@ -71,8 +71,8 @@ class CompiledRNNState:
 def read_prompts(model: RNNLM, prompts: Sequence[Sequence[int]]) -> CompiledRNNState:
     """A state that has read these prompts."""
     from unspool.nn.compiled import rnn_parts
-    from unspool.nn.compiled.engine import Weights
     from unspool.nn.compiled.rnn_engine import RNNEngine
+    from unspool.nn.compiled.weights import Weights
 
     c = model.config
     weights = Weights(c.layers)
@@ -103,8 +103,8 @@ def _begun(begun_NLPH: Any) -> Remembered:
 
 def _encoder(model: RNNSeq2Seq) -> RNNEngine:
     from unspool.nn.compiled import parts, rnn_parts
-    from unspool.nn.compiled.engine import Weights
     from unspool.nn.compiled.rnn_engine import RNNEngine
+    from unspool.nn.compiled.weights import Weights
 
     c, network = model.config, model.encoder.rnn
     embed = (model.source_embed or model.embed).weight
@@ -133,8 +133,8 @@ def _encoder(model: RNNSeq2Seq) -> RNNEngine:
 
 def _decoder(model: RNNSeq2Seq) -> RNNEngine:
     from unspool.nn.compiled import rnn_parts
-    from unspool.nn.compiled.engine import Weights
     from unspool.nn.compiled.rnn_engine import RNNEngine
+    from unspool.nn.compiled.weights import Weights
 
     c = model.config
     own = c.decoder_layers

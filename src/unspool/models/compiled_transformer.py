@@ -50,8 +50,9 @@ def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
 def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
     """The step of a language model."""
     from unspool.nn.compiled import parts
-    from unspool.nn.compiled.engine import Engine, Weights
+    from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.tables import Tables
+    from unspool.nn.compiled.weights import Weights
 
     layers = len(model.blocks)
     weights = Weights(layers)
@@ -69,8 +70,9 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
     """One pass over sources, down to the keys and values that the decoder looks at."""
     from unspool.nn.compiled import parts
     from unspool.nn.compiled.encoder import Encoder
-    from unspool.nn.compiled.engine import Engine, Weights
+    from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.tables import Tables
+    from unspool.nn.compiled.weights import Weights
 
     encoder, embed = model.encoder, (model.source_embed or model.embed).weight
     layers = len(encoder.blocks)

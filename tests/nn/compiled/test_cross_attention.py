@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from unspool.kernels.lanes import WIDTH
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.cross_attention import attend_source, look, softmax, store_source
 from unspool.nn.compiled.engine import NONE
@@ -57,9 +58,9 @@ def test_rows_look_at_their_own_source_and_tell_where(sources, layer):
         qkv=q.numpy().reshape(-1),
         mixed=np.full(4 * H * I, np.nan, np.float32),
         scores=np.empty(4 * H * BLOCK, np.float32),
-        looks=np.empty(4 * 24, np.float32),
+        looks=np.empty(4 * 32, np.float32),
     )
-    said = Said(NOTHING, NONE, NOTHING, NOTHING, NOTHING, np.full(4 * 24, np.nan, np.float32))
+    said = Said(NOTHING, NONE, NOTHING, NOTHING, NOTHING, np.full(4 * 32, np.nan, np.float32))
     looked(SHAPE, layer, Rows(which, which, which, which, NONE), sources.blocks, work, said)
     ends = np.cumsum(LENGTHS)
     for n, source in enumerate(which):
@@ -68,12 +69,13 @@ def test_rows_look_at_their_own_source_and_tell_where(sources, layer):
         alpha = torch.einsum("hi,shi->hs", q[n], k).div(I**0.5).softmax(-1)
         want = torch.einsum("hs,shi->hi", alpha, v)
         np.testing.assert_allclose(work.mixed.reshape(4, H, I)[n], want, rtol=1e-4, atol=1e-6)
-        found = said.looked.reshape(4, 24)[n]
+        found = said.looked.reshape(4, 32)[n]
         np.testing.assert_allclose(found[: LENGTHS[source]], alpha.mean(0), rtol=1e-4, atol=1e-6)
         assert not found[LENGTHS[source] :].any()
 
 
 def test_softmax_by_hand():
-    p = np.array([9, 0, np.log(2), np.log(5), -3e38, -3e38, -3e38, -3e38, -3e38, 9], np.float32)
-    numba.njit(lambda p: softmax(p, 1, 8))(p)
-    np.testing.assert_allclose(p, [9, 1 / 8, 2 / 8, 5 / 8, 0, 0, 0, 0, 0, 9], rtol=1e-6, atol=1e-30)
+    rest = WIDTH - 3
+    p = np.array([9, 0, np.log(2), np.log(5), *[-3e38] * rest, 9], np.float32)
+    numba.njit(lambda p: softmax(p, 1, WIDTH))(p)
+    np.testing.assert_allclose(p, [9, 1 / 8, 2 / 8, 5 / 8, *[0] * rest, 9], rtol=1e-6, atol=1e-30)

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from unspool.nn.compiled import parts
-from unspool.nn.compiled.engine import SLICE, Engine, Weights
+from unspool.nn.compiled.engine import SLICE, Engine
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.tables import Tables
+from unspool.nn.compiled.weights import Weights
 from unspool.nn.positions import Rotary
 
 D, H, K, I, F, V, L = 16, 4, 2, 6, 20, 31, 2  # noqa: E741

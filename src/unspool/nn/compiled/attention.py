@@ -35,7 +35,7 @@ from unspool.kernels.lanes import (
 )
 
 BLOCK = 16
-"""Tokens a block. A multiple of 8, so that its scores fill lanes."""
+"""Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
 ZERO, LOWEST = np.float32(0), np.float32(-3e38)
 
 

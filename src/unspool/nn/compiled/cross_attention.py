@@ -59,7 +59,7 @@ def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, tur
 
 @kernel
 def softmax(p: Any, at: int, size: int) -> None:
-    """p[at : at + size] = softmax, in place; `size` is a multiple of 8."""
+    """p[at : at + size] = softmax, in place; `size` is a multiple of WIDTH."""
     peak = load(p, at)
     for i in range(WIDTH, size, WIDTH):
         peak = higher(load(p, at + i), peak)

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.lanes import WIDTH
 from unspool.kernels.team import together
 from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.parts import FIELDS, FLOAT32, OUTPUTS, PARTS, UP, Shape
+from unspool.nn.compiled.parts import OUTPUTS, UP, Shape
 from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.step import Past, Rows, Said, Source, Work, compiled, phases
 from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
+from unspool.nn.compiled.weights import Weights
 
 SLICE = 64
 """Rows that one call works on, at most."""
@@ -35,28 +35,6 @@ NO_BLOCKS = NONE.reshape(0, 0)
 NO_SOURCE = Source(NOTHING, NO_BLOCKS, NONE)
 
 step = Announced("the decoding step (once, 10 to 20 seconds)", compiled(version(Path(__file__).parent)))
-
-
-class Weights:
-    """The table of `parts`, filled part by part; it keeps the tensors whose addresses it holds."""
-
-    def __init__(self, layers: int, readers: int = 0) -> None:
-        self.table = np.zeros((layers + 1 + readers, PARTS, FIELDS), np.int64)
-        self.size = 0
-        """Weights that a row is multiplied with."""
-        self._held: list[Tensor] = []
-
-    def put(self, layer: int, part: int, weight: Tensor, bias: Tensor | None = None) -> None:
-        """A matrix (outputs, inputs) or a norm's gain, with its bias."""
-        outputs, inputs = weight.shape if weight.dim() == 2 else (1, len(weight))
-        bias_at = 0 if bias is None else self._address(bias)
-        self.table[layer, part] = (FLOAT32, self._address(weight), outputs, inputs, bias_at)
-        self.size += weight.numel()
-
-    def _address(self, tensor: Tensor) -> int:
-        kept = tensor.detach()
-        self._held.append(kept)
-        return kept.data_ptr()
 
 
 class Read(NamedTuple):

@@ -124,7 +124,7 @@ class Said(NamedTuple):
     log_norm: Any
     """(wanted)."""
     looked: Any
-    """(N, S): where the last layer looks in the source, mean of all heads; S is a multiple of 8, or 0."""
+    """(N, S): where the last layer looks in the source, mean of all heads; S is a multiple of WIDTH, or 0."""
 
 
 @small_kernel

@@ -36,6 +36,11 @@ class Format:
     """Numbers of a block."""
     block_bytes: int
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers and bytes of a block."""
+        return self.block, self.block_bytes
+
     def row_bytes(self, columns: int) -> int:
         """Bytes of a row of so many numbers."""
         return -(-columns // self.block) * self.block_bytes

@@ -1,0 +1,79 @@
+"""The weights of a model as a compiled step finds them: the table of `parts`, filled part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from unspool.nn.compiled.parts import (
+    BIAS,
+    END,
+    FIELDS,
+    FORMAT,
+    INPUTS,
+    OUTPUTS,
+    PARTS,
+    PIECE,
+    PIECES,
+    WEIGHT,
+)
+from unspool.nn.compiled.products import HALVES
+from unspool.nn.stored.formats import BF16, F16, FLOAT32
+from unspool.nn.stored.weight import StoredWeight
+
+
+class Weights:
+    """The table of `parts`, filled part by part; it keeps the tensors whose addresses it holds."""
+
+    def __init__(self, layers: int, readers: int = 0) -> None:
+        self.table = np.zeros((layers + 1 + readers, PARTS, FIELDS), np.int64)
+        self.size = 0
+        """Weights that a row is multiplied with."""
+        self._held: list[Tensor] = []
+
+    def put(self, layer: int, part: int, weight: Tensor, bias: Tensor | None = None) -> None:
+        """A matrix (outputs, inputs) or a norm's gain, with its bias, in float32."""
+        rows, columns = weight.shape if weight.dim() == 2 else (1, len(weight))
+        self._put(layer, part, [(FLOAT32, weight, rows)], columns, bias)
+
+    def put_stored(
+        self, layer: int, part: int, pieces: Sequence[StoredWeight], bias: Tensor | None = None
+    ) -> None:
+        """A matrix that is stacked of stored ones."""
+        stacked = [_multiplied(piece) for piece in pieces]
+        self._put(layer, part, stacked, pieces[0].shape[1], bias)
+
+    def _put(
+        self,
+        layer: int,
+        part: int,
+        stacked: Sequence[tuple[int, Tensor, int]],
+        inputs: int,
+        bias: Tensor | None,
+    ) -> None:
+        row, end = self.table[layer, part], 0
+        for at in range(0, PIECE * PIECES, PIECE):
+            if at // PIECE < len(stacked):
+                kind, packed, rows = stacked[at // PIECE]
+                end += rows
+                row[at + FORMAT], row[at + WEIGHT] = kind, self._address(packed)
+            row[at + END] = end
+        row[OUTPUTS], row[INPUTS] = end, inputs
+        row[BIAS] = 0 if bias is None else self._address(bias)
+        self.size += end * inputs
+
+    def _address(self, tensor: Tensor) -> int:
+        kept = tensor.detach()
+        self._held.append(kept)
+        return kept.data_ptr()
+
+
+def _multiplied(weight: StoredWeight) -> tuple[int, Tensor, int]:
+    """Number of the format, memory and rows of what a kernel multiplies in place of a stored weight."""
+    rows, columns = weight.shape
+    whole = weight.format in (F16, BF16) and columns % HALVES == 0
+    if weight.format.block > 1 or whole:
+        return weight.format.number, weight.packed, rows
+    return FLOAT32, weight.restore(), rows

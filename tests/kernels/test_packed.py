@@ -1,0 +1,58 @@
+import numba
+import numpy as np
+import pytest
+
+from unspool.kernels import packed
+from unspool.kernels.lanes import WIDTH, store
+
+
+@numba.njit
+def restored(octets, at):
+    y = np.empty((6, WIDTH), np.float32)
+    flat = y.reshape(-1)
+    store(flat, 0, packed.numbers(packed.codes(octets, at)))
+    store(flat, WIDTH, packed.numbers(packed.signed_codes(octets, at)))
+    store(flat, 2 * WIDTH, packed.numbers(packed.part(packed.codes(octets, at), 2, 7)))
+    nibble = packed.part(packed.codes(octets, at), 0, 15)
+    store(flat, 3 * WIDTH, packed.numbers(packed.above(nibble, packed.part(packed.codes(octets, at), 7, 1))))
+    store(flat, 4 * WIDTH, packed.from_halves(packed.shorts(octets, at)))
+    store(flat, 5 * WIDTH, packed.from_bfloats(packed.shorts(octets, at)))
+    return y, packed.half(octets, at), packed.single(octets, at)
+
+
+def test_bytes_become_the_numbers_that_they_stand_for_at_any_address():
+    octets = np.random.default_rng(0).integers(0, 256, 2 * WIDTH + 5).astype(np.uint8)
+    octets[4::2] &= 0x7B  # no infinities in half precision
+    (whole, signed, middle, joined, halves, bfloats), half, single = restored(octets, 3)
+    here = octets[3 : 3 + WIDTH]
+    np.testing.assert_array_equal(whole, here)
+    np.testing.assert_array_equal(signed, here.view(np.int8))
+    np.testing.assert_array_equal(middle, here >> 2 & 7)
+    np.testing.assert_array_equal(joined, (here & 15) + 16 * (here >> 7))
+    pairs = octets[3 : 3 + 2 * WIDTH].copy()
+    np.testing.assert_array_equal(halves, pairs.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(bfloats.view(np.uint32), pairs.view(np.uint16).astype(np.uint32) << 16)
+    assert half == np.float32(pairs[:2].view(np.float16)[0])
+    assert single == pairs[:4].view(np.float32)[0]
+
+
+@numba.njit
+def converted(octets):
+    y = np.empty(WIDTH, np.float32)
+    store(y, 0, packed.from_halves(packed.shorts(octets, 0)))
+    return y
+
+
+def test_halves_are_right_without_an_instruction_for_them(monkeypatch):
+    monkeypatch.setattr(packed, "CONVERTS", False)
+    bits = np.array([0, 0x8000, 1, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xC000, 0x7BFF, 0xFBFF, 0x3555], np.uint16)
+    bits = np.resize(bits, WIDTH)
+    found = numba.njit(converted.py_func)(bits.view(np.uint8))
+    np.testing.assert_array_equal(found, bits.view(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["x86_64", "aarch64"])
+def test_a_processor_that_does_not_convert_is_found(monkeypatch, name):
+    monkeypatch.setattr(packed.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
+    monkeypatch.setattr(packed.binding, "get_host_cpu_features", lambda: {"f16c": False})
+    assert packed._converts() is (name == "aarch64")
