@@ -71,7 +71,7 @@ bench: $(VENV)/.bench ## side-by-side ratios against other engines
 	$(BIN)/python benchmarks/basis.py
 	$(BIN)/python benchmarks/train.py
 
-docs: setup ## docs/techniques.md and the reference of docs/training.md, from the source
+docs: setup ## docs/techniques.md, its index in the README, the reference of docs/training.md, from the source
 	$(BIN)/python docs/generate.py
 
 clean: ## caches and build products; the virtual environment stays
