@@ -34,6 +34,7 @@ def test_a_budget_is_a_positive_number_or_none():
     assert checked_budget(None) == inf
     assert checked_budget(BUDGET) == BUDGET
     assert checked_budget(np.int64(7)) == 7.0
+    assert checked_budget(np.float32(0.5)) == 0.5  # numpy compares it with no number beyond its own range
     for wrong in (0, -1.0, nan, inf, 10**400):
         with pytest.raises(ValueError, match="or None for no limit"):
             checked_budget(wrong)

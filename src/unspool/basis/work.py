@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from math import inf
 from numbers import Real
-from sys import float_info
 from typing import Any
 
 BUDGET = 5e10
@@ -74,9 +73,17 @@ def checked_budget(budget: Any) -> float:
     if budget is None:
         return inf
     is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    if not is_number or not 0 < float(budget) <= float_info.max:
+    found = _as_float(budget) if is_number else inf
+    if not 0 < found < inf:
         raise (ValueError if is_number else TypeError)(
             f"budget is {budget!r}; it is the work that one test may cost, in multiplications, and must be a "
             f"number above 0 ({BUDGET:g} is about a second), or None for no limit."
         )
-    return float(budget)
+    return found
+
+
+def _as_float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return inf

@@ -9,7 +9,7 @@ from unspool.decode.picks import ArgMax, Multinomial
 from unspool.decode.search.token_loop import draw, run_rows
 from unspool.decode.transforms import TopK
 from unspool.protocols import Step
-from unspool.testing import TableModel
+from unspool.testing import TableModel, TableState
 
 
 class Die:
@@ -58,3 +58,44 @@ def test_rows_leave_as_they_end_and_every_prompt_is_read_once_in_a_batch():
         (1, 1, (1, 1, 0)),
     ]
     assert seen == [2, 4, 4, 2]
+
+
+def test_many_samples_of_one_prompt_share_its_first_step_and_no_state_is_copied_for_those_that_end():
+    seen = []
+
+    class NotedState(TableState):
+        def select(self, rows_M):
+            seen.append(rows_M.tolist())
+            return NotedState(super().select(rows_M).rows)
+
+    class Noted(TableModel):
+        def start(self, prompts):
+            seen.append("start")
+            step, state = super().start(prompts)
+            return step, NotedState(state.rows)
+
+    half = Noted(lambda row: [0.5, 0.5])
+    job = Job(((1,),), (1,), (0,), n=7, rows=3)
+    ended = [path for frontier in run_rows(half, job, (), Multinomial()) for path in frontier.ended]
+    assert [path.sample for path in ended] == list(range(7))
+    assert seen == ["start"]
+
+    # Where texts go on, those that do are copied, and the prompt is read again for the next batch alone.
+    seen.clear()
+    certain = Noted(lambda row: [0.0, 1.0])
+    job = Job(((1,),), (2,), (0,), n=4, rows=3)
+    ended = [path for frontier in run_rows(certain, job, (), ArgMax()) for path in frontier.ended]
+    assert [path.tokens for path in ended] == [(1, 1)] * 4
+    assert seen == ["start", [0, 0, 0], "start"]
+
+
+def test_batches_change_no_text():
+    model = TableModel(lambda row: [0.1, 0.3, 0.6] if row[-1] else [0.5, 0.3, 0.2])
+    told = {"prompts": ((1,), (2, 0)), "limits": (4, 3), "seeds": (5, 6), "n": 5, "eos": frozenset({0})}
+    found = []
+    for rows in (1, 2, 3, 4, 7, 100):
+        frontiers = run_rows(model, Job(**told, rows=rows), (), Multinomial())
+        paths = [path for frontier in frontiers for path in frontier.ended]
+        found.append({(path.request, path.sample): path.tokens for path in paths})
+    assert len(found[0]) == 10
+    assert all(each == found[0] for each in found)

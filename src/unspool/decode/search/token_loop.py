@@ -27,26 +27,55 @@ from unspool.protocols import Counting, Pick, Step, StepModel, Transform
 
 def run_rows(model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick) -> Iterator[Frontier]:
     """Grow every path by one token a step; finished rows leave the batch."""
+    beginning: _Beginning | None = None
     for paths in job.batches():
-        yield from _run(model, job, transforms, pick, paths)
+        requests = list(dict.fromkeys(path.request for path in paths))
+        if beginning is None or beginning.requests != requests:
+            beginning = _Beginning(model, job, requests)
+        yield from _run(model, job, transforms, pick, paths, beginning)
 
 
-def _begin(model: StepModel, job: Job, paths: Sequence[Path]) -> tuple[Step, Any]:
-    """Read the prompt of each path, every prompt once."""
-    requests = list(dict.fromkeys(path.request for path in paths))
-    step, state = model.start([job.prompts[request] for request in requests])
-    if len(requests) == len(paths):
-        return step, state
-    place = {request: row for row, request in enumerate(requests)}
-    rows_N = torch.tensor([place[path.request] for path in paths], device=step.logp_NV.device)
-    return step.select(rows_N), state.select(rows_N)
+class _Beginning:
+    """What a model says after some prompts, each read once for all the paths that continue it.
+
+    Thousands of samples of one prompt share its first Step from batch to batch. A state, which is used up by
+    those who go on from it, is copied to as many rows as do go on, and made anew for the next batch.
+    """
+
+    def __init__(self, model: StepModel, job: Job, requests: Sequence[int]) -> None:
+        self.requests = requests
+        self._model, self._prompts = model, [job.prompts[request] for request in requests]
+        self._place = {request: row for row, request in enumerate(requests)}
+        self._step, self._state = model.start(self._prompts)
+
+    def step(self, paths: Sequence[Path]) -> Step:
+        """The first Step of each path."""
+        return self._step if self._one_each(paths) else self._step.select(self._rows(paths))
+
+    def state(self, paths: Sequence[Path]) -> Any:
+        """The state of those of the paths that go on."""
+        state = self._model.start(self._prompts)[1] if self._state is None else self._state
+        self._state = None
+        return state if self._one_each(paths) else state.select(self._rows(paths))
+
+    def _one_each(self, paths: Sequence[Path]) -> bool:
+        return [path.request for path in paths] == self.requests
+
+    def _rows(self, paths: Sequence[Path]) -> Tensor:
+        places = [self._place[path.request] for path in paths]
+        return torch.tensor(places, device=self._step.logp_NV.device)
 
 
 def _run(
-    model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick, live: Sequence[Path]
+    model: StepModel,
+    job: Job,
+    transforms: tuple[Transform, ...],
+    pick: Pick,
+    live: Sequence[Path],
+    beginning: _Beginning,
 ) -> Iterator[Frontier]:
     dice = [Random(f"{job.seeds[path.request]}/{path.sample}") for path in live]
-    step, state = _begin(model, job, live)
+    step, state = beginning.step(live), None
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, dice)
         ranked: Sequence[Ranked | None] = [None] * len(live)
@@ -66,12 +95,13 @@ def _run(
         stay = [row for row, path in enumerate(grown) if path.finish is None]
         live = [grown[row] for row in stay]
         yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))
-        if 0 < len(stay) < len(grown):
+        if not live:
+            return
+        if len(stay) < len(grown):
             rows = torch.tensor(stay, device=tokens_N.device)
-            state, tokens_N = state.select(rows), tokens_N[rows]
+            state, tokens_N = None if state is None else state.select(rows), tokens_N[rows]
             dice = [dice[row] for row in stay]
-        if live:
-            step, state = model.step(state, tokens_N)
+        step, state = model.step(beginning.state(live) if state is None else state, tokens_N)
 
 
 def draw(
