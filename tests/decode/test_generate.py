@@ -230,7 +230,11 @@ def test_what_is_no_search_is_told_what_to_write(search, words):
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [("smollm2", r"us\.load\('smollm2'\)"), (None, "cannot be decoded"), (int, "cannot be")],
+    [
+        ("smollm2", r"us\.load\('smollm2'\)"),
+        (None, "cannot be decoded"),
+        (int, "is the class int: give a model"),
+    ],
 )
 def test_what_is_no_model_is_told_so(model, words):
     with pytest.raises(TypeError, match=words):

@@ -28,6 +28,12 @@ def test_one_prompt_or_many(prompts, many, alone):
     assert as_batch(prompts) == (many, alone)
 
 
+@pytest.mark.parametrize("bytes_of_any_kind", [b"a", bytearray(b"a"), memoryview(b"a")])
+def test_bytes_are_no_token_ids(bytes_of_any_kind):
+    with pytest.raises(TypeError, match="prompts is bytes"):
+        as_batch(bytes_of_any_kind)
+
+
 def test_ids_of_every_form():
     for prompt in ([1, 2], (1, 2), np.array([1, 2], dtype=np.uint8), torch.tensor([1, 2])):
         assert ids_of(MODEL, prompt, 0) == (1, 2)
@@ -37,6 +43,7 @@ def test_ids_of_every_form():
     ("prompt", "error", "words"),
     [
         (b"a", TypeError, "prompt 4 is bytes"),
+        (memoryview(b"a"), TypeError, "prompt 4 is bytes"),
         (None, TypeError, "prompt 4 is None"),
         (np.array([0.5]), TypeError, "0.5"),
         ([True], TypeError, "True"),

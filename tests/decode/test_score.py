@@ -44,6 +44,13 @@ def test_it_is_what_generating_said(model, rows):
         assert one.logps == pytest.approx(out.logps, abs=1e-6)
 
 
+def test_what_is_no_number_is_refused():
+    broken = TableModel(lambda row: [0.5, 0.5] if len(row) < 3 else [math.nan, math.nan])
+    assert score(broken, [0], [1, 1]).total == pytest.approx(2 * math.log(0.5))
+    with pytest.raises(ValueError, match=r"text 1 .* no number \(NaN\)"):
+        score(broken, [0], [[1, 1], [1, 1, 0]], batch_size=1)
+
+
 def test_one_prompt_for_many_texts():
     assert score(CHAIN, [0], [[1], [0, 0]]) == [score(CHAIN, [0], [1]), score(CHAIN, [0], [0, 0])]
     assert score(CHAIN, [[0]], [[1]]) == [score(CHAIN, [0], [1])]

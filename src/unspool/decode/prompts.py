@@ -15,18 +15,20 @@ from unspool.protocols import StepModel, Text
 Message = Mapping[str, str]
 Prompt = str | Sequence[int] | Sequence[Message]
 
+BYTES = bytes | bytearray | memoryview
+"""Sequences of small whole numbers to Python, and texts that are not decoded yet to everybody else."""
 EXPECTED = "a string, token ids, the messages of a chat, or a list of these"
 
 
 def as_batch(prompts: Any) -> tuple[list[Any], bool]:
     """The prompts as a list, and whether there was one alone."""
+    if isinstance(prompts, BYTES):
+        raise TypeError("prompts is bytes: decode them to a string first, as in prompt.decode().")
     prompts = _plain(prompts)
     if isinstance(prompts, str):
         return [prompts], True
     if isinstance(prompts, Mapping):
         raise TypeError(f"prompts is one message, {prompts!r:.80}. Put it in a list: [message].")
-    if isinstance(prompts, bytes | bytearray | memoryview):
-        raise TypeError("prompts is bytes: decode them to a string first, as in prompt.decode().")
     if not isinstance(prompts, Sequence):
         raise TypeError(f"prompts is {prompts!r:.80}, but must be {EXPECTED}")
     if not prompts:
@@ -46,9 +48,9 @@ def reading(model: StepModel) -> tuple[Text | None, int]:
 
 def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -> tuple[int, ...]:
     """The token ids of one prompt, or of an answer to it, each of them in the vocabulary of its kind."""
-    prompt, (text, size) = _plain(prompt), (model.text, model.vocab_size) if answer else reading(model)
-    if isinstance(prompt, bytes | bytearray | memoryview):
+    if isinstance(prompt, BYTES):
         raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
+    prompt, (text, size) = _plain(prompt), (model.text, model.vocab_size) if answer else reading(model)
     if isinstance(prompt, str):
         ids = tuple(_needed(text, place).encode(prompt))
     elif not isinstance(prompt, Sequence):

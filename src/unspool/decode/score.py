@@ -90,6 +90,12 @@ def score(
     found = [
         logps for first in range(0, len(pairs), rows) for logps in _read(model, pairs[first : first + rows])
     ]
+    for place, logps in enumerate(found):
+        if any(map(math.isnan, logps)):
+            raise ValueError(
+                f"the model gave a token of text {place} a log-probability that is no number (NaN). Look for "
+                "an overflow in the model (half precision?) or in its weights."
+            )
     scores = [Score(text, logps) for (_, text), logps in zip(pairs, found, strict=True)]
     return scores[0] if one_text and one_prompt else scores
 

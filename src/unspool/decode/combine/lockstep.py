@@ -115,7 +115,9 @@ def check_model(model: Any) -> None:
     """Refuse what cannot be decoded token by token."""
     if isinstance(model, str):
         raise TypeError(f"the model is the string {shown(model)}: load it first, us.load({shown(model)})")
-    if isinstance(model, type) or not all(hasattr(model, name) for name in NEEDED):
+    if isinstance(model, type):
+        raise TypeError(f"the model is the class {model.__name__}: give a model such as us.load() returns")
+    if not all(hasattr(model, name) for name in NEEDED):
         labels = " It labels texts: use us.predict." if getattr(model, "labels", None) else ""
         raise TypeError(
             f"{shown(model)} cannot be decoded, because it does not say what follows a text token by token."
