@@ -6,6 +6,7 @@ import unspool as us
 from unspool import defaults
 from unspool.cli.decoders import (
     add_decoder_options,
+    add_several_decoders_option,
     decoder_spec,
     name_decoders,
     parse_all,
@@ -121,3 +122,13 @@ def test_a_specification_that_fails_is_named_by_its_line():
         parse_all("Greedy()", prompts, lambda search: None)
     with pytest.raises(ValueError, match=r"^'Sampel\(\)'"):
         parse_all("Sampel()", prompts, lambda search: None)
+
+
+def test_several_decoders_are_listed_in_their_order():
+    parser = argparse.ArgumentParser()
+    add_several_decoders_option(parser)
+    assert parser.parse_args([]).decoder == []
+    assert parser.parse_args(["--decoder", "Greedy()", "--decoder", "Sample()"]).decoder == [
+        "Greedy()",
+        "Sample()",
+    ]

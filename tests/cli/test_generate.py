@@ -253,7 +253,7 @@ def test_a_bad_setting_is_named_by_its_line_before_the_model_is_loaded(unspool, 
 def test_half_a_character_in_a_stop_string(unspool, loaded):
     status, _, err = unspool(*GREEDY, "--stop", "b", "--stop", "\udcff")
     assert (status, loaded) == (2, [])
-    assert err.startswith("unspool: --stop: not Unicode text")
+    assert err.startswith("unspool: --stop has a lone surrogate")
 
 
 def test_an_interrupted_stream_ends_its_line(terminal, loaded, monkeypatch):

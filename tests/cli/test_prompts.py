@@ -61,7 +61,7 @@ def test_standard_input_must_be_utf8(piped):
 
 
 def test_an_argument_that_is_not_text():
-    with pytest.raises(ValueError, match="the prompt: not Unicode text"):
+    with pytest.raises(ValueError, match="the prompt has a lone surrogate"):
         read_prompts(ask("\udcff"))
 
 
@@ -96,7 +96,7 @@ def test_json_lines(file):
         ("{}", "expected"),
         ('{"prompt": "a", "messages": []}', "expected"),
         ('{"prompt": 3}', '"prompt" must be a string, found 3'),
-        ('{"prompt": "\\ud800"}', "not Unicode text"),
+        ('{"prompt": "\\ud800"}', "has a lone surrogate"),
         ('{"prompt": "a", "prompt": "b"}', 'the key "prompt" stands twice'),
         ('{"messages": [{"role": "user", "content": "a", "content": "b"}]}', '"content" stands twice'),
         ('{"prompt": "a", "promt": "b"}', "'promt' is not a known key of a line: did you mean 'prompt'"),
@@ -107,7 +107,7 @@ def test_json_lines(file):
         ('{"prompt": "a", "seed": ' + "9" * 5000 + "}", "not JSON"),
         ('{"messages": []}', '"messages" must be a list'),
         ('{"messages": [{"role": "user"}]}', '"messages" must be a list'),
-        ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "not Unicode text"),
+        ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "has a lone surrogate"),
     ],
     ids=lambda text: text[:40],
 )
@@ -131,8 +131,8 @@ def test_settings_of_a_line_where_they_are_wanted(file):
     [
         ('{"prompt": "a", "sed": 3}', "'sed' is not a known key of a line: did you mean 'seed'"),
         ('{"prompt": "a", "seed": -3}', '"seed" must be a whole number of 0 or more, found -3'),
-        ('{"prompt": "a", "stop": ["x", "\\ud800"]}', '"stop": not Unicode text'),
-        ('{"prompt": "a", "system": "\\ud800"}', '"system": not Unicode text'),
+        ('{"prompt": "a", "stop": ["x", "\\ud800"]}', '"stop" has a lone surrogate'),
+        ('{"prompt": "a", "system": "\\ud800"}', '"system" has a lone surrogate'),
     ],
 )
 def test_a_bad_setting_is_named_by_file_and_line(file, line, match):
@@ -233,5 +233,5 @@ def test_an_empty_prompt_may_be_the_first_token_of_a_text():
 
 
 def test_a_system_message_that_is_not_text():
-    with pytest.raises(ValueError, match="--system: not Unicode text"):
+    with pytest.raises(ValueError, match="--system has a lone surrogate"):
         read_prompts(ask("a", "--system", "\udcff"))

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from unspool.heads.mixture import MixtureHeadConfig
+from unspool.heads.softmax import SoftmaxHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.sequence_model import unit_embedding
 
 CONFIG = RNNConfig(vocab_size=7, width=4)
 PAIRS = RNNSeq2SeqConfig(vocab_size=7, width=4, bos=0, eos=1)
@@ -29,3 +31,22 @@ def test_an_encoder_decoder_answers_and_may_have_a_vocabulary_for_sources():
 def test_it_is_built_from_its_own_settings():
     with pytest.raises(TypeError, match="RNNConfig"):
         type(CONFIG.build())(PAIRS)
+
+
+def test_embeddings_begin_with_vectors_of_about_unit_length():
+    torch.manual_seed(0)
+    lengths = unit_embedding(500, 64).weight.norm(dim=-1)
+    assert lengths.mean().item() == pytest.approx(1, abs=0.02)
+
+
+def test_a_language_model_says_what_its_head_makes_of_hidden():
+    model, tokens = CONFIG.build().eval(), torch.tensor([[1, 2, 3]])
+    assert torch.equal(model(tokens), model.head(model.hidden(tokens)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_is_tied_where_the_model_is_and_says_otherwise_where_it_must(tied):
+    model = replace(CONFIG, tied=tied).build()
+    assert (model.output_matrix is model.embed.weight) == tied
+    own = replace(CONFIG, tied=tied, head=SoftmaxHeadConfig(tied=not tied)).build()
+    assert (own.output_matrix is own.embed.weight) == (not tied)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.residual import PLACES, both, post, pre
+from unspool.nn.residual import PLACES, ResidualShape, both, post, pre
 
 
 def double(x):
@@ -29,3 +29,10 @@ def test_each_place_by_hand():
 @pytest.mark.parametrize("name", ["pre", "both"])
 def test_a_zero_branch_is_the_identity(name):
     assert torch.equal(PLACES[name](X, double, torch.zeros_like, times_ten), X)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_only_both_has_a_norm_behind_the_branch(place):
+    shape = ResidualShape(4, "rms", 1e-5, place)
+    assert next(iter(shape.new_norm().parameters())).shape == (4,)
+    assert bool([*shape.new_post_norm().parameters()]) == (place == "both")

@@ -4,7 +4,7 @@ import torch
 from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import FeedForward
-from unspool.nn.residual import PLACES
+from unspool.nn.residual import PLACES, ResidualShape
 from unspool.nn.transformer import Block, CrossBlock
 
 
@@ -12,9 +12,7 @@ def make(place, norm="layer", dropout=0.0):
     torch.manual_seed(0)
     attention = SelfAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True)
     feed_forward = FeedForward(8, 16, "gelu", bias=True)
-    return Block(
-        attention, feed_forward, width=8, norm=norm, norm_eps=1e-5, norm_place=place, dropout=dropout
-    )
+    return Block(attention, feed_forward, ResidualShape(8, norm, 1e-5, place, dropout))
 
 
 @pytest.mark.parametrize("place", ["pre", "both"])
@@ -59,10 +57,7 @@ def make_cross(place):
         SelfAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
         CrossAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
         FeedForward(8, 16, "gelu", bias=True),
-        width=8,
-        norm="layer",
-        norm_eps=1e-5,
-        norm_place=place,
+        ResidualShape(8, "layer", 1e-5, place),
     )
 
 

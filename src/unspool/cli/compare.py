@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from unspool.cli.decoder_table import print_table
-from unspool.cli.decoders import name_decoders
+from unspool.cli.decoders import add_several_decoders_option, name_decoders
 from unspool.cli.model_loading import chosen_model, speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
@@ -83,13 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool compare` takes."""
     add_prompt_options(parser)
     add_model_options(parser)
-    parser.add_argument(
-        "--decoder",
-        action="append",
-        default=[],
-        metavar="SPEC",
-        help='a decoder, such as "Sample(TopP(0.9))"; may be given several times (default: a selection)',
-    )
+    add_several_decoders_option(parser)
     parser.add_argument("--decoders", type=Path, metavar="PATH", help="a TOML file of named decoders")
     add_length_options(parser, new_tokens=60)
     parser.add_argument("--json", action="store_true", help="one JSON object for each decoder and prompt")

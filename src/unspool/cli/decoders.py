@@ -62,6 +62,17 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def add_several_decoders_option(parser: argparse.ArgumentParser) -> None:
+    """The decoders of a comparison."""
+    parser.add_argument(
+        "--decoder",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help='a decoder, such as "Sample(TopP(0.9))"; may be given several times (default: a selection)',
+    )
+
+
 def decoder_spec(args: argparse.Namespace) -> str:
     """The decoder that the options ask for, as a specification that `unspool.parse` reads."""
     asked = [args.decoder is not None, args.greedy, bool(args.transforms)]

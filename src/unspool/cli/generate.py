@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from unspool import defaults
+from unspool.characters import check_characters
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
 from unspool.cli.models import Models, add_second_model_options, named_models
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.progress import counted
-from unspool.cli.prompts import add_prompt_options, check_characters, read_prompts
+from unspool.cli.prompts import add_prompt_options, read_prompts
 from unspool.cli.requests import AnsweredRequest, answers, make_requests
 
 if TYPE_CHECKING:

@@ -50,6 +50,17 @@ def device_name(text: str) -> str:
     return text
 
 
+def add_device_option(parser: argparse._ActionsContainer) -> None:
+    """Where the model runs."""
+    parser.add_argument(
+        "--device",
+        type=device_name,
+        default="cpu",
+        metavar="NAME",
+        help="where it runs: cpu, cuda, … (default: %(default)s)",
+    )
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Which model, where it runs, and in which numbers."""
     group = parser.add_argument_group("model")
@@ -60,13 +71,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         f"folder, a Hugging Face folder or id, or a file.gguf (default: {defaults.MODEL} where it is "
         f"installed, else {defaults.SECOND_MODEL})",
     )
-    group.add_argument(
-        "--device",
-        type=device_name,
-        default="cpu",
-        metavar="NAME",
-        help="where it runs: cpu, cuda, … (default: %(default)s)",
-    )
+    add_device_option(group)
     group.add_argument(
         "--dtype",
         default="float32",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.characters import check_characters
 from unspool.cli.json_lines import decoded, split_lines
 from unspool.cli.line_settings import CHECKS, read_settings
 from unspool.config import unknown
@@ -172,19 +173,6 @@ def _messages(found: Any) -> tuple[Mapping[str, str], ...]:
 
 def _is_message(found: Any) -> bool:
     return isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("role", "content"))
-
-
-def check_characters(text: str, where: str) -> str:
-    """The text, unless it holds half a character."""
-    # Bytes of a shell's argument and JSON's "\ud800" can both make a str that no tokenizer reads.
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = f"U+{ord(text[error.start]):04X}"
-        raise ValueError(
-            f"{where}: not Unicode text: character {error.start + 1} is {half}, half of one; write UTF-8"
-        ) from None
-    return text
 
 
 def _short(text: str, width: int = 60) -> str:

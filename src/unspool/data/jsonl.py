@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from unspool.characters import check_characters
 from unspool.data.dialogues import replies
 from unspool.data.read import read_lines
 from unspool.data.reading_progress import Advance
@@ -83,19 +84,7 @@ def _string(found: dict[str, Any], name: str, where: str) -> str:
     value = _field(found, name, where)
     if not isinstance(value, str):
         raise ValueError(f"{where}: the field {name!r} is {value!r:.60}, not a string")
-    return _whole(value, where)
-
-
-def _whole(value: str, where: str) -> str:
-    """The string, unless JSON's escapes have made half a character of something."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{where} has a lone surrogate (\\u{ord(value[error.start]):04x}), which is half a character: "
-            "write the other half, or remove it"
-        ) from None
-    return value
+    return check_characters(value, where)
 
 
 def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
@@ -107,4 +96,4 @@ def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
             f"{where}: the field {name!r} must be a list of strings, or of objects with a string "
             f'"content": {value!r:.60}'
         )
-    return [_whole(turn, where) for turn in said]
+    return [check_characters(turn, where) for turn in said]

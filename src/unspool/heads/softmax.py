@@ -22,60 +22,54 @@ def normalised(scores: Tensor) -> Tensor:
     return torch.log_softmax(scores if scores.dtype == torch.float64 else scores.float(), dim=-1)
 
 
-class Softmax(nn.Module):
-    """Softmax over inner products with one vector for each word."""
+class LinearSoftmax(nn.Module):
+    """Softmax over inner products with one vector for each word, whoever owns these: `weight` and `bias`."""
+
+    weight: Tensor
+    bias: nn.Parameter | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layout = WeightLayout()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V), not normalised."""
+        return self.layout.linear(hidden, self.weight, self.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V)."""
+        return normalised(self.logits(hidden))
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        self.layout.forget()
+        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
+
+
+class Softmax(LinearSoftmax):
+    """The vectors are its own."""
 
     def __init__(self, width: int, vocab_size: int, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, width))
         nn.init.normal_(self.weight, std=width**-0.5)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self.layout = WeightLayout()
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised."""
-        return self.layout.linear(hidden, self.weight, self.bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        self.layout.forget()
-        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 
-class TiedSoftmax(nn.Module):
-    """The same, with the rows of an embedding as its vectors. It owns no weights but a bias."""
+class TiedSoftmax(LinearSoftmax):
+    """The vectors are the rows of an embedding. It owns no weights but a bias."""
 
     def __init__(self, embed: nn.Embedding, bias: bool = False) -> None:
         super().__init__()
         self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
         self.bias = nn.Parameter(torch.zeros(embed.num_embeddings)) if bias else None
-        self.layout = WeightLayout()
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> Tensor:  # type: ignore[override]
         """(V, D): the embedding's."""
         return self._embed[0].weight
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised."""
-        return self.layout.linear(hidden, self.weight, self.bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        self.layout.forget()
-        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 
 @dataclass(frozen=True)

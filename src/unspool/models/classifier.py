@@ -45,11 +45,6 @@ class Classifier(Labeller):
         """(N, 1, D)."""
         return self.hidden(batch.inputs_NT, batch.lengths_N).unsqueeze(1)
 
-    def forward(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
-        """(N, T) → (N, K): log p of every label."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
-        return logp
-
     @decodes
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
         """What each of some rows, all in one batch, is."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from unspool.config import typed
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
 from unspool.models.encoders import EncoderConfig
+from unspool.models.sequence_model import unit_embedding
 from unspool.models.shape_checks import at_least_one, given, shares
 from unspool.models.sources import padded
 from unspool.protocols import Abilities
@@ -80,8 +81,7 @@ class Labeller(nn.Module, Abilities):
         given(config, LabellerConfig, text)
         c = self.config = config
         self.text = text
-        self.embed = nn.Embedding(c.vocab_size, c.encoder.width)
-        nn.init.normal_(self.embed.weight, std=c.encoder.width**-0.5)
+        self.embed = unit_embedding(c.vocab_size, c.encoder.width)
         self.encoder: Any = c.encoder.build(self.embed)
         self.dropout = nn.Dropout(c.dropout)
         head = c.head or SoftmaxHeadConfig(bias=True)
@@ -97,6 +97,15 @@ class Labeller(nn.Module, Abilities):
         """The most tokens of a text; None: any number."""
         most: int | None = self.encoder.context
         return most
+
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+        """What the head reads of every row, or of every token: a subclass says."""
+        raise NotImplementedError
+
+    def forward(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+        """(N, T) → (…, K): log p of every label, of every row or of every token."""
+        logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
+        return logp
 
     def read(self, texts: Sequence[str | Sequence[int]]) -> list[WordTokens]:
         """Texts (strings, or token ids) as the model reads them; all are checked before any is labelled."""

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.heads import HeadConfig, chosen_head
+from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_prompts
 from unspool.models.decoding_mode import decodes
 from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
-from unspool.models.sequence_model import SequenceModel
+from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import padded
 from unspool.nn.rnn import CELLS
@@ -74,7 +74,7 @@ AnyRNNState = RNNState | CompiledRNNState
 """What the model remembers, of whichever engine."""
 
 
-class RNNLM(SequenceModel):
+class RNNLM(LanguageModel):
     """Reads tokens left to right and says how probable each next one is."""
 
     config: RNNConfig
@@ -82,12 +82,10 @@ class RNNLM(SequenceModel):
     def __init__(self, config: RNNConfig, text: Text | None = None) -> None:
         super().__init__(config, RNNConfig, text)
         c = config
-        self.embed = nn.Embedding(c.vocab_size, c.width)
-        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.embed = unit_embedding(c.vocab_size, c.width)
         self.dropout = nn.Dropout(c.dropout)
         self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
-        head = chosen_head(c.head, c.tied)
-        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self.head: Any = self.new_head(c.tied)
         self._end_NLS: Tensor | None = None
         self.built = blueprint(self)
 
@@ -121,11 +119,6 @@ class RNNLM(SequenceModel):
     def _read(self, tokens_NT: Tensor, begin_NLS: Tensor | None) -> tuple[Tensor, Tensor]:
         out_NTD, end_NLS = self.rnn.read(self.dropout(self.embed(tokens_NT)), begin_NLS)
         return self.dropout(out_NTD), end_NLS
-
-    def forward(self, tokens_NT: Tensor) -> Tensor:
-        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT))
-        return logp
 
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, AnyRNNState]:

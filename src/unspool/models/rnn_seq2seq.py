@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.heads import HeadConfig, chosen_head
+from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_sources
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn import RNNEncoderConfig
 from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
-from unspool.models.sequence_model import EncoderDecoder
+from unspool.models.sequence_model import EncoderDecoder, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
@@ -112,11 +112,8 @@ class RNNSeq2Seq(EncoderDecoder):
     def __init__(self, config: RNNSeq2SeqConfig, text: Text | None = None) -> None:
         super().__init__(config, RNNSeq2SeqConfig, text)
         c = config
-        self.embed = nn.Embedding(c.vocab_size, c.width)
-        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
-        self.source_embed = nn.Embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
-        if self.source_embed is not None:
-            nn.init.normal_(self.source_embed.weight, std=c.width**-0.5)
+        self.embed = unit_embedding(c.vocab_size, c.width)
+        self.source_embed = unit_embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
         self.encoder = RNNEncoderConfig(
             width=c.width,
             layers=c.encoder_layers,
@@ -130,8 +127,7 @@ class RNNSeq2Seq(EncoderDecoder):
         self.begin = Linear(memory_width, c.decoder_layers * self.rnn.state_width, bias=True)
         self.readout = Linear(c.width + memory_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
-        head = chosen_head(c.head, c.tied)
-        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self.head: Any = self.new_head(c.tied)
         self.built = blueprint(self)
 
     @property

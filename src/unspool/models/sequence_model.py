@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.heads import chosen_head
 from unspool.models.engine import Blueprint, EngineName, engine_of, known_engine
 from unspool.models.shape_checks import given
 from unspool.models.sources import Ends
@@ -14,6 +15,13 @@ from unspool.protocols import Abilities
 
 if TYPE_CHECKING:
     from unspool.protocols import Text
+
+
+def unit_embedding(vocab_size: int, width: int) -> nn.Embedding:
+    """Random vectors that are about as long as a unit vector."""
+    embed = nn.Embedding(vocab_size, width)
+    nn.init.normal_(embed.weight, std=width**-0.5)
+    return embed
 
 
 class SequenceModel(nn.Module, Abilities):
@@ -31,6 +39,11 @@ class SequenceModel(nn.Module, Abilities):
         self.built: Blueprint = {}
         """What it was made of, where its steps can be compiled (`models.engine`)."""
         self._forced_engine: EngineName | None = None
+
+    def new_head(self, tied: bool) -> Any:
+        """The head that its settings ask for; tied to the embedding, or not, where these do not say."""
+        c = self.config
+        return chosen_head(c.head, tied).build(c.width, c.vocab_size, self.embed)
 
     @property
     def engine(self) -> EngineName:
@@ -60,6 +73,19 @@ class SequenceModel(nn.Module, Abilities):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.embed.weight.device
+
+
+class LanguageModel(SequenceModel):
+    """A model that continues texts. A subclass says what its head reads at every position: `hidden`."""
+
+    def hidden(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, D)."""
+        raise NotImplementedError
+
+    def forward(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
+        logp: Tensor = self.head(self.hidden(tokens_NT))
+        return logp
 
 
 class EncoderDecoder(SequenceModel):

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unspool.characters import check_characters
 from unspool.models.decoding_mode import decodes
 from unspool.models.labels import Labeller, LabellerConfig, Prediction, ranked
-from unspool.text.codec import Codec, check_characters
+from unspool.text.codec import Codec
 from unspool.text.word_tokens import WordTokens, word_tokens
 
 if TYPE_CHECKING:
@@ -52,11 +53,6 @@ class Tagger(Labeller):
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D)."""
         return self.hidden(batch.inputs_NT, batch.lengths_N)
-
-    def forward(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
-        """(N, T) → (N, T, K): log p of every label of every token."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
-        return logp
 
     @decodes
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, chosen_head
+from unspool.heads import HeadConfig
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import reading_state
 from unspool.models.decoding_mode import decodes
 from unspool.models.early_exits import Exits
 from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
-from unspool.models.sequence_model import SequenceModel
+from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
@@ -62,7 +62,7 @@ class TransformerConfig(TransformerShape):
         return TransformerLM(self, text)
 
 
-class TransformerLM(SequenceModel):
+class TransformerLM(LanguageModel):
     """Reads tokens left to right and says how probable each next one is."""
 
     config: TransformerConfig
@@ -70,15 +70,13 @@ class TransformerLM(SequenceModel):
     def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
         super().__init__(config, TransformerConfig, text)
         c = config
-        self.embed = nn.Embedding(c.vocab_size, c.width)
-        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.embed = unit_embedding(c.vocab_size, c.width)
         self.positions = c.added()
         self._rotary = c.rotary()
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(c.block(causal=True) for _ in range(c.layers))
         self.norm = c.last_norm()
-        head = chosen_head(c.head, c.tied)
-        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self.head: Any = self.new_head(c.tied)
         self.built = blueprint(self)
 
     @property
@@ -135,11 +133,6 @@ class TransformerLM(SequenceModel):
         for block, past in zip(self.blocks, pasts, strict=True):
             x_NTD = block(x_NTD, rotary, mask, past)
             yield x_NTD
-
-    def forward(self, tokens_NT: Tensor) -> Tensor:
-        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT))
-        return logp
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
         """Read the prompts in one pass, the shorter ones flush right."""

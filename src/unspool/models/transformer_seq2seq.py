@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig, chosen_head
+from unspool.heads import HeadConfig
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import translating_state
 from unspool.models.decoding_mode import decodes
@@ -119,8 +119,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         self.dropout = nn.Dropout(c.dropout)
         self.blocks: Any = nn.ModuleList(c.cross_block() for _ in range(c.decoder_layers))
         self.norm = c.last_norm()
-        head = chosen_head(c.head, c.tied)
-        self.head: Any = head.build(c.width, c.vocab_size, self.embed)
+        self.head: Any = self.new_head(c.tied)
         self.built = blueprint(self)
 
     @property

@@ -13,7 +13,7 @@ from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
 from unspool.nn.norms import NORMS
 from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal
-from unspool.nn.residual import PLACES
+from unspool.nn.residual import PLACES, ResidualShape
 from unspool.nn.transformer import Block, CrossBlock
 
 
@@ -102,15 +102,7 @@ class TransformerShape:
 
     def block(self, *, causal: bool) -> Block:
         """Self-attention and the feed-forward network."""
-        return Block(
-            self._attention(causal),
-            self._feed_forward(),
-            width=self.width,
-            norm=self.norm,
-            norm_eps=self.norm_eps,
-            norm_place=self.norm_place,
-            dropout=self.dropout,
-        )
+        return Block(self._attention(causal), self._feed_forward(), self._residual())
 
     def cross_block(self) -> CrossBlock:
         """Causal self-attention, cross-attention and the feed-forward network."""
@@ -122,16 +114,7 @@ class TransformerShape:
             qkv_bias=self.bias or self.qkv_bias,
             out_bias=self.bias,
         )
-        return CrossBlock(
-            self._attention(True),
-            cross,
-            self._feed_forward(),
-            width=self.width,
-            norm=self.norm,
-            norm_eps=self.norm_eps,
-            norm_place=self.norm_place,
-            dropout=self.dropout,
-        )
+        return CrossBlock(self._attention(True), cross, self._feed_forward(), self._residual())
 
     def last_norm(self) -> nn.Module:
         """Behind the last block; under post-norm it is normalised already."""
@@ -147,6 +130,9 @@ class TransformerShape:
             out_bias=self.bias,
             causal=causal,
         )
+
+    def _residual(self) -> ResidualShape:
+        return ResidualShape(self.width, self.norm, self.norm_eps, self.norm_place, self.dropout)
 
     def _feed_forward(self) -> FeedForward:
         return FeedForward(self.width, self.inner_width, self.activation, self.bias)

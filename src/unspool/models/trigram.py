@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.heads import HeadConfig, chosen_head
+from unspool.heads import HeadConfig
 from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
-from unspool.models.sequence_model import SequenceModel
+from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one, positive, shares
 from unspool.nn.weight_layout import Linear
 from unspool.protocols import Step
@@ -67,7 +67,7 @@ class TrigramState:
         return TrigramState(self.tokens_NT.index_select(0, rows_M))
 
 
-class Trigram(SequenceModel):
+class Trigram(LanguageModel):
     """Sees two words and says how probable each next one is."""
 
     config: TrigramConfig
@@ -75,12 +75,11 @@ class Trigram(SequenceModel):
     def __init__(self, config: TrigramConfig, text: Text | None = None) -> None:
         super().__init__(config, TrigramConfig, text)
         c = config
-        self.embed = nn.Embedding(c.vocab_size, c.width)
-        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+        self.embed = unit_embedding(c.vocab_size, c.width)
         self.up = Linear(2 * c.width, c.inner_width, bias=True)
         self.down = Linear(c.inner_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
-        self.head: Any = chosen_head(c.head, tied=True).build(c.width, c.vocab_size, self.embed)
+        self.head: Any = self.new_head(tied=True)
 
     @property
     def context(self) -> None:
@@ -100,11 +99,6 @@ class Trigram(SequenceModel):
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D): rows are padded on the right, after everything that counts."""
         return self.hidden(batch.inputs_NT)
-
-    def forward(self, tokens_NT: Tensor) -> Tensor:
-        """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT))
-        return logp
 
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrigramState]:

@@ -10,8 +10,11 @@ A zero branch leaves x as it is under pre and both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from unspool.nn.norms import NORMS
 
 Branch = Callable[[Tensor], Tensor]
 
@@ -36,3 +39,22 @@ PLACES: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {
     "post": post,
     "both": both,
 }
+
+
+@dataclass(frozen=True)
+class ResidualShape:
+    """What all residual branches of a Transformer have alike."""
+
+    width: int
+    norm: str
+    norm_eps: float
+    norm_place: str
+    dropout: float = 0.0
+
+    def new_norm(self) -> nn.Module:
+        """The norm of one branch."""
+        return NORMS[self.norm](self.width, self.norm_eps)
+
+    def new_post_norm(self) -> nn.Module:
+        """The norm behind one branch, where there is one."""
+        return self.new_norm() if self.norm_place == "both" else nn.Identity()

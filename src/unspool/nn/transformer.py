@@ -14,8 +14,7 @@ from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import FeedForward
-from unspool.nn.norms import NORMS
-from unspool.nn.residual import PLACES
+from unspool.nn.residual import PLACES, ResidualShape
 
 CrossKeyValues = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values of the source, and its padding, as CrossAttention takes them."""
@@ -28,22 +27,15 @@ class Block(nn.Module):
         self,
         attention: SelfAttention,
         feed_forward: FeedForward,
-        *,
-        width: int,
-        norm: str,
-        norm_eps: float,
-        norm_place: str,
-        dropout: float = 0.0,
+        residual: ResidualShape,
     ) -> None:
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
-        self.attention_norm = NORMS[norm](width, norm_eps)
-        self.feed_forward_norm = NORMS[norm](width, norm_eps)
-        self.dropout = nn.Dropout(dropout)
-        self.place = PLACES[norm_place]
-        twice = norm_place == "both"
-        self.attention_post_norm = NORMS[norm](width, norm_eps) if twice else nn.Identity()
-        self.feed_forward_post_norm = NORMS[norm](width, norm_eps) if twice else nn.Identity()
+        self.attention_norm, self.feed_forward_norm = residual.new_norm(), residual.new_norm()
+        self.dropout = nn.Dropout(residual.dropout)
+        self.place = PLACES[residual.norm_place]
+        self.attention_post_norm = residual.new_post_norm()
+        self.feed_forward_post_norm = residual.new_post_norm()
 
     def forward(
         self,
@@ -102,26 +94,12 @@ class CrossBlock(Block):
         attention: SelfAttention,
         cross_attention: CrossAttention,
         feed_forward: FeedForward,
-        *,
-        width: int,
-        norm: str,
-        norm_eps: float,
-        norm_place: str,
-        dropout: float = 0.0,
+        residual: ResidualShape,
     ) -> None:
-        super().__init__(
-            attention,
-            feed_forward,
-            width=width,
-            norm=norm,
-            norm_eps=norm_eps,
-            norm_place=norm_place,
-            dropout=dropout,
-        )
+        super().__init__(attention, feed_forward, residual)
         self.cross_attention = cross_attention
-        self.cross_attention_norm = NORMS[norm](width, norm_eps)
-        twice = norm_place == "both"
-        self.cross_attention_post_norm = NORMS[norm](width, norm_eps) if twice else nn.Identity()
+        self.cross_attention_norm = residual.new_norm()
+        self.cross_attention_post_norm = residual.new_post_norm()
 
     def attend_to_source(self, x: Tensor, source: CrossKeyValues) -> Tensor:
         """x + cross-attention: (N, T, D) or (N, D) → the same."""

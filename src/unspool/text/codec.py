@@ -18,6 +18,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from unspool.characters import check_characters
 from unspool.text.chat import render_chat
 from unspool.text.json_file import read_object
 from unspool.text.pieces import BROKEN, Pieces
@@ -169,17 +170,6 @@ class Codec:
             return cls(tokenizer, **facts, source=source)
         except TypeError as error:
             raise ValueError(f"{path} has a wrong value ({error}); write it with Codec.save") from error
-
-
-def check_characters(text: str, what: str) -> None:
-    """Refuse half a character, which a str may hold and no tokenizer reads; `what` names the text."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{what} has a lone surrogate (U+{ord(text[error.start]):04X}) at position {error.start}, "
-            "which is half a character; decode the bytes it came from as UTF-8, or remove it"
-        ) from None
 
 
 _SAVED = tuple(each.name for each in fields(Codec) if each.name not in ("tokenizer", "source"))

@@ -7,6 +7,7 @@ import torch
 from unspool.basis import BasisTest
 from unspool.basis.solver import whitened_store
 from unspool.basis.solver.whitened_store import fingerprint, whitened
+from unspool.files import cache
 
 
 @pytest.mark.parametrize("rank", [None, 2, 0])
@@ -74,9 +75,12 @@ def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, 
     assert (whitened(np.eye(3), None, tmp_path).X_VK == whitened(np.eye(3), None, None).X_VK).all()
     assert list(tmp_path.iterdir()) == []
     assert "disk full" in caplog.text
-    monkeypatch.setattr(whitened_store, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(cache, "SPARE_BYTES", 1 << 60)
     whitened(np.eye(3), None, tmp_path)
-    assert "no room" in caplog.text
+    assert "MiB are needed" in caplog.text
+    monkeypatch.setattr(whitened_store, "MOST_BYTES", 10)
+    whitened(np.eye(3), None, tmp_path)
+    assert "more than is ever kept" in caplog.text
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):

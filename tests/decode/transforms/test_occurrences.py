@@ -1,7 +1,10 @@
+import math
+
+import pytest
 import torch
 
 from unspool.decode.path import Path
-from unspool.decode.transforms.occurrences import occurrences, tokens_so_far
+from unspool.decode.transforms.occurrences import OccurrencePenalty, occurrences, tokens_so_far
 
 SCORES = torch.zeros(2, 5)
 
@@ -27,3 +30,15 @@ def test_tokens_are_counted_on_their_own_path():
 def test_empty_paths_and_foreign_ids_count_nothing():
     for path in (Path(0, 0, ()), Path(0, 0, (5, 99))):
         assert [len(found) for found in occurrences([path, path], True, SCORES)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"penalty": math.inf}, r"OccurrencePenalty.penalty is inf"),
+        ({"penalty": 1.0, "prompt": 1}, r"OccurrencePenalty.prompt is 1"),
+    ],
+)
+def test_nonsense_is_refused(settings, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        OccurrencePenalty(**settings)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.decode.path import Path
-from unspool.decode.transforms.scores import alive, applied, ban, cut, peaks, precise
+from unspool.decode.transforms.scores import alive, applied, ban, ban_each, cut, peaks, precise
 from unspool.protocols import Step
 
 INF = math.inf
@@ -79,3 +79,10 @@ def test_a_transform_that_returns_no_scores_is_named(rule):
     with pytest.raises(TypeError, match=r"made .* of scores of shape \(2, 3\)"):
         applied(rule, scores_NV, Step(scores_NV), [Path(0, 0, ())] * 2)
     assert applied(lambda scores, *_: scores + 1, scores_NV, Step(scores_NV), []).equal(scores_NV + 1)
+
+
+def test_each_banned_token_is_cut_from_its_own_row():
+    scores = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0]])
+    out = ban_each(scores, Step(scores), [(0, 1), (0, 2)])
+    assert out.tolist() == [[-1.0, -INF, -INF], [-1.0, -2.0, -3.0]]
+    assert ban_each(scores, Step(scores), []) is scores

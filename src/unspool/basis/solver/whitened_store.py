@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
 from hashlib import blake2b
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -27,19 +24,18 @@ from safetensors.numpy import load_file, save_file
 from unspool.basis.arrays import as_numpy
 from unspool.basis.solver.float64_rows import Float64Rows
 from unspool.basis.solver.whitening import Whitened, whiten
+from unspool.files.atomic import new_file
+from unspool.files.cache import cache_folder, check_room
 
 FORMAT = 3
 MOST_BYTES = 4_000_000_000
-# Left free on the disk: a cache should not be what fills it.
-SPARE_BYTES = 1 << 29
 
 _log = logging.getLogger(__name__)
 
 
 def users_folder() -> Path:
     """Where the user's programs keep such files; the environment variable UNSPOOL_CACHE names another one."""
-    chosen = os.environ.get("UNSPOOL_CACHE")
-    return (Path(chosen) if chosen else platformdirs.user_cache_path("unspool", appauthor=False)) / "basis"
+    return cache_folder() / "basis"
 
 
 def whitened(W: Any, rank: int | None, folder: str | os.PathLike[str] | None) -> Whitened:
@@ -102,17 +98,12 @@ def _save(path: Path, white: Whitened) -> None:
     }
     if white.made:
         kept["weight"] = np.ascontiguousarray(as_numpy(white.weight.W))
-    path.parent.mkdir(parents=True, exist_ok=True)
     size = sum(array.nbytes for array in kept.values())
-    if size > MOST_BYTES or shutil.disk_usage(path.parent).free < size + SPARE_BYTES:
-        raise OSError(f"no room for {size / 1e9:.1f} GB in {path.parent}")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".basis-", suffix=".tmp")
-    os.close(handle)
-    try:
-        save_file(kept, name)
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    if size > MOST_BYTES:
+        raise OSError(f"{size / 1e9:.1f} GB are more than is ever kept in {path.parent}")
+    check_room(path.parent, size)
+    with new_file(path) as fresh:
+        save_file(kept, fresh)
 
 
 def _tidy(newest: Path) -> None:

@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from unspool.cli.decoders import add_several_decoders_option
 from unspool.cli.model_loading import load_speaker
-from unspool.cli.parser import positive
+from unspool.cli.parser import add_device_option, positive
 from unspool.cli.reserved_file import reserved
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
@@ -25,17 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
     parser.add_argument("prompt", metavar="PROMPT", help="what stands before the token to look at")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help=".svg, .png or .pdf")
-    parser.add_argument(
-        "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
-    )
+    add_device_option(parser)
     parser.add_argument("--top", type=positive, default=60, metavar="N", help="tokens shown (default: 60)")
-    parser.add_argument(
-        "--decoder",
-        action="append",
-        default=[],
-        metavar="SPEC",
-        help='a decoder, such as "Sample(TopP(0.9))"; may be given several times (default: a selection)',
-    )
+    add_several_decoders_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:

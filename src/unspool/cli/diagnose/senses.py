@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
-from unspool.cli.parser import natural, positive
+from unspool.cli.parser import add_device_option, natural, positive
 from unspool.cli.reserved_file import reserved
 from unspool.printable import printable
 
@@ -38,9 +38,7 @@ SOURCE = 5
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose senses` takes."""
     parser.add_argument("model", metavar="RUN", help="a run folder whose model has a KerBS head")
-    parser.add_argument(
-        "--device", default="cpu", metavar="NAME", help="where it runs (default: %(default)s)"
-    )
+    add_device_option(parser)
     parser.add_argument(
         "--words", type=positive, default=20, metavar="N", help="words to show (default: %(default)s)"
     )

@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from unspool.decode.arguments import known_ids, phrases, within
 from unspool.decode.job import Job
 from unspool.decode.path import Path
-from unspool.decode.transforms.scores import ban, peaks
+from unspool.decode.transforms.scores import ban_each, peaks
 from unspool.decode.transforms.sequences import due
 from unspool.decode.transforms.spelling import spelled
 from unspool.protocols import Step, StepModel
@@ -60,9 +59,4 @@ class BadWords:
         sequences = known_ids("BadWords.sequences", self.sequences)
         within("BadWords.sequences", {sequence[-1] for sequence in sequences}, scores_NV.shape[1])
         banned = [(row, sequence[-1]) for row, sequence in due(sequences, history)]
-        if not banned:
-            return scores_NV
-        row_M, token_M = torch.tensor(banned, device=scores_NV.device).unbind(1)
-        banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)
-        banned_NV[row_M, token_M] = True
-        return ban(scores_NV, step, banned_NV)
+        return ban_each(scores_NV, step, banned)

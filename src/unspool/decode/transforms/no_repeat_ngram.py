@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from unspool.decode.arguments import flag, whole
 from unspool.decode.path import Path
 from unspool.decode.transforms.occurrences import tokens_so_far
-from unspool.decode.transforms.scores import ban, peaks
+from unspool.decode.transforms.scores import ban_each, peaks
 from unspool.protocols import Step
 
 
@@ -46,12 +45,7 @@ class NoRepeatNgram:
             for token in self._completions(tokens_so_far(path, self.prompt))
             if token < V
         ]
-        if not banned:
-            return scores_NV
-        row_M, token_M = torch.tensor(banned, device=scores_NV.device).unbind(1)
-        banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)
-        banned_NV[row_M, token_M] = True
-        return ban(scores_NV, step, banned_NV)
+        return ban_each(scores_NV, step, banned)
 
     def _completions(self, said: tuple[int, ...]) -> set[int]:
         """The tokens that followed the last n − 1 tokens before."""

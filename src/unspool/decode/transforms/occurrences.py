@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import LARGEST_BIAS, flag, number
 from unspool.decode.path import Path
 
 
@@ -32,3 +34,17 @@ def occurrences(history: Sequence[Path], prompt: bool, scores_NV: Tensor) -> tup
         torch.tensor(found, dtype=torch.long, device=scores_NV.device).view(-1, 3).unbind(1)
     )
     return row_M, token_M, count_M
+
+
+@dataclass(frozen=True)
+class OccurrencePenalty:
+    """The settings of a penalty that is subtracted from tokens which occurred."""
+
+    penalty: float
+    prompt: bool = False
+    """Whether tokens of the prompt count."""
+
+    def __post_init__(self) -> None:
+        limits = {"at_least": -LARGEST_BIAS, "at_most": LARGEST_BIAS}
+        number(self, "penalty", **limits, advice="Common values are 0.1 … 2; 0 is off.")
+        flag(self, "prompt", advice="It says whether tokens of the prompt count.")

@@ -17,30 +17,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, flag, number
 from unspool.decode.path import Path
-from unspool.decode.transforms.occurrences import occurrences
+from unspool.decode.transforms.occurrences import OccurrencePenalty, occurrences
 from unspool.decode.transforms.scores import peaks
 from unspool.protocols import Step
 
 
 @dataclass(frozen=True)
-class PresencePenalty:
+class PresencePenalty(OccurrencePenalty):
     """Subtract the penalty from tokens that occurred."""
-
-    penalty: float
-    prompt: bool = False
-
-    def __post_init__(self) -> None:
-        advice = "Common values are 0.1 … 2; 0 is off."
-        number(
-            self,
-            "penalty",
-            at_least=-LARGEST_BIAS,
-            at_most=LARGEST_BIAS,
-            advice=advice,
-        )
-        flag(self, "prompt", advice="It says whether tokens of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

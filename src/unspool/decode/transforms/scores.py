@@ -73,6 +73,16 @@ def cut(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
     return scores_NV.masked_fill(~keep_NV, -math.inf)
 
 
+def ban_each(scores_NV: Tensor, step: Step, banned: Sequence[tuple[int, int]]) -> Tensor:
+    """The scores with the token of each (row, token) banned; as they are where there is none."""
+    if not banned:
+        return scores_NV
+    row_M, token_M = torch.tensor(banned, device=scores_NV.device).unbind(1)
+    banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)
+    banned_NV[row_M, token_M] = True
+    return ban(scores_NV, step, banned_NV)
+
+
 def ban(scores_NV: Tensor, step: Step, banned_NV: Tensor) -> Tensor:
     """The scores with every banned token at −∞, and yet a token left in every row.
 
