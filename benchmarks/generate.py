@@ -14,27 +14,18 @@ libraries are imported, and "first token" is load + a prompt of 16 tokens + one 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 from rich.console import Console
 
-from peers.lineup import REFERENCE, Contender, chosen, full_lineup
-from peers.process import HERE, EngineFailedError, EngineProcess
-from peers.rounds import Result, first_difference, measure, result
-from peers.starting import Bandwidth, start
-from peers.tables import Start, speed_table, start_table
+from peers.comparison import Comparison, compare, write_json
+from peers.lineup import chosen, full_lineup
+from peers.process import HERE
 from peers.weight_files import folder_of, source_of
-from peers.work import Mode, Work, parse_mode
+from peers.work import parse_mode
 from unspool.models.load.gguf_file import open_gguf
 from unspool.text import codec_from_gguf
 
@@ -49,7 +40,6 @@ PROMPTS = [
     "My grandfather used to say that a clock that has stopped is right twice a day, but a clock that runs slow is",
 ]
 MODES = ("greedy", "top-p 0.9", "greedy x8", "beam 4")
-FIRST_PROMPT = 16
 
 
 def prompts_of(source: Path, length: int) -> list[list[int]]:
@@ -57,75 +47,6 @@ def prompts_of(source: Path, length: int) -> list[list[int]]:
     codec = codec_from_gguf(open_gguf(source).metadata)
     ids = [codec.encode(text) for text in PROMPTS]
     return [(row * (length // len(row) + 1))[:length] for row in ids]
-
-
-def compare(
-    contenders: list[Contender],
-    threads: int,
-    prompts: list[list[int]],
-    args: argparse.Namespace,
-    console: Console,
-) -> dict[str, Any]:
-    """All modes with a number of threads: starts, results and the bandwidth of every round."""
-    starts: dict[str, Start] = {}
-    engines: dict[str, EngineProcess] = {}
-    results: dict[str, dict[str, Result]] = {}
-    read: list[float] = []
-    with ExitStack() as stack:
-        for contender in contenders:
-            try:
-                process, cost, _ = start(contender, threads, prompts[0][:FIRST_PROMPT])
-            except EngineFailedError as error:
-                console.print(f"{contender.name} is left out: {error}", style="yellow", markup=False)
-                continue
-            stack.callback(process.close)
-            engines[contender.name], starts[contender.name] = process, cost
-        bandwidth = Bandwidth(threads)
-        stack.callback(bandwidth.process.close)
-        for mode in args.modes:
-            work = Work(
-                [prompts[row % len(prompts)] for row in range(mode.rows)], args.new_tokens, mode.decoder
-            )
-            answers, by_round = measure(engines, work, args.rounds, bandwidth)
-            read += by_round
-            results[str(mode)] = {
-                name: result(its, answers.get(REFERENCE), work, starts[name].weight_bytes, by_round)
-                for name, its in answers.items()
-            }
-    title = f"{args.model}, {threads} thread(s), {args.new_tokens} new tokens, {args.rounds} rounds"
-    limit = f"a plain loop reads {median(read) / 1e9:.1f} GB/s ({min(read) / 1e9:.1f}–{max(read) / 1e9:.1f})"
-    console.print(speed_table(f"{title}; {limit}", results))
-    console.print(start_table(f"memory and start, {threads} thread(s)", starts))
-    exact = {it.name for it in contenders if it.exact}
-    for mode in args.modes:
-        console.print(*same_text(mode, results[str(mode)], exact), sep="\n", markup=False)
-    return {
-        "bytes_per_second": read,
-        "starts": {name: asdict(it) for name, it in starts.items()},
-        "modes": {mode: {name: asdict(it) for name, it in its.items()} for mode, its in results.items()},
-    }
-
-
-def same_text(mode: Mode, results: Mapping[str, Result], exact: set[str]) -> list[str]:
-    """Who of those that compute in float32 wrote what the reference wrote, and where the others parted."""
-    if mode.decoder != "greedy" or REFERENCE not in results:
-        return []
-    lines = []
-    for name in (name for name in results if name in exact and name != REFERENCE):
-        at = first_difference(results[name].tokens, results[REFERENCE].tokens)
-        lines.append(
-            f"{mode}: {name} wrote the text of {REFERENCE}"
-            if at is None
-            else f"{mode}: {name} DIFFERS from {REFERENCE} at token {at}"
-        )
-    return lines
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    wide = any("avx512f" in line.split() for line in lines if line.startswith("flags"))
-    return {"platform": platform.platform(), "processor": model, "cores": os.cpu_count(), "avx512": wide}
 
 
 def main() -> int:
@@ -137,7 +58,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, min(2, cores)}))
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=64, help="prompts are cycled to this length")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modes", nargs="+", type=parse_mode, default=[parse_mode(it) for it in MODES])
     parser.add_argument("--engines", nargs="+", help="how their names begin; default: all")
     parser.add_argument("--llama-python", help="default: that of the environment beside this one, *-llama")
@@ -160,10 +81,10 @@ def main() -> int:
         console.print(f"{name} is left out: {reason}", style="yellow", markup=False)
     contenders = chosen(contenders, args.engines)
     prompts = prompts_of(source, args.prompt_tokens)
-    found = {str(threads): compare(contenders, threads, prompts, args, console) for threads in args.threads}
+    comparison = Comparison(args.model, args.modes, prompts, args.new_tokens, args.rounds)
+    found = {threads: compare(comparison, contenders, threads, console) for threads in args.threads}
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"machine": machine(), "threads": found}, indent=1))
+        write_json(args.json, found)
     return 0
 
 

@@ -3,7 +3,7 @@
 → argv[1], JSON           the settings of the engine
 ← {"imported": true}      its libraries are there
 ← {"loaded": seconds, "version": …, "memory": …}    or   {"error": …}
-→ {"prompts": …, "new": …, "decoder": …}
+→ {"prompts": …, "new": …, "beams": …, "top_p": …}
 ← {"seconds": …, "tokens": …, "memory": …}          or   {"error": …}
 """
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import ctranslate2
 
 from peers.conversation import converse
-from peers.work import BEAMS, TOP_P, Work
-
-HOW = {
-    "greedy": {"sampling_topk": 1},
-    "top-p 0.9": {"sampling_topk": 0, "sampling_topp": TOP_P},
-    "beam 4": {"beam_size": BEAMS},
-}
+from peers.work import Work
 
 
 class CTranslate2:
@@ -31,9 +26,15 @@ class CTranslate2:
             min_length=work.new,
             include_prompt_in_result=False,
             end_token=[],
-            **HOW[work.decoder],
+            **how(work),
         )
         return [result.sequences_ids[0] for result in results]
+
+
+def how(work: Work) -> dict[str, Any]:
+    if work.top_p is not None:
+        return {"sampling_topk": 0, "sampling_topp": work.top_p}
+    return {"beam_size": work.beams}
 
 
 if __name__ == "__main__":

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import transformers
 
 from peers.conversation import converse
-from peers.work import BEAMS, TOP_P, Work
-
-HOW = {
-    "greedy": {"do_sample": False},
-    "top-p 0.9": {"do_sample": True, "top_p": TOP_P, "top_k": 0},
-    "beam 4": {"do_sample": False, "num_beams": BEAMS, "length_penalty": 0.0},
-}
+from peers.work import Work
 
 
 class HuggingFace:
@@ -35,9 +31,15 @@ class HuggingFace:
             max_new_tokens=work.new,
             min_new_tokens=work.new,
             pad_token_id=0,
-            **HOW[work.decoder],
+            **how(work),
         )
         return out[:, longest:].tolist()
+
+
+def how(work: Work) -> dict[str, Any]:
+    if work.top_p is not None:
+        return {"do_sample": True, "top_p": work.top_p, "top_k": 0}
+    return {"do_sample": False, "num_beams": work.beams, "length_penalty": 0.0}
 
 
 if __name__ == "__main__":

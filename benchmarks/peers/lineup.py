@@ -16,6 +16,7 @@ from peers.weight_files import (
     FLOAT32_BYTES,
     GGUF_TYPES,
     INT8_BYTES,
+    absence,
     converted_bytes,
     stored_bytes,
 )
@@ -82,10 +83,10 @@ def full_lineup(
     absent: dict[str, str] = {}
 
     def there(name: str, path: Path) -> bool:
-        missing = path.with_name(f"{path.name}.missing")
-        if not path.exists():
-            absent[name] = missing.read_text(encoding="utf-8") if missing.exists() else f"there is no {path}"
-        return path.exists()
+        reason = absence(path)
+        if reason is not None:
+            absent[name] = reason
+        return reason is None
 
     found = []
     exact_bytes = converted_bytes(source, FLOAT32_BYTES)

@@ -14,7 +14,7 @@ import llama_cpp
 import numpy as np
 
 from peers.conversation import converse
-from peers.work import BEAMS, TOP_P, Work
+from peers.work import Work
 
 GGML_TYPE_F32, GGML_TYPE_F16 = 0, 1
 
@@ -52,14 +52,15 @@ class LlamaCpp:
         return Sequences(self.model, how, self.vocabulary)
 
     def generate(self, work: Work) -> list[list[int]]:
-        if work.decoder == "beam 4":
+        if work.beams > 1:
             # Twice as many: the new past of every beam is laid beside the old ones before these are dropped.
-            return [_beam(self.sequences(2 * BEAMS, True), prompt, work.new) for prompt in work.prompts]
+            beams = self.sequences(2 * work.beams, True)
+            return [_beam(beams, prompt, work.new, work.beams) for prompt in work.prompts]
         chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-        if work.decoder == "greedy":
+        if work.top_p is None:
             llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_greedy())
         else:
-            llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_top_p(TOP_P, 1))
+            llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_top_p(work.top_p, 1))
             llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_dist(0))
         try:
             return _sample(self.sequences(len(work.prompts), False), chain, work.prompts, work.new)
@@ -107,12 +108,13 @@ class Sequences:
 
     def reorder(self, parents: list[int]) -> None:
         """Give each row the past of its parent; cells are marked, not copied."""
+        beams = len(parents)
         for row, parent in enumerate(parents):
-            llama_cpp.llama_memory_seq_cp(self.memory, parent, BEAMS + row, -1, -1)
-        for row in range(BEAMS):
+            llama_cpp.llama_memory_seq_cp(self.memory, parent, beams + row, -1, -1)
+        for row in range(beams):
             llama_cpp.llama_memory_seq_rm(self.memory, row, -1, -1)
-            llama_cpp.llama_memory_seq_cp(self.memory, BEAMS + row, row, -1, -1)
-            llama_cpp.llama_memory_seq_rm(self.memory, BEAMS + row, -1, -1)
+            llama_cpp.llama_memory_seq_cp(self.memory, beams + row, row, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self.memory, beams + row, -1, -1)
 
 
 def _sample(sequences: Sequences, chain: int, prompts: list[list[int]], new: int) -> list[list[int]]:
@@ -131,13 +133,13 @@ def _sample(sequences: Sequences, chain: int, prompts: list[list[int]], new: int
         pieces = [text[-1:] for text in texts]
 
 
-def _beam(sequences: Sequences, prompt: list[int], new: int) -> list[int]:
+def _beam(sequences: Sequences, prompt: list[int], new: int, beams: int) -> list[int]:
     sequences.forget()
     places = sequences.read([prompt], 0)
     sums_N, texts = np.zeros(1), [[]]
     for step in range(new):
         total_NV = sums_N[:, None] + sequences.logp_NV(places)
-        best_K = np.argpartition(total_NV, -BEAMS, axis=None)[-BEAMS:]
+        best_K = np.argpartition(total_NV, -beams, axis=None)[-beams:]
         best_K = best_K[np.argsort(-total_NV.reshape(-1)[best_K])]
         sums_N = total_NV.reshape(-1)[best_K]
         parents, tokens = np.divmod(best_K, sequences.vocabulary)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Protocol
 
@@ -48,13 +48,14 @@ def measure(
     work: Work,
     rounds: int,
     bandwidth: Callable[[], float],
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, list[Answer]], list[float]]:
     """Every engine's answers, and what the machine read a second, by round."""
     for engine in engines.values():
-        engine.generate(Work(work.prompts, WARM_UP, work.decoder))
+        engine.generate(replace(work, new=WARM_UP))
     answers: dict[str, list[Answer]] = {name: [] for name in engines}
     read = []
-    for _ in range(rounds):
+    for number in range(rounds):
         read.append(bandwidth())
         for name, engine in engines.items():
             time.sleep(REST)
@@ -63,6 +64,8 @@ def measure(
                 lengths = [len(row) for row in answer.tokens]
                 raise RuntimeError(f"{name} wrote {lengths} tokens instead of {work.new} for each prompt")
             answers[name].append(answer)
+        seconds = sum(its[-1].seconds for its in answers.values())
+        say(f"round {number + 1} of {rounds}: {seconds:.0f} s")
     return answers, read
 
 

@@ -32,8 +32,8 @@ def _start(contender: Contender, threads: int, prompt: list[int]) -> tuple[Engin
         contender.module, {**contender.settings, "threads": threads}, threads, contender.python
     )
     try:
-        first = process.generate(Work([prompt], 1, "greedy"))
-        text = process.generate(Work([prompt], TEXT, "greedy"))
+        first = process.generate(Work([prompt], 1))
+        text = process.generate(Work([prompt], TEXT))
     except BaseException:
         process.close()
         raise
@@ -50,5 +50,5 @@ class Bandwidth:
         self.process = EngineProcess("peers.read_bandwidth", settings, threads, sys.executable)
 
     def __call__(self) -> float:
-        answer = self.process.generate(Work([], 0, "greedy"))
+        answer = self.process.generate(Work([], 0))
         return answer.tokens[0][0] / answer.seconds

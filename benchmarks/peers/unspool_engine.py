@@ -8,13 +8,7 @@ import torch
 
 import unspool as us
 from peers.conversation import converse
-from peers.work import BEAMS, TOP_P, Work
-
-SEARCHES = {
-    "greedy": us.Greedy(),
-    "top-p 0.9": us.Sample(us.TopP(TOP_P)),
-    "beam 4": us.Beam(BEAMS, length_penalty=us.Sum()),
-}
+from peers.work import Work
 
 
 class Unspool:
@@ -27,9 +21,14 @@ class Unspool:
         object.__setattr__(self.model.text, "eos_ids", frozenset())
 
     def generate(self, work: Work) -> list[list[int]]:
-        search = SEARCHES[work.decoder]
-        outputs = us.generate(self.model, work.prompts, search, max_new_tokens=work.new, seed=0)
+        outputs = us.generate(self.model, work.prompts, search(work), max_new_tokens=work.new, seed=0)
         return [list(output.tokens) for output in outputs]
+
+
+def search(work: Work) -> us.Greedy | us.Sample | us.Beam:
+    if work.top_p is not None:
+        return us.Sample(us.TopP(work.top_p))
+    return us.Greedy() if work.beams == 1 else us.Beam(work.beams, length_penalty=us.Sum())
 
 
 def load(file: str, engine: str, weights: str) -> us.TransformerLM:

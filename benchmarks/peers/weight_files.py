@@ -69,24 +69,36 @@ def converted_bytes(file: Path, each: float) -> int:
 def write_all(source: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in GGUF_TYPES:
-        _unless_there(folder / f"{name}.gguf", lambda path, name=name: _write_gguf(source, path, name))
-    _unless_there(folder / "huggingface", lambda path: _write_huggingface(source, path))
+        unless_there(folder / f"{name}.gguf", lambda path, name=name: _write_gguf(source, path, name))
+    unless_there(folder / "huggingface", lambda path: _write_huggingface(source, path))
     for name in CTRANSLATE2_TYPES:
-        _unless_there(
+        unless_there(
             folder / f"ctranslate2-{name}",
             lambda path, name=name: _write_ctranslate2(folder / "huggingface", path, name),
         )
 
 
-def _unless_there(path: Path, write: Callable[[Path], None]) -> None:
-    missing = path.with_name(f"{path.name}.missing")
+def unless_there(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file or folder that is not there; why it cannot be written is kept for `absence`."""
     if path.exists():
         return
     try:
         write(path)
-        missing.unlink(missing_ok=True)
+        _excuse(path).unlink(missing_ok=True)
     except Exception as error:  # one format must not keep the others away
-        missing.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+        _excuse(path).write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+def absence(path: Path) -> str | None:
+    """Why a file is not there; None where it is."""
+    if path.exists():
+        return None
+    excuse = _excuse(path)
+    return excuse.read_text(encoding="utf-8") if excuse.exists() else f"there is no {path}"
+
+
+def _excuse(path: Path) -> Path:
+    return path.with_name(f"{path.name}.missing")
 
 
 def _write_gguf(source: Path, path: Path, name: str) -> None:

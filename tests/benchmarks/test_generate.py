@@ -1,4 +1,4 @@
-"""The comparison's own words: prompts of one length, and who wrote the reference's text."""
+"""Prompts of one length."""
 
 import importlib.util
 from pathlib import Path
@@ -7,8 +7,6 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 from peers.gguf_writing import LlamaShape, write_random_llama
-from peers.rounds import Result
-from peers.work import parse_mode
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +24,3 @@ def test_prompts_have_one_length(generate, tmp_path):
     for length in (7, 300):
         prompts = generate.prompts_of(tmp_path / "tiny.gguf", length)
         assert [len(prompt) for prompt in prompts] == [length] * 8
-
-
-def wrote(*rows):
-    return Result([1.0], 1.0, [1.0], [1.0], [list(row) for row in rows])
-
-
-def test_who_wrote_the_text_of_the_reference_is_said(generate):
-    results = {"Hugging Face": wrote("abc"), "A": wrote("abc"), "B": wrote("abd"), "C int8": wrote("xyz")}
-    assert generate.same_text(parse_mode("greedy"), results, {"Hugging Face", "A", "B"}) == [
-        "greedy: A wrote the text of Hugging Face",
-        "greedy: B DIFFERS from Hugging Face at token 2",
-    ]
-    assert generate.same_text(parse_mode("top-p 0.9"), results, {"A"}) == []
-    del results["Hugging Face"]
-    assert generate.same_text(parse_mode("greedy"), results, {"A"}) == []

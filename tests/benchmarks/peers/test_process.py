@@ -22,9 +22,8 @@ def test_an_engine_answers_until_it_is_closed(tiny):
     process = EngineProcess("peers.unspool_engine", settings, 1)
     try:
         prompts = [[1, 270, 280], [1, 271, 281]]
-        answers = [
-            process.generate(Work(prompts, 6, decoder)) for decoder in ("greedy", "top-p 0.9", "beam 4")
-        ]
+        works = (Work(prompts, 6), Work(prompts, 6, top_p=0.9), Work(prompts, 6, beams=4))
+        answers = [process.generate(work) for work in works]
     finally:
         process.close()
     for answer in answers:
@@ -53,7 +52,7 @@ def test_an_engine_that_is_not_installed_says_what_is_missing():
 def test_reading_is_counted_in_bytes():
     process = EngineProcess("peers.read_bandwidth", {"threads": 1, "megabytes": 8}, 1)
     try:
-        answer = process.generate(Work([], 0, "greedy"))
+        answer = process.generate(Work([], 0))
     finally:
         process.close()
     assert answer.tokens == [[4 * 8_000_000]]

@@ -5,7 +5,7 @@ from peers.process import Answer
 from peers.rounds import first_difference, measure, result
 from peers.work import Work
 
-WORK = Work([[1, 2], [3, 4]], 5, "greedy")
+WORK = Work([[1, 2], [3, 4]], 5)
 
 
 class Metronome:
