@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
+from unspool.heads import HEADS
 from unspool.objectives import OBJECTIVES, CrossEntropy
 from unspool.protocols import Abilities, Clock
 
@@ -12,14 +13,10 @@ P = torch.tensor([0.5, 0.25, 0.25])
 
 
 class Head:
-    def __init__(self):
-        self.rows = None
-
     def __call__(self, hidden):
         return P.log().expand(*hidden.shape[:-1], 3)
 
     def loss(self, hidden_MD, targets_M, weights_M, smoothing=0.0):
-        self.rows = len(hidden_MD)
         logp_MV = self(hidden_MD)
         nll_M = -logp_MV.gather(1, targets_M[:, None])[:, 0]
         total_M = (1 - smoothing) * nll_M - smoothing * logp_MV.mean(-1)
@@ -55,11 +52,26 @@ def test_smoothing_by_hand():
     assert loss.stats["nll"] == pytest.approx(math.log(2))
 
 
-@pytest.mark.parametrize(("weights", "rows"), [([[1.0, 1.0], [1.0, 0.0]], 3), ([[1.0, 0.5], [1.0, 2.0]], 4)])
-def test_the_head_never_sees_padding(weights, rows):
+@pytest.mark.parametrize("kind", HEADS)
+def test_padding_counts_for_nothing_whatever_stands_there(kind):
+    torch.manual_seed(0)
     model = Model()
-    CrossEntropy()(model, batch(weights), Clock(0, 1))
-    assert model.head.rows == rows
+    model.head = HEADS[kind]().build(4, 3)
+
+    def found(padding):
+        hidden_NUD = torch.arange(16.0).view(2, 2, 4).div(16).masked_fill(PADDING[..., None], padding)
+        hidden_NUD.requires_grad_()
+        model.hidden_for = lambda _: hidden_NUD
+        loss = CrossEntropy(0.1)(model, batch([[1.0, 0.5], [2.0, 0.0]]), Clock(0, 1))
+        return loss.total, loss.stats["nll"], torch.autograd.grad(loss.total, hidden_NUD)[0]
+
+    one, other = found(0.0), found(9.0)
+    for this, that in zip(one, other, strict=True):
+        torch.testing.assert_close(this, that)
+    assert not one[2][PADDING].any()
+
+
+PADDING = torch.tensor([[False, False], [False, True]])
 
 
 def test_weights_weigh():

@@ -32,10 +32,7 @@ class CrossEntropy:
         """The sum over the batch; stats has "nll" without smoothing, and of labels how many are "right"."""
         hidden_MD = model.hidden_for(batch).flatten(0, 1)
         targets_M, weights_M = batch.targets_NU.flatten(), batch.weights_NU.flatten()
-        real_M = weights_M != 0
-        if not bool(real_M.all()):  # padding would cost the head as much as any other target
-            rows = real_M.nonzero().squeeze(1)
-            hidden_MD, targets_M, weights_M = hidden_MD[rows], targets_M[rows], weights_M[rows]
+        # Padding has weight 0, and the head leaves it out before it costs anything.
         total, nll = model.head.loss(hidden_MD, targets_M, weights_M, self.smoothing)
         stats = {"nll": float(nll)}
         if model.labels is not None:  # so few of them that to look at all costs nothing

@@ -56,6 +56,8 @@ class LossHead(Head, Protocol):
         """Two sums over the targets, each weighted: what is minimised, and −log p alone (no gradient).
 
         Σ_m weight_m · [(1 − s)·(−log p(target_m)) + s·mean_v(−log p(v))]
+
+        Padding has weight 0: the head leaves it out first, for it would cost as much as any other target.
         """
         ...
 
