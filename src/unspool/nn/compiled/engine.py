@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unspool.kernels.aligned import aligned
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.lanes import WIDTH
 from unspool.kernels.team import together
@@ -82,9 +83,9 @@ class Engine:
         M, D, V = len(tokens), self.shape.width, self.shape.vocab_size
         loud = M if say else 0
         found = Read(
-            np.empty((M, D), np.float32),
+            aligned(M, D),
             np.empty((len(depths), M, D), np.float32),
-            np.empty((loud, V), np.float32),
+            aligned(loud, V),
             np.empty(loud, np.float32),
             np.empty((M, -(-look // WIDTH) * WIDTH), np.float32),
         )
@@ -112,7 +113,7 @@ class Engine:
 
     def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
         """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
-        logp = np.empty((len(hidden), self.shape.vocab_size), np.float32)
+        logp = aligned(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
         past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING)
         for first in range(0, len(hidden), SLICE):
@@ -138,7 +139,7 @@ class Engine:
         up = int(self.weights.table[0, UP, OUTPUTS])
         mixed, scores = s.heads * s.head_width, s.heads * BLOCK
         sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks)
-        return Work(*(np.empty(n * size, np.float32) for size in sizes))
+        return Work(*(aligned(n * size) for size in sizes))
 
 
 def _flat(numbers: Numbers) -> Numbers:

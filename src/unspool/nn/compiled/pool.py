@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.kernels.aligned import aligned
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import Shape
 
@@ -101,7 +102,7 @@ class BlockPool:
 
     def _grow(self, blocks: int) -> None:
         try:
-            larger = np.empty(blocks * self.block_size, np.float32)
+            larger = aligned(blocks * self.block_size)
         except MemoryError:
             needed = blocks * self.block_size * 4 / 2**30
             raise MemoryError(

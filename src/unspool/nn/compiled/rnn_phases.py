@@ -14,7 +14,7 @@ from unspool.kernels.lanes import WIDTH, first, load, spread, store
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.parts import BIAS, INPUTS, OUTPUTS, WEIGHT
 from unspool.nn.compiled.products import dense
-from unspool.nn.compiled.products.dense import Outputs, plain
+from unspool.nn.compiled.products.dense import Outputs
 from unspool.nn.compiled.recurrent_cells import gru, lstm
 from unspool.nn.compiled.rnn_parts import LSTM, RNNShape, Work
 
@@ -26,13 +26,13 @@ PIECE = 16384
 def multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threads: int) -> int:
     """y = x · Wᵀ + b: weights of these models are float32."""
     outputs, inputs = part[OUTPUTS], part[INPUTS]
-    matrix, out = plain(floats(part[WEIGHT], outputs * inputs), inputs), Outputs(y, outputs, NOUGHT)
+    w, out = floats(part[WEIGHT], outputs * inputs), Outputs(y, outputs, NOUGHT)
     size = outputs if threads == 1 else max(8, PIECE // inputs // 8 * 8)
     pieces = (outputs + size - 1) // size
     piece = take(turns, phase)
     while piece < pieces:
         low, high = piece * size, min(outputs, (piece + 1) * size)
-        dense.product(matrix, x, rows, out, low, high)
+        dense.product(w, inputs, x, rows, out, low, high)
         if part[BIAS]:
             bias = floats(part[BIAS], outputs)
             for n in range(rows):

@@ -17,7 +17,7 @@ from unspool.kernels.kernel import kernel
 from unspool.kernels.scratch import reserve
 from unspool.nn.compiled.parts import BIAS, END, FORMAT, INPUTS, OUTPUTS, PIECE, PIECES, WEIGHT
 from unspool.nn.compiled.products import dense, ggml, int8
-from unspool.nn.compiled.products.dense import Outputs, plain
+from unspool.nn.compiled.products.dense import Outputs
 from unspool.nn.compiled.products.half_precision import bf16, f16
 from unspool.nn.compiled.products.packed import one_of, row_of, tile_rows
 from unspool.nn.stored.formats import (
@@ -110,12 +110,11 @@ def _tiled(kind: int, w: Any, inputs: int, x: Any, rows: int, out: Outputs, firs
     """The product of several rows of x, with some restored rows of w at a time."""
     size, row_bytes = tile_rows(inputs), _row_bytes(kind, inputs)
     tile = carray(reserve(size * inputs), size * inputs, np.float32)
-    m = plain(tile, inputs)
     for start in range(first, last, size):
         stop = min(start + size, last)
         for o in range(start, stop):
             _row(kind, w, o * row_bytes, inputs, tile, (o - start) * inputs)
-        dense.product(m, x, rows, Outputs(out.y, out.width, out.shift + start), 0, stop - start)
+        dense.product(tile, inputs, x, rows, Outputs(out.y, out.width, out.shift + start), 0, stop - start)
 
 
 @kernel
@@ -132,7 +131,7 @@ def _piece_product(
 ) -> None:
     """The product with a matrix (height, inputs)."""
     if kind == FLOAT32:
-        dense.product(plain(floats(address, height * inputs), inputs), x, rows, out, first, last)
+        dense.product(floats(address, height * inputs), inputs, x, rows, out, first, last)
         return
     w = octets(address, height * _row_bytes(kind, inputs))
     if kind == NUMBER_INT8:

@@ -20,8 +20,8 @@ from unspool.kernels.lanes import WIDTH, fma, load, plus, spread, store, total
 from unspool.kernels.scratch import MOST
 from unspool.nn.compiled.products.dense import GROUP, Outputs
 
-TILE = 16384
-"""Numbers that a tile has, about: they stay in the cache."""
+TILE = 8192
+"""Restored numbers that stay in the nearest cache, about."""
 ZERO = np.float32(0)
 
 Values = Callable[[Any, int, int], Any]
@@ -29,8 +29,8 @@ Values = Callable[[Any, int, int], Any]
 
 @kernel
 def tile_rows(inputs: int) -> int:
-    """How many rows of w a tile holds."""
-    return max(1, min(32, TILE // inputs), min(4, MOST // inputs))
+    """How many restored rows of w a tile holds."""
+    return max(1, min(64, TILE // inputs // 2 * 2), min(4, MOST // inputs))
 
 
 def row_of(values: Values, block: int, block_bytes: int) -> Callable[..., Any]:
