@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from types import SimpleNamespace
@@ -25,11 +26,14 @@ from unspool.data.languages.true_model import TrueModel
 from unspool.heads import HEADS
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
+from unspool.models.engine import obstacle
 from unspool.protocols import Finish, Step
 from unspool.testing import TableModel
 from unspool.text.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
+APART = replace(TEXT, source=characters(["abcdefgh. "]))
+"""A text whose sources have a vocabulary of their own."""
 V = TEXT.vocab_size
 CONTEXT = 40
 
@@ -56,10 +60,10 @@ HEAD_SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def built(kind: str, seed: int = 0, **options: Any) -> Any:
+def built(kind: str, seed: int = 0, text: Any = TEXT, **options: Any) -> Any:
     """A model of one of the package's kinds, whose random weights are large enough to count."""
     torch.manual_seed(seed)
-    model = MODELS[kind](vocab_size=V, dropout=0.3, **SHAPES[kind] | options).build(TEXT).eval()
+    model = MODELS[kind](vocab_size=V, dropout=0.3, **SHAPES[kind] | options).build(text).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.4 * torch.randn_like(parameter))
@@ -73,6 +77,20 @@ def headed(kind: str, head: str) -> Any:
 def labeller(kind: str) -> Any:
     encoder = ENCODERS["rnn"](width=8)
     return MODELS[kind](vocab_size=V, labels=("x", "y"), encoder=encoder).build(TEXT).eval()
+
+
+def compiled(model: Any) -> Any:
+    """A copy whose steps are compiled, in every part that can be."""
+    model = copy.deepcopy(model)
+    for part in parts_of(model):
+        if obstacle(part) is None:
+            part.engine = "compiled"
+    return model
+
+
+def parts_of(model: Any) -> list[nn.Module]:
+    """The model itself, or those that it is made of."""
+    return [it for it in (model, *vars(model).values(), *getattr(model, "models", ())) if is_module(it)]
 
 
 def without_text(model: Any) -> Any:
@@ -100,6 +118,12 @@ SPEAKERS: dict[str, Callable[[], Any]] = {
     "transformer_seq2seq learned positions": lambda: built(
         "transformer_seq2seq", positions="learned", context=CONTEXT
     ),
+    **{
+        f"{kind} with sources apart": lambda kind=kind: built(
+            kind, text=APART, source_vocab_size=APART.source.vocab_size
+        )
+        for kind in ("rnn_seq2seq", "transformer_seq2seq")
+    },
     "transformer_lm without text": lambda: without_text(built("transformer_lm")),
     "Contrast": lambda: us.Contrast(speaker("transformer_lm"), speaker("trigram")),
     "Contrast of encoder–decoders": lambda: us.Contrast(
@@ -115,10 +139,29 @@ SPEAKERS: dict[str, Callable[[], Any]] = {
     "TrueModel": lambda: TrueModel(ZipfMarkov(word_count=8, branching=6, order=1)),
     **{kind: (lambda kind=kind: labeller(kind)) for kind in LABELLERS},
 }
+COMPILED = " compiled"
+STEPS_ARE_COMPILED = [kind for kind in SHAPES if kind != "trigram"]
+SPEAKERS |= {
+    name + COMPILED: (lambda name=name: compiled(speaker(name)))
+    for name in (
+        *STEPS_ARE_COMPILED,
+        "transformer_lm learned positions",
+        "transformer_seq2seq with sources apart",
+        "Contrast",
+        "Ensemble of encoder–decoders",
+        "EarlyExit",
+    )
+}
+"""Compiled steps refuse nothing that torch's do not."""
 HEADED: dict[str, Callable[[], Any]] = {
     f"{kind} {head}": (lambda kind=kind, head=head: headed(kind, head))
     for kind in SHAPES
     for head in HEAD_SHAPES
+}
+HEADED |= {
+    name + COMPILED: (lambda name=name: compiled(speaker(name)))
+    for name in HEADED
+    if name.split()[0] in STEPS_ARE_COMPILED
 }
 """Every head in every model of ours: of these, every aspect is tried at once."""
 
@@ -144,7 +187,7 @@ def broken(model: Any) -> Any:
     if isinstance(model, TrueModel):
         return NotANumber(model.language)
     wrong = copy.deepcopy(model)
-    for part in [it for it in (wrong, *vars(wrong).values(), *getattr(wrong, "models", ())) if is_module(it)]:
+    for part in parts_of(wrong):
         with torch.no_grad():
             for parameter in part.parameters():
                 parameter.fill_(math.nan)
@@ -165,7 +208,7 @@ def forced(model: Any, prompts: Sequence[Sequence[int]], texts: Sequence[Sequenc
         logp_NTV = model(padded([[*prompt, *row] for prompt, row in zip(prompts, said, strict=True)]))
         starts = [len(prompt) - 1 for prompt in prompts]
     else:
-        sources = [model.ends.source(prompt) for prompt in prompts]
+        sources = [model.source_ends.source(prompt) for prompt in prompts]
         begun = padded([[model.ends.bos, *row] for row in said])
         logp_NTV = model(padded(sources), torch.tensor([*map(len, sources)]), begun)
         starts = [0] * len(prompts)
@@ -215,8 +258,10 @@ WIDEST = 4
 
 def search_for(search: str, model: Any, *rules: Any) -> Any:
     """A search of this kind for a model: Speculative needs a draft that reads and speaks as the model does."""
-    answers = model.answers
-    return EXAMPLES[search](speaker("transformer_seq2seq" if answers else "trigram"), *rules)
+    draft = "transformer_seq2seq" if model.answers else "trigram"
+    if model.source_vocab_size is not None:
+        draft += " with sources apart"
+    return EXAMPLES[search](speaker(draft), *rules)
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
@@ -274,6 +319,7 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
 
 def refusal(search: str, model: str, aspect: str, table: Sequence[Any] = REFUSALS) -> str | None:
     """The words with which a cell refuses; None for one that must run."""
+    model = model.removesuffix(COMPILED)
     found = [
         words
         for *patterns, words, _ in table

@@ -32,6 +32,15 @@ def test_every_search_model_and_head_is_here(pairs):
     assert takes | {"MBR", "Sample", "Speculative"} == set(pairs.RULED)
 
 
+def test_compiled_steps_are_where_they_are_said_to_be(pairs):
+    assert {kind for kind in pairs.SHAPES if pairs.obstacle(pairs.speaker(kind)) is None} == {
+        *pairs.STEPS_ARE_COMPILED
+    }
+    for name in (*pairs.SPEAKERS, *pairs.HEADED):
+        engines = {part.engine for part in pairs.parts_of(pairs.speaker(name)) if hasattr(part, "engine")}
+        assert ("compiled" in engines) == name.endswith(pairs.COMPILED)
+
+
 def test_every_refusal_is_met_and_says_why(pairs):
     aspects = (*ASPECTS, *TRANSFORMS, *PICKS, *RANKING, *UTILITIES)
     models = (*pairs.SPEAKERS, *pairs.HEADED)
@@ -83,6 +92,23 @@ def stop(cell, pairs):
             places = [whole.index(each) for each in STOP if each in whole]
             assert (out.finish == "stop") == bool(places)
             assert out.text == whole[: min(places, default=None)]
+
+
+def stop_ids(cell, pairs):
+    ends = (5, 7)
+    for group in cell.ask(stop_ids=ends, n=2, max_new_tokens=6):
+        for out in group:
+            assert [token in ends for token in out.tokens[:-1]] == [False] * (len(out.tokens) - 1)
+            assert (out.finish == "stop") == (out.tokens[-1] in ends)
+
+
+def rows(cell, pairs):
+    """However few of them are decoded side by side."""
+    asked = {"n": 3, "seed": cell.SEEDS[:2]}
+    whole, split = (cell.ask(cell.prompts[:2], batch_size=most, **asked) for most in (256, 2))
+    assert [[out.tokens for out in group] for group in whole] == [
+        [out.tokens for out in group] for group in split
+    ]
 
 
 def alternatives(cell, pairs):
@@ -153,7 +179,8 @@ def streamed(cell, groups, prompts, **asked):
     assert set(pieces) == set(wanted)
     for key, out in wanted.items():
         assert "".join(piece.text for piece in pieces[key]) == out.text
-        assert sum((piece.tokens for piece in pieces[key]), ()) == out.tokens
+        for what in ("tokens", "logps", "scores", "ranked"):
+            assert sum((getattr(piece, what) for piece in pieces[key]), ()) == getattr(out, what)
         assert [piece.finish for piece in pieces[key]] == [None] * (len(pieces[key]) - 1) + [out.finish]
 
 
@@ -186,7 +213,7 @@ def together(cell, pairs):
 ASPECTS = {
     it.__name__.replace("_", " "): it
     for it in (
-        *(plain, text, batch, several, too_many, stop, alternatives),
+        *(plain, text, batch, several, too_many, stop, stop_ids, rows, alternatives),
         *(loop_stop, loop_callback, stream, room, full, nan, together),
     )
 }
