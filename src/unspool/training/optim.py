@@ -5,8 +5,9 @@
 Loshchilov & Hutter 2019, algorithm 2 (papers.bib: loshchilov2019decoupled). m is `exp_avg`, v `exp_avg_sq`,
 t the number of the update. Only matrices decay (λ): gains and biases have nothing to gain from being small.
 
-torch's fused kernel makes one pass over the weights and gives the same bits every time. It is called here
-without torch.optim around it, which loads torch's compiler first (seconds) and keeps a t for every tensor.
+torch's fused kernel makes one pass over the weights and gives the same bits every time. It is called by
+torch's function `adamw` and not by its class of that name, which loads torch's compiler first (seconds) and
+keeps a t for every tensor.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from unspool.training.settings import TrainSettings
 
@@ -51,13 +53,16 @@ class AdamW:
             some = [it for it in self.state if it.grad is not None and (it.ndim >= 2) == decays]
             if not some:
                 continue
-            torch._fused_adamw_(
+            # It counts the update itself: one number for each tensor, which lie side by side.
+            before = torch.full((len(some),), t - 1.0, device=some[0].device)
+            adamw(
                 some,
-                [it.grad for it in some],  # type: ignore[misc]
+                [it.grad for it in some if it.grad is not None],
                 [self.state[it]["exp_avg"] for it in some],
                 [self.state[it]["exp_avg_sq"] for it in some],
                 [],
-                [torch.tensor(float(t), device=some[0].device)] * len(some),
+                list(before.unbind()),
+                fused=True,
                 lr=lr,
                 beta1=self.settings.betas[0],
                 beta2=self.settings.betas[1],
@@ -66,7 +71,7 @@ class AdamW:
                 amsgrad=False,
                 maximize=False,
             )
-            # The kernel does not say that it has changed them; whoever keeps copies (nn.layout) must know.
+            # The kernel does not say that it has changed them; who keeps copies (nn.weight_layout) must know.
             torch.autograd.graph.increment_version(some)
 
     def moments(self) -> dict[str, Tensor]:
