@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from unspool.heads.chunked import linear_loss
 from unspool.heads.softmax import normalised
-from unspool.nn.stored.linear import StoredEmbedding
 from unspool.nn.stored.matrix import StoredMatrix
 from unspool.nn.stored.weight import StoredWeight
 
@@ -39,7 +38,7 @@ class StoredSoftmax(StoredMatrix):
 class TiedStoredSoftmax(nn.Module):
     """The same, with the rows of a stored embedding as its vectors. It owns no weights but a bias."""
 
-    def __init__(self, embed: StoredEmbedding, bias: Tensor | None = None) -> None:
+    def __init__(self, embed: StoredMatrix, bias: Tensor | None = None) -> None:
         super().__init__()
         self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)

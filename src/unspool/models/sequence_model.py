@@ -72,7 +72,7 @@ class SequenceModel(nn.Module, Abilities):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.embed.weight.device
+        return next(self.parameters()).device
 
 
 class LanguageModel(SequenceModel):

@@ -4,6 +4,7 @@ import torch
 from unspool.models.load.dialect import Dialect, TensorPart, plan
 from unspool.models.load.gguf_weights import _LLAMA_NAMES
 from unspool.models.load.huggingface_folder import _GPT2, _LLAMA
+from unspool.models.load.stored_parts import storable
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 SHAPE = {
@@ -57,6 +58,13 @@ def test_projections_are_turned_and_embeddings_are_not():
     assert embed.stored_shape == (11, 8)
     (bias,) = found["blocks.0.feed_forward.up.bias"].pieces
     assert bias.stored_shape == (10,)
+
+
+@pytest.mark.parametrize(("dialect", "changes"), [(_LLAMA, {"tied": False}), (_GPT2, GPT2)])
+def test_matrices_are_what_can_stay_as_it_is_stored(dialect, changes):
+    found = targets(dialect, **changes)
+    model = TransformerLM(TransformerConfig(**SHAPE | changes))
+    assert {name for name, target in found.items() if target.matrix} == storable(model)
 
 
 def test_a_missing_bias_is_zero():

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, models
 from unspool.models.load.folder import is_run_folder, load_folder, run_config, save_folder
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
+from unspool.nn.stored.formats import F16
 from unspool.text.codec import Codec
 
 CONFIG = TransformerConfig(
@@ -144,7 +145,7 @@ def test_fields_with_a_default_may_be_absent(saved):
         (lambda state: state.update(extra=torch.ones(1)), "without a place in the model: extra"),
         (
             lambda state: state["norm.weight"].fill_(torch.nan),
-            r"'norm\.weight' holds NaN or infinity: the run had diverged",
+            r"'norm\.weight' holds NaN or infinity: a damaged file, or a run that had diverged",
         ),
     ],
 )
@@ -159,6 +160,23 @@ def test_weights_that_do_not_fit_are_refused(saved, change, message):
 def test_weights_in_half_precision_become_float32(tmp_path):
     save_folder(model().half(), tmp_path / "run")
     assert {parameter.dtype for parameter in load_folder(tmp_path / "run").parameters()} == {torch.float32}
+
+
+def test_weights_in_half_precision_may_stay_so(tmp_path):
+    half = model().half()
+    save_folder(half, tmp_path / "run")
+    found = load_folder(tmp_path / "run", "as stored")
+    assert found.embed.pieces[0].format == F16
+    assert {tensor.dtype for tensor in found.state_dict().values()} == {torch.float32}
+    want = half.float()
+    with torch.no_grad():
+        torch.testing.assert_close(found(torch.tensor([[1, 2, 3]])), want(torch.tensor([[1, 2, 3]])))
+
+
+def test_float32_as_it_is_stored_is_float32(saved):
+    found = load_folder(saved, "as stored")
+    assert all(parameter.requires_grad for parameter in found.parameters())
+    assert found.state_dict().keys() == load_folder(saved).state_dict().keys()
 
 
 def test_a_failure_while_saving_leaves_nothing(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import gguf
 import numpy as np
 import pytest
+import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from hypothesis import given, settings, strategies as st
@@ -74,17 +75,19 @@ def test_metadata_and_tensors_by_hand(tmp_path):
     assert {key: file.metadata[key] for key in expected} == expected
     assert file.tensors["a.weight"].shape == (2, 3)
     assert file.tensors["b.weight"].shape == (4, 64)
-    out = np.empty((2, 3), np.float32)
+    out = torch.empty(2, 3)
     file.fill("a.weight", out)
     assert out.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_rows_come_in_the_order_asked_for(tmp_path):
     file = open_gguf(small(tmp_path / "small.gguf"))
-    plain, turned = np.empty((2, 4, 64), np.float32)
+    plain, turned = torch.empty(2, 4, 64)
     file.fill("b.weight", plain)
-    file.fill("b.weight", turned, np.array([2, 0, 3, 1]))
-    np.testing.assert_array_equal(turned, plain[[2, 0, 3, 1]])
+    order = torch.tensor([2, 0, 3, 1])
+    file.fill("b.weight", turned, order)
+    assert torch.equal(turned, plain[order])
+    assert torch.equal(file.stored("b.weight", order).restore(), turned)
 
 
 @pytest.mark.parametrize(
@@ -99,19 +102,69 @@ def test_numbers_are_those_of_gguf(tmp_path, name):
     )
     packed = packed.reshape(6, -1)
     file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, kind)]))
-    out = np.empty((6, 512), np.float32)
+    out = torch.empty(6, 512)
     file.fill("x", out)
-    np.testing.assert_array_equal(out, dequantize(packed, kind).reshape(6, 512))
-    assert np.abs(out).max() > 0
+    np.testing.assert_array_equal(out.numpy(), dequantize(packed, kind).reshape(6, 512))
+    assert out.abs().max() > 0
+    stored = file.stored("x")
+    if name in ("Q5_0", "Q5_1", "Q2_K"):
+        assert stored is None
+    else:
+        assert stored.format.name == name
+        assert torch.equal(stored.restore(), out)
 
 
 def test_a_tensor_of_several_chunks_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("unspool.models.load.gguf_file._CHUNK", 96)  # three blocks: 512 numbers leave a rest
-    packed = blocks(GGMLQuantizationType.Q8_0, 5, 512)
-    file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, GGMLQuantizationType.Q8_0)]))
-    out = np.empty((5, 512), np.float32)
+    packed = blocks(GGMLQuantizationType.Q5_0, 5, 512)
+    file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, GGMLQuantizationType.Q5_0)]))
+    out = torch.empty(5, 512)
     file.fill("x", out)
-    np.testing.assert_array_equal(out, dequantize(packed, GGMLQuantizationType.Q8_0))
+    np.testing.assert_array_equal(out.numpy(), dequantize(packed, GGMLQuantizationType.Q5_0))
+
+
+def test_a_matrix_is_used_where_it_lies_in_the_file(tmp_path):
+    path = small(tmp_path / "small.gguf")
+    file = open_gguf(path)
+    stored = file.stored("b.weight")
+    at = file.tensors["b.weight"].offset
+    assert bytes(stored.packed.flatten().tolist()) == path.read_bytes()[at : at + stored.nbytes]
+    base = torch.frombuffer(file.data, dtype=torch.uint8).data_ptr()
+    assert stored.packed.data_ptr() == base + at
+    file.let_go("b.weight")  # and comes again
+    before = stored.restore()
+    # what is written to it never reaches the file
+    stored.packed.zero_()
+    assert torch.equal(open_gguf(path).stored("b.weight").restore(), before)
+
+
+def test_rows_and_vectors_that_lie_crookedly(tmp_path):
+    """A file may align its tensors to nothing: what is read as numbers is then copied."""
+    numbers = np.arange(64, dtype=np.float32).reshape(2, 32)
+    table = raw(b"GGUF", 3, (1,), (1,), "general.alignment", 4, 1, "x", 2, (32,), (2,), 0, (0,))
+    content = table + numbers.tobytes()
+    path = tmp_path / "crooked.gguf"
+    path.write_bytes(content)
+    file = open_gguf(path)
+    assert file.tensors["x"].offset % 4
+    stored = file.stored("x")
+    assert stored.packed.data_ptr() % 4 == 0
+    assert stored.restore().tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("name", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"])
+def test_a_scale_that_is_not_finite_is_an_error_before_anything_is_used(tmp_path, name):
+    kind = GGMLQuantizationType[name]
+    packed = blocks(kind, 4, 512) if "Q" in name else gguf.quantize(np.zeros((4, 512), np.float32), kind)
+    packed = packed.view(np.uint8).reshape(4, -1).copy()
+    size = GGML_QUANT_SIZES[kind][1]
+    last = 208 if name == "Q6_K" else 0
+    packed[2, size + last : size + last + 2] = [0x80, 0x7F] if name == "BF16" else [0x01, 0x7C]
+    file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, kind)]))
+    with pytest.raises(ValueError, match=r"tensor 'x' holds NaN or infinity: a damaged file"):
+        file.stored("x")
+    with pytest.raises(ValueError, match=r"tensor 'x' holds NaN or infinity: a damaged file"):
+        file.fill("x", torch.empty(4, 512))
 
 
 def test_the_metadata_is_that_of_gguf_reader(tmp_path):
@@ -127,7 +180,7 @@ def test_the_metadata_is_that_of_gguf_reader(tmp_path):
 def test_an_unreadable_type_is_named_with_the_readable_ones(tmp_path):
     file = open_gguf(write(tmp_path / "x.gguf", [("x", np.arange(32, dtype=np.int32), None)]))
     with pytest.raises(ValueError, match=r"tensor 'x' is stored as I32.*readable are F32, F16, Q4_0"):
-        file.fill("x", np.empty(32, np.float32))
+        file.fill("x", torch.empty(32))
     assert {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"} <= set(readable_types())
 
 
@@ -135,13 +188,13 @@ def test_an_unreadable_type_is_named_with_the_readable_ones(tmp_path):
 def test_a_number_that_is_not_finite_is_an_error(tmp_path, bad):
     file = open_gguf(write(tmp_path / "x.gguf", [("x", np.array([1, bad, 2], np.float32), None)]))
     with pytest.raises(ValueError, match=r"tensor 'x' holds NaN or infinity"):
-        file.fill("x", np.empty(3, np.float32))
+        file.fill("x", torch.empty(3))
 
 
 def test_a_wrong_destination_is_an_error(tmp_path):
     file = open_gguf(small(tmp_path / "small.gguf"))
     with pytest.raises(ValueError, match=r"a\.weight has shape \[2, 3\]"):
-        file.fill("a.weight", np.empty((2, 2), np.float32))
+        file.fill("a.weight", torch.empty(2, 2))
 
 
 # ── broken files ──────────────────────────────────────────────────────────────────────────────────

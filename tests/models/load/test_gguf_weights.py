@@ -28,7 +28,7 @@ def test_paired_rows_by_hand():
     # One head of width 6 is stored as pairs (0 3) (1 4) (2 5) of our rows.
     assert paired_rows(1, 6).tolist() == [0, 2, 4, 1, 3, 5]
     rows = np.arange(24)
-    assert permute(rows, 2)[paired_rows(2, 24)].tolist() == rows.tolist()
+    assert permute(rows, 2)[paired_rows(2, 24).numpy()].tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])

@@ -4,15 +4,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from unspool.files.cache import cache_folder
 from unspool.models.load import load, names as names_module, save_folder
 from unspool.models.load.packages import PACKAGES, ModelPackage
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path / "cache"))
+from unspool.models.trigram import TrigramConfig
 
 
 def words(count):
@@ -40,17 +35,15 @@ def test_a_run_folder(tmp_path):
     assert load(tmp_path / "run").config == config
 
 
-def test_a_gguf_file_is_converted_once(make_twin, write_gguf, monkeypatch):
+@pytest.mark.parametrize("weights", [None, "float32", "as stored", "int8"])
+def test_a_gguf_file(make_twin, write_gguf, weights):
     twin = make_twin("Llama")
-    path = write_gguf(twin, "llama", kind="Q8_0", tokenizer=True)
-    first = load(path)
-    monkeypatch.setattr(names_module, "open_gguf", None)  # the second time it is not opened at all
-    second = load(path)
-    for model in (first, second):
+    model = load(write_gguf(twin, "llama", kind="Q8_0", tokenizer=True), weights=weights)
+    if weights != "int8":
         twin.assert_equals(model)
-        assert model.text.encode("abc ab") == [6, 4, 5]
-        assert model.text.decode([6, 4, 5]) == "abc ab"
-        assert model.text.eos_ids == {0}
+    assert model.text.encode("abc ab") == [6, 4, 5]
+    assert model.text.decode([6, 4, 5]) == "abc ab"
+    assert model.text.eos_ids == {0}
 
 
 def test_a_gguf_file_may_have_any_name_and_no_tokenizer(make_twin, write_gguf):
@@ -144,11 +137,10 @@ def test_a_path_that_is_not_there(tmp_path):
         load(tmp_path / "absent.gguf")
 
 
-def test_a_broken_gguf_file_leaves_nothing_in_the_cache(tmp_path):
+def test_a_broken_gguf_file(tmp_path):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF\x03\0\0\0")
     with pytest.raises(ValueError, match=r"broken\.gguf: at byte 8 of 8: expected the number of tensors"):
         load(tmp_path / "broken.gguf")
-    assert not (cache_folder() / "converted").exists()
 
 
 def test_a_name_of_another_type_is_refused():
@@ -170,6 +162,39 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_read(tmp_path)
 def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ValueError, match="dtype 'half' is unknown"):
         load(tmp_path / "nowhere", dtype="half")
+
+
+@pytest.mark.parametrize("weights", ["int4", "int 8", 8])
+def test_unknown_weights_are_refused_before_anything_is_read(tmp_path, weights):
+    with pytest.raises(ValueError, match="is unknown: choose from 'as stored', 'float32', 'int8'"):
+        load(tmp_path / "nowhere", weights=weights)
+
+
+@pytest.mark.parametrize("weights", ["as stored", "int8"])
+@pytest.mark.parametrize("asked", [{"dtype": "bfloat16"}, {"device": "meta"}], ids=str)
+def test_stored_weights_are_for_float32_on_the_cpu(tmp_path, weights, asked):
+    with pytest.raises(ValueError, match=rf"weights='{weights}' .* leave weights out there"):
+        load(tmp_path / "nowhere", weights=weights, **asked)
+
+
+def test_the_engine(make_twin):
+    folder = make_twin("Llama").folder
+    assert load(folder, engine="torch").engine == "torch"
+    assert load(folder, engine="compiled").engine == "compiled"
+    with pytest.raises(ValueError, match="engine 'quick' is unknown"):
+        load("nowhere", engine="quick")
+
+
+def test_an_engine_that_cannot_run_the_model_is_refused_when_it_is_loaded(make_twin):
+    with pytest.raises(ValueError, match=r"cannot be compiled: .*bfloat16"):
+        load(make_twin("Llama").folder, dtype="bfloat16", engine="compiled")
+
+
+def test_a_model_without_engines(tmp_path):
+    save_folder(TrigramConfig(vocab_size=5, width=4, inner_width=4).build(), tmp_path / "run")
+    load(tmp_path / "run", engine="torch")
+    with pytest.raises(ValueError, match="a Trigram has no engine but torch"):
+        load(tmp_path / "run", engine="compiled")
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("bfloat16", torch.bfloat16), (torch.float16,) * 2], ids=str)

@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 
 from unspool.models.load.dialect import TensorPart
 from unspool.models.load.safetensors_files import open_safetensors
+from unspool.nn.stored.formats import BF16, F16, F32
 
 
 @pytest.fixture
@@ -36,6 +37,28 @@ def test_a_piece_may_be_turned(folder):
     out = torch.empty(3, 2)
     open_safetensors(folder).fill(TensorPart("a", (3, 2), turned=True), out)
     assert out.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(torch.float16, F16), (torch.bfloat16, BF16), (torch.float32, F32)]
+)
+def test_a_matrix_as_it_is_stored(tmp_path, dtype, kind):
+    numbers = torch.tensor([[0.5, 1.0, -2.0], [3.0, 0.25, 8.0]])
+    save_file({"a": numbers.to(dtype), "v": torch.ones(3)}, tmp_path / "model.safetensors")
+    files = open_safetensors(tmp_path)
+    stored = files.stored(TensorPart("a", (2, 3)))
+    assert stored.format == kind
+    assert stored.restore().tolist() == numbers.tolist()
+    turned = files.stored(TensorPart("a", (3, 2), turned=True))
+    assert turned.format == kind
+    assert turned.restore().tolist() == numbers.T.tolist()
+    assert files.stored(TensorPart("v", (3,))) is None
+
+
+def test_double_precision_is_stored_in_single(tmp_path):
+    save_file({"a": torch.tensor([[0.5, 1.0]], dtype=torch.float64)}, tmp_path / "model.safetensors")
+    stored = open_safetensors(tmp_path).stored(TensorPart("a", (1, 2)))
+    assert (stored.format, stored.restore().tolist()) == (F32, [[0.5, 1.0]])
 
 
 def test_writing_to_a_tensor_does_not_reach_the_file(folder):
@@ -95,3 +118,6 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path, bad):
     save_file({"a": torch.tensor([0.0, bad, 1.0])}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="'a' holds NaN or infinity"):
         open_safetensors(tmp_path).fill(TensorPart("a", (3,)), torch.empty(3))
+    save_file({"a": torch.tensor([[0.0, bad, 1.0]]).half()}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="'a' holds NaN or infinity"):
+        open_safetensors(tmp_path).stored(TensorPart("a", (1, 3)))

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -14,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from unspool.models.load.dialect import Dialect, Target, TensorPart, plan
+from unspool.models.load.dialect import Dialect, Target, plan
+from unspool.models.load.keeping import KEPT, Pieces, Source, State, Weights
+from unspool.models.load.stored_parts import put_stored
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerConfig
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 M = TypeVar("M", bound=nn.Module, covariant=True)
+Outlined = TypeVar("Outlined", bound=nn.Module)
 
 
 class Shape(Protocol[M]):
@@ -37,58 +39,40 @@ class Shape(Protocol[M]):
         ...
 
 
-class Source(Protocol):
-    """A file, or several, with named tensors."""
-
-    @property
-    def label(self) -> str:
-        """Where the tensors come from, for messages."""
-        ...
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Every tensor's shape, as stored."""
-        ...
-
-    def fill(self, piece: TensorPart, out: Tensor) -> None:
-        """Write the piece's numbers into `out`, or fail with a ValueError if one is not finite."""
-        ...
-
-
 def assemble(
-    source: Source, config: TransformerConfig, dialect: Dialect, *, threads: int = 1
-) -> dict[str, Tensor]:
-    """Our state dict in float32. Nothing is allocated before every name and shape has been found right."""
+    source: Source, config: TransformerConfig, dialect: Dialect, weights: Weights = "float32"
+) -> State:
+    """Our state dict. Nothing is allocated before every name and shape has been found right."""
     checked = _checked(source, plan(config, dialect), dialect.ignored)
-    state = {target.name: torch.empty(target.shape) for target in checked}
-    jobs: list[tuple[TensorPart, Tensor]] = []
-    for target in checked:
-        rows = torch.split(state[target.name], [piece.shape[0] for piece in target.pieces])
-        jobs += zip(target.pieces, rows, strict=True)
-    jobs.sort(
-        key=lambda job: -job[1].numel()
-    )  # the largest first: no thread is left alone with it at the end
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(_fill, source, *job) for job in jobs]:
-            done.result()
-    return state
+    return {target.name: KEPT[weights](source, target) for target in checked}
 
 
-def build(config: Shape[M], state: Mapping[str, Tensor], text: Text | None, label: str) -> M:
+def build(config: Shape[M], state: Mapping[str, Tensor | Pieces], text: Text | None, label: str) -> M:
     """A model around tensors that exist already: none is copied, none is drawn at random first."""
+    return furnish(outline(config, text, label, len(state)), state, label)
+
+
+def outline(config: Shape[M], text: Text | None, label: str, tensors: int) -> M:
+    """A model of this shape without any numbers, to be made of so many tensors."""
     if text is not None and text.vocab_size > config.vocab_size:
         raise ValueError(
             f"{label}: the tokenizer knows {text.vocab_size} tokens, the model only {config.vocab_size}; "
             "it belongs to another model: put the right tokenizer files beside the weights"
         )
-    _check_depth(config, state, label)
+    _check_depth(config, tensors, label)
     with named(label), torch.device("meta"), _Uninitialised():
         try:
-            model = config.build(text)
+            return config.build(text)
         except RuntimeError as error:  # of sizes whose product is beyond every number of bytes
             raise ValueError(f"no model of this shape can be built: {error}") from error
+
+
+def furnish(model: Outlined, state: Mapping[str, Tensor | Pieces], label: str) -> Outlined:
+    """Give a model without numbers its tensors, after a look at their names and shapes."""
     _compare(model, state, label)
-    model.load_state_dict(state, assign=True)
+    put_stored(model, {name: kept for name, kept in state.items() if isinstance(kept, tuple)})
+    plain = {name: kept for name, kept in state.items() if isinstance(kept, Tensor)}
+    model.load_state_dict(plain, assign=True, strict=False)
     return model.eval()
 
 
@@ -145,29 +129,22 @@ def _check(source: Source, name: str, expected: tuple[int, ...]) -> None:
         )
 
 
-def _fill(source: Source, piece: TensorPart, out: Tensor) -> None:
-    if piece.source is None:
-        out.zero_()
-    else:
-        source.fill(piece, out)
-
-
-def _check_depth(config: Any, state: Mapping[str, Tensor], label: str) -> None:
+def _check_depth(config: Any, tensors: int, label: str) -> None:
     """Refuse more layers than there are tensors, for they would all be built before one is missed."""
     for it in dataclasses.fields(config):
         value = getattr(config, it.name)
         if dataclasses.is_dataclass(value):
-            _check_depth(value, state, label)
-        elif it.name.endswith("layers") and value > max(1, len(state)):
+            _check_depth(value, tensors, label)
+        elif it.name.endswith("layers") and value > max(1, tensors):
             raise ValueError(
-                f"{label}: {it.name}={value}, but the file holds {len(state)} tensors: "
+                f"{label}: {it.name}={value}, but the file holds {tensors} tensors: "
                 "the configuration belongs to another model"
             )
 
 
-def _compare(model: nn.Module, state: Mapping[str, Tensor], label: str) -> None:
+def _compare(model: nn.Module, state: Mapping[str, Tensor | Pieces], label: str) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    found = {name: _shape(kept) for name, kept in state.items()}
     if missing := sorted(expected.keys() - found.keys()):
         raise ValueError(f"{label}: tensors are missing: {_some(missing)}")
     if extra := sorted(found.keys() - expected.keys()):
@@ -178,6 +155,12 @@ def _compare(model: nn.Module, state: Mapping[str, Tensor], label: str) -> None:
                 f"{label}: tensor {name!r} has shape {list(found[name])}; "
                 f"the configuration asks for {list(shape)}"
             )
+
+
+def _shape(kept: Tensor | Pieces) -> tuple[int, ...]:
+    if isinstance(kept, Tensor):
+        return tuple(kept.shape)
+    return sum(piece.shape[0] for piece in kept), kept[0].shape[1]
 
 
 def _some(names: list[str]) -> str:

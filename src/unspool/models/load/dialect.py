@@ -60,6 +60,8 @@ class Target:
     name: str
     shape: tuple[int, ...]
     pieces: tuple[TensorPart, ...]
+    matrix: bool = False
+    """It is multiplied with, or its rows are looked up: it may stay as it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class _Part:
     bias: bool = False
     projection: bool = False
     heads: tuple[int, ...] = ()
+    matrix: bool = False
 
 
 def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
@@ -91,12 +94,13 @@ def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
 
 
 def _outside(config: TransformerConfig) -> dict[str, _Part]:
-    parts = {"embed": _Part((config.vocab_size,), config.width)}
+    words = _Part((config.vocab_size,), config.width, matrix=True)
+    parts = {"embed": words}
     if config.positions == "learned" and config.context is not None:
         parts["positions"] = _Part((config.context,), config.width)
     parts["norm"] = _Part((config.width,), None, config.norm == "layer")
     if not config.tied:
-        parts["head"] = _Part((config.vocab_size,), config.width)
+        parts["head"] = words
     return parts
 
 
@@ -126,7 +130,7 @@ def _targets(
         TensorPart(f"{source}.weight", (count, *columns), turned, paired)
         for source, count, paired in zip(sources, rows, heads, strict=True)
     )
-    yield Target(f"{module}.weight", (sum(rows), *columns), weights)
+    yield Target(f"{module}.weight", (sum(rows), *columns), weights, part.matrix or part.projection)
     if part.bias:
         biases = tuple(
             TensorPart(f"{source}.bias" if biased else None, (count,), heads=paired)

@@ -2,7 +2,7 @@
 
     {"format": "unspool", "version": 1, "config": {"kind": "transformer_lm", …}}
 
-It is written so that it appears whole or not at all, and read by mapping: no tensor is copied.
+It is written so that it appears whole or not at all, and read by mapping: no float32 matrix is copied.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.config import unknown
 from unspool.files.atomic import new_folder, present
 from unspool.models.config_tables import configured, described
-from unspool.models.load.assembly import build
+from unspool.models.load.assembly import furnish, outline
+from unspool.models.load.dialect import Target, TensorPart
+from unspool.models.load.keeping import KEPT, Weights
 from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors
+from unspool.models.load.stored_parts import storable
 from unspool.models.load.tokenizer import save_text, text_of_run
 from unspool.text.json_file import read_object
 
@@ -78,22 +80,17 @@ def is_run_folder(path: Path) -> bool:
     return config.is_file() and read_object(config).get("format") == FORMAT
 
 
-def load_folder(path: Path) -> Any:
-    """The model in a run folder. Its weights are private maps of the file: fast, and safe to train on."""
-    model = read_files(present(path))
-    for name, tensor in model.state_dict().items():
-        low, high = torch.aminmax(tensor)  # either is NaN if any number is
-        if not (low.isfinite() and high.isfinite()):
-            raise ValueError(f"{path}: tensor {name!r} holds NaN or infinity: the run had diverged")
-    return model
-
-
-def read_files(folder: Path) -> Any:
-    """The model in a folder whose numbers are known to be good: none is looked at before it is used."""
-    config = run_config(folder)
-    files = open_safetensors(folder)
-    state = {name: files.tensor(name).to(torch.float32) for name in files.files}
-    return build(config, state, text_of_run(folder), str(folder))
+def load_folder(path: Path, weights: Weights = "float32") -> Any:
+    """The model in a run folder. Float32 weights are private maps of the file: fast, and safe to train on."""
+    folder = present(path)
+    config, files = run_config(folder), open_safetensors(folder)
+    model = outline(config, text_of_run(folder), str(folder), len(files.files))
+    matrices = storable(model)
+    state = {
+        name: KEPT[weights](files, Target(name, shape, (TensorPart(name, shape),), name in matrices))
+        for name, shape in files.shapes.items()
+    }
+    return furnish(model, state, str(folder))
 
 
 def run_config(folder: Path) -> Any:

@@ -5,7 +5,8 @@
 
 Every length is checked against what is left of the file before anything is allocated from it, so that a
 cut or hostile file ends in a ValueError that names the file, the offset and what was expected there.
-The numbers of a quantised tensor are restored by `gguf.quants`, block by block.
+Tensors of the types in `nn.stored.formats` are used where they lie in the map; the numbers of others are
+restored by `gguf.quants`, block by block. The map is private: writing to it would never reach the file.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import torch
+
+from unspool.nn.stored.formats import GGML
+from unspool.nn.stored.weight import StoredWeight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -39,6 +45,8 @@ _MOST_DIMENSIONS = 4
 # Numbers restored at once: enough that numpy's own overhead vanishes, few enough that its temporary arrays
 # stay in the second-level cache and on the heap (larger ones go back to the system each time).
 _CHUNK = 1 << 16
+_ALIGNED = 4
+"""Bytes that numbers are read from at multiples of; files keep to 32, unless they say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +73,55 @@ class GGUFFile:
     tensors: dict[str, GGUFTensor]
     data: mmap.mmap
 
-    def fill(self, name: str, out: NDArray[np.float32], order_R: NDArray[np.intp] | None = None) -> None:
+    def stored(self, name: str, order_R: Tensor | None = None) -> StoredWeight | None:
+        """The matrix as it lies in the file, or its packed rows copied in the order `order_R`.
+
+        None where it is no matrix, or of a type that is not multiplied as it is.
+        """
+        tensor = self.tensors[name]
+        kind = GGML.get(tensor.quantisation)
+        if kind is None or len(tensor.shape) != 2:
+            return None
+        rows, columns = tensor.shape
+        packed = torch.frombuffer(self.data, dtype=torch.uint8, count=tensor.size, offset=tensor.offset)
+        packed = packed.view(rows, -1)
+        if order_R is not None:
+            packed = packed[order_R]
+            self.let_go(name)
+        elif tensor.offset % _ALIGNED:
+            packed = packed.clone()
+        weight = StoredWeight(kind, packed, (rows, columns))
+        if not weight.is_finite():
+            self._refuse(tensor)
+        return weight
+
+    def fill(self, name: str, out: Tensor, order_R: Tensor | None = None) -> None:
         """Write the tensor's numbers into `out`, its rows in the order `order_R`.
 
         Rows are reordered while they are still packed: a row is a whole number of blocks, and few bytes.
         """
         tensor = self.tensors[name]
-        if out.size != math.prod(tensor.shape) or not out.flags.c_contiguous:
+        if out.numel() != math.prod(tensor.shape) or not out.is_contiguous():
             raise ValueError(f"{name} has shape {list(tensor.shape)}: cannot fill {list(out.shape)} with it")
-        packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset)
-        if order_R is not None:
-            packed = packed.reshape(len(order_R), -1)[order_R].reshape(-1)
-        flat = out.reshape(-1)
-        start = 0
-        for numbers in self._unpack(tensor, packed):
-            flat[start : start + numbers.size] = numbers
-            start += numbers.size
+        weight = self.stored(name, order_R)
+        if weight is not None:
+            weight.restore(out=out.view(tensor.shape))
+        else:
+            packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset)
+            if order_R is not None:
+                packed = packed.reshape(len(order_R), -1)[order_R.numpy()].reshape(-1)
+            flat, start = out.view(-1).numpy(), 0
+            for numbers in self._unpack(tensor, packed):
+                flat[start : start + numbers.size] = numbers
+                start += numbers.size
+        self.let_go(name)
+
+    def let_go(self, name: str) -> None:
+        """Tell the system that the tensor's pages are not needed: they come again when they are read."""
+        tensor = self.tensors[name]
+        if hasattr(mmap, "MADV_DONTNEED"):
+            first = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self.data.madvise(mmap.MADV_DONTNEED, first, tensor.offset + tensor.size - first)
 
     def _unpack(self, tensor: GGUFTensor, packed: NDArray[np.uint8]) -> Iterator[NDArray[np.float32]]:
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -99,8 +140,11 @@ class GGUFFile:
                     f"readable are {', '.join(readable_types())}"
                 ) from None
             if not np.isfinite(numbers).all():
-                raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: a damaged file")
+                self._refuse(tensor)
             yield numbers
+
+    def _refuse(self, tensor: GGUFTensor) -> NoReturn:
+        raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: a damaged file")
 
 
 def readable_types() -> list[str]:
@@ -129,7 +173,7 @@ def open_gguf(path: Path) -> GGUFFile:
     with path.open("rb") as file:
         if path.stat().st_size < len(MAGIC):  # an empty file cannot be mapped
             raise ValueError(f"{path}: not a GGUF file: it has only {path.stat().st_size} bytes")
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     cursor = _Cursor(path, data)
     tensor_count, pair_count = _header(cursor)
     metadata = _metadata(cursor, pair_count)

@@ -21,6 +21,7 @@ import torch
 
 from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect, TensorPart
+from unspool.models.load.keeping import State, Weights
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
@@ -28,10 +29,10 @@ from unspool.nn.positions import RotaryScaling
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from unspool.models.load.gguf_file import GGUFFile
+    from unspool.nn.stored.weight import StoredWeight
 
 _OUTSIDE = {"embed": ("token_embd",), "norm": ("output_norm",), "head": ("output",)}
 _INSIDE = {
@@ -72,15 +73,22 @@ class _Source:
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.file.tensors.items()}
 
+    def stored(self, piece: TensorPart) -> StoredWeight | None:
+        assert piece.source is not None
+        return self.file.stored(piece.source, _order(piece))
+
     def fill(self, piece: TensorPart, out: Tensor) -> None:
         assert piece.source is not None
-        order_R = paired_rows(piece.heads, piece.shape[0]) if piece.heads else None
-        self.file.fill(piece.source, out.numpy(), order_R)
+        self.file.fill(piece.source, out, _order(piece))
 
 
-def paired_rows(heads: int, rows: int) -> NDArray[np.intp]:
+def _order(piece: TensorPart) -> Tensor | None:
+    return paired_rows(piece.heads, piece.shape[0]) if piece.heads else None
+
+
+def paired_rows(heads: int, rows: int) -> Tensor:
     """For each of our rows, the stored row with the same meaning: halves of a head out of its pairs."""
-    return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
+    return torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(-1)
 
 
 def gguf_config(file: GGUFFile) -> TransformerConfig:
@@ -88,11 +96,10 @@ def gguf_config(file: GGUFFile) -> TransformerConfig:
     return _read(file)[0]
 
 
-def gguf_weights(file: GGUFFile) -> tuple[TransformerConfig, dict[str, Tensor]]:
-    """The model in the file: its shape, and its weights in float32 under our names."""
+def gguf_weights(file: GGUFFile, weights: Weights = "float32") -> tuple[TransformerConfig, State]:
+    """The model in the file: its shape, and its weights under our names."""
     config, dialect = _read(file)
-    # numpy works outside Python's lock, so that threads share the tensors among them.
-    return config, assemble(_Source(file), config, dialect, threads=torch.get_num_threads())
+    return config, assemble(_Source(file), config, dialect, weights)
 
 
 def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
@@ -211,7 +218,7 @@ def _scaling(file: GGUFFile, head_width: int, base: float) -> RotaryScaling | No
         shape = list(file.tensors[_FREQUENCIES].shape)
         raise ValueError(f"{file.path}: {_FREQUENCIES} has shape {shape}; expected [{head_width // 2}]")
     stretch = torch.empty(head_width // 2)
-    file.fill(_FREQUENCIES, stretch.numpy())
+    file.fill(_FREQUENCIES, stretch)
     scaling = RotaryScaling(float(stretch.max()), *_LLAMA3_THRESHOLDS)
     omega = 1.0 / base ** (torch.arange(0, head_width, 2) / head_width)
     if not torch.allclose(omega / scaling(omega), stretch, rtol=1e-4):

@@ -1,8 +1,8 @@
 """A folder as Hugging Face's `save_pretrained` writes it: config.json and safetensors, whole or in shards.
 
-It reads the GPT-2 and Llama families (Llama, SmolLM, Mistral, Qwen 2) in any floating-point type; the weights
-become float32. A model with a sliding attention window is given the window as its context: within it, sliding
-attention is full attention.
+It reads the GPT-2 and Llama families (Llama, SmolLM, Mistral, Qwen 2) in any floating-point type. A model
+with a sliding attention window is given the window as its context: within it, sliding attention is full
+attention.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect
+from unspool.models.load.keeping import State, Weights
 from unspool.models.load.safetensors_files import SafetensorsFiles, open_safetensors
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig
@@ -69,13 +69,13 @@ def huggingface_config(folder: Path) -> TransformerConfig:
     return _read(folder)[0]
 
 
-def huggingface_weights(folder: Path) -> tuple[TransformerConfig, dict[str, Tensor]]:
-    """The model in the folder: its shape, and its weights in float32 under our names."""
+def huggingface_weights(folder: Path, weights: Weights = "float32") -> tuple[TransformerConfig, State]:
+    """The model in the folder: its shape, and its weights under our names."""
     config, dialect = _read(folder)
     source = open_safetensors(folder)
     dialect = _without_prefix(source, dialect)
     config, dialect = _tie(source, config, dialect)
-    return config, assemble(source, config, dialect)
+    return config, assemble(source, config, dialect, weights)
 
 
 def _read(folder: Path) -> tuple[TransformerConfig, Dialect]:

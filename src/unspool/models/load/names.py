@@ -7,9 +7,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.models.engine import known_engine
 from unspool.models.load.assembly import build
 from unspool.models.load.builtin import BUILTIN, builtin_folder
-from unspool.models.load.cache import through_cache
 from unspool.models.load.default import default_model
 from unspool.models.load.device import usable_device
 from unspool.models.load.folder import is_run_folder, load_folder
@@ -17,8 +17,9 @@ from unspool.models.load.gguf_file import is_gguf, open_gguf
 from unspool.models.load.gguf_weights import gguf_weights
 from unspool.models.load.hub import hub_folder, is_hub_id
 from unspool.models.load.huggingface_folder import huggingface_weights
+from unspool.models.load.keeping import Weights, known_weights
 from unspool.models.load.packages import PACKAGES, package_file
-from unspool.models.load.precision import known_precision
+from unspool.models.load.precision import PRECISIONS, known_precision
 from unspool.models.load.safetensors_files import PICKLES
 from unspool.models.load.tokenizer import text_of_gguf, text_of_huggingface
 
@@ -34,6 +35,8 @@ def load(
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
+    weights: str | None = None,
+    engine: str | None = None,
 ) -> Model:
     """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
     package or a Hub id.
@@ -44,29 +47,56 @@ def load(
 
     `dtype` "bfloat16" or "float16" halves the memory of the weights. Log-probabilities are normalised all the
     same; those of bfloat16 are off by some hundredths, those of float16 by some thousandths.
+
+    `weights` is how they are kept: "float32" (None), "as stored" in their file, or "int8". The latter two are
+    for generation on a CPU, in float32 otherwise, and such a model cannot be trained. Weights that are used
+    as they are stored, and float32 ones, may stay in their file, which is mapped into memory: replace it by
+    another, but do not write into it while the model is in use.
+
+    `engine` is what runs the model's steps: "torch", "compiled", or None for the best (`model.engine`).
     """
     name = default_model() if name is None else name
     if not isinstance(name, str | PathLike):
         raise TypeError(f'a model is loaded by its name or path, as in load("smollm2"), not by {name!r:.80}')
-    place, precision = usable_device(device), known_precision(dtype)  # before the work of loading
-    model: Model = _find(fspath(name)).to(place, precision)
-    return model
+    # All of it before the work of loading.
+    place, precision, kept = usable_device(device), known_precision(dtype), known_weights(weights)
+    known_engine(engine)
+    if kept != "float32" and (place.type, precision) != ("cpu", PRECISIONS["float32"]):
+        asked = f"device={str(place)!r}, dtype={str(precision).removeprefix('torch.')!r}"
+        raise ValueError(
+            f"weights={kept!r} are multiplied with float32 numbers on the CPU, and {asked} was asked for: "
+            "leave weights out there"
+        )
+    model = _find(fspath(name), kept).to(place, precision)
+    if engine is not None:
+        _take(model, engine)
+    loaded: Model = model
+    return loaded
 
 
-def _find(name: str) -> Any:
+def _take(model: Any, engine: str) -> None:
+    """Let that engine run the model, or say why it cannot."""
+    if hasattr(model, "engine"):
+        model.engine = engine
+        model.engine  # noqa: B018 (it is refused when it is asked for)
+    elif engine != "torch":
+        raise ValueError(f"a {type(model).__name__} has no engine but torch: leave engine={engine!r} out")
+
+
+def _find(name: str, weights: Weights) -> Any:
     path = Path(name).expanduser()
     if is_run_folder(path):
-        return load_folder(path)
+        return load_folder(path, weights)
     if path.is_dir():
-        return _from_folder(path)
+        return _from_folder(path, weights)
     if path.is_file():
-        return _from_file(path)
+        return _from_file(path, weights)
     if name in BUILTIN:
-        return load_folder(builtin_folder(name))
+        return load_folder(builtin_folder(name), weights)
     if name in PACKAGES:
-        return through_cache(package_file(name), _convert)
+        return _from_gguf(package_file(name), weights)
     if is_hub_id(name):
-        return _from_folder(hub_folder(name))
+        return _from_folder(hub_folder(name), weights)
     names = (*BUILTIN, *PACKAGES)
     known = sorted(names, key=lambda known: -difflib.SequenceMatcher(None, known, name).ratio())
     raise FileNotFoundError(
@@ -75,7 +105,7 @@ def _find(name: str) -> Any:
     )
 
 
-def _from_folder(folder: Path) -> TransformerLM:
+def _from_folder(folder: Path, weights: Weights) -> TransformerLM:
     if not (folder / "config.json").is_file():
         files = sorted(path.name for path in folder.glob("*.gguf"))
         hint = f"; for {files[0]}, give the path of that file" if files else ""
@@ -83,13 +113,13 @@ def _from_folder(folder: Path) -> TransformerLM:
             f"{folder} is no model: it has no config.json; expected a run folder or a Hugging Face folder "
             f"(config.json, model.safetensors, tokenizer.json){hint}"
         )
-    config, state = huggingface_weights(folder)
+    config, state = huggingface_weights(folder, weights)
     return build(config, state, text_of_huggingface(folder), str(folder))
 
 
-def _from_file(path: Path) -> TransformerLM:
+def _from_file(path: Path, weights: Weights) -> TransformerLM:
     if is_gguf(path):
-        return through_cache(path, _convert)
+        return _from_gguf(path, weights)
     if path.suffix in PICKLES:
         raise ValueError(
             f"{path}: a pickle can run code when it is read, so it is never opened; "
@@ -102,7 +132,7 @@ def _from_file(path: Path) -> TransformerLM:
     )
 
 
-def _convert(path: Path) -> TransformerLM:
+def _from_gguf(path: Path, weights: Weights) -> TransformerLM:
     file = open_gguf(path)
-    config, state = gguf_weights(file)
+    config, state = gguf_weights(file, weights)
     return build(config, state, text_of_gguf(file), str(path))

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unspool.models.load.dialect import TensorPart
+from unspool.nn.stored.formats import BF16, F16, F32
+from unspool.nn.stored.weight import StoredWeight
 from unspool.text.json_file import read_object
 
 WEIGHTS = "model.safetensors"
@@ -20,6 +22,7 @@ INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 """How the names of files end that `torch.load` would read, and that could run code when read."""
 _FLOATS = ("F64", "F32", "F16", "BF16")
+_KINDS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,21 @@ class SafetensorsFiles:
         tensor: Tensor = self.files[name].get_tensor(name)
         return tensor
 
+    def stored(self, piece: TensorPart) -> StoredWeight | None:
+        """The matrix as it lies in the file, unless it must be turned; None where it is no matrix."""
+        assert piece.source is not None
+        if len(piece.shape) != 2:
+            return None
+        tensor = self.tensor(piece.source)
+        if tensor.dtype not in _KINDS:
+            tensor = tensor.float()
+        tensor = tensor.T.contiguous() if piece.turned else tensor
+        rows, columns = tensor.shape
+        weight = StoredWeight(_KINDS[tensor.dtype], tensor.view(torch.uint8), (rows, columns))
+        if not weight.is_finite():
+            self._refuse(piece.source)
+        return weight
+
     def fill(self, piece: TensorPart, out: Tensor) -> None:
         """Write the piece's numbers into `out`."""
         assert piece.source is not None
@@ -52,7 +70,12 @@ class SafetensorsFiles:
         out.copy_(tensor.T if piece.turned else tensor)
         low, high = torch.aminmax(out)  # either is NaN if any number is
         if not (low.isfinite() and high.isfinite()):
-            raise ValueError(f"{self.label}: tensor {piece.source!r} holds NaN or infinity: a damaged file")
+            self._refuse(piece.source)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise ValueError(
+            f"{self.label}: tensor {name!r} holds NaN or infinity: a damaged file, or a run that had diverged"
+        )
 
 
 def open_safetensors(folder: Path) -> SafetensorsFiles:

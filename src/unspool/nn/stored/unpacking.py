@@ -96,6 +96,20 @@ def _q6_k(blocks: Tensor, out: Tensor) -> None:
     out.sub_(32).view(-1, 16, 16).mul_(scale[:, :, None])
 
 
+FLOATS: dict[Format, tuple[tuple[int, torch.dtype], ...]] = {
+    F32: ((0, torch.float32),),
+    INT8: ((0, torch.float32),),
+    F16: ((0, torch.float16),),
+    BF16: ((0, torch.bfloat16),),
+    Q8_0: ((0, torch.float16),),
+    Q4_0: ((0, torch.float16),),
+    Q4_1: ((0, torch.float16), (2, torch.float16)),
+    Q4_K: ((0, torch.float16), (2, torch.float16)),
+    Q5_K: ((0, torch.float16), (2, torch.float16)),
+    Q6_K: ((208, torch.float16),),
+}
+"""Format → where in a block floating-point numbers begin: where they are finite, all its numbers are."""
+
 UNPACK: dict[Format, Callable[[Tensor, Tensor], None]] = {
     F32: _f32,
     INT8: _int8,

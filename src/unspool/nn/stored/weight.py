@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unspool.nn.stored.formats import F32, INT8, Format
-from unspool.nn.stored.unpacking import UNPACK
+from unspool.nn.stored.unpacking import FLOATS, UNPACK
 
 CHUNK = 1 << 18
 """Numbers restored at once: enough that torch's own overhead vanishes, few enough to stay in a cache."""
@@ -51,6 +51,18 @@ class StoredWeight:
     def nbytes(self) -> int:
         """Bytes that it takes."""
         return self.packed.nbytes
+
+    def is_finite(self) -> bool:
+        """Whether all numbers are: a file that was damaged, or a run that diverged, may hold others.
+
+        Only the scales are looked at, where there are scales.
+        """
+        for blocks in torch.split(self.packed.view(-1, self.format.block_bytes), CHUNK):
+            for at, kind in FLOATS[self.format]:
+                low, high = torch.aminmax(blocks[:, at : at + kind.itemsize].view(kind))  # NaN if any is
+                if not (low.isfinite() and high.isfinite()):
+                    return False
+        return True
 
     def restore(self, rows: slice | Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """The numbers of these rows (of all, where none are named) in float32: (R, columns)."""
