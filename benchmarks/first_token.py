@@ -1,45 +1,57 @@
-"""From nothing to the first token: a GGUF file read for the first time, then from the cache.
+"""From nothing to the first token, and what it takes in memory, by how the weights are kept.
 
     python benchmarks/first_token.py
+    python benchmarks/first_token.py --model file.gguf --weights "as stored" --engine compiled --threads 2
 
-Each run is a process of its own. Importing torch comes before the clock starts, and is told apart.
+Each run is a process of its own, started in turn. Seconds count from the start of that process, Python and
+torch included; memory is the most that was resident until the first token, and what is resident after it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 CHILD = """
-import json, sys, time
-start = time.perf_counter(); import torch; torch_seconds = time.perf_counter() - start
-start = time.perf_counter()
+import json, os, resource, sys, time
+from pathlib import Path
+def since():  # the process began so many seconds ago
+    began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
+def megabytes(key):
+    return int(next(line for line in open("/proc/self/status") if line.startswith(key)).split()[1]) / 1024
+python = since()
+import torch
+torch.set_num_threads(int(sys.argv[4]))
+imported = since()
 import unspool as us
-model = us.load(sys.argv[1])
-loaded = time.perf_counter() - start
-next(us.stream(model, "The first word is", us.Greedy(), max_new_tokens=1))
-print(json.dumps({"import torch": torch_seconds, "load": loaded, "first token": time.perf_counter() - start}))
+engine = None if sys.argv[3] == "None" else sys.argv[3]
+model = us.load(sys.argv[1], weights=sys.argv[2], engine=engine)
+ready = since()
+ids = [i % model.vocab_size for i in range(16)]
+out = us.generate(model, [ids], us.Greedy(), max_new_tokens=1)
+first = since()
+out = us.generate(model, [ids], us.Greedy(), max_new_tokens=32)
+print(json.dumps({
+    "torch imported": imported, "ready": ready, "first token": first,
+    "a token after it": (since() - first) / 32,
+    "most resident, MB": megabytes("VmHWM"), "resident, MB": megabytes("VmRSS"),
+}))
 """
 
 
-def run(model: str, cache: str) -> dict[str, float]:
+def run(*arguments: str) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, model],
-        env={**os.environ, "UNSPOOL_CACHE": cache},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    seconds: dict[str, float] = json.loads(done.stdout)
-    return seconds
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured
 
 
 def main() -> int:
@@ -47,19 +59,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--weights", nargs="+", default=["float32", "as stored", "int8"])
+    parser.add_argument("--engine", default="None")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    found: dict[str, list[dict[str, float]]] = {"first time": [], "from the cache": []}
+    found: dict[str, list[dict[str, float]]] = {weights: [] for weights in args.weights}
     for _ in range(args.rounds):
-        with tempfile.TemporaryDirectory() as cache:
-            found["first time"].append(run(args.model, cache))
-            found["from the cache"].append(run(args.model, cache))
-    for name, rounds in found.items():
-        for key in ("import torch", "load", "first token"):
-            values = [seconds[key] for seconds in rounds]
-            spread = f"{min(values):.2f}–{max(values):.2f}"
-            print(f"{name:15} {key:13} {statistics.median(values):5.2f} s   ({spread})")
+        for weights, rounds in found.items():
+            rounds.append(run(args.model, weights, args.engine, str(args.threads)))
+    for weights, rounds in found.items():
+        for key in rounds[0]:
+            values = [measured[key] for measured in rounds]
+            spread = f"{min(values):,.2f}–{max(values):,.2f}"
+            print(f"{weights:10} {key:18} {statistics.median(values):8,.2f}   ({spread})")
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(found, indent=1))

@@ -4,6 +4,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
+from unspool.models.classifier import ClassifierConfig
+from unspool.models.encoders.rnn import RNNEncoderConfig
 from unspool.models.load import load, names as names_module, save_folder
 from unspool.models.load.packages import PACKAGES, ModelPackage
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
@@ -191,10 +193,17 @@ def test_an_engine_that_cannot_run_the_model_is_refused_when_it_is_loaded(make_t
 
 
 def test_a_model_without_engines(tmp_path):
-    save_folder(TrigramConfig(vocab_size=5, width=4, inner_width=4).build(), tmp_path / "run")
-    load(tmp_path / "run", engine="torch")
-    with pytest.raises(ValueError, match="a Trigram has no engine but torch"):
-        load(tmp_path / "run", engine="compiled")
+    save_folder(TrigramConfig(vocab_size=5, width=4, inner_width=4).build(), tmp_path / "trigram")
+    assert load(tmp_path / "trigram", engine="torch").engine == "torch"
+    with pytest.raises(ValueError, match="nobody has written one for a Trigram"):
+        load(tmp_path / "trigram", engine="compiled")
+    encoder = RNNEncoderConfig(width=4)
+    save_folder(
+        ClassifierConfig(vocab_size=5, labels=("a", "b"), encoder=encoder).build(), tmp_path / "labels"
+    )
+    load(tmp_path / "labels", engine="torch")
+    with pytest.raises(ValueError, match="a Classifier has no engine but torch"):
+        load(tmp_path / "labels", engine="compiled")
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("bfloat16", torch.bfloat16), (torch.float16,) * 2], ids=str)
