@@ -70,8 +70,8 @@ def loaded(monkeypatch):
     """`unspool.load` gives a model of three letters; the fixture lists what it was asked for."""
     asked = []
 
-    def load(name, device=None, dtype="float32"):
-        asked.append((name, device) if dtype == "float32" else (name, device, dtype))
+    def load(name, device=None, dtype="float32", **how):
+        asked.append((name, device, *(() if dtype == "float32" else (dtype,)), *how.items()))
         return bigram(CYCLE, text=Letters())
 
     monkeypatch.setattr(us, "load", load)

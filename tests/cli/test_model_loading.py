@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.cli.model_loading import chosen_model, load_labeller, load_speaker
+from unspool.cli.model_loading import chosen_model, load_labeller, load_speaker, loading
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.load.folder import save_folder
 from unspool.models.load.packages import PACKAGES, ModelPackage
@@ -53,6 +53,11 @@ def test_a_verb_that_needs_text_says_what_such_a_model_is_for(unspool, run, tmp_
         f"unspool: {run} is a {kind}: it chooses labels and says no text. "
         f'unspool predict --model {run} "…" asks it\n'
     )
+
+
+def test_what_the_options_tell():
+    args = Namespace(model="tiny", device="cpu", weights="int8", engine=None, seed=3)
+    assert loading(args) == {"device": "cpu", "weights": "int8"}
 
 
 def test_the_model_that_was_asked_for(capsys):

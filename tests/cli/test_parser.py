@@ -24,6 +24,12 @@ def test_defaults(parser):
     args = parser.parse_args([])
     assert (args.model, args.device, args.max_new_tokens, args.seed) == (None, "cpu", 7, None)
     assert args.dtype == "float32"
+    assert (args.weights, args.engine) == (None, None)
+
+
+def test_weights_may_be_written_without_quotes(parser):
+    assert parser.parse_args(["--weights", "as-stored"]).weights == "as stored"
+    assert parser.parse_args(["--weights", "as stored"]).weights == "as stored"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])

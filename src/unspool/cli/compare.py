@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from unspool.cli.decoder_table import print_table
 from unspool.cli.decoders import add_several_decoders_option, name_decoders
-from unspool.cli.model_loading import chosen_model, speaker
+from unspool.cli.model_loading import chosen_model, loading, speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
     searches = {name: us.parse(spec) for name, spec in specs.items()}
     name = chosen_model(args.model)
-    model = speaker(name, args.device, args.dtype)
+    model = speaker(name, loading(args))
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = render_all(prompts, model, args, options)
     about = {"model": name, "most new tokens": args.max_new_tokens, "seed": options["seed"]}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from unspool import defaults
 from unspool.characters import check_characters
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
+from unspool.cli.model_loading import loading
 from unspool.cli.models import Models, add_second_model_options, named_models
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
@@ -110,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
     models = named_models(args)
     searches = parse_all(spec, prompts, models.check)
-    model, draft = models.load(args.device, args.dtype)
+    model, draft = models.load(loading(args))
     drafted = {spec: models.drafted(search, draft) for spec, search in searches.items()}
     requests = make_requests(prompts, model, spec, args)
     with opened(args.output) as file:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from unspool import defaults
+
+LOADING = ("device", "dtype", "weights", "engine")
+"""Options that say how a model is loaded."""
 
 
 def chosen_model(asked: str | None) -> str:
@@ -23,14 +27,19 @@ def chosen_model(asked: str | None) -> str:
 
 def load_speaker(args: argparse.Namespace) -> Any:
     """The model that --model or MODEL names, or the default one, if it says text."""
-    return speaker(chosen_model(args.model), args.device)
+    return speaker(chosen_model(args.model), loading(args))
 
 
-def speaker(name: str, device: str, dtype: str = "float32") -> Any:
+def loading(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options tell `us.load`."""
+    return {key: value for key, value in vars(args).items() if key in LOADING and value is not None}
+
+
+def speaker(name: str, how: Mapping[str, Any]) -> Any:
     """The model of that name, if it says text."""
     import unspool as us
 
-    model = us.load(name, device=device, dtype=dtype)
+    model = us.load(name, **how)
     if model.labels is not None:
         raise ValueError(
             f"{name} is a {type(model).__name__.lower()}: it chooses labels and says no text. "
@@ -43,7 +52,7 @@ def load_labeller(args: argparse.Namespace) -> Any:
     """The model that --model names, if it chooses labels."""
     import unspool as us
 
-    model = us.load(args.model, device=args.device)
+    model = us.load(args.model, **loading(args))
     if model.labels is None:
         raise ValueError(
             f"{args.model} says text and chooses no labels: predict needs a classifier or a tagger, as "

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,16 +60,16 @@ class Models:
     draft: str | None = None
     draft_length: int | None = None
 
-    def load(self, device: str, dtype: str) -> tuple[StepModel, StepModel | None]:
+    def load(self, how: Mapping[str, Any]) -> tuple[StepModel, StepModel | None]:
         """The model that speaks, a contrast if there is a weak one; and the draft."""
         import unspool as us
 
-        model = speaker(self.model, device, dtype)
+        model = speaker(self.model, how)
         if self.weak is not None:
-            weak = speaker(self.weak, device, dtype)
+            weak = speaker(self.weak, how)
             make: Any = us.Contrast.obrien_lewis if "beta" in self.contrast else us.Contrast
             model = make(model, weak, **self.contrast)
-        return model, None if self.draft is None else speaker(self.draft, device, dtype)
+        return model, None if self.draft is None else speaker(self.draft, how)
 
     def check(self, search: Search) -> None:
         """Refuse, before anything is loaded, a search that nothing can be drafted for."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unspool.cli.json_lines import decoded, json_lines, split_lines
 from unspool.cli.model_loading import load_labeller
 from unspool.cli.output import check_output, json_line, opened, shown
-from unspool.cli.parser import add_device_option, positive
+from unspool.cli.parser import add_running_options, positive
 from unspool.cli.prompts import JSONL_SUFFIXES
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", required=True, metavar="RUN", help="the run folder of a classifier or tagger"
     )
-    add_device_option(parser)
+    add_running_options(parser)
     parser.add_argument(
         "--top",
         type=positive,

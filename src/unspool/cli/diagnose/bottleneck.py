@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from unspool.cli.diagnose.material import find_material
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
-from unspool.cli.parser import add_device_option, natural, positive
+from unspool.cli.parser import add_running_options, natural, positive
 from unspool.cli.reserved_file import reserved
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ An encoder–decoder is measured on its run's validation pairs, or on --text pai
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose bottleneck` takes."""
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
-    add_device_option(parser)
+    add_running_options(parser)
     parser.add_argument(
         "--text", type=Path, metavar="PATH", help="the text, or JSON lines (default: as told below)"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unspool.cli.decoders import add_several_decoders_option
 from unspool.cli.model_loading import load_speaker
-from unspool.cli.parser import add_device_option, positive
+from unspool.cli.parser import add_running_options, positive
 from unspool.cli.reserved_file import reserved
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
     parser.add_argument("prompt", metavar="PROMPT", help="what stands before the token to look at")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help=".svg, .png or .pdf")
-    add_device_option(parser)
+    add_running_options(parser)
     parser.add_argument("--top", type=positive, default=60, metavar="N", help="tokens shown (default: 60)")
     add_several_decoders_option(parser)
 

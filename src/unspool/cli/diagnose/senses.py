@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
-from unspool.cli.parser import add_device_option, natural, positive
+from unspool.cli.parser import add_running_options, natural, positive
 from unspool.cli.reserved_file import reserved
 from unspool.printable import printable
 
@@ -38,7 +38,7 @@ SOURCE = 5
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose senses` takes."""
     parser.add_argument("model", metavar="RUN", help="a run folder whose model has a KerBS head")
-    add_device_option(parser)
+    add_running_options(parser)
     parser.add_argument(
         "--words", type=positive, default=20, metavar="N", help="words to show (default: %(default)s)"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from unspool.cli.diagnose.texts import read_pairs, read_texts
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
-from unspool.cli.parser import add_device_option, natural, positive
+from unspool.cli.parser import add_running_options, natural, positive
 
 if TYPE_CHECKING:
     from unspool.diagnose.matching import Match
@@ -33,7 +33,7 @@ basis-aware test: its rows are left out.
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose thresholds` takes."""
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
-    add_device_option(parser)
+    add_running_options(parser)
     parser.add_argument("--text", type=Path, required=True, metavar="PATH", help="the text, or JSON lines")
     parser.add_argument("--limit", type=positive, metavar="N", help="read the first N texts of the file only")
     parser.add_argument(
