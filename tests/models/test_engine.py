@@ -12,6 +12,8 @@ from unspool.heads import HEADS
 from unspool.models.engine import ENGINES, known_engine, obstacle
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
+from unspool.nn.stored.int8 import quantise_int8
+from unspool.nn.stored.linear import StoredLinear
 
 SIZES = {
     "vocab_size": 31,
@@ -219,3 +221,37 @@ def test_the_choice_goes_with_a_copy():
 def test_numba_is_not_imported_before_it_is_used():
     program = "import sys, unspool as us; us.TransformerLM; assert 'numba' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_model_takes_the_compiled_step_where_it_can():
+    model = made()
+    assert model.engine == "compiled"
+    model.engine = "torch"
+    assert model.engine == "torch"
+    model.engine = None
+    assert model.to(torch.bfloat16).engine == "torch"
+
+
+def test_weights_of_another_shape_than_the_models_are_an_obstacle_stored_or_not():
+    model = made()
+    model.blocks[0].feed_forward.down = StoredLinear((quantise_int8(torch.ones(9, 7)),))
+    assert "(9, 7)" in obstacle(model)
+    assert model.engine == "torch"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_weights_in_int8_say_the_same_on_both_engines(name):
+    model = made(**SHAPES[name])
+    for path, part in list(model.named_modules()):
+        if isinstance(part, nn.Linear):
+            parent, _, last = path.rpartition(".")
+            stored = StoredLinear((quantise_int8(part.weight),), part.bias)
+            setattr(model.get_submodule(parent), last, stored)
+    prompts = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5]]
+    told = {}
+    for engine in ENGINES:
+        model.engine = engine
+        step, state = model.start(prompts)
+        after, _ = model.step(state, step.logp_NV.argmax(1))
+        told[engine] = torch.cat((step.logp_NV, after.logp_NV))
+    torch.testing.assert_close(told["compiled"], told["torch"], atol=1e-4, rtol=1e-4)

@@ -59,9 +59,9 @@ def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
     for layer, block in enumerate(model.blocks):
         _put_block(weights, layer, block)
     _put_norm(weights, layers, parts.LAST_NORM, model.norm)
-    weights.put(layers, parts.EMBED, model.embed.weight)
+    _put_matrix(weights, layers, parts.EMBED, model.embed)
     if plain_head(model):
-        weights.put(layers, parts.HEAD, model.head.weight, model.head.bias)
+        _put_matrix(weights, layers, parts.HEAD, model.head)
     shape = _shape(model.config, layers, model.vocab_size)
     return Engine(shape, weights, Tables(model._rotary, model.positions))
 
@@ -74,17 +74,16 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
     from unspool.nn.compiled.tables import Tables
     from unspool.nn.compiled.weights import Weights
 
-    encoder, embed = model.encoder, (model.source_embed or model.embed).weight
+    encoder, embed = model.encoder, model.source_embed or model.embed
     layers = len(encoder.blocks)
     weights = Weights(layers, readers=len(model.blocks))
     for layer, block in enumerate(encoder.blocks):
         _put_block(weights, layer, block)
     _put_norm(weights, layers, parts.LAST_NORM, encoder.norm)
-    weights.put(layers, parts.EMBED, embed)
+    _put_matrix(weights, layers, parts.EMBED, embed)
     for reader, block in enumerate(model.blocks):
-        kv = block.cross_attention.kv
-        weights.put(layers + 1 + reader, parts.SOURCE_KV, kv.weight, kv.bias)
-    shape = _shape(model.config, layers, len(embed))._replace(embed_scale=encoder.scale)
+        _put_matrix(weights, layers + 1 + reader, parts.SOURCE_KV, block.cross_attention.kv)
+    shape = _shape(model.config, layers, embed.num_embeddings)._replace(embed_scale=encoder.scale)
     return Encoder(Engine(shape, weights, Tables(encoder._rotary, encoder.positions)))
 
 
@@ -130,9 +129,17 @@ def _put_block(weights: Any, layer: int, block: Any) -> None:
             parts.CROSS_POST_NORM: block.cross_attention_post_norm,
         }
     for part, linear in matrices.items():
-        weights.put(layer, part, linear.weight, linear.bias)
+        _put_matrix(weights, layer, part, linear)
     for part, norm in norms.items():
         _put_norm(weights, layer, part, norm)
+
+
+def _put_matrix(weights: Any, layer: int, part: int, module: nn.Module) -> None:
+    bias, pieces = getattr(module, "bias", None), getattr(module, "pieces", None)
+    if pieces is None:
+        weights.put(layer, part, module.weight, bias)
+    else:
+        weights.put_stored(layer, part, pieces, bias)
 
 
 def _put_norm(weights: Any, layer: int, part: int, norm: nn.Module) -> None:

@@ -1,8 +1,8 @@
 """What runs a model's steps: torch, or one compiled call a token (`nn.compiled`).
 
     torch      always there: gradients, GPUs, half precision, hooks
-    compiled   float32 on a CPU, with numba (`pip install unspool[fast]`): faster, with one copy of the
-               weights, and the same log-probabilities to the bit in any batch
+    compiled   float32 or stored weights on a CPU, with numba (`pip install unspool[fast]`): faster, with one
+               copy of the weights, and the same log-probabilities to the bit in any batch
 
 A model takes the compiled step where it can, unless it is told which to take. A text is finished by the
 engine that began it.
@@ -18,12 +18,17 @@ import torch
 from torch import nn
 
 from unspool.heads.softmax import Softmax, TiedSoftmax
+from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 
 if TYPE_CHECKING:
     from unspool.models.sequence_model import SequenceModel
 
 EngineName = Literal["torch", "compiled"]
 ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
+PLAIN_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
+
+WIDEST = 65536
+"""Inputs of a packed matrix, at most (`kernels.scratch`)."""
 
 Blueprint = Mapping[str, Any]
 """The class of every part and the shape of every weight, by name."""
@@ -52,9 +57,15 @@ def _body(name: str) -> bool:
     return not f"{name}.".startswith("head.")
 
 
+def stored_shape(part: nn.Module) -> tuple[int, int]:
+    """(outputs, inputs) of a matrix that stays as it is stored (`nn.stored`); zeros of any other part."""
+    pieces = getattr(part, "pieces", ())
+    return sum(piece.shape[0] for piece in pieces), pieces[0].shape[1] if pieces else 0
+
+
 def plain_head(model: SequenceModel) -> bool:
     """Whether the head is a matrix and a softmax, which a compiled step computes."""
-    return type(model.head) in (Softmax, TiedSoftmax)
+    return type(model.head) in PLAIN_HEADS
 
 
 def obstacle(model: SequenceModel) -> str | None:
@@ -71,7 +82,12 @@ def _changed_part(model: SequenceModel) -> str | None:
     if not built:
         return f"nobody has written one for a {type(model).__name__}"
     for name, part in model.named_modules():
-        if _body(name) and type(part) is not built.get(name):
+        height, width = stored_shape(part)
+        if height and (height, width) != built.get(f"{name}.weight", (height, width)):
+            return f"{name} has the shape {(height, width)}, where the model's says {built[f'{name}.weight']}"
+        if width > WIDEST:
+            return f"{name} has {width} inputs, and there is memory for {WIDEST} packed ones"
+        if not height and _body(name) and type(part) is not built.get(name):
             return f"{name or 'the model'} is a {type(part).__name__}, which has no kernel"
         if part._forward_hooks or part._forward_pre_hooks:
             return f"{name or 'the model'} has hooks, which would not be called"
@@ -98,9 +114,11 @@ def _changed_weight(model: SequenceModel) -> str | None:
 
 def engine_of(model: SequenceModel, forced: EngineName | None) -> EngineName:
     """What a text that begins now is read and written with."""
-    if forced != "compiled":
+    if forced == "torch":
         return "torch"
     found = obstacle(model)
-    if found is not None:
-        raise ValueError(f"the step of this model cannot be compiled: {found}; take engine='torch', or None")
-    return "compiled"
+    if found is None:
+        return "compiled"
+    if forced is None:
+        return "torch"
+    raise ValueError(f"the step of this model cannot be compiled: {found}; take engine='torch', or None")

@@ -10,7 +10,7 @@ def test_a_product_is_cut_into_pieces_where_threads_share_it():
 
 def test_there_are_counters_for_every_phase():
     """Begin, 13 for each layer, 2 for each reader, the last norm, the rows, the head and its normaliser."""
-    assert phases(3, 2) == 1 + 13 * 3 + 2 * 2 + 4
+    assert phases(3, 2) == 1 + 14 * 3 + 2 * 2 + 4
 
 
 def test_a_step_is_kept_under_its_version():

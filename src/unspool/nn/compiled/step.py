@@ -146,26 +146,20 @@ def _multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, thre
 
 
 @kernel
-def _expand(shape: Shape, part: Any, rows: int, work: Work, turns: Any, phase: int, threads: int) -> int:
-    """f(W_up h), a gate and what it lets through made by the same thread."""
-    inner, whole = shape.inner_width, part[OUTPUTS]
-    size = _piece(inner, part[INPUTS], threads)
-    pieces = (inner + size - 1) // size
-    piece = take(turns, phase)
-    while piece < pieces:
-        first, last = piece * size, min(inner, (piece + 1) * size)
-        for half in range(whole // inner):
-            product(part, work.h, rows, work.up, half * inner + first, half * inner + last)
-        for n in range(rows):
-            at = n * whole + first
-            if shape.activation == SWIGLU:
-                gated(work.up, at, at + inner, work.active, n * inner + first, last - first)
-            else:
-                plain(shape.activation, work.up, at, last - first)
-                for o in range(first, last):
-                    work.active[n * inner + o] = work.up[n * inner + o]
-        piece = finish(turns, phase)
-    return meet(turns, phase, pieces)
+def _activate(shape: Shape, whole: int, rows: int, work: Work, turns: Any, phase: int) -> int:
+    """What stands between the two matrices of a feed-forward network."""
+    inner = shape.inner_width
+    n = take(turns, phase)
+    while n < rows:
+        at, to = n * whole, n * inner
+        if shape.activation == SWIGLU:
+            gated(work.up, at, at + inner, work.active, to, inner)
+        else:
+            plain(shape.activation, work.up, at, inner)
+            for i in range(inner):
+                work.active[to + i] = work.up[at + i]
+        n = finish(turns, phase)
+    return meet(turns, phase, rows)
 
 
 @kernel
@@ -329,7 +323,7 @@ def _normalise(shape: Shape, said: Said, turns: Any, phase: int) -> int:
 
 def phases(layers: int, readers: int = 0) -> int:
     """How many there are in a step, at most."""
-    return 1 + 13 * layers + 2 * readers + 4
+    return 1 + 14 * layers + 2 * readers + 4
 
 
 def compiled(version: int) -> Callable[..., Any]:
@@ -363,7 +357,8 @@ def compiled(version: int) -> Callable[..., Any]:
                     phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, turns, phase, threads)
                     before, after = mine[CROSS_NORM], mine[CROSS_POST_NORM]
                 phase = _between(shape, before, after, mine[FEED_FORWARD_NORM], count, work, turns, phase)
-                phase = _expand(shape, mine[UP], count, work, turns, phase, threads)
+                phase = _multiply(mine[UP], work.h, count, work.up, turns, phase, threads)
+                phase = _activate(shape, mine[UP][OUTPUTS], count, work, turns, phase)
                 phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
                 phase = _behind(shape, parts, layer, count, work, said, turns, phase)
             phase = _end(shape, parts, rows, work, said, turns, phase)

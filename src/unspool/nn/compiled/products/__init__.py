@@ -13,7 +13,7 @@ import numpy as np
 from numba import carray
 
 from unspool.kernels.addresses import floats, octets
-from unspool.kernels.kernel import kernel
+from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.scratch import reserve
 from unspool.nn.compiled.parts import BIAS, END, FORMAT, INPUTS, OUTPUTS, PIECE, PIECES, WEIGHT
 from unspool.nn.compiled.products import dense, ggml, int8
@@ -85,27 +85,6 @@ def _row(kind: int, w: Any, at: int, inputs: int, y: Any, to: int) -> None:
 
 
 @kernel
-def _one(kind: int, w: Any, inputs: int, x: Any, out: Outputs, first: int, last: int) -> None:
-    """The product of one row of x."""
-    if kind == NUMBER_F16:
-        _f16_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_BF16:
-        _bf16_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_Q8_0:
-        _q8_0_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_Q4_0:
-        _q4_0_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_Q4_1:
-        _q4_1_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_Q4_K:
-        _q4_k_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_Q5_K:
-        _q5_k_one(w, inputs, x, out, first, last)
-    elif kind == NUMBER_Q6_K:
-        _q6_k_one(w, inputs, x, out, first, last)
-
-
-@kernel
 def _tiled(kind: int, w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int) -> None:
     """The product of several rows of x, with some restored rows of w at a time."""
     size, row_bytes = tile_rows(inputs), _row_bytes(kind, inputs)
@@ -118,44 +97,41 @@ def _tiled(kind: int, w: Any, inputs: int, x: Any, rows: int, out: Outputs, firs
 
 
 @kernel
-def _piece_product(
-    kind: int,
-    address: int,
-    height: int,
-    inputs: int,
-    x: Any,
-    rows: int,
-    out: Outputs,
-    first: int,
-    last: int,
-) -> None:
-    """The product with a matrix (height, inputs)."""
-    if kind == FLOAT32:
-        dense.product(floats(address, height * inputs), inputs, x, rows, out, first, last)
-        return
-    w = octets(address, height * _row_bytes(kind, inputs))
-    if kind == NUMBER_INT8:
-        int8.product(w, inputs, x, rows, out, first, last)
-    elif rows == 1:
-        _one(kind, w, inputs, x, out, first, last)
-    else:
-        _tiled(kind, w, inputs, x, rows, out, first, last)
-
-
-@kernel
 def product(part: Any, x: Any, rows: int, y: Any, first: int, last: int) -> None:
     """The outputs from `first` to `last` − 1 of every row, with their biases."""
     outputs, inputs = part[OUTPUTS], part[INPUTS]
-    begin = 0
-    for piece in range(PIECES):
-        at = piece * PIECE
-        end = part[at + END]
-        low, high = max(first, begin), min(last, end)
-        if low < high:
-            out = Outputs(y, outputs, begin)
-            kind, address = part[at + FORMAT], part[at + WEIGHT]
-            _piece_product(kind, address, end - begin, inputs, x, rows, out, low - begin, high - begin)
+    begin = NOUGHT
+    for at in range(0, PIECES * PIECE, PIECE):
+        kind, address, end = part[at + FORMAT], part[at + WEIGHT], part[at + END]
+        low, high = max(first, begin) - begin, min(last, end) - begin
+        height, out = end - begin, Outputs(y, outputs, begin)
         begin = end
+        if low >= high:
+            continue
+        if kind == FLOAT32:
+            dense.product(floats(address, height * inputs), inputs, x, rows, out, low, high)
+            continue
+        w = octets(address, height * _row_bytes(kind, inputs))
+        if kind == NUMBER_INT8:
+            int8.product(w, inputs, x, rows, out, low, high)
+        elif rows > 1:
+            _tiled(kind, w, inputs, x, rows, out, low, high)
+        elif kind == NUMBER_F16:
+            _f16_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_BF16:
+            _bf16_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_Q8_0:
+            _q8_0_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_Q4_0:
+            _q4_0_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_Q4_1:
+            _q4_1_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_Q4_K:
+            _q4_k_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_Q5_K:
+            _q5_k_one(w, inputs, x, out, low, high)
+        elif kind == NUMBER_Q6_K:
+            _q6_k_one(w, inputs, x, out, low, high)
     if part[BIAS]:
         bias = floats(part[BIAS], outputs)
         for n in range(rows):
