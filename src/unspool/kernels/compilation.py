@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,17 @@ class Announcement(event.Listener):  # type: ignore[misc]
             print(f" done in {time.perf_counter() - self.began:.0f} s", file=sys.stderr, flush=True)
 
 
+@contextmanager
+def listening(listener: Announcement) -> Iterator[None]:
+    """Let it hear of whatever is compiled inside the block."""
+    event.register("numba:run_pass", listener)
+    try:
+        yield
+    finally:
+        event.unregister("numba:run_pass", listener)
+        listener.close()
+
+
 class Announced:
     """An entry whose first call, in one thread, compiles it or finds it on disk."""
 
@@ -70,13 +82,7 @@ class Announced:
         """What the entry returns."""
         if self.ready:
             return self.function(*args)
-        with self._compiling:
-            listener = Announcement(self.what)
-            event.register("numba:run_pass", listener)
-            try:
-                found = self.function(*args)
-            finally:
-                event.unregister("numba:run_pass", listener)
-                listener.close()
+        with self._compiling, listening(Announcement(self.what)):
+            found = self.function(*args)
         self.ready = True
         return found

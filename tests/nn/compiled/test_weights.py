@@ -1,6 +1,6 @@
 import torch
 
-from unspool.nn.compiled.parts import BIAS, END, FORMAT, INPUTS, OUTPUTS, PIECE, WEIGHT
+from unspool.nn.compiled.parts import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, WEIGHT
 from unspool.nn.compiled.weights import Weights
 from unspool.nn.stored.formats import F16, FLOAT32, INT8
 from unspool.nn.stored.int8 import quantise_int8
@@ -28,3 +28,12 @@ def test_stored_matrices_are_stacked_each_in_its_format():
     assert (row[OUTPUTS], row[BIAS]) == (8, 0)
     weights.put_stored(0, 1, [odd])  # no whole blocks of numbers in half precision
     assert weights.table[0, 1, FORMAT] == FLOAT32
+
+
+def test_a_format_has_a_function_of_its_own():
+    kept = StoredWeight(F16, torch.ones(2, 32, dtype=torch.float16).view(torch.uint8), (2, 32))
+    weights = Weights(0)
+    weights.put_stored(0, 0, [kept, quantise_int8(torch.ones(2, 32)), kept])
+    functions = [int(weights.table[0, 0, at + FUNCTION]) for at in (0, PIECE, 2 * PIECE)]
+    assert functions[0] == functions[2] != 0
+    assert functions[1] == 0

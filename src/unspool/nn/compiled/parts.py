@@ -3,9 +3,10 @@
 Weights stay where they are, in the parameters' own memory or in a file that is mapped: a table of whole
 numbers holds, for every layer and every part of it, formats (`nn.stored.formats`), addresses, sizes and the
 bias's address. A part may be stacked of up to three matrices with formats of their own (queries, keys and
-values); END is the number of outputs down to the end of one. 0 is an address where nothing is. Behind the
-layers' rows comes the model's own: its embedding, last norm and head. Behind that one, where the model is an
-encoder, is a row for each layer of the decoder: what makes keys and values there.
+values); END is the number of outputs down to the end of one, FUNCTION the address of what multiplies it. 0 is
+an address where nothing is. Behind the layers' rows comes the model's own: its embedding, last norm and head.
+Behind that one, where the model is an encoder, is a row for each layer of the decoder: what makes keys and
+values there.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ SOURCE_KV = 0
 PARTS = 12
 
 # What is said of each: of up to three matrices that are stacked, one above another, and of all of them
-FORMAT, WEIGHT, END = 0, 1, 2
-PIECE, PIECES = 3, 3
-OUTPUTS, INPUTS, BIAS = 9, 10, 11
-FIELDS = 12
+FORMAT, WEIGHT, END, FUNCTION = 0, 1, 2, 3
+PIECE, PIECES = 4, 3
+OUTPUTS, INPUTS, BIAS = 12, 13, 14
+FIELDS = 15
 
 
 class Shape(NamedTuple):

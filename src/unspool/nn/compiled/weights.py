@@ -12,6 +12,7 @@ from unspool.nn.compiled.parts import (
     END,
     FIELDS,
     FORMAT,
+    FUNCTION,
     INPUTS,
     OUTPUTS,
     PARTS,
@@ -19,8 +20,8 @@ from unspool.nn.compiled.parts import (
     PIECES,
     WEIGHT,
 )
-from unspool.nn.compiled.products import HALVES
-from unspool.nn.stored.formats import BF16, F16, FLOAT32
+from unspool.nn.compiled.products.packed import HALVES, MADE, compiled
+from unspool.nn.stored.formats import BF16, F16, F32, Format
 from unspool.nn.stored.weight import StoredWeight
 
 
@@ -36,7 +37,7 @@ class Weights:
     def put(self, layer: int, part: int, weight: Tensor, bias: Tensor | None = None) -> None:
         """A matrix (outputs, inputs) or a norm's gain, with its bias, in float32."""
         rows, columns = weight.shape if weight.dim() == 2 else (1, len(weight))
-        self._put(layer, part, [(FLOAT32, weight, rows)], columns, bias)
+        self._put(layer, part, [(F32, weight, rows)], columns, bias)
 
     def put_stored(
         self, layer: int, part: int, pieces: Sequence[StoredWeight], bias: Tensor | None = None
@@ -49,16 +50,17 @@ class Weights:
         self,
         layer: int,
         part: int,
-        stacked: Sequence[tuple[int, Tensor, int]],
+        stacked: Sequence[tuple[Format, Tensor, int]],
         inputs: int,
         bias: Tensor | None,
     ) -> None:
         row, end = self.table[layer, part], 0
         for at in range(0, PIECE * PIECES, PIECE):
             if at // PIECE < len(stacked):
-                kind, packed, rows = stacked[at // PIECE]
+                kind, memory, rows = stacked[at // PIECE]
                 end += rows
-                row[at + FORMAT], row[at + WEIGHT] = kind, self._address(packed)
+                row[at + FORMAT], row[at + WEIGHT] = kind.number, self._address(memory)
+                row[at + FUNCTION] = compiled(kind).address if kind in MADE else 0
             row[at + END] = end
         row[OUTPUTS], row[INPUTS] = end, inputs
         row[BIAS] = 0 if bias is None else self._address(bias)
@@ -70,10 +72,10 @@ class Weights:
         return kept.data_ptr()
 
 
-def _multiplied(weight: StoredWeight) -> tuple[int, Tensor, int]:
-    """Number of the format, memory and rows of what a kernel multiplies in place of a stored weight."""
+def _multiplied(weight: StoredWeight) -> tuple[Format, Tensor, int]:
+    """Format, memory and rows of what a kernel multiplies in place of a stored weight."""
     rows, columns = weight.shape
     whole = weight.format in (F16, BF16) and columns % HALVES == 0
     if weight.format.block > 1 or whole:
-        return weight.format.number, weight.packed, rows
-    return FLOAT32, weight.restore(), rows
+        return weight.format, weight.packed, rows
+    return F32, weight.restore(), rows

@@ -32,6 +32,12 @@ def _codes(w: Any, at: int) -> Any:
     return numbers(signed_codes(w, at))
 
 
+@small_kernel
+def row_bytes(inputs: int) -> int:
+    """Bytes of a row."""
+    return (inputs + GROUP - 1) // GROUP * BYTES
+
+
 @kernel
 def _number(w: Any, row: int, i: int) -> Any:
     """w_i of the row that begins at byte `row`."""
@@ -43,22 +49,22 @@ def _number(w: Any, row: int, i: int) -> Any:
 @kernel
 def _left_over(w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int) -> None:
     """Add what is behind the last whole group, one by one."""
-    row_bytes = (inputs + GROUP - 1) // GROUP * BYTES
+    size = row_bytes(inputs)
     for n in range(rows):
         for o in range(first, last):
             at = n * out.width + out.shift + o
             found = out.y[at]
             for i in range(inputs // GROUP * GROUP, inputs):
-                found = fused(_number(w, o * row_bytes, i), x[n * inputs + i], found)
+                found = fused(_number(w, o * size, i), x[n * inputs + i], found)
             out.y[at] = found
 
 
 @kernel
 def _one(w: Any, inputs: int, x: Any, n: int, out: Outputs, first: int, last: int) -> None:
-    row_bytes = (inputs + GROUP - 1) // GROUP * BYTES
+    size = row_bytes(inputs)
     for o in range(first, last):
         A = spread(ZERO)
-        at = o * row_bytes
+        at = o * size
         for start in range(n * inputs, n * inputs + inputs // GROUP * GROUP, GROUP):
             a = spread(ZERO)
             for i in range(0, GROUP, WIDTH):
@@ -70,10 +76,10 @@ def _one(w: Any, inputs: int, x: Any, n: int, out: Outputs, first: int, last: in
 
 @kernel
 def _two(w: Any, inputs: int, x: Any, n: int, out: Outputs, first: int, last: int) -> None:
-    row_bytes = (inputs + GROUP - 1) // GROUP * BYTES
+    size = row_bytes(inputs)
     for o in range(first, last):
         A = B = spread(ZERO)
-        at = o * row_bytes
+        at = o * size
         for start in range(n * inputs, n * inputs + inputs // GROUP * GROUP, GROUP):
             a = b = spread(ZERO)
             prefetch(w, at + AHEAD)
@@ -91,10 +97,10 @@ def _two(w: Any, inputs: int, x: Any, n: int, out: Outputs, first: int, last: in
 
 @kernel
 def _four_by_two(w: Any, inputs: int, x: Any, n: int, out: Outputs, first: int, half: int) -> None:
-    row_bytes = (inputs + GROUP - 1) // GROUP * BYTES
+    size = row_bytes(inputs)
     for o in range(first, first + half):
         A = B = C = D = E = F = G = H = spread(ZERO)
-        at, apart = o * row_bytes, (o + half) * row_bytes
+        at, apart = o * size, (o + half) * size
         for x0 in range(n * inputs, n * inputs + inputs // GROUP * GROUP, GROUP):
             a = b = c = d = e = f = g = h = spread(ZERO)
             x1, x2, x3 = x0 + inputs, x0 + 2 * inputs, x0 + 3 * inputs
