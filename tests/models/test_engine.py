@@ -255,3 +255,32 @@ def test_weights_in_int8_say_the_same_on_both_engines(name):
         after, _ = model.step(state, step.logp_NV.argmax(1))
         told[engine] = torch.cat((step.logp_NV, after.logp_NV))
     torch.testing.assert_close(told["compiled"], told["torch"], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_a_context_is_filled_to_its_end(rows):
+    model = made(positions="learned")
+    texts = [[(7 * n + t) % 31 for t in range(80)] for n in range(rows)]
+    step, state = model.start([text[: 40 + n % 7] for n, text in enumerate(texts)])
+    whole = model.forward(torch.tensor(texts))
+    for t in range(34):  # the longest rows have 80 tokens then
+        tokens = torch.tensor([text[40 + n % 7 + t] for n, text in enumerate(texts)])
+        step, state = model.step(state, tokens)
+    told = torch.stack([whole[n, 40 + n % 7 + 33] for n in range(rows)])
+    torch.testing.assert_close(step.logp_NV, told, atol=1e-4, rtol=1e-4)
+    longest = 40 + min(rows - 1, 6) + 34
+    for _ in range(80 - longest):
+        _, state = model.step(state, torch.zeros(rows, dtype=torch.long))
+    with pytest.raises(ValueError, match="80"):
+        model.step(state, torch.zeros(rows, dtype=torch.long))
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_a_large_vocabulary_and_many_rows(rows):
+    model = made(vocab_size=200_000, width=8, head_width=4, inner_width=16)
+    prompts = [[n * 3000, 199_999, 0] for n in range(rows)]
+    told = {}
+    for engine in ENGINES:
+        model.engine = engine
+        told[engine] = model.start(prompts)[0].logp_NV
+    torch.testing.assert_close(told["compiled"], told["torch"], atol=1e-4, rtol=1e-4)
