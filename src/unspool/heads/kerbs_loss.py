@@ -17,6 +17,7 @@ digits where θ is small: there F = x·E·(1/2 + x/12 − x³/720 + …) is summ
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -141,64 +142,66 @@ class _Sums:
             self.grad_hidden_MD = torch.empty_like(hidden_MD)
             self.b_SD, self.p_S = torch.zeros_like(senses_SD), torch.zeros_like(theta_S)
             self.x_K = hidden_MD.new_zeros(len(self.flat_K))
+            self.factor_M1, self.by_length_M1 = (torch.empty_like(self.lengths_M1) for _ in range(2))
 
     def add(self, rows: slice, targets_R: Tensor, weights_R: Tensor) -> None:
         """Loss and, where they are wanted, gradients of some rows."""
         x_RS = self.room_RS[: rows.stop - rows.start]
         torch.mm(self.unit_MD[rows], self.turned_SD.t(), out=x_RS)
-        found = [
-            self._add_strip(
-                slice(rows.start + part.start, rows.start + part.stop),
-                x_RS[part],
-                targets_R[part],
-                weights_R[part],
-            )
-            for part in _strips(len(x_RS), x_RS.shape[1])
-        ]
+        for part in _strips(len(x_RS), x_RS.shape[1]):
+            strip = slice(rows.start + part.start, rows.start + part.stop)
+            self._add_strip(strip, x_RS[part], targets_R[part], weights_R[part])
         if self.wanted:
-            factor_R1, by_length_R1 = (torch.cat(it)[:, None] for it in zip(*found, strict=True))
-            unit_RD, q_RS = self.unit_MD[rows], x_RS
+            unit_RD, q_RS, factor_R1 = self.unit_MD[rows], x_RS, self.factor_M1[rows]
             turn_RD = q_RS @ self.pull_SD
-            along_R1 = by_length_R1 - (unit_RD * turn_RD).sum(-1, keepdim=True)
+            along_R1 = self.by_length_M1[rows] - (unit_RD * turn_RD).sum(-1, keepdim=True)
             torch.mul(turn_RD.addcmul_(unit_RD, along_R1), factor_R1, out=self.grad_hidden_MD[rows])
             self.b_SD.addmm_(q_RS.t(), self.hidden_MD[rows] * factor_R1)
 
-    def _add_strip(
-        self, rows: slice, x_RS: Tensor, targets_R: Tensor, weights_R: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """All but the products. Where gradients are wanted, G·(E + 1) takes the place of x; returns what they
-        are still to be multiplied by, weight / Σ exp z, and Σ_s G·E·gain."""
+    def _add_strip(self, rows: slice, x_RS: Tensor, targets_R: Tensor, weights_R: Tensor) -> None:
+        """All but the products of matrices.
+
+        Large tensors are written over again and again: z becomes exp(z − top), and that G, up to the factor
+        weight / Σ exp(z − top) of its row; E becomes G·E; x becomes G·(E + 1), which the products read.
+        """
         e_RS, z_RS, spare_RS = self.strips[:, : len(x_RS)]
         torch.expm1(x_RS, out=e_RS)
         torch.mul(e_RS, self.gain_S, out=z_RS).mul_(self.lengths_M1[rows])
         z_RS[:, self.count :] = -torch.inf
 
-        places_RJ = self.places_VJ[targets_R]
-        own_RJ = z_RS.gather(1, places_RJ).masked_fill_(~self.table.real_VJ[targets_R], -torch.inf)
-        target_R = own_RJ.logsumexp(-1)
+        own = _Own.of(z_RS, self.places_VJ[targets_R], self.table.real_VJ[targets_R])
         top_R1 = z_RS.amax(-1, keepdim=True)
         words = _Words(self.table, z_RS, top_R1, spare_RS) if self.smoothing else None
-        sum_R1 = z_RS.sub_(top_R1).exp_().sum(-1, keepdim=True)
-        total_R = (top_R1 + sum_R1.log())[:, 0]
-        mean_R = target_R if words is None else words.mean(z_RS)
-        self.logp_M[rows] = target_R - total_R
-        self.usage_MJ[rows] = (own_RJ - total_R[:, None]).exp()
-        s = self.smoothing
-        self.loss += weights_R @ (total_R - (1.0 - s) * target_R - s * mean_R)
-        factor_R = weights_R / sum_R1[:, 0]
+        exp_RS = z_RS.sub_(top_R1).exp_()
+        sum_R1 = exp_RS.sum(-1, keepdim=True)
+        mean_R = own.log_R if words is None else words.mean(exp_RS)
+        self._add_loss(rows, weights_R, own, (top_R1 + sum_R1.log())[:, 0], mean_R)
         if not self.wanted:
-            return factor_R, total_R
+            return
+
         if words is not None:
-            words.pull(z_RS, sum_R1 * (s / len(self.places_VJ)))
-        shares_RJ = (own_RJ - target_R[:, None]).exp()
-        g_RS = z_RS.scatter_add_(1, places_RJ, (s - 1.0) * shares_RJ * sum_R1)
+            words.pull(exp_RS, sum_R1 * (self.smoothing / len(self.places_VJ)))
+        g_RS = own.pull(exp_RS, sum_R1, 1.0 - self.smoothing)
+        self._add_gradients(rows, x_RS, e_RS, g_RS, spare_RS, weights_R[:, None] / sum_R1)
+
+    def _add_loss(self, rows: slice, weights_R: Tensor, own: _Own, total_R: Tensor, mean_R: Tensor) -> None:
+        """Σ weight · [ logsumexp_s z_s − (1 − s)·logsumexp_{s ∈ i} z_s − s·(mean over words) ]."""
+        self.logp_M[rows] = own.log_R - total_R
+        self.usage_MJ[rows] = (own.z_RJ - total_R[:, None]).exp()
+        s = self.smoothing
+        self.loss += weights_R @ (total_R - (1.0 - s) * own.log_R - s * mean_R)
+
+    def _add_gradients(
+        self, rows: slice, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor, spare_RS: Tensor, factor_R1: Tensor
+    ) -> None:
+        """P and X of every sense; of every row its factor and Σ_s G·E·gain; and x becomes G·(E + 1)."""
         ge_RS = e_RS.mul_(g_RS)
-        reach_R = factor_R * self.lengths_M1[rows, 0]
+        reach_R = (factor_R1 * self.lengths_M1[rows])[:, 0]
         self.p_S.addmv_(ge_RS.t(), reach_R)
         if len(self.flat_K):
             self._bend(x_RS, ge_RS, spare_RS, reach_R / 12.0)
         torch.add(ge_RS, g_RS, out=x_RS)
-        return factor_R, ge_RS @ self.gain_S
+        self.factor_M1[rows], self.by_length_M1[rows] = factor_R1, (ge_RS @ self.gain_S)[:, None]
 
     def _bend(self, x_RS: Tensor, ge_RS: Tensor, out_RS: Tensor, reach_R: Tensor) -> None:
         """Add 12·|h|·G·F of the senses whose θ is small to X. If these are not few, it is quicker to compute
@@ -225,6 +228,27 @@ class _Sums:
         by_vector_SD = self.b_SD.mul_(self.kappa_S[:, None]).addcmul_(self.senses_SD, radial_S[:, None])
         by_theta_S = -self.lengths_S * by_theta_S * self.inside_S
         return by_vector_SD.index_select(0, self.table.places_S), by_theta_S[self.table.places_S]
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The senses of each row's target: where they stand, their z (−∞ where there are no more), and the log of
+    the sum of their exponentials."""
+
+    places_RJ: Tensor
+    z_RJ: Tensor
+    log_R: Tensor
+
+    @classmethod
+    def of(cls, z_RS: Tensor, places_RJ: Tensor, real_RJ: Tensor) -> _Own:
+        """Those at these places of z, as far as they are real."""
+        z_RJ = z_RS.gather(1, places_RJ).masked_fill_(~real_RJ, -torch.inf)
+        return cls(places_RJ, z_RJ, z_RJ.logsumexp(-1))
+
+    def pull(self, exp_RS: Tensor, sum_R1: Tensor, share: float) -> Tensor:
+        """Take share·P(s | i)·Σ exp(z − top) from the target's own exp(z − top)."""
+        own_RJ = (self.z_RJ - self.log_R[:, None]).exp()
+        return exp_RS.scatter_add_(1, self.places_RJ, -share * own_RJ * sum_R1)
 
 
 class _Words:

@@ -41,6 +41,8 @@ SAMPLE = 192
 SUMMING = 1e-10
 # A pass over more numbers than this is worth predicting from a sample.
 LARGE = 3_000_000
+# A sample that says so much more than p̂ᵢ is believed.
+HOPE = 1.02
 BLOCK = 2048
 
 
@@ -73,6 +75,29 @@ class _Sizes:
     """… and what B's rounding adds to it."""
 
 
+class _Trial:
+    """Q candidates while f(λ) is summed: what is known of each so far."""
+
+    def __init__(
+        self, lam_KQ: Array, slopes_MQ: Array, tokens_Q: Indices, slope: float, goal_Q: Array, size: _Sizes
+    ) -> None:
+        self.lam_KQ, self.slopes_MQ, self.tokens_Q = lam_KQ, slopes_MQ, tokens_Q
+        self.slope, self.steep = slope, max(1.0, slope)
+        self.goal_Q, self.size = goal_Q, size
+        self.value_Q: Array = self.steep * size.unit_Q
+        """f(λ) over the rows seen, as summed."""
+        self.bound_Q: Array = np.full(len(goal_Q), np.inf)
+        """The least upper bound of f(λ)."""
+        self.rows_Q: Indices = np.zeros(len(goal_Q), dtype=np.intp)
+        self.open_Q: NDArray[np.bool_] = np.isfinite(size.length_Q) & (size.unit_Q < 0.1)
+        """Neither proven nor hopeless."""
+
+    def tighten(self, on: Indices, value_Q: Array) -> None:
+        """A new upper bound for some candidates, but for the rounding of sums and of w̃ᵢ·λ = 1."""
+        bound_Q = value_Q * (1 + SUMMING + 2 * self.size.unit_Q[on])
+        self.bound_Q[on] = np.minimum(self.bound_Q[on], bound_Q)
+
+
 class Evaluator:
     """Evaluates f(λ) for tokens of one distribution; what they share is prepared once."""
 
@@ -86,41 +111,58 @@ class Evaluator:
 
         A metric's hard rows, if one is given, are put to s = 0 more exactly than its float32 did.
         """
-        dist, steep = self.dist, max(1.0, slope)
         lam_KQ, slopes_MQ = self._normalised(lam_KQ, tokens_Q, metric)
-        size = self._sizes(lam_KQ, slopes_MQ)
-        goal_Q, ranks_Q = dist.p[tokens_Q], dist.ranks(tokens_Q)
-        value_Q, square_Q, blur_Q = steep * size.unit_Q, np.zeros(len(goal_Q)), np.zeros(len(goal_Q))
-        bound_Q, rows_Q, done = np.full(len(goal_Q), np.inf), np.zeros(len(goal_Q), dtype=np.intp), 0
-        open_Q = np.isfinite(size.length_Q) & (size.unit_Q < 0.1)
+        trial = _Trial(
+            lam_KQ, slopes_MQ, tokens_Q, slope, self.dist.p[tokens_Q], self._sizes(lam_KQ, slopes_MQ)
+        )
+        seen = self._try_head(trial)
+        self._give_up(trial, seen)
+        blurred = self._try_all(trial, seen)
+        self._try_all_exactly(trial, blurred)
+        return Upper(trial.bound_Q < trial.goal_Q, trial.bound_Q, slopes_MQ, trial.rows_Q)
+
+    def _try_head(self, trial: _Trial) -> int:
+        """Look at the most probable rows, more and more of them, and bound the others; how many were seen."""
+        dist, size, seen = self.dist, trial.size, 0
+        ranks_Q, square_Q = dist.ranks(trial.tokens_Q), np.zeros(len(trial.goal_Q))
         for n in TIERS:
-            n, on = min(n, dist.support), open_Q.nonzero()[0]
-            if n == done or not len(on):
+            n, on = min(n, dist.support), trial.open_Q.nonzero()[0]
+            if n == seen or not len(on):
                 break
             dist.extend(n)
-            s_NQ = self._s(lam_KQ[:, on], slopes_MQ[:, on], dist.order_N[done:n], exact=done == 0)
-            _forget(s_NQ, ranks_Q[on] - done)
-            value_Q[on] += dist.head_N[done:n] @ np.maximum(slope * s_NQ, -s_NQ)
+            s_NQ = self._s(trial.lam_KQ[:, on], trial.slopes_MQ[:, on], dist.order_N[seen:n], exact=seen == 0)
+            _forget(s_NQ, ranks_Q[on] - seen)
+            trial.value_Q[on] += dist.head_N[seen:n] @ np.maximum(trial.slope * s_NQ, -s_NQ)
             square_Q[on] += np.einsum("nq,nq->q", s_NQ, s_NQ)
-            if done:
-                blur_Q = steep * (size.single_Q * self._reach_N[TIERS[0]] + size.basis_Q)
-            done = rows_Q[on] = n
-            now_Q = value_Q + blur_Q + steep * self._tail(size, square_Q, n)
-            bound_Q[on] = np.minimum(bound_Q, now_Q * (1 + SUMMING + 2 * size.unit_Q))[on]
-            open_Q &= (value_Q - blur_Q < goal_Q) & ~(bound_Q < goal_Q)
-        open_Q &= self._promising(lam_KQ, tokens_Q, slope, value_Q, open_Q, done)
-        on = open_Q.nonzero()[0]
+            blur_Q = self._blur(trial, seen) if seen else np.zeros(len(square_Q))
+            seen = trial.rows_Q[on] = n
+            tail_Q = trial.steep * self._tail(size, square_Q, n)
+            trial.tighten(on, (trial.value_Q + blur_Q + tail_Q)[on])
+            trial.open_Q &= (trial.value_Q - blur_Q < trial.goal_Q) & ~(trial.bound_Q < trial.goal_Q)
+        return int(seen)
+
+    def _try_all(self, trial: _Trial, seen: int) -> Indices:
+        """Look at all rows, in float32; the candidates that only its rounding keeps from their proof."""
+        on = trial.open_Q.nonzero()[0]
+        if not len(on):
+            return on
+        trial.rows_Q[on] = self.dist.vocabulary
+        beyond_Q = self._beyond(trial.lam_KQ[:, on], trial.tokens_Q[on], trial.slope, seen)
+        whole_Q, blur_Q = trial.value_Q[on] + beyond_Q, self._blur(trial, seen)[on]
+        trial.tighten(on, whole_Q + blur_Q)
+        return on[(trial.bound_Q[on] >= trial.goal_Q[on]) & (whole_Q - blur_Q < trial.goal_Q[on])]
+
+    def _try_all_exactly(self, trial: _Trial, on: Indices) -> None:
+        """Look at all rows of W itself, in float64."""
         if len(on):
-            rows_Q[on] = dist.vocabulary
-            whole_Q = value_Q[on] + self._beyond(lam_KQ[:, on], tokens_Q[on], slope, done)
-            blur_Q = steep * (size.single_Q * self._reach_N[min(TIERS[0], done)] + size.basis_Q)[on]
-            bound_Q[on] = np.minimum(bound_Q[on], (whole_Q + blur_Q) * (1 + SUMMING + 2 * size.unit_Q[on]))
-            blurred = (bound_Q[on] >= goal_Q[on]) & (whole_Q - blur_Q < goal_Q[on])
-            on = on[blurred]
-        if len(on):
-            whole_Q = self._whole(slopes_MQ[:, on], tokens_Q[on], slope) + steep * size.unit_Q[on]
-            bound_Q[on] = np.minimum(bound_Q[on], whole_Q * (1 + SUMMING + 2 * size.unit_Q[on]))
-        return Upper(bound_Q < goal_Q, bound_Q, slopes_MQ, rows_Q)
+            whole_Q = self._whole(trial.slopes_MQ[:, on], trial.tokens_Q[on], trial.slope)
+            trial.tighten(on, whole_Q + trial.steep * trial.size.unit_Q[on])
+
+    def _blur(self, trial: _Trial, seen: int) -> Array:
+        """By how much float32 may have moved f(λ), of which the first rows were summed in float64."""
+        size = trial.size
+        blur_Q: Array = trial.steep * (size.single_Q * self._reach_N[min(TIERS[0], seen)] + size.basis_Q)
+        return blur_Q
 
     def _sizes(self, lam_KQ: Array, slopes_MQ: Array) -> _Sizes:
         white = self.white
@@ -185,23 +227,15 @@ class Evaluator:
                 lam_KQ, slopes_MQ = lam_KQ * scale_Q, slopes_MQ * scale_Q
         return lam_KQ, slopes_MQ
 
-    def _promising(
-        self,
-        lam_KQ: Array,
-        tokens_Q: Indices,
-        slope: float,
-        value_Q: Array,
-        open_Q: NDArray[np.bool_],
-        done: int,
-    ) -> NDArray[np.bool_]:
-        """Whether a sample of the tail leaves hope: a pass over all rows is dear where d is large."""
-        if self.white.X_VK.size < LARGE or not open_Q.any() or done < TIERS[-1]:
-            return open_Q
+    def _give_up(self, trial: _Trial, seen: int) -> None:
+        """Close what a sample of the tail leaves no hope for: a pass over all rows is dear if d is large."""
+        if self.white.X_VK.size < LARGE or not trial.open_Q.any() or seen < TIERS[-1]:
+            return
         tokens_S, weight_S, X_SK = self._sample
-        s_SQ = X_SK @ lam_KQ.astype(np.float32)
-        s_SQ[tokens_S[:, None] == tokens_Q] = 0
-        tail_Q = weight_S @ np.maximum(slope * s_SQ, -s_SQ)
-        return np.asarray(value_Q + tail_Q < 1.02 * self.dist.p[tokens_Q])
+        s_SQ = X_SK @ trial.lam_KQ.astype(np.float32)
+        s_SQ[tokens_S[:, None] == trial.tokens_Q] = 0
+        tail_Q = weight_S @ np.maximum(trial.slope * s_SQ, -s_SQ)
+        trial.open_Q &= trial.value_Q + tail_Q < HOPE * trial.goal_Q
 
     def _beyond(self, lam_KQ: Array, tokens_Q: Indices, slope: float, done: int) -> Array:
         """f(λ) over the rows from this rank on, in float32."""
