@@ -34,6 +34,7 @@ demo: setup ## one prompt, every decoder, side by side (a minute or two)
 
 # A file's tests stay on one worker, so that a model is loaded once for all of them.
 test: setup ## the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/unspool compile
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: setup ## ruff, mypy --strict, import directions

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import compare, diagnose, generate, predict, train
+from unspool.cli import compare, compile, diagnose, generate, predict, train  # noqa: A004
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {
     "compare": compare,
+    "compile": compile,
     "diagnose": diagnose,
     "generate": generate,
     "predict": predict,
