@@ -6,8 +6,8 @@
 
 The file is made on the spot (random bytes with scales that make sense, one tensor after the other) and kept if
 a folder is named. Every engine runs in a process of its own, whose memory is looked at after a prompt of 16
-tokens and the text behind it; the file is in the system's cache. An engine that keeps what it prepares (compiled
-kernels, a converted file) is started twice, and both are shown; only converted files are forgotten between runs.
+tokens and the text behind it; the file is in the system's cache. unspool, which keeps the kernels that it
+compiles, is started twice, and both are shown.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
         "--engines",
         nargs="+",
         default=["unspool as stored", "unspool int8", "llama.cpp"],
-        help='how their names begin; "unspool float32" takes ten times the memory',
+        help='how their names begin; "unspool float32" is there, too, and takes 4.4 GB',
     )
     parser.add_argument("--llama-python", help="default: that of the environment beside this one, *-llama")
     parser.add_argument("--json", type=Path)
@@ -86,8 +86,6 @@ def main() -> int:
     shape = LlamaShape(layers=args.layers, width=args.width)
     found: dict[str, dict[str, Start]] = {}
     with ExitStack() as stack:
-        # What an engine keeps of a random file is thrown away with it.
-        os.environ["UNSPOOL_CACHE"] = stack.enter_context(tempfile.TemporaryDirectory())
         folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for kind in [args.file.name] if args.file else args.types:
             file = args.file or folder / f"random-{shape.layers}x{shape.width}-{kind}.gguf"

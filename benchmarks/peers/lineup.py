@@ -36,7 +36,7 @@ class Contender:
     exact: bool = False
     """Whether it computes with the float32 weights, so that it must write the reference's text."""
     prepares: bool = False
-    """Whether its very first start does work that is kept: compiled kernels, a converted file."""
+    """Whether its very first start compiles kernels, which are kept."""
     python: str = field(default=sys.executable)
 
 

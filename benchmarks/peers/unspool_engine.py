@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 
 import unspool as us
@@ -16,7 +14,7 @@ class Unspool:
 
     def __init__(self, file: str, threads: int, engine: str, weights: str) -> None:
         torch.set_num_threads(threads)
-        self.model = load(file, engine, weights)
+        self.model = us.load(file, engine=engine, weights=weights)
         # Every engine generates the same number of tokens.
         object.__setattr__(self.model.text, "eos_ids", frozenset())
 
@@ -29,16 +27,6 @@ def search(work: Work) -> us.Greedy | us.Sample | us.Beam:
     if work.top_p is not None:
         return us.Sample(us.TopP(work.top_p))
     return us.Greedy() if work.beams == 1 else us.Beam(work.beams, length_penalty=us.Sum())
-
-
-def load(file: str, engine: str, weights: str) -> us.TransformerLM:
-    if "weights" in inspect.signature(us.load).parameters:
-        return us.load(file, engine=engine, weights=weights)
-    if weights != "float32":
-        raise ValueError(f"this version cannot load weights as {weights!r}")
-    model = us.load(file)
-    model.engine = engine
-    return model
 
 
 if __name__ == "__main__":

@@ -9,11 +9,6 @@ from unspool.models.load.gguf_file import open_gguf
 SHAPE = LlamaShape(layers=2, width=64, heads=4, key_value_heads=2, inner_width=96, vocab_size=300, context=64)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def tiny(tmp_path):
     write_random_llama(tmp_path / "tiny.gguf", SHAPE, Type.Q8_0)

@@ -10,8 +10,7 @@ from peers.work import Work
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path / "cache"))
+def tiny(tmp_path):
     shape = LlamaShape(layers=1, width=64, heads=4, key_value_heads=2, inner_width=64, vocab_size=300)
     write_random_llama(tmp_path / "tiny.gguf", shape, Type.Q8_0)
     return tmp_path / "tiny.gguf"
