@@ -4,15 +4,16 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from scipy.stats import chisquare
 
 from unspool.decode.path import Path
 from unspool.decode.picks import ArgMax, Multinomial, multinomial
 from unspool.decode.search import token_loop
 from unspool.decode.search.reshape import reshape
-from unspool.decode.shortlist import nuclei
-from unspool.decode.shortlist.chain import RULES, draw, pays, shorten
+from unspool.decode.shortlist import chain as chain_module, nuclei
+from unspool.decode.shortlist.chain import RULES, draw, drawn, pays, shorten
+from unspool.decode.shortlist.referee import decide
 from unspool.decode.transforms import (
     Epsilon,
     Eta,
@@ -61,16 +62,20 @@ SHORT_CHAINS = [chain for chain in CHAINS if all(type(rule) in RULES for rule in
 KINDS = ["flat", "peaked", "coarse", "half cut"]
 
 
-def scores(kind, rows, vocabulary=VOCABULARY):
+def scores(kind, rows, vocabulary=VOCABULARY, seed=3):
     """Normalised rows of every kind that a model may give."""
-    dice = torch.Generator().manual_seed(3)
+    dice = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, vocabulary, generator=dice)
     if kind == "peaked":
         logits = 3.5 * logits
     if kind == "coarse":  # as of a model in half precision: many ties
         logits = (8 * logits).round() / 4
-    if kind == "half cut":
-        logits[torch.rand(rows, vocabulary, generator=dice) < 0.5] = -math.inf
+    if kind == "alike":
+        logits = torch.zeros_like(logits)
+    if kind == "half cut" and vocabulary > 1:
+        cut = torch.rand(rows, vocabulary, generator=dice) < 0.5
+        cut[:, vocabulary // 2] = False
+        logits[cut] = -math.inf
     return logits.log_softmax(dim=-1)
 
 
@@ -105,6 +110,13 @@ def clear(logp_NV, chain, room=1e-5):
     return clear_N
 
 
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def way(request, monkeypatch):
+    """Every test of this file, either way."""
+    monkeypatch.setattr(chain_module, "COMPILED", request.param == "compiled")
+    return request.param
+
+
 def drawn_in_short(logp_NV, chain, u_N):
     return draw(Step(logp_NV), history(len(logp_NV)), chain, u_N)
 
@@ -136,7 +148,7 @@ def test_the_same_dice_draw_the_same_token_either_way(chain, kind):
     logp_NV = logp_NV[clear(logp_NV, chain)].repeat_interleave(5, dim=0)
     u = torch.rand(len(logp_NV), dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     step, dice = Step(logp_NV), [Loaded(x) for x in u.tolist()]
-    assert pays(logp_NV, chain)
+    assert pays(logp_NV)
     tokens, logps = token_loop.draw(step, history(len(u)), chain, Multinomial(), dice)
     reshaped = reshape(step, history(len(u)), chain)
     slowly = Multinomial().draw(reshaped, step, dice)
@@ -164,8 +176,8 @@ def test_frequencies_match_the_exact_distribution_either_way(chain):
     step = Step(logp_V.expand(rows, -1))
     short, _ = token_loop.draw(step, paths, chain, Multinomial(), dice)
     slow = Multinomial().draw(p_V.log().expand(rows, -1), step, dice)
-    for drawn in (short, slow):
-        counts = drawn.bincount(minlength=VOCABULARY).double()
+    for tokens in (short, slow):
+        counts = tokens.bincount(minlength=VOCABULARY).double()
         assert counts[expected == 0].sum() == 0
         often = rows * expected >= 5
         seen = [*counts[often].tolist(), counts[~often].sum().item()]
@@ -189,7 +201,56 @@ ANY_RULE = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=40)
+WAYS = {"compiled": chain_module._compiled, "torch": chain_module._in_torch}
+
+
+def quickly(way, logp_NV, chain, u_N):
+    return [each.tolist() for each in WAYS[way](logp_NV, chain, u_N)]
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    chain=st.lists(ANY_RULE, max_size=4),
+    kind=st.sampled_from([*KINDS, "alike"]),
+    vocabulary=st.sampled_from([1, 2, 7, 16, 17, 60, 255, 257, 900, 1025, 3000, 5003]),
+    seed=st.integers(0, 999),
+    cold=st.sampled_from([1.0, 30.0]),
+)
+def test_where_a_way_is_sure_it_finds_what_the_referee_finds(way, chain, kind, vocabulary, seed, cold):
+    logp_NV = cold * scores(kind, 4, vocabulary, seed)
+    chain = [rule for rule in chain if not isinstance(rule, TopK) or rule.k <= vocabulary]
+    u_N = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    tokens, logps, sure = quickly(way, logp_NV, chain, u_N)
+    for row in range(4):
+        token, logp = decide(logp_NV[row].numpy(), chain, float(u_N[row]))
+        assert not sure[row] or tokens[row] == token
+        assert not sure[row] or logps[row] == pytest.approx(logp, abs=2e-5)
+
+
+@pytest.mark.parametrize("chain", [(), *SHORT_CHAINS], ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_rows_are_left_to_the_referee(way, chain, kind):
+    logp_NV = scores(kind, 40)
+    u_N = torch.rand(40, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    *_, sure = quickly(way, logp_NV, chain, u_N)
+    typical = any(isinstance(rule, Typical) for rule in chain)
+    assert sum(sure) >= (20 if kind == "coarse" or typical else 36)
+
+
+@pytest.mark.parametrize("chain", [(), *SHORT_CHAINS], ids=repr)
+def test_at_the_ends_of_the_scale_and_on_every_border_both_find_the_same(way, chain):
+    """Where rounding would decide: u at the cumulative sums themselves, and a little to the side of them."""
+    logp_NV = scores("peaked", 1)
+    upto = plain(logp_NV, chain)[0].exp().cumsum(dim=-1)
+    border = upto[torch.linspace(0, VOCABULARY - 1, 40).long()].clamp(max=1.0)
+    u_N = torch.cat([torch.tensor([0.0, math.nextafter(1, 0)]), border, border - 1e-9, border + 1e-8]).clamp(
+        0, math.nextafter(1, 0)
+    )
+    tokens, _ = drawn(logp_NV.expand(len(u_N), -1), chain, u_N)
+    assert tokens.tolist() == [decide(logp_NV[0].numpy(), chain, float(u))[0] for u in u_N]
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     chain=st.lists(ANY_RULE, min_size=1, max_size=4),
     kind=st.sampled_from(KINDS),
@@ -231,11 +292,10 @@ def test_the_input_is_untouched():
 
 def test_when_it_pays():
     large, small = scores("flat", 1), scores("flat", 1, 100)
-    assert pays(large, [RepetitionPenalty(1.2), TopP(0.9)])
-    assert not pays(small, [TopP(0.9)])
-    assert not pays(large, [RepetitionPenalty(1.2)])
-    assert not pays(large.double(), [TopP(0.9)])
-    assert not pays(large.to("meta"), [TopP(0.9)])
+    assert pays(large)
+    assert not pays(small)
+    assert not pays(large.double())
+    assert not pays(large.to("meta"))
 
 
 def test_other_picks_see_the_whole_vocabulary():

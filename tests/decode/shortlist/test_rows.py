@@ -97,8 +97,9 @@ def test_draw_walks_the_vocabulary_in_order_and_tells_the_probability(spread):
         ((0.13, 0.6), (step, step), (0.5, 0.5)),
         ((0.99, 0.999999), (3 * step, step), (0.375, 0.5)),
     ]:
-        drawn, logp = kept.draw(torch.tensor(u, dtype=torch.float64))
+        drawn, logp, sure = kept.draw(torch.tensor(u, dtype=torch.float64))
         assert drawn.tolist() == list(tokens)
+        assert sure.all()
         assert logp.exp().tolist() == pytest.approx(p)
 
 

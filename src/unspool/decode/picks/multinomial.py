@@ -39,7 +39,7 @@ class Multinomial:
             V,
             roll(dice, scores_NV),
             lambda token_NC: scores_NV.gather(1, token_NC).double().softmax(dim=-1),
-        )
+        )[0]
 
 
 def roll(dice: Sequence[Random], scores_NV: Tensor) -> Tensor:
@@ -65,22 +65,25 @@ def masses(weight_NV: Tensor) -> Tensor:
 
 def invert(weight_NV: Tensor, u_N: Tensor) -> Tensor:
     """(N, V) non-negative weights of any total, (N) in [0, 1) → (N): the token at that share of the mass."""
-    return seek(masses(weight_NV), weight_NV.shape[1], u_N, lambda token_NC: weight_NV.gather(1, token_NC))
+    return seek(masses(weight_NV), weight_NV.shape[1], u_N, lambda token_NC: weight_NV.gather(1, token_NC))[0]
 
 
-def seek(mass_NB: Tensor, V: int, u_N: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
-    """The same from the masses of the blocks, for weights that are not all in memory.
+def seek(mass_NB: Tensor, V: int, u_N: Tensor, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """The same from the masses of the blocks, for weights that are not all in memory; and how sure it is.
 
     `weigh` gives the weights of one block of every row, (N, C) token ids → (N, C), up to a factor of the row.
+    How sure: the share of the row's mass between the spot and the nearer end of the token that it fell on.
     """
-    block_N, share_N = _descend(mass_NB, u_N)
+    block_N, share_N, part_N = _descend(mass_NB, u_N)
     token_NC = block_N[:, None] * BLOCK + torch.arange(BLOCK, device=mass_NB.device)
     weight_NC = weigh(token_NC.clamp(max=V - 1)).double().masked_fill(token_NC >= V, 0)
-    return block_N * BLOCK + _descend(weight_NC, share_N)[0]
+    place_N, share_N, part_of_part_N = _descend(weight_NC, share_N)
+    room_N = torch.minimum(share_N, 1 - share_N) * part_N * part_of_part_N
+    return block_N * BLOCK + place_N, room_N
 
 
-def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor]:
-    """The entry at that share of the mass, and the share of the entry that lies before the spot."""
+def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The entry at that share of the mass, the share of it before the spot, and its own share of the mass."""
     upto_NB = mass_NB.cumsum(dim=-1)
     total_N = upto_NB[:, -1]
     # Strictly below the total, whatever was rounded: so the entry found has mass of its own.
@@ -89,4 +92,4 @@ def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor]:
     here_N = mass_NB.gather(1, entry_N1)[:, 0]
     before_N = upto_NB.gather(1, entry_N1)[:, 0] - here_N
     # A share, not a mass: the block's sum was rounded, and its last token must not pay for that.
-    return entry_N1[:, 0], ((target_N - before_N) / here_N).clamp(min=0)
+    return entry_N1[:, 0], ((target_N - before_N) / here_N).clamp(min=0), here_N / total_N

@@ -108,9 +108,12 @@ def draw(
     step: Step, history: Sequence[Path], transforms: Sequence[Transform], pick: Pick, dice: Sequence[Random]
 ) -> tuple[Tensor, Tensor]:
     """(N) tokens, and (N) the log p of each in the distribution that it was drawn from."""
-    if pick == Multinomial() and not on_logits(transforms) and shortlist.pays(step.logp_NV, transforms):
+    short = type(pick) is Multinomial and shortlist.pays(step.logp_NV)
+    if short and not on_logits(transforms):
         return shortlist.draw(step, history, transforms, roll(dice, step.logp_NV))
     scores_NV = reshape(step, history, transforms)
+    if short and shortlist.pays(scores_NV):
+        return shortlist.drawn(scores_NV, (), roll(dice, scores_NV))
     tokens_N = pick.draw(scores_NV, step, dice)
     return tokens_N, _of(scores_NV, tokens_N)
 

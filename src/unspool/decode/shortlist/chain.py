@@ -6,11 +6,16 @@ The same as the plain way (each transform in turn on the whole vocabulary, norma
 Multinomial) up to rounding, and with the same token for the same roll of the dice: what a rule leaves stays
 in the order of the vocabulary. Rules that are not in `RULES` are applied in the plain way, wherever they
 stand.
+
+The last rules and the roll are compiled where numba is there (`decode/compiled`), and a few calls of torch
+(`rows`) where it is not. Either knows where rounding might decide, and asks the `referee` then: which way is
+taken never changes a token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,10 +24,12 @@ from torch import Tensor
 from unspool.decode.path import Path
 from unspool.decode.picks.multinomial import parts
 from unspool.decode.shortlist import nuclei, score_cuts
+from unspool.decode.shortlist.referee import decide
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms.epsilon import Epsilon
 from unspool.decode.transforms.eta import Eta
 from unspool.decode.transforms.min_p import MinP
+from unspool.decode.transforms.scores import peaks
 from unspool.decode.transforms.temperature import Temperature
 from unspool.decode.transforms.top_a import TopA
 from unspool.decode.transforms.top_k import TopK
@@ -31,6 +38,8 @@ from unspool.decode.transforms.top_p import TopP
 from unspool.decode.transforms.typical import Typical
 from unspool.protocols import Step, Transform
 
+COMPILED = find_spec("numba") is not None
+"""Which of the two ways is taken; they find the same tokens."""
 LARGE = 4096
 """Smaller vocabularies are drawn from faster in the plain way."""
 
@@ -53,14 +62,9 @@ RULES: dict[type, Callable[[Any, Shortlist], Shortlist]] = {
 }
 
 
-def pays(scores_NV: Tensor, transforms: Sequence[Transform]) -> bool:
-    """Whether this way is faster: a CPU, single precision, a large vocabulary, and a rule of `RULES`."""
-    return (
-        scores_NV.device.type == "cpu"
-        and scores_NV.dtype == torch.float32
-        and scores_NV.shape[1] >= LARGE
-        and any(type(rule) in RULES for rule in transforms)
-    )
+def pays(scores_NV: Tensor) -> bool:
+    """Whether this way is faster: a CPU, single precision, a large vocabulary."""
+    return scores_NV.shape[1] >= LARGE and scores_NV.dtype == torch.float32 and scores_NV.device.type == "cpu"
 
 
 def draw(
@@ -77,8 +81,35 @@ def draw(
             scores_NV = torch.cat([shorten(scores_NV[part], run).whole() for part in portions])
             run = []
         scores_NV = rule(scores_NV, step, history).log_softmax(dim=-1)
-    drawn = [shorten(scores_NV[part], run).draw(u_N[part]) for part in portions]
-    return torch.cat([token_M for token_M, _ in drawn]), torch.cat([logp_M for _, logp_M in drawn])
+    return drawn(scores_NV.detach(), run, u_N)
+
+
+def drawn(scores_NV: Tensor, rules: Sequence[Transform], u_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The same where all the rules are of `RULES`."""
+    for rule in rules:
+        if isinstance(rule, TopK) and rule.k > scores_NV.shape[1]:
+            rule.keeps(scores_NV)  # refuses, in its own words
+    quick = _compiled if COMPILED else _in_torch
+    token_N, logp_N, sure_N = quick(scores_NV, rules, u_N)
+    if not bool(sure_N.all()):
+        peaks(scores_NV)
+        for row in (~sure_N).nonzero()[:, 0].tolist():
+            token_N[row], logp_N[row] = decide(scores_NV[row].numpy(), rules, float(u_N[row]))
+    return token_N, logp_N
+
+
+def _compiled(scores_NV: Tensor, rules: Sequence[Transform], u_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    from unspool.decode.compiled.draw import draw  # only where numba is there
+
+    found = draw(scores_NV.contiguous().numpy(), rules, u_N.numpy())
+    return torch.from_numpy(found.token), torch.from_numpy(found.logp), torch.from_numpy(found.sure)
+
+
+def _in_torch(scores_NV: Tensor, rules: Sequence[Transform], u_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    portions = parts(*scores_NV.shape)
+    found = [shorten(scores_NV[part], rules).draw(u_N[part]) for part in portions]
+    token_N, logp_N, sure_N = (torch.cat(each) for each in zip(*found, strict=True))
+    return token_N, logp_N, sure_N
 
 
 def shorten(scores_NV: Tensor, rules: Sequence[Transform]) -> Shortlist:

@@ -1,19 +1,13 @@
 """The rules that rank the tokens and keep a given mass, found without sorting the vocabulary.
 
-    top-p     key(x) = log p(x) − log max p       mass p
-    typical   key(x) = −|−log p(x) − H|           mass τ
+    top-p     key(x) = s(x)                          mass p
+    typical   key(x) = −|s(x) − c|,  c = s̄ = Σ p·s   mass τ          for  −log p(x) − H = c − s(x)
     edge = max { key(x) : Σ_{key(y) ≥ key(x)} p(y) ≥ mass }
 
-The rules themselves, their papers and their ties are told where they are defined, in `transforms`; rows that
-are already short are asked there.
+The rules themselves, their papers and their ties are told where they are defined, in `transforms`.
 
-Three steps, each exact:
-1. Tokens of p < (1 − mass)/W weigh less than 1 − mass all together, so the edge is not below the key that
-   every other token reaches: a floor.
-2. The masses of 1,024 equal intervals of keys between 0 and the floor are summed; the edge lies in the
-   interval where their cumulative sum reaches the mass.
-3. Only the tokens of that interval, a few hundred at most as a rule, are sorted.
-Masses are summed in double precision.
+Tokens of p < (1 − mass)/W weigh less than 1 − mass all together, so the edge is not below the key that every
+other token reaches: a floor. Above it, `mass_edge` looks for the edge; short rows are sorted.
 """
 
 from __future__ import annotations
@@ -21,41 +15,86 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unspool.decode.shortlist.certainty import ROUNDING, doubt
+from unspool.decode.shortlist.mass_edge import INTERVALS, Edge, mass_edge
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms.top_p import TopP
 from unspool.decode.transforms.typical import Typical
 
-INTERVALS = 1024
 SHORT = 1024
-"""Rows up to this length are ranked faster than they are divided into intervals."""
+"""Rows up to this length are sorted faster than they are divided into intervals."""
+KEYS = 1e-7
+"""Of a key's parts: what single precision is off."""
 Floats = NDArray[np.float32]
 
 
 def top_p(rule: TopP, rows: Shortlist) -> Shortlist:
     """The nucleus: of the tokens tied at its edge, as many as are needed, the lower ids first."""
-    if rows.score_NW.shape[1] <= SHORT or rule.p == 1:
-        return rows.keep(rule.keeps(rows.score_NW).numpy())
-    key_NW = rows.score_NW - rows.peak_N[:, None]
-    edges = _edges(rows, key_NW, rule.p, _negligible(rows, rule.p) - rows.peak_N)
-    keep_NW = _reaching(key_NW, edges)
-    for row, (edge, surplus) in enumerate(edges):
-        if surplus:
-            keep_NW[row, np.flatnonzero(key_NW[row].numpy() == edge)[-surplus:]] = False
-    return rows.keep(keep_NW)
+    if rule.p == 1:
+        return rows.alive()
+    mass_N = (rule.p * rows.exact_total_N).numpy()
+    off_N = doubt(rule.p) * rows.exact_total_N.numpy()
+    score_NW = rows.score_NW.numpy()
+    if score_NW.shape[1] <= SHORT:
+        ranked_NW = np.argsort(-score_NW, axis=-1, kind="stable")
+        weight_NW = np.take_along_axis(rows.weight_NW.numpy(), ranked_NW, -1).astype(np.float64)
+        upto_NW = weight_NW.cumsum(axis=-1)
+        first_NW = (upto_NW - weight_NW < mass_N[:, None]) & (weight_NW > 0)
+        keep_NW = np.zeros_like(first_NW)
+        np.put_along_axis(keep_NW, ranked_NW, first_NW, -1)
+        near_N = np.abs(upto_NW - mass_N[:, None]).min(axis=-1)
+        return rows.keep(keep_NW, near_N > off_N)
+    edges = _edges(rows, rows.score_NW, rows.peak_N, mass_N, _negligible(rows, rule.p))
+    keep_NW = _reaching(score_NW, edges)
+    sure_N = np.zeros(len(edges), np.bool_)
+    for row, (edge, mass, off) in enumerate(zip(edges, mass_N.tolist(), off_N.tolist(), strict=True)):
+        needed, each = edge.needed(mass), edge.here / edge.ties
+        upto = edge.before + needed * each
+        sure_N[row] = upto - mass > off and mass - (upto - each) > off
+        if needed < edge.ties:
+            keep_NW[row, np.flatnonzero(score_NW[row] == edge.key)[needed:]] = False
+    return rows.keep(keep_NW, sure_N)
 
 
 def typical(rule: Typical, rows: Shortlist) -> Shortlist:
     """The locally typical set, with all that tie at its edge."""
-    if rows.score_NW.shape[1] <= SHORT or rule.tau == 1:
-        return rows.keep(rule.keeps(rows.score_NW).numpy())
-    # −log p − H = −(score − centre)
-    centre_N = rows.scale_N - rows.entropy_N
+    if rule.tau == 1:
+        return rows.alive()
+    centre_N = rows.mean_N
     key_NW = (rows.score_NW - centre_N.float()[:, None]).abs_().neg_()
-    floor_N = -(_negligible(rows, rule.tau) - centre_N).abs().maximum((rows.peak_N - centre_N).abs())
-    return rows.keep(_reaching(key_NW, _edges(rows, key_NW, rule.tau, floor_N)))
+    mass_N = (rule.tau * rows.exact_total_N).numpy()
+    if key_NW.shape[1] <= SHORT:
+        edges = [
+            mass_edge(key_W, weight_W, np.zeros(len(key_W), np.int32), mass)
+            for key_W, weight_W, mass in zip(key_NW.numpy(), rows.weight_NW.numpy(), mass_N, strict=True)
+        ]
+    else:
+        least_N = _negligible(rows, rule.tau)
+        floor_N = -(least_N - centre_N).abs().maximum((rows.peak_N - centre_N).abs())
+        edges = _edges(rows, key_NW, torch.zeros_like(rows.peak_N), mass_N, floor_N)
+    keep_NW = _reaching(key_NW.numpy(), edges)
+    off_N = doubt(rule.tau) * rows.exact_total_N.numpy()
+    before_N, here_N = np.array([edge.before for edge in edges]), np.array([edge.here for edge in edges])
+    sure_N = (before_N + off_N < mass_N) & (mass_N < before_N + here_N - off_N)
+    return rows.keep(keep_NW, sure_N & _alone(rows, key_NW.numpy(), edges))
+
+
+def _alone(rows: Shortlist, key_NW: Floats, edges: list[Edge]) -> NDArray[np.bool_]:
+    """(N): whether only tokens of one score have keys so near to the edge that their order is in doubt."""
+    edge_N = np.array([edge.key for edge in edges])
+    size_N = rows.mean_N.abs().numpy() - edge_N
+    off_N = 2 * (2.5 * ROUNDING * (rows.peak_N - rows.mean_N).numpy() + KEYS * size_N)
+    sure_N = np.ones(len(edges), np.bool_)
+    score_NW = rows.score_NW.numpy()
+    for row, (low, high) in enumerate(zip(edge_N - off_N, edge_N + off_N, strict=True)):
+        key_W = key_NW[row]
+        near = score_NW[row][(key_W >= low) & (key_W <= high)]
+        sure_N[row] = bool((near == near[0]).all()) if len(near) else False
+    return sure_N
 
 
 def _negligible(rows: Shortlist, mass: float) -> Tensor:
@@ -63,32 +102,17 @@ def _negligible(rows: Shortlist, mass: float) -> Tensor:
     return rows.scale_N + math.log((1 - mass) / (2 * rows.score_NW.shape[1]))
 
 
-def _reaching(key_NW: Tensor, edges: list[tuple[float, int]]) -> NDArray[np.bool_]:
-    keep_NW: NDArray[np.bool_] = key_NW.numpy() >= np.array([[edge] for edge, _ in edges], dtype=np.float32)
+def _reaching(key_NW: Floats, edges: list[Edge]) -> NDArray[np.bool_]:
+    keep_NW: NDArray[np.bool_] = key_NW >= np.array([[edge.key] for edge in edges], dtype=np.float32)
     return keep_NW
 
 
-def _edges(rows: Shortlist, key_NW: Tensor, mass: float, floor_N: Tensor) -> list[tuple[float, int]]:
-    """For every row, the key where the mass is reached, and how many more tokens have it than that takes."""
-    interval_NW = (key_NW * (INTERVALS / floor_N).float()[:, None]).clamp_(max=INTERVALS).int().numpy()
-    mass_N = (mass * rows.total_N).tolist()
-    each = zip(key_NW.numpy(), rows.weight_NW.numpy(), interval_NW, mass_N, strict=True)
-    return [_edge(*row) for row in each]
-
-
-def _edge(key_W: Floats, weight_W: Floats, interval_W: NDArray[np.int32], mass: float) -> tuple[float, int]:
-    near_W = interval_W < INTERVALS
-    # Where most tokens are below the floor, adding each of them to the same last sum would take longest.
-    if 2 * np.count_nonzero(near_W) < len(key_W):
-        column = np.flatnonzero(near_W)
-        key_W, weight_W, interval_W = key_W[column], weight_W[column], interval_W[column]
-    upto_I = np.bincount(interval_W, weight_W).cumsum()
-    mass = min(mass, float(upto_I[-1]))
-    here = int(np.searchsorted(upto_I, mass))
-    before = float(upto_I[here - 1]) if here else 0.0
-    column = np.flatnonzero(interval_W == here)
-    column = column[np.argsort(-key_W[column])]
-    upto_C = weight_W[column].cumsum(dtype=np.float64) + before
-    last = min(int(np.searchsorted(upto_C, mass)), int(np.count_nonzero(weight_W[column])) - 1)
-    edge = float(key_W[column[last]])
-    return edge, int(np.count_nonzero(key_W[column[last + 1 :]] == edge))
+def _edges(
+    rows: Shortlist, key_NW: Tensor, top_N: Tensor, mass_N: NDArray[np.float64], floor_N: Tensor
+) -> list[Edge]:
+    """For every row, the key where the mass is reached."""
+    below_NW = key_NW - top_N[:, None]
+    scale_N = INTERVALS / (floor_N - top_N)
+    interval_NW = (below_NW * scale_N.float()[:, None]).clamp_(max=INTERVALS).int().numpy()
+    each = zip(key_NW.numpy(), rows.weight_NW.numpy(), interval_NW, mass_N.tolist(), strict=True)
+    return [mass_edge(*row) for row in each]

@@ -16,8 +16,10 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unspool.decode.shortlist.certainty import BLOCKS, ROUNDING
 from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms.epsilon import Epsilon
 from unspool.decode.transforms.eta import Eta
@@ -46,28 +48,29 @@ def top_k(rule: TopK, rows: Shortlist) -> Shortlist:
 
 def min_p(rule: MinP, rows: Shortlist) -> Shortlist:
     """At least m times as probable as the best."""
-    return _reaching(rows, rows.peak_N + (math.log(rule.m) if rule.m > 0 else ALIVE))
+    return _reaching(rows, rows.peak_N.double() + _log(rule.m))
 
 
 def top_n_sigma(rule: TopNSigma, rows: Shortlist) -> Shortlist:
     """Within n standard deviations of the best."""
-    return _reaching(rows, rows.peak_N - rule.n * _deviation(rows.score_NW - rows.peak_N[:, None]))
+    sigma_N, off_N = _deviation(rows.score_NW - rows.peak_N[:, None])
+    return _reaching(rows, rows.peak_N - rule.n * sigma_N, rule.n * off_N)
 
 
 def epsilon(rule: Epsilon, rows: Shortlist) -> Shortlist:
     """Of probability ε or more."""
-    return _weighing(rows, rule.epsilon * rows.total_N)
+    return _reaching(rows, rows.scale_N + _log(rule.epsilon), BLOCKS)
 
 
 def eta(rule: Eta, rows: Shortlist) -> Shortlist:
     """Of probability η or more, or √η · e^(−H) where that is less."""
-    floor_N = (math.sqrt(rule.eta) * (-rows.entropy_N).exp()).clamp(max=rule.eta)
-    return _weighing(rows, floor_N * rows.total_N)
+    floor_N = torch.minimum(rows.scale_N + _log(rule.eta), rows.mean_N + _log(rule.eta) / 2)
+    return _reaching(rows, floor_N, BLOCKS * (1 + rows.peak_N - rows.mean_N))
 
 
 def top_a(rule: TopA, rows: Shortlist) -> Shortlist:
     """At least a · max p times as probable as the best."""
-    return _weighing(rows, rule.a * rows.best_N.square() / rows.total_N)
+    return _reaching(rows, 2 * rows.peak_N - rows.scale_N + _log(rule.a), BLOCKS)
 
 
 def _largest(score_NW: Tensor, k: int) -> Tensor:
@@ -75,27 +78,44 @@ def _largest(score_NW: Tensor, k: int) -> Tensor:
     return torch.from_numpy(np.partition(score_NW.numpy(), -k, axis=-1)[:, -k])
 
 
-def _reaching(rows: Shortlist, floor_N: Tensor) -> Shortlist:
-    """Only the scores at the floor or above, and above −∞."""
-    floor_N1 = floor_N.float().clamp(min=ALIVE).numpy()[:, None]
-    return rows.keep(rows.score_NW.numpy() >= floor_N1)
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
 
 
-def _weighing(rows: Shortlist, floor_N: Tensor) -> Shortlist:
-    """Only the weights at the floor or above, and the largest."""
-    floor_N = floor_N.float().minimum(rows.best_N)
-    if not bool(floor_N.all()):  # a weight of 0 is what was cut, or as good as
-        return rows
-    return rows.keep(rows.weight_NW.numpy() >= floor_N.numpy()[:, None])
+def _reaching(rows: Shortlist, floor_N: Tensor, off_N: Tensor | float = 0.0) -> Shortlist:
+    """Only the scores at the floor or above, and the best; the floor may be off by so much.
+
+    A row is sure where no score lies that near to its floor.
+    """
+    top_N = rows.peak_N.double()
+    low_N, high_N = floor_N.double() - off_N, floor_N.double() + off_N
+    low_N, high_N = torch.where(low_N >= top_N, top_N, torch.stack([low_N, high_N]))
+    score_NW = rows.score_NW.numpy()
+    keep_NW = score_NW >= up(low_N.numpy())[:, None]
+    if isinstance(off_N, float) and off_N == 0:
+        return rows.keep(keep_NW)
+    sure_N = np.count_nonzero(keep_NW, axis=-1) == np.count_nonzero(
+        score_NW >= up(high_N.numpy())[:, None], axis=-1
+    )
+    return rows.keep(keep_NW, sure_N)
 
 
-def _deviation(score_NW: Tensor) -> Tensor:
-    """(N): the standard deviation over the tokens not yet cut."""
-    mean_N, square_N = _moments(score_NW, score_NW.shape[1])
+def up(floor_N: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The lowest numbers of single precision that are not below, nor −∞."""
+    found_N = floor_N.astype(np.float32)
+    found_N = np.where(found_N < floor_N, np.nextafter(found_N, np.float32(np.inf)), found_N)
+    return np.maximum(found_N, np.float32(ALIVE))
+
+
+def _deviation(below_NW: Tensor) -> tuple[Tensor, Tensor]:
+    """(N): the standard deviation over the tokens not yet cut, and by how much it may be off."""
+    mean_N, square_N = _moments(below_NW, below_NW.shape[1])
     if not bool(mean_N.isfinite().all()):
-        alive_NW = score_NW >= ALIVE
-        mean_N, square_N = _moments(torch.where(alive_NW, score_NW, 0.0), alive_NW.sum(dim=-1))
-    return (square_N - mean_N.square()).clamp(min=0).sqrt()
+        alive_NW = below_NW >= ALIVE
+        mean_N, square_N = _moments(torch.where(alive_NW, below_NW, 0.0), alive_NW.sum(dim=-1))
+    sigma_N = (square_N - mean_N.square()).clamp(min=0).sqrt()
+    # The squares are rounded: their mean is off by some of itself, however little is left of it in σ².
+    return sigma_N, (sigma_N.square() + ROUNDING * square_N).sqrt() - sigma_N
 
 
 def _moments(score_NW: Tensor, size: int | Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,31 @@
+"""Draw from a list of weights by inverting their cumulative sum in two levels.
+
+    y = min { i : Σ_{j≤i} w_j > u · Z },   u uniform on [0, 1)
+
+The masses of blocks are known; only the block that u falls into is walked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unspool.decode.compiled.nuclei import margin
+from unspool.decode.compiled.scratch import BLOCK, Scratch, filled
+from unspool.kernels.kernel import kernel
+
+
+@kernel
+def invert(size: int, whole: float, u: float, room: Scratch) -> Any:
+    """The place in the list, and whether rounding cannot have changed it."""
+    target = u * whole
+    before, block, end = 0.0, 0, filled(size)
+    while (block + 1) * BLOCK < end and before + room.mass[block] <= target:
+        before += room.mass[block]
+        block += 1
+    place, last = block * BLOCK, min((block + 1) * BLOCK, size)
+    while place < last - 1 and before + room.weight[place] <= target:
+        before += room.weight[place]
+        place += 1
+    off = margin(u) * whole
+    after = before + room.weight[place]
+    return place, target - before > off and after - target > off

@@ -1,0 +1,86 @@
+"""The rules that rank the tokens and keep a given mass.
+
+    top-p     key(x) = s(x)                mass p
+    typical   key(x) = −|s(x) − (b − m)|   mass τ          for  −log p(x) − H = (b − m) − s(x)
+
+Tokens of p < (1 − mass)/2W weigh less than 1 − mass all together, so that the edge is not below the key that
+every other token reaches: a floor. The rules themselves, their papers and their ties are told where they are
+defined, in `transforms`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from unspool.decode.compiled.mass_edge import mass_edge
+from unspool.decode.compiled.scratch import Scratch, filled
+from unspool.decode.compiled.weights import ROUNDING
+from unspool.kernels.choices import distance, lowest, reaching
+from unspool.kernels.kernel import kernel, small_kernel
+from unspool.kernels.lanes import WIDTH, load, spread, store, times
+
+SLACK = 1e-12
+"""Of a row's weight: what sums in double precision are off at most."""
+KEYS = 1e-7
+"""Of a key's parts: what single precision is off."""
+
+
+@small_kernel
+def margin(share: float) -> float:
+    """By how much the share of a row's weight that some tokens have may be off: 2 · f(1 − f) · rounding."""
+    return 2 * ROUNDING * share * (1 - share) + SLACK
+
+
+@kernel
+def negligible(base: float, whole: float, mass: float, size: int) -> float:
+    """A score below which all tokens together weigh less than 1 − mass, by half for what is rounded."""
+    return base + math.log(whole * (1 - mass) / (2 * size))
+
+
+@kernel
+def top_p(score: Any, size: int, peak: float, base: float, whole: float, p: float, room: Scratch) -> Any:
+    """The edge, how many tokens exactly there are not needed, and whether rounding cannot change that."""
+    mass = p * whole
+    floor = np.float32(negligible(base, whole, p, size))
+    edge = mass_edge(score, room.weight, size, peak, floor, mass, room)
+    each = edge.here / edge.ties
+    if each == 0:
+        return edge.key, 0, False
+    needed = min(edge.ties, max(1, math.ceil((mass - edge.before) / each)))
+    off = margin(p) * whole
+    upto = edge.before + needed * each
+    sure = upto - mass > off and mass - (upto - each) > off
+    return edge.key, edge.ties - needed, sure
+
+
+@kernel
+def typical(
+    score: Any, size: int, centre: float, mass: float, whole: float, floor: float, room: Scratch
+) -> Any:
+    """The edge of `room.key`, and whether rounding cannot change what reaches it; all that tie there stay."""
+    middle, back = spread(np.float32(centre)), spread(np.float32(-1))
+    for i in range(0, filled(size), WIDTH):
+        store(room.key, i, times(distance(load(score, i), middle), back))
+    edge = mass_edge(room.key, room.weight, size, 0.0, np.float32(floor), mass * whole, room)
+    off = margin(mass) * whole
+    return edge.key, edge.before + off < mass * whole < edge.before + edge.here - off
+
+
+@kernel
+def alone(score: Any, size: int, edge: Any, doubt: float, room: Scratch) -> bool:
+    """Whether only tokens of one score have keys so near to the edge that their order is in doubt."""
+    low, high = spread(np.float32(edge - doubt)), spread(np.float32(edge + doubt))
+    found = np.float32(np.nan)
+    for i in range(0, filled(size), WIDTH):
+        x = load(room.key, i)
+        bits = reaching(x, low) & reaching(high, x)
+        while bits:
+            s = score[i + lowest(bits)]
+            bits &= bits - 1
+            if not np.isnan(found) and s != found:
+                return False
+            found = s
+    return True
