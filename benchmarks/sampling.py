@@ -5,7 +5,8 @@
 
 From a model's logits to a token for every row: Hugging Face copies them, applies its warpers, then softmax and
 torch.multinomial, as its `generate` does; unspool normalises them, then draws, and has the token's
-log-probabilities besides. "plain" is unspool's own definition of the same, transform by transform.
+log-probabilities besides: both in compiled code, as with a model whose engine is compiled, or both in torch
+(`--without-numba`). "plain" is unspool's own definition of the same in torch, transform by transform.
 
 Every engine does the same work in turn, round after round, so that what disturbs the machine disturbs all of
 them; a ratio is taken within a round. On one thread the clock is the processor's, which does not run while
@@ -36,6 +37,7 @@ from unspool.decode.path import Path as Row
 from unspool.decode.picks import Multinomial
 from unspool.decode.search.reshape import reshape
 from unspool.decode.search.token_loop import draw
+from unspool.decode.shortlist import chain
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
 from unspool.protocols import Step, Transform
 
@@ -83,6 +85,15 @@ def real_logits(name: str, rows: int) -> Tensor:
     return torch.cat(parts).clone()
 
 
+def normalised(logits_NV: Tensor) -> Tensor:
+    """As a model does it that is compiled, or not."""
+    if chain.COMPILED:
+        from unspool.kernels.normalise import log_softmax_rows
+
+        return log_softmax_rows(logits_NV)
+    return logits_NV.log_softmax(dim=-1)
+
+
 def engines(
     logits_NV: Tensor, ours: Sequence[Transform], theirs: Sequence[hf.LogitsProcessor]
 ) -> dict[str, Engine]:
@@ -100,7 +111,7 @@ def engines(
         return Multinomial().draw(reshape(step, paths, ours), step, dice)
 
     def unspool() -> Tensor:
-        step = Step(logits_NV.log_softmax(dim=-1))
+        step = Step(normalised(logits_NV))
         return draw(step, paths, ours, Multinomial(), dice)[0]
 
     return {"Hugging Face": hugging_face, "plain": plain, "unspool": unspool}
@@ -129,9 +140,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[64])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--without-numba", action="store_true", help="as where numba is not installed")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.without_numba:
+        chain.COMPILED = False
     torch.manual_seed(0)
     clock = time.process_time if args.threads == 1 else time.perf_counter
 

@@ -1,8 +1,8 @@
-"""Which of eight numbers reach a floor: as bits to walk through, or as a choice between two numbers.
+"""Which of WIDTH numbers reach a floor: as bits to walk through, or as a choice between two numbers.
 
     bits = reaching(x, floor);   while bits: lane = lowest(bits), bits = bits & (bits − 1)
 
-Where few of many numbers are wanted, most of the walks are empty, and eight numbers cost one comparison.
+Where few of many numbers are wanted, most of the walks are empty, and WIDTH numbers cost one comparison.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Eight sums in double precision: what eight numbers at a time are added to.
+"""Sums in double precision, one for each lane: what WIDTH numbers at a time are added to.
 
-    s_l = Σ_k x[8k + l],  l = 0 … 7,  k rising
-    sum = ((s_0 + s_4) + (s_2 + s_6)) + ((s_1 + s_5) + (s_3 + s_7))
+    s_l = Σ_k x[Wk + l],  l = 0 … W − 1,  k rising;   sum = Σ_l s_l, halves with halves as in `lanes`
 
 A sum of 50,000 probabilities in single precision is off by more than some of them weigh.
 """
@@ -15,25 +14,25 @@ from numba import types
 from numba.extending import models, register_model
 
 from unspool.kernels.kernel import operation
-from unspool.kernels.lanes import INT, INTS, WIDTH
+from unspool.kernels.lanes import HALVES, INT, INTS, WIDTH
 
 DOUBLE = ir.DoubleType()
 DOUBLES = ir.VectorType(DOUBLE, WIDTH)
 
 
 class Doubles(types.Type):  # type: ignore[misc]
-    """numba's type of eight float64."""
+    """numba's type of WIDTH float64."""
 
     def __init__(self) -> None:
         super().__init__("Doubles")
 
 
-EIGHT = Doubles()
+SUMS = Doubles()
 
 
 @register_model(Doubles)
 class DoublesModel(models.PrimitiveModel):  # type: ignore[misc]
-    """One vector register, or two."""
+    """Two vector registers."""
 
     def __init__(self, dmm: Any, fe_type: Any) -> None:
         super().__init__(dmm, fe_type, DOUBLES)
@@ -41,27 +40,27 @@ class DoublesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 @operation
 def nothing(_: Any) -> Any:
-    """Eight sums of nothing."""
-    return EIGHT(), lambda *_: ir.Constant(DOUBLES, [0.0] * WIDTH)
+    """Sums of nothing."""
+    return SUMS(), lambda *_: ir.Constant(DOUBLES, [0.0] * WIDTH)
 
 
 @operation
 def added(_: Any, sums: Any, lanes: Any) -> Any:
-    """The sums with eight numbers added, one to each."""
+    """The sums with as many numbers added, one to each."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         return builder.fadd(args[0], builder.fpext(args[1], DOUBLES))
 
-    return EIGHT(sums, lanes), build
+    return SUMS(sums, lanes), build
 
 
 @operation
 def summed(_: Any, sums: Any) -> Any:
-    """The sum of the eight, in the one order that the file's head gives."""
+    """The sum of all, in the one order that the file's head gives."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         found = args[0]
-        for half in (4, 2, 1):
+        for half in HALVES:
             order = ir.Constant(INTS, [(lane + half) % WIDTH for lane in range(WIDTH)])
             found = builder.fadd(
                 found, builder.shuffle_vector(found, ir.Constant(DOUBLES, ir.Undefined), order)

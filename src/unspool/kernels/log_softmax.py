@@ -1,6 +1,9 @@
 """Logits of one row to log-probabilities.
 
 log p_i = (z_i − m) − log Σ_j e^(z_j − m),   m = max_j z_j
+
+Two passes: the first finds the maximum and the sum together, block by block, the sum so far being scaled
+where a block has a higher maximum than all before it. Sums are made in double precision.
 """
 
 from __future__ import annotations
@@ -10,31 +13,46 @@ from typing import Any
 
 import numpy as np
 
+from unspool.kernels.doubles import added, nothing, summed
 from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import kernel
-from unspool.kernels.lanes import WIDTH, first, higher, highest, load, plus, spread, store, total
+from unspool.kernels.lanes import WIDTH, first, higher, highest, load, plus, spread, store
+
+BLOCK = 256
+
+
+@kernel
+def log_softmax_into(z: Any, at: int, size: int, out: Any, to: int) -> Any:
+    """out[to : to + size] of z[at : at + size]; returns what was taken away from every logit."""
+    even = size // WIDTH * WIDTH
+    top, mass = np.float32(-np.inf), 0.0
+    for i in range(even, size):
+        top = max(top, z[at + i])
+    for i in range(even, size):
+        mass += first(exp(spread(z[at + i] - top)))
+    for start in range(0, even, BLOCK):
+        end = min(start + BLOCK, even)
+        peak = spread(np.float32(-np.inf))
+        for i in range(start, end, WIDTH):
+            peak = higher(load(z, at + i), peak)
+        best = highest(peak)
+        if best > top:
+            mass *= math.exp(top - best)
+            top = best
+        shift, sums = spread(-top if top > -np.inf else np.float32(0)), nothing()
+        for i in range(start, end, WIDTH):
+            sums = added(sums, exp(plus(load(z, at + i), shift)))
+        mass += summed(sums)
+    log_mass = np.float32(math.log(mass))
+    shift, log_lanes = spread(-top), spread(-log_mass)
+    for i in range(0, even, WIDTH):
+        store(out, to + i, plus(plus(load(z, at + i), shift), log_lanes))
+    for i in range(even, size):
+        out[to + i] = (z[at + i] - top) - log_mass
+    return top + log_mass
 
 
 @kernel
 def log_softmax(z: Any, at: int, size: int) -> Any:
-    """z[at : at + size] in place; returns what was taken away from every logit."""
-    even = size // WIDTH * WIDTH
-    peak = spread(np.float32(-np.inf))
-    for i in range(0, even, WIDTH):
-        peak = higher(load(z, at + i), peak)
-    top = highest(peak)
-    for i in range(even, size):
-        top = max(top, z[at + i])
-    summed, shift = spread(np.float32(0)), spread(-top)
-    for i in range(0, even, WIDTH):
-        summed = plus(summed, exp(plus(load(z, at + i), shift)))
-    mass = total(summed)
-    for i in range(even, size):
-        mass += first(exp(spread(z[at + i] - top)))
-    log_mass = np.float32(math.log(mass))
-    log_lanes = spread(-log_mass)
-    for i in range(0, even, WIDTH):
-        store(z, at + i, plus(plus(load(z, at + i), shift), log_lanes))
-    for i in range(even, size):
-        z[at + i] = (z[at + i] - top) - log_mass
-    return top + log_mass
+    """The same in place."""
+    return log_softmax_into(z, at, size, z, at)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool.decode.compiled import nuclei, score_cuts
-from unspool.decode.compiled.inverse_cdf import invert
+from unspool.decode.compiled.inverse_cdf import find_block, find_token
 from unspool.decode.compiled.keeping import keep
 from unspool.decode.compiled.scratch import STRIDE, Scratch, fill, scratch
 from unspool.decode.compiled.weights import (
@@ -23,10 +23,13 @@ from unspool.decode.compiled.weights import (
     MEAN,
     cool,
     deviation,
+    exact_mean_below,
     mean_below,
     peak_of,
     weigh,
     weigh_again,
+    weigh_block,
+    weigh_blocks,
 )
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.kernel import NOUGHT, entry, kernel
@@ -95,8 +98,10 @@ def cut(
         least = nuclei.negligible(known.base, known.whole, value, size)
         floor = -max(abs(least - centre), abs(top - centre)) * (1 + nuclei.KEYS)
         edge, sure = nuclei.typical(score, size, centre, value, known.whole, floor, room)
-        doubt = 2 * (MEAN * below + nuclei.KEYS * (abs(centre) - edge))
-        sure = sure and nuclei.alone(score, size, edge, doubt, room)
+        if sure and not nuclei.ordered(score, size, edge, centre, MEAN * below, room):
+            below = exact_mean_below(score, size, np.float32(known.base))
+            off = nuclei.SLACK * (abs(known.base) + below)
+            sure = nuclei.ordered(score, size, edge, known.base - below, off, room)
         left, whole, _ = keep(room.key, edge, NOUGHT, score, size, whole, room)
         return left, whole, sure
     if kind in (TOP_P, TYPICAL):
@@ -137,8 +142,11 @@ def draw_row(scores: Any, size: int, kinds: Any, values: Any, u: float, room: Sc
         if weighed:
             known = Weighed(known.base, weigh_again(size, room))
     if not weighed:
-        known = Weighed(np.float64(peak), weigh(score, size, peak, room))
-    place, fine = invert(size, known.whole, u, room)
+        known = Weighed(np.float64(peak), weigh_blocks(score, size, peak, room))
+    block, before = find_block(size, u * known.whole, room)
+    if not weighed:
+        weigh_block(score, size, peak, block, room)
+    place, fine = find_token(size, known.whole, u, block, before, room)
     token = place if whole else room.token[place]
     return token, np.log(room.weight[place] / known.whole), sure and fine
 

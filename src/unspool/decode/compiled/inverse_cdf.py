@@ -15,13 +15,19 @@ from unspool.kernels.kernel import kernel
 
 
 @kernel
-def invert(size: int, whole: float, u: float, room: Scratch) -> Any:
-    """The place in the list, and whether rounding cannot have changed it."""
-    target = u * whole
+def find_block(size: int, target: float, room: Scratch) -> Any:
+    """The block that the target falls into, and the mass before it."""
     before, block, end = 0.0, 0, filled(size)
     while (block + 1) * BLOCK < end and before + room.mass[block] <= target:
         before += room.mass[block]
         block += 1
+    return block, before
+
+
+@kernel
+def find_token(size: int, whole: float, u: float, block: int, before: float, room: Scratch) -> Any:
+    """The place in the list, and whether rounding cannot have changed it."""
+    target = u * whole
     place, last = block * BLOCK, min((block + 1) * BLOCK, size)
     while place < last - 1 and before + room.weight[place] <= target:
         before += room.weight[place]

@@ -1,6 +1,6 @@
 """What a cut leaves: the tokens whose key reaches a floor.
 
-Where many are left, the others are marked (score −∞, weight 0), eight at a time; where few are, these are
+Where many are left, the others are marked (score −∞, weight 0), WIDTH at a time; where few are, these are
 moved together. Either way they stay in the order of the vocabulary, so that the same roll of the dice finds
 the same token.
 """

@@ -70,17 +70,33 @@ def typical(
 
 
 @kernel
-def alone(score: Any, size: int, edge: Any, doubt: float, room: Scratch) -> bool:
-    """Whether only tokens of one score have keys so near to the edge that their order is in doubt."""
-    low, high = spread(np.float32(edge - doubt)), spread(np.float32(edge + doubt))
-    found = np.float32(np.nan)
+def ordered(score: Any, size: int, edge: Any, centre: float, off: float, room: Scratch) -> bool:
+    """Whether the tokens that reach the edge are the nearer ones, for a centre that may be off by so much.
+
+    On one side of the centre keys are in the order of the scores, however rounded; a token on the other side
+    than that at the edge must be nearer or farther by twice what the centre is off.
+    """
+    span = 2 * (off + KEYS * (abs(centre) - edge))
+    here = np.float64(np.nan)
+    for i in range(0, filled(size), WIDTH):
+        x = load(room.key, i)
+        bits = reaching(x, spread(edge)) & reaching(spread(edge), x)
+        while bits:
+            s = np.float64(score[i + lowest(bits)])
+            bits &= bits - 1
+            if not np.isnan(here) and s != here:
+                return False  # tokens of different scores tie, or seem to
+            here = s
+    away, above = abs(here - centre), here > centre
+    low, high = spread(np.float32(edge - span)), spread(np.float32(edge + span))
     for i in range(0, filled(size), WIDTH):
         x = load(room.key, i)
         bits = reaching(x, low) & reaching(high, x)
         while bits:
-            s = score[i + lowest(bits)]
+            at = i + lowest(bits)
             bits &= bits - 1
-            if not np.isnan(found) and s != found:
+            s = np.float64(score[at])
+            nearer = away - abs(s - centre)
+            if (s > centre) != above and (nearer if room.key[at] >= edge else -nearer) <= 2 * off:
                 return False
-            found = s
     return True

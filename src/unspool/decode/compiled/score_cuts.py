@@ -75,15 +75,10 @@ def kth_largest(score: Any, size: int, k: int, peak: Any, room: Scratch) -> Any:
         return _kth_of_many(score, size, k, peak, room)
     blocks = size // BLOCK
     for b in range(blocks):
-        i = b * BLOCK
-        one = higher(
-            higher(load(score, i), load(score, i + 8)), higher(load(score, i + 16), load(score, i + 24))
-        )
-        i += BLOCK // 2
-        two = higher(
-            higher(load(score, i), load(score, i + 8)), higher(load(score, i + 16), load(score, i + 24))
-        )
-        room.near_key[b], room.near_weight[b] = highest(higher(one, two)), 1
+        best = load(score, b * BLOCK)
+        for i in range(b * BLOCK + WIDTH, (b + 1) * BLOCK, WIDTH):
+            best = higher(load(score, i), best)
+        room.near_key[b], room.near_weight[b] = highest(best), 1
     floor = spread(part(room.near_key, room.near_weight, blocks, 0.0, np.float64(k)).key)
     count = NOUGHT
     for i in range(0, filled(size), WIDTH):

@@ -1,7 +1,7 @@
 """Where a thread writes while it works on a row: the tokens still in question, and what is known of them.
 
 A list of W tokens lies at the beginning of each array, in the order of the vocabulary, and is filled up to a
-multiple of 16 with tokens of score −∞ and weight 0, so that no loop has a remainder.
+multiple of STRIDE with tokens of score −∞ and weight 0, so that no loop has a remainder.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool.kernels.kernel import kernel, small_kernel
+from unspool.kernels.lanes import WIDTH
 
-STRIDE = 16
+STRIDE = 2 * WIDTH
 BLOCK = 256
 """Tokens whose weights are added up together."""
 BINS = 1024

@@ -7,6 +7,7 @@ Every w is right to ROUNDING of itself; sums are made in double precision.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,32 @@ def weigh(score: Any, size: int, peak: Any, room: Scratch) -> float:
 
 
 @kernel
+def weigh_blocks(score: Any, size: int, peak: Any, room: Scratch) -> float:
+    """The weight of every block and, returned, of all; tokens are not told theirs."""
+    shift, least, zero = spread(-peak), spread(LOWEST), spread(np.float32(0))
+    whole = 0.0
+    for start in range(0, filled(size), BLOCK):
+        sums, others = nothing(), nothing()
+        for i in range(start, min(start + BLOCK, filled(size)), STRIDE):
+            x, y = plus(load(score, i), shift), plus(load(score, i + WIDTH), shift)
+            sums = added(sums, either(x, least, exp(x), zero))
+            others = added(others, either(y, least, exp(y), zero))
+        mass = summed(sums) + summed(others)
+        room.mass[start // BLOCK] = mass
+        whole += mass
+    return whole
+
+
+@kernel
+def weigh_block(score: Any, size: int, peak: Any, block: int, room: Scratch) -> None:
+    """The weight of every token of one block."""
+    shift, least, zero = spread(-peak), spread(LOWEST), spread(np.float32(0))
+    for i in range(block * BLOCK, min((block + 1) * BLOCK, filled(size)), WIDTH):
+        x = plus(load(score, i), shift)
+        store(room.weight, i, either(x, least, exp(x), zero))
+
+
+@kernel
 def weigh_again(size: int, room: Scratch) -> float:
     """The same for weights that are known, of a list that has become shorter."""
     whole = 0.0
@@ -89,6 +116,19 @@ def mean_below(score: Any, size: int, base: Any, whole: float, room: Scratch) ->
         w = times(load(room.weight, i + WIDTH), higher(y, least))
         sums, others = added(sums, v), added(others, w)
     return -(summed(sums) + summed(others)) / whole
+
+
+@kernel
+def exact_mean_below(score: Any, size: int, base: Any) -> float:
+    """The same in double precision throughout, which takes twenty times as long."""
+    sums = whole = 0.0
+    for i in range(size):
+        below = np.float64(np.float32(score[i] - base))
+        if below > -np.inf:
+            weight = math.exp(below)
+            sums += weight * below
+            whole += weight
+    return -sums / whole
 
 
 @kernel

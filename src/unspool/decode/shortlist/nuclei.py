@@ -80,20 +80,27 @@ def typical(rule: Typical, rows: Shortlist) -> Shortlist:
     off_N = doubt(rule.tau) * rows.exact_total_N.numpy()
     before_N, here_N = np.array([edge.before for edge in edges]), np.array([edge.here for edge in edges])
     sure_N = (before_N + off_N < mass_N) & (mass_N < before_N + here_N - off_N)
-    return rows.keep(keep_NW, sure_N & _alone(rows, key_NW.numpy(), edges))
+    return rows.keep(keep_NW, sure_N & _ordered(rows, key_NW.numpy(), edges))
 
 
-def _alone(rows: Shortlist, key_NW: Floats, edges: list[Edge]) -> NDArray[np.bool_]:
-    """(N): whether only tokens of one score have keys so near to the edge that their order is in doubt."""
-    edge_N = np.array([edge.key for edge in edges])
-    size_N = rows.mean_N.abs().numpy() - edge_N
-    off_N = 2 * (2.5 * ROUNDING * (rows.peak_N - rows.mean_N).numpy() + KEYS * size_N)
+def _ordered(rows: Shortlist, key_NW: Floats, edges: list[Edge]) -> NDArray[np.bool_]:
+    """(N): whether the tokens that reach the edge are the nearer ones, although the centre may be off.
+
+    On one side of the centre keys are in the order of the scores, however rounded; a token on the other side
+    than that at the edge must be nearer or farther by twice what the centre is off.
+    """
     sure_N = np.ones(len(edges), np.bool_)
-    score_NW = rows.score_NW.numpy()
-    for row, (low, high) in enumerate(zip(edge_N - off_N, edge_N + off_N, strict=True)):
-        key_W = key_NW[row]
-        near = score_NW[row][(key_W >= low) & (key_W <= high)]
-        sure_N[row] = bool((near == near[0]).all()) if len(near) else False
+    off_N = (3 * ROUNDING * (rows.peak_N - rows.mean_N)).tolist()
+    each = zip(rows.score_NW.numpy(), key_NW, edges, rows.mean_N.tolist(), off_N, strict=True)
+    for row, (score_W, key_W, edge, centre, off) in enumerate(each):
+        span = 2 * (off + KEYS * (abs(centre) - edge.key))
+        column = np.flatnonzero(np.abs(key_W - np.float32(edge.key)) <= span)
+        score, key = score_W[column].astype(np.float64), key_W[column]
+        here = score[key == edge.key]
+        nearer = np.abs(here[0] - centre) - np.abs(score - centre)
+        clear = np.where(key >= edge.key, nearer, -nearer) > 2 * off
+        same_side = (score > centre) == (here[0] > centre)
+        sure_N[row] = bool((here == here[0]).all()) and bool((clear | same_side).all())
     return sure_N
 
 

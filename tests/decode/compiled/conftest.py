@@ -1,0 +1,31 @@
+import numba
+import numpy as np
+import pytest
+
+from unspool.decode.compiled.scratch import Scratch, fill, scratch
+
+
+@numba.njit
+def made(size):
+    return scratch(size)
+
+
+@numba.njit
+def filled_up(room, size):
+    fill(room, size)
+
+
+@pytest.fixture
+def listed():
+    """A room with a list of scores, and of weights where they are given."""
+
+    def make(scores, weights=None):
+        size = len(scores)
+        room = Scratch(*made(size))
+        room.score[:size] = scores
+        room.weight[:size] = np.exp(scores) if weights is None else weights
+        room.token[:size] = np.arange(size)
+        filled_up(room, size)
+        return room
+
+    return make

@@ -1,0 +1,99 @@
+import os
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from unspool.decode.compiled import chain
+from unspool.decode.compiled.chain import (
+    EPSILON,
+    ETA,
+    MIN_P,
+    TEMPERATURE,
+    TOP_A,
+    TOP_K,
+    TOP_N_SIGMA,
+    TOP_P,
+    TYPICAL,
+)
+from unspool.decode.compiled.scratch import Scratch
+
+from .conftest import made
+
+P = np.array([0.05, 0.5, 0.15, 0.3])
+
+
+@numba.njit
+def draw_row(scores, kinds, values, u, room):
+    return chain.draw_row(scores, scores.size, kinds, values, u, room)
+
+
+@numba.njit
+def up(value):
+    return chain.up(value)
+
+
+def drawn(p, rules, u):
+    kinds, values = np.array([k for k, _ in rules], np.int64), np.array([v for _, v in rules], np.float64)
+    with np.errstate(divide="ignore"):
+        scores = np.log(p).astype(np.float32)
+    token, logp, sure = draw_row(scores, kinds, values, u, Scratch(*made(len(p))))
+    return token, pytest.approx(np.exp(logp), rel=1e-5), sure
+
+
+@pytest.mark.parametrize(
+    ("rules", "u", "token", "p"),
+    [
+        ([], 0.04, 0, 0.05),
+        ([], 0.56, 2, 0.15),
+        ([(TOP_K, 2)], 0.6, 1, 0.625),
+        ([(TOP_K, 2)], 0.63, 3, 0.375),
+        ([(TOP_P, 0.9)], 0.01, 1, 0.5 / 0.95),
+        ([(MIN_P, 0.5)], 0.99, 3, 0.375),
+        ([(EPSILON, 0.1)], 0.6, 2, 0.15 / 0.95),
+        ([(ETA, 0.5)], 0.99, 3, 0.375),
+        ([(TOP_A, 0.8)], 0.01, 1, 0.625),
+        ([(TOP_N_SIGMA, 1.0)], 0.99, 3, 0.375),
+        ([(TYPICAL, 0.2)], 0.5, 3, 1.0),
+        ([(TEMPERATURE, 0.5)], 0.5, 1, 0.25 / 0.365),
+        ([(TYPICAL, 0.2), (TEMPERATURE, 0.5), (TOP_P, 0.5)], 0.5, 3, 1.0),
+        ([(TOP_K, 3), (TEMPERATURE, 0.5), (TOP_P, 0.9)], 0.9, 3, 0.09 / 0.34),
+    ],
+)
+def test_by_hand(rules, u, token, p):
+    assert drawn(P, rules, u) == (token, p, True)
+
+
+@pytest.mark.parametrize("rules", [[], [(TOP_K, 1)], [(TOP_P, 0.5)], [(TYPICAL, 0.5)], [(TEMPERATURE, 3.0)]])
+def test_a_row_of_one_token(rules):
+    assert drawn(np.array([1.0]), rules, 0.5) == (0, 1.0, True)
+    assert drawn(np.array([0.0] * 99 + [1.0]), rules, 0.5) == (99, 1.0, True)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf, np.inf])
+def test_a_row_that_cannot_be_drawn_from_is_not_sure(wrong):
+    scores = np.full(40, wrong, np.float32)
+    none = np.zeros(0, np.int64), np.zeros(0)
+    assert not draw_row(scores, *none, 0.5, Scratch(*made(40)))[2]
+
+
+def test_rounding_up():
+    assert up(0.1) >= 0.1 > np.nextafter(up(0.1), np.float32(-1))
+    assert up(0.5) == 0.5
+    assert up(-np.inf) == np.finfo(np.float32).min
+
+
+def test_a_new_version_is_compiled_anew():
+    assert chain.compiled(1).py_func.__closure__[0].cell_contents == 1
+
+
+def test_no_number_is_read_outside_an_array():
+    """The tests of this room and those of either way once more, with numba looking at every index."""
+    env = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
+    rooms = ["tests/decode/compiled", "tests/kernels/test_normalise.py", "tests/kernels/test_choices.py"]
+    only = ["-k", "not outside_an_array and not as_exact_as"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *rooms, *only]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]

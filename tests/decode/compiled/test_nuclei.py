@@ -1,0 +1,81 @@
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from unspool.decode.compiled import nuclei
+
+P = np.array([0.05, 0.5, 0.15, 0.3])
+
+
+@numba.njit
+def top_p(score, size, peak, base, whole, p, room):
+    return nuclei.top_p(score, size, peak, base, whole, p, room)
+
+
+@numba.njit
+def typical(score, size, centre, mass, whole, floor, room):
+    return nuclei.typical(score, size, centre, mass, whole, floor, room)
+
+
+@numba.njit
+def ordered(score, size, edge, centre, off, room):
+    return nuclei.ordered(score, size, edge, centre, off, room)
+
+
+@pytest.mark.parametrize(("p", "last"), [(0.1, 1), (0.49, 1), (0.51, 3), (0.79, 3), (0.9, 2), (0.96, 0)])
+def test_nucleus_by_hand(listed, p, last):
+    room = listed(np.log(P).astype(np.float32))
+    edge, surplus, sure = top_p(room.score, 4, math.log(0.5), 0.0, 1.0, p, room)
+    assert (edge, surplus, sure) == (room.score[last], 0, True)
+
+
+@pytest.mark.parametrize(("p", "surplus"), [(0.65, 3), (0.75, 2), (0.85, 1), (0.95, 0)])
+def test_of_tied_tokens_the_nucleus_takes_as_many_as_needed(listed, p, surplus):
+    room = listed(np.log([0.1, 0.2, 0.1, 0.4, 0.1, 0.1]).astype(np.float32))
+    edge, found, sure = top_p(room.score, 6, math.log(0.4), 0.0, 1.0, p, room)
+    assert (edge, found, sure) == (room.score[0], surplus, True)
+
+
+def test_a_mass_on_the_border_of_a_token_is_in_doubt(listed):
+    room = listed(np.log(P).astype(np.float32))
+    for p, sure in [(0.5, False), (0.5 + 1e-8, False), (0.5001, True), (0.8, False)]:
+        assert top_p(room.score, 4, math.log(0.5), 0.0, 1.0, p, room)[2] == sure
+
+
+@pytest.mark.parametrize(
+    ("tau", "last"),
+    # H = 1.1421; |−log p − H| = 1.85, 0.449, 0.755, 0.062
+    [(0.2, 3), (0.29, 3), (0.31, 1), (0.79, 1), (0.9, 2), (0.96, 0)],
+)
+def test_typical_set_by_hand(listed, tau, last):
+    room = listed(np.log(P).astype(np.float32))
+    edge, sure = typical(room.score, 4, -1.1421, tau, 1.0, -20.0, room)
+    assert (edge, sure) == (room.key[last], True)
+    assert edge == pytest.approx(-abs(-math.log(P[last]) - 1.1421), abs=1e-5)
+    assert ordered(room.score, 4, edge, -1.1421, 1e-6, room)
+
+
+def test_tokens_on_either_side_of_the_centre_are_in_doubt_where_they_are_as_far(listed):
+    room = listed(np.float32([-1, -3, -5]))
+    edge, _ = typical(room.score, 3, -2.0, 0.3, float(np.exp(room.score[:3]).sum()), -20.0, room)
+    assert edge == -1
+    assert not ordered(room.score, 3, edge, -2.0, 1e-6, room)
+    room = listed(np.float32([-1, -3.001, -5]))
+    edge, _ = typical(room.score, 3, -2.0, 0.3, float(np.exp(room.score[:3]).sum()), -20.0, room)
+    assert ordered(room.score, 3, edge, -2.0, 1e-6, room)
+    assert not ordered(room.score, 3, edge, -2.0, 1e-3, room)
+
+
+def test_tokens_on_the_same_side_are_in_no_doubt(listed):
+    near = np.float32(-3)
+    room = listed(np.array([near, np.nextafter(near, np.float32(0)), -9], np.float32))
+    edge, _ = typical(room.score, 3, -2.0, 0.3, float(np.exp(room.score[:3]).sum()), -20.0, room)
+    assert ordered(room.score, 3, edge, -2.0, 1e-3, room)
+
+
+def test_what_weighs_too_little_to_matter():
+    floor = numba.njit(lambda: nuclei.negligible(0.0, 4.0, 0.9, 10))()
+    assert math.exp(floor) == pytest.approx(4 * 0.1 / 20)
+    assert numba.njit(lambda: nuclei.margin(0.5))() == pytest.approx(1.2e-7 / 2 + nuclei.SLACK)

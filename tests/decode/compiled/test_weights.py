@@ -1,0 +1,116 @@
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from unspool.decode.compiled import weights
+from unspool.decode.compiled.scratch import BLOCK
+
+
+@numba.njit
+def peak_of(score, size):
+    return weights.peak_of(score, size)
+
+
+@numba.njit
+def cooled(score, size, peak, temperature, out):
+    weights.cool(score, size, peak, temperature, out)
+
+
+@numba.njit
+def weigh(score, size, peak, room):
+    return weights.weigh(score, size, peak, room)
+
+
+@numba.njit
+def by_blocks(score, size, peak, block, room):
+    whole = weights.weigh_blocks(score, size, peak, room)
+    weights.weigh_block(score, size, peak, block, room)
+    return whole
+
+
+@numba.njit
+def again(size, room):
+    return weights.weigh_again(size, room)
+
+
+@numba.njit
+def means(score, size, base, whole, room):
+    exact = weights.exact_mean_below(score, size, base)
+    return weights.mean_below(score, size, base, whole, room), exact
+
+
+@numba.njit
+def deviation(score, size, peak):
+    return weights.deviation(score, size, peak)
+
+
+P = np.array([0.05, 0.5, 0.15, 0.3])
+H = -sum(p * math.log(p) for p in P)
+
+
+def test_by_hand(listed):
+    room = listed(np.log(P).astype(np.float32))
+    peak = peak_of(room.score, 4)
+    assert peak == np.float32(math.log(0.5))
+    whole = weigh(room.score, 4, peak, room)
+    np.testing.assert_allclose(room.weight[:4], 2 * P, rtol=1e-6)
+    assert whole == pytest.approx(2)
+    mean, exact = means(room.score, 4, peak, whole, room)
+    assert math.log(whole) + mean == pytest.approx(H)
+    assert exact == pytest.approx(mean, rel=weights.MEAN)
+    sigma, off = deviation(room.score, 4, peak)
+    assert sigma == pytest.approx(np.log(P).std(), abs=off)
+    cooled(room.score, 4, peak, np.float32(0.5), room.score)
+    np.testing.assert_allclose(room.score[:4], 2 * (np.log(P) - math.log(0.5)), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 31, BLOCK - 1, BLOCK, BLOCK + 1, 5000])
+@pytest.mark.parametrize("spread", [0.1, 3, 40])
+def test_sums_are_right_to_what_is_promised(listed, size, spread):
+    scores = spread * np.random.default_rng(size).normal(size=size).astype(np.float32)
+    scores[size // 2 + 1 :: 3] = -np.inf
+    room = listed(scores, np.zeros(size))
+    peak = peak_of(room.score, size)
+    assert peak == scores.max()
+    exact = np.exp((scores - peak).astype(np.float64))
+    whole = weigh(room.score, size, peak, room)
+    assert whole == pytest.approx(exact.sum(), rel=weights.ROUNDING)
+    np.testing.assert_allclose(room.weight[:size], exact, rtol=weights.ROUNDING, atol=1e-37)
+    blocks = range(0, size, BLOCK)
+    np.testing.assert_allclose(
+        room.mass[: len(blocks)],
+        [exact[b : b + BLOCK].sum() for b in blocks],
+        rtol=weights.ROUNDING,
+        atol=1e-35,
+    )
+    assert again(size, room) == whole
+    last = len(blocks) - 1
+    found = room.weight.copy()
+    room.weight[last * BLOCK :] = -1
+    assert by_blocks(room.score, size, peak, last, room) == whole
+    np.testing.assert_array_equal(room.weight, found)
+    mean = -(exact * np.where(exact > 0, scores - peak, 0)).sum() / exact.sum()
+    assert means(room.score, size, peak, whole, room)[0] == pytest.approx(mean, rel=weights.MEAN)
+    sigma, off = deviation(room.score, size, peak)
+    assert sigma == pytest.approx(scores[scores > -np.inf].astype(np.float64).std(), abs=off + 1e-12)
+
+
+@pytest.mark.parametrize("place", [0, 17, 99])
+def test_a_score_that_is_no_number_is_found(listed, place):
+    scores = np.zeros(100, np.float32)
+    scores[50:] = -np.inf
+    scores[place] = np.nan
+    assert np.isnan(peak_of(listed(scores, np.zeros(100)).score, 100))
+
+
+def test_e_to_the_x_is_as_exact_as_is_promised(listed):
+    """A sample of all float32 between −87 and 0; all 304 million of them were looked at once."""
+    least, most = (int(np.float32(x).view(np.uint32)) for x in (-1e-9, -86.9))
+    sample = np.arange(least, most, 97, dtype=np.uint32).view(np.float32)[:3_000_000]
+    sample[0] = 0
+    room = listed(sample, np.zeros(len(sample)))
+    weigh(room.score, len(sample), np.float32(0), room)
+    exact = np.exp(sample.astype(np.float64))
+    assert np.abs(room.weight[: len(sample)] / exact - 1).max() < 0.9e-7 < weights.ROUNDING

@@ -1,0 +1,30 @@
+import math
+
+import pytest
+import torch
+
+from unspool.kernels import normalise
+from unspool.kernels.normalise import log_softmax_rows
+
+
+def test_by_hand():
+    found = log_softmax_rows(torch.tensor([[0.0, 0.0], [math.log(3), 0.0]]))
+    torch.testing.assert_close(found.exp(), torch.tensor([[0.5, 0.5], [0.75, 0.25]]))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 4099), (2, 200_000)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_it_is_torchs_on_any_number_of_threads(shape, threads, monkeypatch):
+    monkeypatch.setattr(normalise, "WORTH_SHARING", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    logits = 5 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    before = logits.clone()
+    found = log_softmax_rows(logits)
+    assert torch.equal(logits, before)
+    assert torch.equal(found, torch.cat([log_softmax_rows(row[None]) for row in logits]))
+    torch.testing.assert_close(found.double(), logits.double().log_softmax(dim=-1), atol=4e-6, rtol=0)
+
+
+def test_rows_that_are_not_side_by_side():
+    wide = torch.randn(4, 3, 50)
+    assert torch.equal(log_softmax_rows(wide[:, 1]), log_softmax_rows(wide[:, 1].contiguous()))
