@@ -3,10 +3,10 @@ import re
 import pytest
 
 from unspool.cli.decoder_table import COLUMNS, cells, print_table
-from unspool.evaluate.comparison import Answer, Row
+from unspool.evaluate.comparison import Answer, DecoderRow
 
 TEXT = "a long way up the stairs of the lighthouse,\nand a longer way down"
-ROW = Row(
+ROW = DecoderRow(
     "Sample(Temperature(0.8), TopP(0.95), RepetitionPenalty(1.2))",
     "S()",
     (Answer(TEXT, (1, 2, 3), (-1.0,) * 3, "eos"),),
@@ -51,7 +51,7 @@ def test_a_wide_one_has_a_table(shown):
 
 
 def test_what_a_model_says_steers_nothing(shown):
-    evil = Row("x", "x", (Answer("[red]\x1b[2J\u202eabc", (1,), (-1.0,), "eos"),), 1.0)
+    evil = DecoderRow("x", "x", (Answer("[red]\x1b[2J\u202eabc", (1,), (-1.0,), "eos"),), 1.0)
     for columns in (60, 120):
         said = "".join(shown(columns, [evil], ["[bold]\x07p"]))
         assert "[red]�[2J�abc" in said

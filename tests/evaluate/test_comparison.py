@@ -2,7 +2,7 @@ from math import isnan
 
 import pytest
 
-from unspool.evaluate.comparison import Answer, Row
+from unspool.evaluate.comparison import Answer, DecoderRow
 
 
 def answer(text, logp=-1.0):
@@ -33,7 +33,7 @@ def test_a_loop_that_the_model_ended_is_a_loop():
 
 
 def test_a_row_pools_tokens_and_averages_repetition():
-    row = Row("d", "D()", (LOOP, FINE), seconds=2.0)
+    row = DecoderRow("d", "D()", (LOOP, FINE), seconds=2.0)
     assert row.mean_logp == pytest.approx((9 * -0.5 + 5 * -2) / 14)
     assert row.rep_4 == 0.25
     assert row.distinct_1 == pytest.approx(6 / 14)
@@ -47,11 +47,11 @@ def test_a_row_pools_tokens_and_averages_repetition():
     ("answers", "words"), [((LOOP,), "2"), ((FINE,), "–"), ((LOOP, FINE), "1/2"), ((LOOP, LOOP), "2/2")]
 )
 def test_loops_in_few_words(answers, words):
-    assert Row("d", "D()", answers, 1.0).loop_words == words
+    assert DecoderRow("d", "D()", answers, 1.0).loop_words == words
 
 
 def test_an_empty_answer_has_no_log_probability():
-    row = Row("d", "D()", (answer(""),), 1.0)
+    row = DecoderRow("d", "D()", (answer(""),), 1.0)
     assert isnan(row.mean_logp)
     assert isnan(row.answers[0].mean_logp)
     assert (row.rep_4, row.distinct_1, row.speed) == (0, 0, 0)
@@ -59,4 +59,4 @@ def test_an_empty_answer_has_no_log_probability():
 
 def test_a_row_without_answers_is_refused():
     with pytest.raises(ValueError, match="'d' has no answer"):
-        Row("d", "D()", (), 1.0)
+        DecoderRow("d", "D()", (), 1.0)

@@ -4,13 +4,13 @@ from math import inf
 
 import pytest
 
-from unspool.evaluate.comparison import Answer, Row
+from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.evaluate.report import html_report
 
 
 def row(name, *texts, logp=-1.0):
     answers = tuple(Answer(t, tuple(map(ord, t)), (logp,) * len(t), "length") for t in texts)
-    return Row(name, f"{name}()", answers, seconds=1.0)
+    return DecoderRow(name, f"{name}()", answers, seconds=1.0)
 
 
 class Tags(HTMLParser):
@@ -83,13 +83,13 @@ def test_plots_share_their_scale():
 
 
 def test_an_impossible_token_is_drawn_at_the_bottom():
-    impossible = Row("A", "A()", (Answer("ab", (1, 2), (-2.0, -inf), "length"),), 1.0)
+    impossible = DecoderRow("A", "A()", (Answer("ab", (1, 2), (-2.0, -inf), "length"),), 1.0)
     points = Tags(html_report([impossible], ["p"], {})).named("polyline")[0]["points"].split()
     assert [float(point.split(",")[1]) for point in points] == [76, 76]
 
 
 def test_an_empty_text_has_a_panel_too():
-    page = html_report([Row("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
+    page = html_report([DecoderRow("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
     assert Tags(page).open == []
     assert "0 tokens" in page
 
@@ -102,7 +102,7 @@ def test_one_token_is_a_point():
 
 
 def test_nothing_said_has_no_curve():
-    page = html_report([Row("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
+    page = html_report([DecoderRow("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
     assert "nan" not in re.sub(r"<td>nan</td>", "", page)
     assert len(Tags(page).named("svg")) == 1  # the bars
 

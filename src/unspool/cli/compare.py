@@ -20,7 +20,7 @@ from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
 from unspool.cli.reserved_file import reserved
 from unspool.cli.streams import written_to
-from unspool.evaluate.comparison import Answer, Row
+from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.files.atomic import new_file
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Comparison:
     """Whether the traceback of an error is shown."""
     streams: bool = False
     """Whether rows are printed as they come."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[DecoderRow] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
     """Decoder → why there is no row of it."""
     status: int = 0
@@ -138,7 +138,7 @@ class Comparison:
 
     def go(
         self, searches: Mapping[str, Search], generate: Callable[[Search], Sequence[Output]]
-    ) -> Iterator[Row]:
+    ) -> Iterator[DecoderRow]:
         """A row for each decoder, as soon as it is there. One that fails is named, and the next goes on."""
         from rich.console import Console
         from rich.progress import Progress
@@ -157,7 +157,7 @@ class Comparison:
                     console.print(self._fault(name, error), markup=False, highlight=False, soft_wrap=True)
                     continue
                 answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish) for out in outputs)
-                row = Row(name, repr(searches[name]), answers, perf_counter() - began)
+                row = DecoderRow(name, repr(searches[name]), answers, perf_counter() - began)
                 self.rows.append(row)
                 yield row
 
@@ -173,7 +173,7 @@ class Comparison:
         return f"unspool: decoder {name}: {self.faults[name]}"
 
 
-def _print_json(row: Row, texts: Sequence[str], seed: int) -> None:
+def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
     for prompt, answer in zip(texts, row.answers, strict=True):
         record = {
             "decoder": row.decoder,

@@ -11,7 +11,7 @@ from unspool.printable import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from unspool.evaluate.comparison import Row
+    from unspool.evaluate.comparison import DecoderRow
 
 COLUMNS = ("log p", "rep-4", "dist-1", "dist-2", "loop", "len", "tok/s")
 ROOM = 90
@@ -20,7 +20,7 @@ PIPED = 100
 """Columns where there is no terminal."""
 
 
-def print_table(rows: Sequence[Row], prompts: Sequence[str]) -> None:
+def print_table(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None:
     """Every decoder with its measures and its answer to the first prompt."""
     from rich.console import Console
     from rich.text import Text
@@ -38,7 +38,7 @@ def print_table(rows: Sequence[Row], prompts: Sequence[str]) -> None:
         console.print(_said(row), Text(measures, style="dim"), "", sep="\n", overflow="fold")
 
 
-def _table(rows: Sequence[Row]) -> object:
+def _table(rows: Sequence[DecoderRow]) -> object:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -51,14 +51,14 @@ def _table(rows: Sequence[Row]) -> object:
     return table
 
 
-def _said(row: Row) -> Text:
+def _said(row: DecoderRow) -> Text:
     from rich.text import Text
 
     text = re.sub(r"\s*\n\s*", " ⏎ ", row.answers[0].text.strip())
     return Text.assemble((printable(row.decoder), "bold"), "\n", printable(text))
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: DecoderRow) -> tuple[str, ...]:
     """The measures of a decoder, in the order of COLUMNS."""
     shares = (f"{share:.2f}" for share in (row.mean_logp, row.rep_4, row.distinct_1, row.distinct_2))
     return (*shares, row.loop_words, f"{row.length:.0f}", f"{row.speed:.1f}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from unspool.deferred import deferred
 
 if TYPE_CHECKING:
-    from unspool.evaluate.comparison import Answer as Answer, Row as Row
+    from unspool.evaluate.comparison import Answer as Answer, DecoderRow as DecoderRow
     from unspool.evaluate.diversity import (
         distinct_n as distinct_n,
         ngrams as ngrams,

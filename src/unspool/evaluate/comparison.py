@@ -43,7 +43,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Row:
+class DecoderRow:
     """What one decoder made of every prompt, measured over all of them."""
 
     decoder: str

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
-from unspool.evaluate.comparison import Answer, Row
+from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.printable import printable
 
 WIDTH, HEIGHT = 320, 84
@@ -45,7 +45,7 @@ svg .axis { stroke: var(--line); } .badge { color: var(--loop); font-weight: 600
 
 
 def html_report(
-    rows: Sequence[Row],
+    rows: Sequence[DecoderRow],
     prompts: Sequence[str],
     about: Mapping[str, object],
     faults: Mapping[str, str] | None = None,
@@ -96,7 +96,7 @@ def _faults(faults: Mapping[str, str]) -> str:
     return f'<h2>Not compared</h2>\n<ul class="soft">{items}</ul>' if items else ""
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[DecoderRow]) -> str:
     names = ("decoder", "mean log p", "rep-4", "distinct-1", "distinct-2", "loop", "length", "tokens/s")
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "".join(
@@ -108,7 +108,7 @@ def _table(rows: Sequence[Row]) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
-def _bars(rows: Sequence[Row]) -> str:
+def _bars(rows: Sequence[DecoderRow]) -> str:
     """rep-4 of every decoder, from 0 to 1."""
     left, step = 260, 22
     bars = "".join(
@@ -127,7 +127,7 @@ def _bars(rows: Sequence[Row]) -> str:
     )
 
 
-def _section(rows: Sequence[Row], number: int, prompts: Sequence[str], floor: float) -> str:
+def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], floor: float) -> str:
     cards = "".join(_card(row, place, row.answers[number], floor) for place, row in enumerate(rows))
     back = '<a href="#prompts">all prompts</a>' if len(prompts) > 1 else ""
     return (
@@ -136,7 +136,7 @@ def _section(rows: Sequence[Row], number: int, prompts: Sequence[str], floor: fl
     )
 
 
-def _card(row: Row, place: int, answer: Answer, floor: float) -> str:
+def _card(row: DecoderRow, place: int, answer: Answer, floor: float) -> str:
     loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
     return (
         f"<article>{_name(row, place)}{loop}\n{_curve(answer, place, floor)}\n"
@@ -172,12 +172,12 @@ def _height(logp: float, floor: float) -> float:
     return 6 + (HEIGHT - 14) * (min(1.0, logp / floor) if isfinite(logp) else 1.0)
 
 
-def _floor(rows: Sequence[Row]) -> float:
+def _floor(rows: Sequence[DecoderRow]) -> float:
     logps = [logp for row in rows for answer in row.answers for logp in answer.logps if isfinite(logp)]
     return min([-1.0, *logps])
 
 
-def _name(row: Row, place: int) -> str:
+def _name(row: DecoderRow, place: int) -> str:
     spec = "" if row.spec == row.decoder else f' <code class="soft">{_plain(row.spec)}</code>'
     return f'<strong style="color:{_colour(place)}"><code>{_plain(row.decoder)}</code></strong>{spec}'
 

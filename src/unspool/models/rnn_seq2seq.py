@@ -25,7 +25,7 @@ from unspool.config import typed
 from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_sources
 from unspool.models.decoding_mode import decodes
-from unspool.models.encoders.rnn import RNNEncoderConfig
+from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
 from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder, unit_embedding

@@ -27,7 +27,7 @@ from unspool.heads import HeadConfig
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import translating_state
 from unspool.models.decoding_mode import decodes
-from unspool.models.encoders.transformer import TransformerEncoder
+from unspool.models.encoders.transformer_encoder import TransformerEncoder
 from unspool.models.engine import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder

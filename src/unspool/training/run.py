@@ -21,7 +21,6 @@ from unspool.models.load.tokenizer import text_of_run
 from unspool.protocols import Model
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched, team as joined
-from unspool.training.interrupt import interruptible
 from unspool.training.lock import locked
 from unspool.training.loop import Stopped, training
 from unspool.training.model_data_check import check_model_and_data
@@ -33,6 +32,7 @@ from unspool.training.resumption import check_files, check_length, check_setting
 from unspool.training.run_folder import RECIPE, RunFolder, last_checkpoint, write_recipe
 from unspool.training.run_state import Run
 from unspool.training.seeds import reseed
+from unspool.training.stop_signals import interruptible
 
 
 def train(

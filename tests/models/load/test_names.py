@@ -5,7 +5,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from unspool.models.classifier import ClassifierConfig
-from unspool.models.encoders.rnn import RNNEncoderConfig
+from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
 from unspool.models.load import load, names as names_module, save_folder
 from unspool.models.load.packages import PACKAGES, ModelPackage
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM

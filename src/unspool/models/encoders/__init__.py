@@ -1,7 +1,7 @@
 """Encoders: tokens to one vector each, which knows its neighbours on both sides."""
 
-from unspool.models.encoders.rnn import RNNEncoder, RNNEncoderConfig
-from unspool.models.encoders.transformer import TransformerEncoder, TransformerEncoderConfig
+from unspool.models.encoders.rnn_encoder import RNNEncoder, RNNEncoderConfig
+from unspool.models.encoders.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 
 EncoderConfig = RNNEncoderConfig | TransformerEncoderConfig
 """Any of the settings in ENCODERS."""

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.models.encoders.rnn import RNNEncoderConfig
+from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
 
 
 def make(**changes):
