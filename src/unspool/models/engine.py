@@ -37,7 +37,7 @@ Blueprint = Mapping[str, Any]
 def known_engine(name: str | None) -> EngineName | None:
     """The engine of that name; None leaves the choice to the model."""
     for engine in ENGINES:
-        if name == engine:
+        if isinstance(name, str) and name == engine:  # an array is not compared with a word
             return engine
     if name is None:
         return None

@@ -67,6 +67,7 @@ def built(kind: str, seed: int = 0, text: Any = TEXT, **options: Any) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.4 * torch.randn_like(parameter))
+    model.engine = "torch"  # `compiled` is for the others
     return model
 
 

@@ -58,7 +58,7 @@ def known_weights(name: str | None) -> Weights:
     if name is None:
         return "float32"
     for known in KEPT:
-        if name == known:
+        if isinstance(name, str) and name == known:  # an array is not compared with a word
             return known
     raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, KEPT))}")
 
