@@ -196,7 +196,9 @@ def forgeries(dice: np.random.Generator, claim: Claim) -> Iterator[Forgery]:
 def other_slopes(dice: np.random.Generator, slopes: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """λ, mutated."""
     noise = 10.0 ** -dice.integers(0, 17) * dice.standard_normal(len(slopes))
-    yield "λ times a power", slopes * 10.0 ** dice.integers(-300, 300)
+    with np.errstate(over="ignore"):  # ∞ is a forgery as good as any
+        larger = slopes * 10.0 ** dice.integers(-300, 300)
+    yield "λ times a power", larger
     yield "λ disturbed", slopes * (1 + noise)
     yield "overflow", np.sign(slopes) * 10.0 ** dice.integers(300, 309)
     yield "underflow", np.sign(slopes) * 5e-324 * dice.integers(1, 4, len(slopes))

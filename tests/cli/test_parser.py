@@ -65,3 +65,24 @@ def test_a_seed_is_drawn_where_none_was_asked_for(parser):
     drawn = {seed_of(parser.parse_args([])) for _ in range(4)}
     assert len(drawn) > 1
     assert all(0 <= seed < 2**32 for seed in drawn)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (["M", "--sede", "1"], "--sede 1 (did you mean --seed?); see unspool try --help"),
+        (["M", "-seed=1"], "-seed=1 (did you mean --seed?); see unspool try --help"),
+        (["M", "--thing", "x"], "--thing x (THING is given without a name here); see unspool try --help"),
+        (["one", "two"], "two (what has spaces in it is written in quotes); see unspool try --help"),
+        (["M", "--wholly-unlike"], "--wholly-unlike; see unspool try --help"),
+    ],
+)
+def test_what_a_verb_does_not_know_is_refused_with_its_own_help(parser, capsys, said, words):
+    parser.add_argument("thing", metavar="THING")
+    whole = Parser(prog="unspool")
+    verbs = whole.add_subparsers(parser_class=lambda **_: parser)
+    verbs.add_parser("try")
+    with pytest.raises(SystemExit) as left:
+        whole.parse_args(["try", *said])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"unspool: unrecognized arguments: {words}\n"

@@ -33,3 +33,10 @@ def test_a_mean_of_more_checkpoints_than_there_are_is_said():
 def test_patience_without_validation_is_said():
     (said,) = recipe_warnings(TrainSettings(updates=5, patience=2), Constant(), validates=False)
     assert "train.patience has nothing to go by" in said
+
+
+def test_a_number_of_checkpoints_that_nobody_takes_the_mean_of_is_said():
+    (said,) = recipe_warnings(TrainSettings(updates=5, average=3), Constant(), validates=True)
+    assert said == (
+        'train.average=3 changes nothing while train.final = "best": set train.final = "average" as well'
+    )

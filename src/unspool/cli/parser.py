@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from unspool import defaults
@@ -17,6 +18,25 @@ class Parser(argparse.ArgumentParser):
         # A new flag must never change what an abbreviated old one means.
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse what a verb does not know with the verb's own help; argparse would with the command's."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
+        return found, unknown
+
+    def _hint(self, unknown: list[str]) -> str:
+        """What was perhaps meant by the first of the options that nobody knows."""
+        name = next((it.partition("=")[0] for it in unknown if it.startswith("-")), None)
+        if name is None:
+            return " (what has spaces in it is written in quotes)"
+        places = {str(it.metavar or it.dest).upper() for it in self._actions if not it.option_strings}
+        if name.lstrip("-").upper() in places:
+            return f" ({name.lstrip('-').upper()} is given without a name here)"
+        short = [it for it in self._option_string_actions if it.lstrip("-") == name.lstrip("-")]
+        near = short or get_close_matches(name, self._option_string_actions, 1)
+        return f" (did you mean {near[0]}?)" if near else ""
 
     def error(self, message: str) -> NoReturn:
         """Say what was wrong and where to read more; leave with status 2."""

@@ -23,6 +23,11 @@ def recipe_warnings(train: TrainSettings, schedule: Schedule, validates: bool) -
             f"run of {train.updates} updates has {count} checkpoint{'s' * (count > 1)}: the mean is of "
             f"{'these' if count > 1 else 'this one'}"
         )
+    if train.final != "average" and train.average != TrainSettings.average:
+        found.append(
+            f'train.average={train.average} changes nothing while train.final = "{train.final}": '
+            'set train.final = "average" as well'
+        )
     if train.patience is not None and not validates:
         found.append("train.patience has nothing to go by: the data has no part to validate on")
     return found
