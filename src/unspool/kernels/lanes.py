@@ -78,7 +78,8 @@ def _called(builder: Any, name: str, *args: Any) -> Any:
     return builder.call(function, args)
 
 
-def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def fused_lanes(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a · b + c of values of LLVM."""
     return _called(builder, "fma", a, b, c) if FUSES else builder.fadd(builder.fmul(a, b), c)
 
 
@@ -141,7 +142,7 @@ def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
     """a · b + c, rounded once."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return _fused(builder, *args)
+        return fused_lanes(builder, *args)
 
     return LANES(a, b, c), build
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from unspool.kernels.dot_tile import tile_of
 from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import (
@@ -36,6 +37,7 @@ from unspool.kernels.lanes import (
 
 BLOCK = 16
 """Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
+_scores = tile_of(1, WIDTH)
 ZERO, LOWEST = np.float32(0), np.float32(-3e38)
 
 
@@ -59,12 +61,31 @@ def dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
 
 
 @kernel
+def score_block(q: Any, at: int, k: Any, begin: int, width: int, p: Any, p0: int) -> None:
+    """p[p0 : p0 + BLOCK]: the inner products of q[at …] and the BLOCK keys that begin at k[begin]."""
+    even = width // WIDTH * WIDTH
+    for t in range(0, BLOCK, WIDTH):
+        _scores(k, begin + t * width, width, q, at, 0, even, max(even, WIDTH), p, p0 + t, 0)
+    for t in range(BLOCK if even < width else 0):
+        for i in range(even, width):
+            p[p0 + t] = fused(q[at + i], k[begin + t * width + i], p[p0 + t])
+
+
+@kernel
 def _add_values(
     v: Any, begin: int, tokens: int, width: int, p: Any, p0: int, out: Any, at: int, keep: Any
 ) -> None:
     """out = keep · out + Σ_t p_t v_t."""
-    even = width // WIDTH * WIDTH
-    for i in range(0, even, WIDTH):
+    even, pairs = width // WIDTH * WIDTH, width // (2 * WIDTH) * 2 * WIDTH
+    for i in range(0, pairs, 2 * WIDTH):  # two sums at once: each waits for its own last step
+        a, b = times(load(out, at + i), spread(keep)), times(load(out, at + i + WIDTH), spread(keep))
+        for t in range(tokens):
+            share, value = spread(p[p0 + t]), begin + t * width + i
+            a = fma(share, load(v, value), a)
+            b = fma(share, load(v, value + WIDTH), b)
+        store(out, at + i, a)
+        store(out, at + i + WIDTH, b)
+    for i in range(pairs, even, WIDTH):
         lanes = times(load(out, at + i), spread(keep))
         for t in range(tokens):
             lanes = fma(spread(p[p0 + t]), load(v, begin + t * width + i), lanes)
@@ -94,8 +115,9 @@ def attend(
     for start in range(0, length, BLOCK):
         tokens = min(BLOCK, length - start)
         keys = starts[start // BLOCK] + base
-        for t in range(tokens):
-            p[p0 + t] = dot(q, at, kv, keys + t * width, width) * scale
+        score_block(q, at, kv, keys, width, p, p0)  # what is not filled is not used
+        for t in range(0, BLOCK, WIDTH):
+            store(p, p0 + t, times(load(p, p0 + t), spread(scale)))
         for t in range(tokens, BLOCK):
             p[p0 + t] = LOWEST
         peak = load(p, p0)

@@ -16,7 +16,7 @@ from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import kernel
 from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, plus, spread, store, total
 from unspool.kernels.turns import finish, meet, take
-from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend, dot
+from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend, score_block
 
 ONE = np.float32(1)
 
@@ -89,9 +89,11 @@ def look(shape: Any, layer: int, rows: Any, source: Any, work: Any, said: Any, t
             said.looked[i] = ZERO
         for head in range(H):
             base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+            for s in range(0, length, BLOCK):
+                key = starts[s // BLOCK] + base
+                score_block(work.qkv, (n * H + head) * I, source.kv, key, I, work.looks, at + s)
             for s in range(length):
-                key = starts[s // BLOCK] + base + s % BLOCK * I
-                work.looks[at + s] = dot(work.qkv, (n * H + head) * I, source.kv, key, I) * scale
+                work.looks[at + s] *= scale
             for s in range(length, filled):
                 work.looks[at + s] = LOWEST
             softmax(work.looks, at, filled)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from unspool.kernels.aligned import aligned
 from unspool.kernels.compilation import Announced, version
-from unspool.kernels.lanes import WIDTH
 from unspool.kernels.team import together
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import OUTPUTS, UP, Shape
@@ -87,7 +86,7 @@ class Engine:
             np.empty((len(depths), M, D), np.float32),
             aligned(loud, V),
             np.empty(loud, np.float32),
-            np.empty((M, -(-look // WIDTH) * WIDTH), np.float32),
+            np.empty((M, -(-look // BLOCK) * BLOCK), np.float32),
         )
         source = NO_SOURCE if sources is None else Source(sources.kv, sources.starts, sources.lengths)
         past = Past(pool.kv, pool.starts, self.tables.cos, self.tables.sin, self.tables.added)

@@ -91,6 +91,6 @@ class Said(NamedTuple):
     """(N, V), or empty."""
     log_norm: Any
     looked: Any
-    """(N, S): α of every row; S is a multiple of 8, or 0."""
+    """(N, S): α of every row; S is a multiple of WIDTH, or 0."""
     begin: Any
     """(B, the decoder's layers · S): with what a decoder begins; empty where nobody asks an encoder."""

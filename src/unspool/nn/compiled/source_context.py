@@ -41,7 +41,7 @@ def weigh(
 ) -> None:
     """alpha[to : to + room]: α of the `length` keys that begin at row `begin` of k, then 0.
 
-    The score is additive where v has weights. `room` is a multiple of 8.
+    The score is additive where v has weights. `room` is a multiple of WIDTH.
     """
     filled = (length + WIDTH - 1) // WIDTH * WIDTH
     for s in range(length):
