@@ -118,7 +118,8 @@ def _four_by_two(w: Any, inputs: int, x: Any, n: int, out: Outputs, first: int, 
 @kernel
 def product(w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int) -> None:
     """All rows of x with the rows of w from `first` to `last` − 1."""
-    tile = last - first if rows < 8 else max(4, TILE // inputs // 2 * 2)
+    once = rows == 1 or rows == 2 or rows == 4  # others pass more than once, and the second time it is near
+    tile = last - first if once else max(4, TILE // inputs // 2 * 2)
     for start in range(first, last, tile):
         stop = min(start + tile, last)
         half = (stop - start) // 2
