@@ -57,6 +57,7 @@ class Engine:
 
     def __init__(self, shape: Shape, weights: Weights, tables: Tables) -> None:
         self.shape, self.weights, self.tables = shape, weights, tables
+        self._room: tuple[tuple[int, int], Work] | None = None
 
     def read(
         self,
@@ -132,13 +133,17 @@ class Engine:
         together(threads if step.ready else 1, step, *args)
 
     def work(self, n: int, looks: int = 0) -> Work:
-        """Room for a step of n rows."""
+        """Room for a step of n rows: as a rule that of the step before."""
+        if self._room is not None and self._room[0] == (n, looks):
+            return self._room[1]
         s = self.shape
         qkv = (s.heads + 2 * s.kv_heads) * s.head_width
         up = int(self.weights.table[0, UP, OUTPUTS])
         mixed, scores = s.heads * s.head_width, s.heads * BLOCK
         sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks)
-        return Work(*(aligned(n * size) for size in sizes))
+        room = Work(*(aligned(n * size) for size in sizes))
+        self._room = (n, looks), room
+        return room
 
 
 def _flat(numbers: Numbers) -> Numbers:

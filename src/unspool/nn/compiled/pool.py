@@ -18,7 +18,9 @@ from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import Shape
 
 FIRST_BLOCKS = 64
-"""Blocks a pool begins with. Memory that was never written to costs nothing."""
+"""Blocks a pool begins with, at least. Memory that was never written to costs nothing."""
+FIRST_NUMBERS = 2**25
+"""Numbers in the blocks that a pool begins with because it has many rows, at most."""
 NONE = -1
 
 
@@ -28,6 +30,7 @@ class BlockPool:
 
     block_size: int
     """Numbers in one block."""
+    head_width: int
     kv: NDArray[np.float32]
     blocks: NDArray[np.int64]
     """(N, most blocks of a row): which blocks each row has, NONE behind its last."""
@@ -37,13 +40,16 @@ class BlockPool:
     """How many rows use each block."""
     _ready: int = 0
     """How many tokens every row may still write into blocks that are its own."""
+    _free: list[int] | None = None
+    """Blocks that no row uses, the first one last; None where they are to be looked for."""
 
     @classmethod
     def empty(cls, shape: Shape, rows: int) -> BlockPool:
         """Rows of no tokens."""
         size = shape.layers * 2 * shape.kv_heads * BLOCK * shape.head_width
-        pool = cls(size, np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64))
-        pool._grow(FIRST_BLOCKS)
+        kv, blocks, lengths = np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64)
+        pool = cls(size, shape.head_width, kv, blocks, lengths)
+        pool._grow(max(FIRST_BLOCKS, min(8 * rows, FIRST_NUMBERS // size)))
         return pool
 
     @property
@@ -67,25 +73,33 @@ class BlockPool:
         if most <= self._ready:
             self._ready -= most
             return
-        for n in np.flatnonzero(counts):
-            first, last = int(self.lengths[n]), int(self.lengths[n] + counts[n] - 1)
-            for place in range(first // BLOCK, last // BLOCK + 1):
-                self._own(int(n), place)
+        first, last = self.lengths // BLOCK, (self.lengths + counts - 1) // BLOCK
+        self._widen(int(last.max()) + 1)
+        held = self.blocks[np.arange(self.rows), np.minimum(first, self.blocks.shape[1] - 1)]
+        settled = (first == last) & (held != NONE) & (self.users[held] == 1)
+        for n in np.flatnonzero((counts > 0) & ~settled).tolist():
+            for place in range(int(first[n]), int(last[n]) + 1):
+                self._own(n, place)
         # A row that writes nothing now may still share its last block.
         self._ready = int((-(self.lengths + counts) % BLOCK).min()) if counts.all() else 0
 
-    def _own(self, row: int, place: int) -> None:
-        """Give a row a block of its own at a place of its list: a new one, or a copy of the one it shares."""
-        if place >= self.blocks.shape[1]:
-            wider = np.full((self.rows, max(place + 1, 2 * self.blocks.shape[1])), NONE)
+    def _widen(self, places: int) -> None:
+        """Let every row's list have so many places."""
+        if places > self.blocks.shape[1]:
+            wider = np.full((self.rows, max(places, 2 * self.blocks.shape[1])), NONE)
             wider[:, : self.blocks.shape[1]] = self.blocks
             self.blocks = wider
+
+    def _own(self, row: int, place: int) -> None:
+        """Give a row a block of its own at a place of its list: a new one, or a copy of the one it shares."""
         shared = int(self.blocks[row, place])
         if shared != NONE and self.users[shared] == 1:
             return
         mine = self._free_block()
         if shared != NONE:
-            self._block(mine)[:] = self._block(shared)
+            filled = int(self.lengths[row]) - place * BLOCK
+            copy, original = (self._block(it).reshape(-1, BLOCK, self.head_width) for it in (mine, shared))
+            copy[:, :filled] = original[:, :filled]
             self.users[shared] -= 1
         self.blocks[row, place] = mine
         self.users[mine] = 1
@@ -94,11 +108,12 @@ class BlockPool:
         return self.kv[number * self.block_size : (number + 1) * self.block_size]
 
     def _free_block(self) -> int:
-        free = np.flatnonzero(self.users == 0)
-        if not len(free):
+        if self._free is None:
+            self._free = np.flatnonzero(self.users == 0)[::-1].tolist()
+        if not self._free:
             self._grow(2 * len(self.users))
             return self._free_block()
-        return int(free[0])
+        return self._free.pop()
 
     def _grow(self, blocks: int) -> None:
         try:
@@ -113,10 +128,10 @@ class BlockPool:
         self.kv = larger
         users = np.zeros(blocks, np.int64)
         users[: len(self.users)] = self.users
-        self.users = users
+        self.users, self._free = users, None
 
     def _count(self) -> None:
-        self._ready = 0
+        self._ready, self._free = 0, None
         self.users = np.bincount(self.blocks[self.blocks != NONE], minlength=len(self.users))
 
     def select(self, rows: NDArray[np.int64]) -> None:
