@@ -8,8 +8,6 @@ from peers.conversation import converse
 from peers.marian import END
 from peers.work import Work
 
-HOW = {"greedy": {"beam_size": 1}, "beam 5": {"beam_size": 5}}
-
 
 class CTranslate2:
     version = f"ctranslate2 {ctranslate2.__version__}"
@@ -21,7 +19,7 @@ class CTranslate2:
         results = self.translator.translate_batch(
             [[str(token) for token in (*prompt, END)] for prompt in work.prompts],
             max_decoding_length=work.new,
-            **HOW[work.decoder],
+            beam_size=work.beams,
         )
         return [[int(token) for token in result.hypotheses[0]] for result in results]
 

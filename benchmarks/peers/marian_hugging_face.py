@@ -9,8 +9,6 @@ from peers.conversation import converse
 from peers.marian import END, PAD
 from peers.work import Work
 
-HOW = {"greedy": {"num_beams": 1}, "beam 5": {"num_beams": 5}}
-
 
 class HuggingFace:
     version = f"transformers {transformers.__version__}, torch {torch.__version__}"
@@ -29,7 +27,7 @@ class HuggingFace:
             attention_mask=(ids != PAD).long(),
             max_new_tokens=work.new,
             do_sample=False,
-            **HOW[work.decoder],
+            num_beams=work.beams,
         )
         return out[:, 1:].tolist()
 

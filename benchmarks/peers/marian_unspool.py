@@ -8,19 +8,16 @@ import unspool as us
 from peers.conversation import converse
 from peers.work import Work
 
-SEARCHES = {"greedy": us.Greedy(), "beam 5": us.Beam(5)}
-
 
 class Unspool:
     version = f"torch {torch.__version__}"
 
     def __init__(self, folder: str, threads: int, engine: str) -> None:
         torch.set_num_threads(threads)
-        self.model = us.load(folder)
-        self.model.engine = engine
+        self.model = us.load(folder, engine=engine)
 
     def generate(self, work: Work) -> list[list[int]]:
-        search = SEARCHES[work.decoder]
+        search = us.Greedy() if work.beams == 1 else us.Beam(work.beams)
         outputs = us.generate(self.model, work.prompts, search, max_new_tokens=work.new)
         return [list(output.tokens) for output in outputs]
 
