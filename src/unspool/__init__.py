@@ -85,9 +85,18 @@ if TYPE_CHECKING:
         Typical as Typical,
     )
     from unspool.decode.transforms.survivors import survivors as survivors
+    from unspool.models.adapters import (
+        LoRA as LoRA,
+        add_adapters as add_adapters,
+        merge_adapters as merge_adapters,
+    )
     from unspool.models.classifier import Classifier as Classifier, ClassifierConfig as ClassifierConfig
     from unspool.models.labels import Prediction as Prediction
     from unspool.models.load import load as load, save as save
+    from unspool.models.load.adapter_file import (
+        load_adapters as load_adapters,
+        save_adapters as save_adapters,
+    )
     from unspool.models.prediction import predict as predict
     from unspool.models.rnn_lm import RNNLM as RNNLM, RNNConfig as RNNConfig
     from unspool.models.rnn_seq2seq import RNNSeq2Seq as RNNSeq2Seq, RNNSeq2SeqConfig as RNNSeq2SeqConfig

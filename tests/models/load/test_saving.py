@@ -224,7 +224,7 @@ def test_a_disk_that_fails_is_said_with_its_folder(tmp_path, monkeypatch):
     def fail(*args, **options):
         raise saving.SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr(saving, "save_folder", fail)
+    monkeypatch.setitem(saving.FORMATS, "unspool", fail)
     with pytest.raises(OSError, match=r"saved: the weights cannot be written: .*No space left"):
         save(make(LM), tmp_path / "saved")
 

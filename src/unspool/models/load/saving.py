@@ -3,11 +3,12 @@
     us.save(model, "folder");   us.load("folder")
 
 The folder has the format of a run's (`folder.py`), which holds every kind of model with its head and its
-tokenizer; `us.to_huggingface(model).save_pretrained(…)` writes the one of Hugging Face.
+tokenizer, or that of Hugging Face (`huggingface_saving.py`). Adapters are merged into their matrices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,18 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from unspool.files.atomic import new_folder
 from unspool.models import MODELS
-from unspool.models.load.folder import Saveable, is_run_folder, save_folder
+from unspool.models.adapters import without_adapters
+from unspool.models.load.folder import Saveable, is_run_folder, write_files
+from unspool.models.load.huggingface_saving import write_huggingface
 
 
-def save(model: Saveable, folder: str | PathLike[str]) -> None:
+def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
     """Write a model and its tokenizer to a folder, from which `load` gives the same log-probabilities.
+
+    `format` "huggingface" writes a language model of the Llama or GPT-2 family as a folder for
+    `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained`; `load` reads that, too.
 
     The folder appears whole or not at all. One that is there must be empty, or hold nothing but a model that
     was saved before, which gives way. Weights are kept in the model's own precision: what was made in
@@ -28,13 +35,26 @@ def save(model: Saveable, folder: str | PathLike[str]) -> None:
     """
     if not isinstance(folder, str | PathLike) or not fspath(folder):
         raise TypeError(f"a model is saved to a folder by its name or path, not to {folder!r:.80}")
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r:.40} is unknown: choose from {', '.join(map(repr, FORMATS))}")
     _check_model(model)
     path = Path(fspath(folder)).expanduser()
     _check_folder(path)
     try:
-        save_folder(model, path, replace=True)
+        with new_folder(path, replace=True) as fresh:
+            FORMATS[format](model, fresh)
     except SafetensorError as error:
         raise OSError(f"{path}: the weights cannot be written: {error}") from error
+
+
+def _write_ours(model: Any, folder: Path) -> None:
+    write_files(without_adapters(model), folder)
+
+
+FORMATS: dict[str, Callable[[Any, Path], None]] = {
+    "huggingface": write_huggingface,
+    "unspool": _write_ours,
+}
 
 
 def _check_model(model: Any) -> None:

@@ -1,0 +1,109 @@
+"""Adapters in a file of their own: a few megabytes that turn one model into another.
+
+    us.save_adapters(model, "polite.safetensors")
+    us.load_adapters(us.load("smollm2"), "polite.safetensors")
+
+The file knows the model that they were learnt for by a hash of its weights: on any other they mean nothing.
+A run folder has one, too, as adapters.safetensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from unspool.config import build, plain
+from unspool.files.atomic import new_file
+from unspool.models.adapters import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
+
+ADAPTERS = "adapters.safetensors"
+FORMAT = "unspool adapters 1"
+
+
+def save_adapters(model: Any, path: str | PathLike[str]) -> None:
+    """Write the model's adapters to a file, which appears whole or not at all."""
+    if not adapters_of(model):
+        raise ValueError("the model has no adapters: add_adapters(model, LoRA()) gives it some")
+    with new_file(Path(fspath(path)).expanduser()) as fresh:
+        write_adapters(fresh, settings_of(model), fingerprint(model), adapter_weights(model))
+
+
+def load_adapters(model: Any, path: str | PathLike[str]) -> None:
+    """Give the model the adapters of a file or of a run folder; they were learnt for this very model."""
+    path = Path(fspath(path)).expanduser()
+    path = path / ADAPTERS if path.is_dir() else path
+    said, weights = _read(path)
+    if said["base"] != fingerprint(model):
+        raise ValueError(
+            f"{path}: these adapters were learnt for another model than this {type(model).__name__}, whose "
+            "weights are not those that they stand beside: load the model that they were learnt for"
+        )
+    try:
+        add_adapters(model, build(LoRA, json.loads(said["lora"]), "lora"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    expected, found = _shapes(adapter_weights(model)), _shapes(weights)
+    if expected != found:
+        merge_adapters(model)  # those that were just added: they are nothing yet
+        wrong = min(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+        raise ValueError(
+            f"{path}: {wrong!r} has the shape {found.get(wrong)}, and its place in the model "
+            f"{expected.get(wrong)}: the file is damaged"
+        )
+    model.load_state_dict(weights, strict=False)
+
+
+def settings_of(model: nn.Module) -> LoRA:
+    """The settings that give a model the adapters that it has."""
+    found = adapters_of(model)
+    first = next(iter(found.values()))
+    rank = first.lora_a.shape[0]
+    return LoRA(rank, first.scale * rank, tuple(found), first.dropout.p)
+
+
+def write_adapters(path: Path, lora: LoRA, base: str, weights: dict[str, Tensor]) -> None:
+    """Into a file that nobody reads yet."""
+    said = {"format": FORMAT, "lora": json.dumps(plain(lora)), "base": base}
+    save_file({name: it.detach().cpu().contiguous() for name, it in weights.items()}, path, said)
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Of all weights but those of adapters: equal for equal models, wherever they came from."""
+    hashed = hashlib.blake2b(digest_size=16)
+    thin = adapter_weights(model)
+    for name, tensor in sorted(model.state_dict().items()):
+        if name not in thin:
+            hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            hashed.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(it.shape) for name, it in weights.items()}
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: there are no adapters: give a file of save_adapters or a run folder"
+        )
+    try:
+        with safe_open(path, "pt") as file:
+            said = file.metadata() or {}
+            if said.get("format") != FORMAT:
+                raise ValueError(
+                    f"{path}: no adapters that were saved here (format {said.get('format')!r}, expected "
+                    f"{FORMAT!r})"
+                )
+            return said, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a safetensors file that can be read: {error}") from error

@@ -1,0 +1,57 @@
+"""A language model as a folder of Hugging Face's: what their `save_pretrained` writes, without their package.
+
+config.json   model.safetensors   generation_config.json   tokenizer.json   tokenizer_config.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from unspool.models.load.huggingface_twin import huggingface_twin
+from unspool.models.load.safetensors_files import WEIGHTS
+from unspool.text.codec import TOKENIZER_FILE, Codec, spelled
+
+
+def write_huggingface(model: Any, folder: Path) -> None:
+    """The files of a Hugging Face folder, into a folder that nobody reads yet."""
+    twin = huggingface_twin(model)
+    dtype = str(next(iter(twin.weights.values())).dtype).removeprefix("torch.")
+    said = {"architectures": [twin.architecture], "model_type": twin.family, "dtype": dtype, **twin.config}
+    _write(folder / "config.json", said)
+    ends = {name: twin.config[name] for name in ("bos_token_id", "eos_token_id")}
+    _write(folder / "generation_config.json", {name: it for name, it in ends.items() if it is not None})
+    # Each with memory of its own: slices of one matrix would be written as the whole of it.
+    weights = {name: it.cpu().clone().contiguous() for name, it in twin.weights.items()}
+    save_file(weights, folder / WEIGHTS, {"format": "pt"})
+    if model.text is not None:
+        _write_tokenizer(model.text, folder, model.context)
+
+
+def _write_tokenizer(text: Any, folder: Path, context: int | None) -> None:
+    if not isinstance(text, Codec):
+        raise TypeError(
+            f"only a Codec can be saved with a model, not a {type(text).__name__}: set model.text to one"
+        )
+    written = text.tokenizer.to_str(pretty=False)
+    (folder / TOKENIZER_FILE).write_text(written, encoding="utf-8")
+    eos = min(text.eos_ids, default=None)
+    named = text.token_id(text.eos_token)
+    said = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": None if text.bos_id is None else spelled(text.tokenizer, text.bos_id),
+        "eos_token": text.eos_token if named is not None or eos is None else spelled(text.tokenizer, eos),
+        "chat_template": text.chat_template,
+        "add_bos_token": text.add_bos,
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": False,
+    }
+    _write(folder / "tokenizer_config.json", {name: it for name, it in said.items() if it})
+
+
+def _write(path: Path, said: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
