@@ -16,10 +16,11 @@ from unspool.diagnose.critical_settings import Places, criteria
 WIDTH = 3
 
 # Rarer ones, drawn from in the plain way: the same tokens, in more time.
-NOT_SHORTLISTED = {"Kappa", "PLess", "TailFree", "TopH"}
-# Not among the samplers that `unspool.diagnose.thresholds` matches: PLess has no setting, and the literature
-# that matches settings by what they reject leaves out the others, whose critical setting takes a sorted row.
-WITHOUT_A_CRITICAL_SETTING = {"PLess", "TailFree", "TopH"}
+NOT_SHORTLISTED = {"Kappa", "MinK", "PLess", "TailFree", "TopH"}
+# Not among the samplers that `unspool.diagnose.thresholds` matches: PLess has no setting, MinK's acts on rows
+# that are almost flat only, and the literature that matches settings by what they reject leaves out the others,
+# whose critical setting takes a sorted row.
+WITHOUT_A_CRITICAL_SETTING = {"MinK", "PLess", "TailFree", "TopH"}
 
 
 def truncations():

@@ -16,6 +16,8 @@ RULES = [
     transforms.Eta(0.5),
     transforms.Kappa(0.3, width=2),
     transforms.Kappa(2.0, width=5),
+    transforms.MinK(),
+    transforms.MinK(40.0),
     transforms.MinP(),
     transforms.MinP(0.9),
     transforms.PLess(),

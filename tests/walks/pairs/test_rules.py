@@ -15,8 +15,10 @@ from unspool.decode.transforms import TRANSFORMS, Truncation
 
 EOS = 2
 RULES = {
+    "AdaptiveP": us.AdaptiveP(0.3),
     "BadWords": us.BadWords([[6], [7, 8]]),
     "DRY": us.DRY(allowed=1),
+    "DynamicTemperature": us.DynamicTemperature(0.5, 2.0),
     "Epsilon": us.Epsilon(0.05),
     "Eta": us.Eta(0.05),
     "ForcedBOS": us.ForcedBOS(6),
@@ -24,12 +26,14 @@ RULES = {
     "FrequencyPenalty": us.FrequencyPenalty(0.5, prompt=True),
     "Kappa": us.Kappa(0.5, 4),
     "LogitBias": us.LogitBias({6: 2.0, 7: -2.0}),
+    "MinK": us.MinK(),
     "MinLength": us.MinLength(2, EOS),
     "MinP": us.MinP(0.2),
     "Mirostat": us.Mirostat(2.0),
     "NoRepeatNgram": us.NoRepeatNgram(1),
     "PLess": us.PLess(),
     "PresencePenalty": us.PresencePenalty(0.5, prompt=True),
+    "QuadraticSmoothing": us.QuadraticSmoothing(0.5, 1.5),
     "RepetitionPenalty": us.RepetitionPenalty(1.3),
     "SequenceBias": us.SequenceBias({(6,): 2.0, (6, 7): -2.0}),
     "TailFree": us.TailFree(0.8),

@@ -1,7 +1,9 @@
 """Transforms: how a row of scores is reshaped before a token is drawn. They apply in the order written."""
 
+from unspool.decode.transforms.adaptive_p import AdaptiveP
 from unspool.decode.transforms.bad_words import BadWords
 from unspool.decode.transforms.dry import DRY
+from unspool.decode.transforms.dynamic_temperature import DynamicTemperature
 from unspool.decode.transforms.epsilon import Epsilon
 from unspool.decode.transforms.eta import Eta
 from unspool.decode.transforms.forced_bos import ForcedBOS
@@ -9,12 +11,14 @@ from unspool.decode.transforms.forced_eos import ForcedEOS
 from unspool.decode.transforms.frequency_penalty import FrequencyPenalty
 from unspool.decode.transforms.kappa import Kappa
 from unspool.decode.transforms.logit_bias import LogitBias
+from unspool.decode.transforms.min_k import MinK
 from unspool.decode.transforms.min_length import MinLength
 from unspool.decode.transforms.min_p import MinP
 from unspool.decode.transforms.mirostat import Mirostat
 from unspool.decode.transforms.no_repeat_ngram import NoRepeatNgram
 from unspool.decode.transforms.p_less import PLess
 from unspool.decode.transforms.presence_penalty import PresencePenalty
+from unspool.decode.transforms.quadratic_smoothing import QuadraticSmoothing
 from unspool.decode.transforms.repetition_penalty import RepetitionPenalty
 from unspool.decode.transforms.sequence_bias import SequenceBias
 from unspool.decode.transforms.tail_free import TailFree
@@ -29,8 +33,10 @@ from unspool.decode.transforms.typical import Typical
 from unspool.decode.transforms.xtc import XTC
 
 TRANSFORMS: dict[str, type] = {
+    "AdaptiveP": AdaptiveP,
     "BadWords": BadWords,
     "DRY": DRY,
+    "DynamicTemperature": DynamicTemperature,
     "Epsilon": Epsilon,
     "Eta": Eta,
     "ForcedBOS": ForcedBOS,
@@ -38,12 +44,14 @@ TRANSFORMS: dict[str, type] = {
     "FrequencyPenalty": FrequencyPenalty,
     "Kappa": Kappa,
     "LogitBias": LogitBias,
+    "MinK": MinK,
     "MinLength": MinLength,
     "MinP": MinP,
     "Mirostat": Mirostat,
     "NoRepeatNgram": NoRepeatNgram,
     "PLess": PLess,
     "PresencePenalty": PresencePenalty,
+    "QuadraticSmoothing": QuadraticSmoothing,
     "RepetitionPenalty": RepetitionPenalty,
     "SequenceBias": SequenceBias,
     "TailFree": TailFree,
@@ -61,7 +69,9 @@ __all__ = [
     "DRY",
     "TRANSFORMS",
     "XTC",
+    "AdaptiveP",
     "BadWords",
+    "DynamicTemperature",
     "Epsilon",
     "Eta",
     "ForcedBOS",
@@ -69,12 +79,14 @@ __all__ = [
     "FrequencyPenalty",
     "Kappa",
     "LogitBias",
+    "MinK",
     "MinLength",
     "MinP",
     "Mirostat",
     "NoRepeatNgram",
     "PLess",
     "PresencePenalty",
+    "QuadraticSmoothing",
     "RepetitionPenalty",
     "SequenceBias",
     "TailFree",

@@ -43,9 +43,13 @@ class Temperature:
         peak_N1 = peaks(scores_NV)
         if self.t == 1:
             return scores_NV
-        t = min(max(self.t, COLDEST), HOTTEST)
-        if step.log_norm_N is None:
-            return (scores_NV - peak_N1) / t
-        # (s + c)/T − c, so that the same constant c turns the result into logits/T.
-        norm_N1 = step.log_norm_N[:, None]
-        return (scores_NV - peak_N1) / t + ((peak_N1 + norm_N1) / t - norm_N1)
+        return divided(scores_NV, peak_N1, min(max(self.t, COLDEST), HOTTEST), step)
+
+
+def divided(scores_NV: Tensor, peak_N1: Tensor, t: float | Tensor, step: Step) -> Tensor:
+    """The scores over t, a number or (N, 1), and the logits with them where a later rule asks for these."""
+    if step.log_norm_N is None:
+        return (scores_NV - peak_N1) / t
+    # (s + c)/T − c, so that the same constant c turns the result into logits/T.
+    norm_N1 = step.log_norm_N[:, None]
+    return (scores_NV - peak_N1) / t + ((peak_N1 + norm_N1) / t - norm_N1)
