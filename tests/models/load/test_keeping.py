@@ -15,6 +15,7 @@ class Drawer:
 
     tensors: dict[str, torch.Tensor]
     filled: list[int] = field(default_factory=list)
+    put_back: list[str] = field(default_factory=list)
     label: str = "drawer"
 
     @property
@@ -31,6 +32,9 @@ class Drawer:
     def fill(self, piece, out):
         self.filled.append(out.numel())
         out.copy_(self.tensors[piece.source])
+
+    def let_go(self, piece):
+        self.put_back.append(piece.source)
 
 
 @pytest.fixture
@@ -78,10 +82,11 @@ def test_as_stored(drawer):
     torch.testing.assert_close(kept[2].restore(), drawer.tensors["double"].float(), atol=0.02, rtol=0)
 
 
-def test_int8_holds_one_matrix_at_a_time(drawer):
-    kept = KEPT["int8"](drawer, target(drawer, "single", "half"))
-    assert [(piece.format, piece.shape) for piece in kept] == [(INT8, (2, 4)), (INT8, (3, 4))]
-    assert drawer.filled == [8, 12]
+def test_int8_is_made_of_what_is_stored_and_of_float32_where_that_cannot_be(drawer):
+    kept = KEPT["int8"](drawer, target(drawer, "single", "half", "double"))
+    assert [(piece.format, piece.shape) for piece in kept] == [(INT8, (2, 4)), (INT8, (3, 4)), (INT8, (3, 4))]
+    assert drawer.filled == [12]
+    assert drawer.put_back == ["single", "half"]
 
 
 @pytest.mark.parametrize("way", KEPT)

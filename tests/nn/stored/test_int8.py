@@ -2,9 +2,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.nn.stored.formats import INT8
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.weight import CHUNK
+from unspool.nn.stored.formats import BF16, INT8, Q8_0
+from unspool.nn.stored.int8 import quantise_int8, requantise_int8
+from unspool.nn.stored.weight import CHUNK, StoredWeight
 
 
 def test_hand_computed():
@@ -59,3 +59,12 @@ def test_what_is_no_number_is_refused(bad):
     weight[1, 3] = bad
     with pytest.raises(ValueError, match="NaN or infinity"):
         quantise_int8(weight)
+
+
+@pytest.mark.parametrize("kept", [BF16, Q8_0])
+def test_what_is_stored_is_quantised_as_its_numbers_are(kept):
+    packed = torch.randint(0, 100, (600, kept.row_bytes(576)), dtype=torch.uint8)
+    stored = StoredWeight(kept, packed, (600, 576))
+    small = requantise_int8(stored)
+    assert torch.equal(small.packed, quantise_int8(stored.restore()).packed)
+    assert (small.format, small.shape) == (INT8, stored.shape)

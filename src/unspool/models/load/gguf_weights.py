@@ -81,6 +81,10 @@ class _Source:
         assert piece.source is not None
         self.file.fill(piece.source, out, _order(piece))
 
+    def let_go(self, piece: TensorPart) -> None:
+        assert piece.source is not None
+        self.file.let_go(piece.source)
+
 
 def _order(piece: TensorPart) -> Tensor | None:
     return paired_rows(piece.heads, piece.shape[0]) if piece.heads else None

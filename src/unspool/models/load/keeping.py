@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unspool.models.load.dialect import Target, TensorPart
 from unspool.nn.stored.formats import F32
-from unspool.nn.stored.int8 import quantise_int8
+from unspool.nn.stored.int8 import quantise_int8, requantise_int8
 from unspool.nn.stored.weight import StoredWeight
 
 Weights = Literal["as stored", "float32", "int8"]
@@ -50,6 +50,10 @@ class Source(Protocol):
 
     def fill(self, piece: TensorPart, out: Tensor) -> None:
         """Write the piece's numbers into `out`, or fail with a ValueError if one is not finite."""
+        ...
+
+    def let_go(self, piece: TensorPart) -> None:
+        """The piece was read, and is not needed again: what was mapped of it need not stay in memory."""
         ...
 
 
@@ -94,6 +98,11 @@ def _as_int8(source: Source, target: Target) -> Tensor | Pieces:
 
 
 def _quantised(source: Source, piece: TensorPart) -> StoredWeight:
+    stored = source.stored(piece)
+    if stored is not None:  # memory for all of it in float32 would cost more time than the rounding
+        small = requantise_int8(stored)
+        source.let_go(piece)
+        return small
     whole = torch.empty(piece.shape)
     source.fill(piece, whole)
     return quantise_int8(whole)

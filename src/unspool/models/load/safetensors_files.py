@@ -72,6 +72,9 @@ class SafetensorsFiles:
         if not (low.isfinite() and high.isfinite()):
             self._refuse(piece.source)
 
+    def let_go(self, piece: TensorPart) -> None:
+        """Nothing: the library has mapped the file as a whole, until the last of its tensors is gone."""
+
     def _refuse(self, name: str) -> NoReturn:
         raise ValueError(
             f"{self.label}: tensor {name!r} holds NaN or infinity: a damaged file, or a run that had diverged"

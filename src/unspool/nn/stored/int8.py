@@ -12,19 +12,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.nn.stored.formats import INT8
+from unspool.nn.stored.formats import F32, INT8
 from unspool.nn.stored.weight import CHUNK, StoredWeight
 
 LARGEST = 127
 
 
 def quantise_int8(weight: Tensor) -> StoredWeight:
-    """The matrix (rows, columns) in INT8, made some rows at a time."""
+    """The matrix (rows, columns) in INT8."""
+    rows, columns = weight.shape
+    plain = weight.detach().float().contiguous()
+    return requantise_int8(StoredWeight(F32, plain.view(torch.uint8), (rows, columns)))
+
+
+def requantise_int8(weight: StoredWeight) -> StoredWeight:
+    """A stored matrix in INT8, made some rows at a time: it is never there in float32 as a whole."""
     rows, columns = weight.shape
     packed = torch.empty(rows, INT8.row_bytes(columns), dtype=torch.uint8)
     step = max(1, CHUNK // columns)
+    room = None if weight.format == F32 else torch.empty(min(step, rows), columns)
     for first in range(0, rows, step):
-        _pack(weight.detach()[first : first + step].float(), packed[first : first + step])
+        last = min(first + step, rows)
+        some = weight.restore(slice(first, last), None if room is None else room[: last - first])
+        _pack(some, packed[first:last])
     return StoredWeight(INT8, packed, (rows, columns))
 
 
