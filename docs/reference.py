@@ -21,6 +21,7 @@ SECTIONS = {
     "[text]": ("text.vocabulary", "TEXTS"),
     "[batches]": ("data.batches", "BATCHES"),
     "[objective]": ("objectives", "OBJECTIVES"),
+    "[[auxiliary]]": ("objectives", "Share"),
     "[schedule]": ("training.schedule", "SCHEDULES"),
     "[[hooks]]": ("training.hooks", "HOOKS"),
 }

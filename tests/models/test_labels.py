@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.models.classifier import ClassifierConfig
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
 from unspool.models.labels import check_labels, ranked
@@ -89,3 +90,16 @@ def test_a_text_longer_than_learned_positions_is_refused():
 def test_labels_that_make_no_choice_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):
         check_labels(labels)
+
+
+@pytest.mark.parametrize("kind", [ClassifierConfig, TaggerConfig])
+def test_a_transformer_tells_where_it_looks_and_a_recurrent_network_cannot(kind):
+    shape = {"width": 8, "heads": 2, "inner_width": 12, "layers": 2}
+    tokens = torch.tensor([[3, 4, 5]])
+    batch = Batch(tokens, torch.tensor([3]), tokens, torch.ones(1, 3))
+    model = kind(vocab_size=9, labels=("a", "b"), encoder=TransformerEncoderConfig(**shape)).build().eval()
+    hidden, (stack,) = model.attention_reading.read_attention(batch)
+    torch.testing.assert_close(hidden, model.hidden_for(batch), atol=1e-5, rtol=1e-5)
+    assert len(stack.layers) == 2
+    other = kind(vocab_size=9, labels=("a", "b"), encoder=RNNEncoderConfig(width=8, layers=1)).build()
+    assert other.attention_reading is None

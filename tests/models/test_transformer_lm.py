@@ -191,3 +191,15 @@ def test_a_head_of_ones_own(model):
     assert made.output_matrix is made.head.weight
     made.head.weight = None
     assert made.output_matrix is None
+
+
+def test_where_the_heads_look_is_told_with_what_the_head_reads(model):
+    model.eval()
+    tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
+    batch = Batch(tokens, lengths, tokens, torch.ones(2, 4))
+    hidden, (stack,) = model.attention_reading.read_attention(batch)
+    torch.testing.assert_close(hidden, model.hidden_for(batch), atol=1e-5, rtol=1e-5)
+    assert [tuple(alpha.shape) for alpha in stack.layers] == [(2, model.config.heads, 4, 4)] * model.layers
+    for alpha in stack.layers:
+        torch.testing.assert_close(alpha.sum(-1), torch.ones(alpha.shape[:-1]))
+        assert not alpha.triu(1).any()

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.decode.generate import generate
 from unspool.decode.job import Job
 from unspool.decode.ranking import Coverage
@@ -194,3 +195,18 @@ def test_sources_may_have_a_vocabulary_and_an_embedding_of_their_own():
     assert make().source_vocab_size is None
     with pytest.raises(ValueError, match="source_vocab_size=0"):
         make(source_vocab_size=0)
+
+
+def test_where_the_heads_of_both_sides_look_is_told():
+    torch.manual_seed(0)
+    shape = {"width": 8, "heads": 2, "inner_width": 12, "encoder_layers": 1, "decoder_layers": 3}
+    model = TransformerSeq2SeqConfig(vocab_size=9, bos=1, eos=2, **shape).build().eval()
+    tokens, source = torch.tensor([[1, 3, 4], [1, 5, 0]]), torch.tensor([[5, 6, 7, 2], [5, 2, 0, 0]])
+    lengths = torch.tensor([3, 2]), torch.tensor([4, 2])
+    batch = Batch(tokens, lengths[0], tokens, torch.ones(2, 3), source, lengths[1])
+    hidden, (encoder, decoder) = model.attention_reading.read_attention(batch)
+    torch.testing.assert_close(hidden, model.hidden_for(batch), atol=1e-5, rtol=1e-5)
+    assert (len(encoder.layers), len(decoder.layers)) == (1, 3)
+    assert encoder.layers[0].shape == (2, 2, 4, 4)
+    assert not encoder.layers[0][1, :, :, 2:].any()  # nobody looks at padding
+    assert decoder.layers[0].triu(1).abs().sum() == 0

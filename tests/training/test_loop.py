@@ -1,10 +1,12 @@
 import json
 import math
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
 import torch
 
+from unspool.objectives import CrossEntropy
 from unspool.training.loop import Stopped, training
 from unspool.training.run_folder import RunFolder
 
@@ -85,3 +87,24 @@ def test_early_updates_are_averaged_into_points(tiny, write, tmp_path):
     assert [it["update"] for it in points] == [5, 10, 12]
     total = sum(it.nll * it.weight for it in done[:5]) / sum(it.weight for it in done[:5])
     assert math.isclose(points[0]["nll"], total)
+
+
+def test_what_an_objective_says_besides_is_a_mean_over_targets_in_the_curves(tiny, write, tmp_path):
+    @dataclass(frozen=True)
+    class Telling(CrossEntropy):
+        def __call__(self, model, batch, clock):
+            found = super().__call__(model, batch, clock)
+            return replace(found, stats={"seven": 7.0 * found.weight})
+
+    points = []
+
+    class Keeper:
+        def point(self, run, point):
+            points.append(point)
+
+        def checkpoint(self, run, *, regular):
+            return None
+
+    list(training(tiny(objective=Telling(), accumulate=2, log_every=4, valid=False), Keeper()))
+    assert [point["seven"] for point in points] == pytest.approx([7.0] * 3)
+    assert all("nll" not in point for point in points)  # nobody has said it

@@ -8,7 +8,7 @@ import tomli_w
 
 from unspool.heads import HEADS, KerbsHeadConfig
 from unspool.models import TransformerConfig
-from unspool.objectives import CrossEntropy
+from unspool.objectives import AttentionFocus, AttentionNear, CrossEntropy, Share, WeightedSum
 from unspool.text import Words
 from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
@@ -152,8 +152,9 @@ def test_every_section_is_documented():
 def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
-    whole, part, sides = (tomllib.loads(block) for block in blocks)
+    whole, part, beside, sides = (tomllib.loads(block) for block in blocks)
     assert recipe_of(whole).hooks == ()
+    assert recipe_of(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
     assert recipe_of(whole | sides).text.side("target") == Words()
     found = recipe_of({**whole, **part, "model": whole["model"] | part["model"]})
     assert found.shape(100).head == KerbsHeadConfig(senses=2.0)
@@ -192,3 +193,30 @@ def test_sources_with_a_vocabulary_of_their_own_need_an_encoder_decoder():
     assert found.shape(30, (), 50).source_vocab_size == 50
     with pytest.raises(ValueError, match="source_vocab_size=40 is too small for the 50 tokens"):
         recipe_of({**PLAIN, **pairs, "model": {**model, "source_vocab_size": 40}}).shape(30, (), 50)
+
+
+def test_objectives_stand_beside_the_main_one():
+    tables = [{"kind": "attention_focus", "weight": 0.5, "begin": 3}, {"kind": "attention_near", "cap": 9.0}]
+    found = recipe_of({**PLAIN, "auxiliary": tables})
+    assert found.auxiliary == ((AttentionFocus(), Share(0.5, 3)), (AttentionNear(9.0), Share()))
+    assert found.minimised == WeightedSum(CrossEntropy(), found.auxiliary)
+    assert recipe_of(PLAIN).minimised == CrossEntropy()
+    assert recipe_of(replace(found, seed=9).said()) == replace(
+        found, seed=9, settings=replace(found, seed=9).said()
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"kind": "attention_fokus"}, "did you mean 'attention_focus'"),
+        ({"kind": "attention_focus", "wait": 1.0}, "'wait' is not a known key of .auxiliary.0."),
+        ({"kind": "attention_focus", "weight": -1.0}, "weight=-1.0 must be at least 0"),
+        ({"weight": 1.0}, 'auxiliary.0. lacks "kind"'),
+    ],
+)
+def test_a_wrong_table_beside_the_objective_is_refused(table, message):
+    with pytest.raises(ValueError, match=message):
+        recipe_of({**PLAIN, "auxiliary": [table]})
+    with pytest.raises(ValueError, match="double brackets"):
+        recipe_of({**PLAIN, "auxiliary": table})

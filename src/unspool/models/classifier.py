@@ -35,15 +35,15 @@ class ClassifierConfig(LabellerConfig):
 class Classifier(Labeller):
     """Reads a text and says how probable each label is."""
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, D): what the head reads of every row."""
-        memory_NTD = self.encoder(tokens_NT, lengths_N)
+        memory_NTD = self.encoded(tokens_NT, lengths_N, looks)
         hidden: Tensor = self.dropout(self.encoder.summary(memory_NTD, lengths_N))
         return hidden
 
-    def hidden_for(self, batch: Batch) -> Tensor:
+    def hidden_for(self, batch: Batch, looks: list[Tensor] | None = None) -> Tensor:
         """(N, 1, D)."""
-        return self.hidden(batch.inputs_NT, batch.lengths_N).unsqueeze(1)
+        return self.hidden(batch.inputs_NT, batch.lengths_N, looks).unsqueeze(1)
 
     @decodes
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
-from unspool.models.encoders import EncoderConfig
+from unspool.models.encoders import EncoderConfig, TransformerEncoder
 from unspool.models.sequence_model import unit_embedding
 from unspool.models.shape_checks import at_least_one, given, shares
 from unspool.models.sources import padded
-from unspool.protocols import Abilities
+from unspool.protocols import Abilities, AttentionStack
 from unspool.text.word_tokens import WordTokens
 
 if TYPE_CHECKING:
+    from unspool.data.batch import Batch
     from unspool.protocols import Text
 
 
@@ -98,9 +99,31 @@ class Labeller(nn.Module, Abilities):
         most: int | None = self.encoder.context
         return most
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    @property
+    def attention_reading(self) -> Self | None:
+        """It can tell where its heads look, if it has any."""
+        return self if isinstance(self.encoder, TransformerEncoder) else None
+
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
         """What the head reads of every row, or of every token: a subclass says."""
         raise NotImplementedError
+
+    def hidden_for(self, batch: Batch, looks: list[Tensor] | None = None) -> Tensor:
+        """(N, U, D): the same of a batch."""
+        raise NotImplementedError
+
+    def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
+        """`hidden_for`, and where the heads of the encoder look."""
+        looks: list[Tensor] = []
+        hidden_NUD = self.hidden_for(batch, looks)
+        return hidden_NUD, (AttentionStack(tuple(looks), batch.lengths_N),)
+
+    def encoded(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None) -> Tensor:
+        """(N, T, E): what the encoder says of every token; a recurrent one has no attention to tell of."""
+        said: Tensor = (
+            self.encoder(tokens_NT, lengths_N) if looks is None else self.encoder(tokens_NT, lengths_N, looks)
+        )
+        return said
 
     def forward(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, T) → (…, K): log p of every label, of every row or of every token."""

@@ -45,14 +45,14 @@ class TaggedWord(Prediction):
 class Tagger(Labeller):
     """Reads a text and says, for each of its tokens, how probable each label is."""
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads of every token."""
-        hidden: Tensor = self.dropout(self.encoder(tokens_NT, lengths_N))
+        hidden: Tensor = self.dropout(self.encoded(tokens_NT, lengths_N, looks))
         return hidden
 
-    def hidden_for(self, batch: Batch) -> Tensor:
+    def hidden_for(self, batch: Batch, looks: list[Tensor] | None = None) -> Tensor:
         """(N, T, D)."""
-        return self.hidden(batch.inputs_NT, batch.lengths_N)
+        return self.hidden(batch.inputs_NT, batch.lengths_N, looks)
 
     @decodes
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:

@@ -28,7 +28,7 @@ from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import placed
-from unspool.protocols import Step
+from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -104,11 +104,18 @@ class TransformerLM(LanguageModel):
         """It can tell what its early layers would have said."""
         return self
 
-    def hidden(self, tokens_NT: Tensor, state: LMState | None = None) -> Tensor:
+    @property
+    def attention_reading(self) -> Self:
+        """It can tell where its heads look."""
+        return self
+
+    def hidden(
+        self, tokens_NT: Tensor, state: LMState | None = None, looks: list[Tensor] | None = None
+    ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
         if isinstance(state, CompiledState):
             return state.hidden(tokens_NT)
-        for x_NTD in self.depths(tokens_NT, state):
+        for x_NTD in self.depths(tokens_NT, state, looks):
             last_NTD = x_NTD
         normed: Tensor = self.norm(last_NTD)
         return normed
@@ -117,7 +124,15 @@ class TransformerLM(LanguageModel):
         """(N, T, D): rows are padded on the right, where no earlier token looks."""
         return self.hidden(batch.inputs_NT)
 
-    def depths(self, tokens_NT: Tensor, state: TransformerState | None = None) -> Iterator[Tensor]:
+    def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
+        """`hidden_for`, and where the heads of every layer look."""
+        looks: list[Tensor] = []
+        hidden_NTD = self.hidden(batch.inputs_NT, looks=looks)
+        return hidden_NTD, (AttentionStack(tuple(looks), batch.lengths_N),)
+
+    def depths(
+        self, tokens_NT: Tensor, state: TransformerState | None = None, looks: list[Tensor] | None = None
+    ) -> Iterator[Tensor]:
         """(N, T) → (N, T, D) again and again: before the first block, then after each of them."""
         state = self._empty(tokens_NT) if state is None else state
         positions_NT, mask = state.positions(tokens_NT.shape[1]), state.mask(tokens_NT.shape[1])
@@ -131,7 +146,7 @@ class TransformerLM(LanguageModel):
         yield x_NTD
         pasts: Sequence[KeyValues | None] = state.layers or [None] * len(self.blocks)
         for block, past in zip(self.blocks, pasts, strict=True):
-            x_NTD = block(x_NTD, rotary, mask, past)
+            x_NTD = block(x_NTD, rotary, mask, past, looks)
             yield x_NTD
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:

@@ -38,7 +38,7 @@ from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import placed
-from unspool.protocols import Step
+from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -132,9 +132,14 @@ class TransformerSeq2Seq(EncoderDecoder):
         """It can forget what it has read."""
         return self
 
-    def read(self, source_NS: Tensor, lengths_N: Tensor) -> Sources:
+    @property
+    def attention_reading(self) -> Self:
+        """It can tell where its heads look."""
+        return self
+
+    def read(self, source_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Sources:
         """Encode sources that are padded on the right."""
-        return self.look_at(self.encoder(source_NS, lengths_N), lengths_N)
+        return self.look_at(self.encoder(source_NS, lengths_N, looks), lengths_N)
 
     def look_at(self, memory_NSD: Tensor, lengths_N: Tensor) -> Sources:
         """Keys and values of every layer for what an encoder said."""
@@ -144,7 +149,13 @@ class TransformerSeq2Seq(EncoderDecoder):
             kv = [it.contiguous() for it in kv]  # one copy, for many looks
         return Sources.of(*kv, None if padding_NS is None else padding_NS[:, None, None])
 
-    def hidden(self, tokens_NT: Tensor, sources: Sources, past: TransformerState | None = None) -> Tensor:
+    def hidden(
+        self,
+        tokens_NT: Tensor,
+        sources: Sources,
+        past: TransformerState | None = None,
+        looks: list[Tensor] | None = None,
+    ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`."""
         T = tokens_NT.shape[1]
         length, mask = (0, None) if past is None else (past.length, past.mask(T))
@@ -156,7 +167,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
         *kv, padding_B11S = sources.used
         for layer, block in enumerate(self.blocks):
-            x_NTD = block.attend(x_NTD, rotary, mask, None if past is None else past.layers[layer])
+            x_NTD = block.attend(x_NTD, rotary, mask, None if past is None else past.layers[layer], looks)
             x_NTD = block.apply_feed_forward(
                 block.attend_to_source(x_NTD, (kv[2 * layer], kv[2 * layer + 1], padding_B11S))
             )
@@ -186,9 +197,19 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D) in one parallel pass: targets are padded on the right, where no earlier token looks."""
-        if batch.source_NS is None or batch.source_lengths_N is None:
-            raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
-        return self.hidden(batch.inputs_NT, self.read(batch.source_NS, batch.source_lengths_N))
+        return self.hidden(batch.inputs_NT, self.read(*_sources(batch)))
+
+    def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
+        """`hidden_for`, and where the heads look at their own side: the encoder's, then the decoder's."""
+        source_NS, source_lengths_N = _sources(batch)
+        encoder: list[Tensor] = []
+        decoder: list[Tensor] = []
+        sources = self.read(source_NS, source_lengths_N, encoder)
+        hidden_NTD = self.hidden(batch.inputs_NT, sources, looks=decoder)
+        return hidden_NTD, (
+            AttentionStack(tuple(encoder), source_lengths_N),
+            AttentionStack(tuple(decoder), batch.lengths_N),
+        )
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
@@ -230,3 +251,9 @@ class TransformerSeq2Seq(EncoderDecoder):
             return state.rewind(tokens)
         state.past.truncate(state.past.length - tokens)
         return state
+
+
+def _sources(batch: Batch) -> tuple[Tensor, Tensor]:
+    if batch.source_NS is None or batch.source_lengths_N is None:
+        raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
+    return batch.source_NS, batch.source_lengths_N

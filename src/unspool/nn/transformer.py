@@ -43,9 +43,10 @@ class Block(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
         past: KeyValues | None = None,
+        looks: list[Tensor] | None = None,
     ) -> Tensor:
-        """(N, T, D) → (N, T, D)."""
-        return self.apply_feed_forward(self.attend(x_NTD, rotary, mask, past))
+        """(N, T, D) → (N, T, D); α, where it is asked for, is appended to `looks`."""
+        return self.apply_feed_forward(self.attend(x_NTD, rotary, mask, past, looks))
 
     def attend(
         self,
@@ -53,12 +54,13 @@ class Block(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
         past: KeyValues | None = None,
+        looks: list[Tensor] | None = None,
     ) -> Tensor:
         """x + self-attention."""
         return self.place(
             x_NTD,
             self.attention_norm,
-            lambda x: self._dropped(self.attention(x, rotary, mask, past)),
+            lambda x: self._dropped(self.attention(x, rotary, mask, past, looks)),
             self.attention_post_norm,
         )
 

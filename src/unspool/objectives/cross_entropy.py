@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.protocols import Clock, Loss, Trainable
+from unspool.protocols import Clock, Loss, Objective, Trainable
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Objective):
     """−log p of the targets, smoothed towards the uniform distribution."""
 
     smoothing: float = 0.0

@@ -7,14 +7,23 @@ Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.
 `logp` is always a normalised log-probability; a higher score is always better; −∞ means "cut".
 """
 
-from unspool.protocols.abilities import Abilities, Carrying, Layered, PromptReading, Rewindable
+from unspool.protocols.abilities import (
+    Abilities,
+    AttentionReading,
+    Carrying,
+    Layered,
+    PromptReading,
+    Rewindable,
+)
 from unspool.protocols.decoding import Bindable, Counting, Judge, Pick, Preparing, Search, Transform
-from unspool.protocols.model import Head, Model, State, Step, StepModel
+from unspool.protocols.model import AttentionStack, Head, Model, State, Step, StepModel
 from unspool.protocols.text import Finish, Text, TextWatch
 from unspool.protocols.training import Clock, Feed, Hook, Loss, LossHead, Objective, Trainable
 
 __all__ = [
     "Abilities",
+    "AttentionReading",
+    "AttentionStack",
     "Bindable",
     "Carrying",
     "Clock",

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unspool.protocols.model import Step, StepModel
+    from unspool.data.batch import Batch
+    from unspool.protocols.model import AttentionStack, Step, StepModel
     from unspool.protocols.text import Text
 
 
@@ -57,6 +58,11 @@ class Abilities(Protocol):
         return None
 
     @property
+    def attention_reading(self) -> AttentionReading | None:
+        """Itself, where it can tell where its heads look while it learns from a batch."""
+        return None
+
+    @property
     def carrying(self) -> Carrying | None:
         """Itself, where its rows may go on where those of an earlier batch ended."""
         return None
@@ -95,6 +101,14 @@ class Layered(Protocol):
 
     def exits(self, layers: Sequence[int]) -> StepModel:
         """The same model, whose Steps carry `exits_NEV` for these layers (1 = after the first block)."""
+        ...
+
+
+class AttentionReading(Protocol):
+    """Tells where its heads look (losses on attention, dependency heads)."""
+
+    def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
+        """`hidden_for`, and the self-attention of its encoder and of its decoder, of whichever it has."""
         ...
 
 

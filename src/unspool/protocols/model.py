@@ -45,6 +45,16 @@ class Step:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionStack:
+    """Where the heads of some layers look, one layer above the other."""
+
+    layers: tuple[Tensor, ...]
+    """α of each, (N, H, T, T): from a position to all, 0 where it may not look; each row sums to 1."""
+    lengths_N: Tensor
+    """How many positions of a row are real."""
+
+
 class State(Protocol):
     """What a model remembers of every row (a key–value cache, an RNN's hidden vectors)."""
 

@@ -82,13 +82,23 @@ class Loss:
     total: Tensor
     weight: float
     stats: Mapping[str, float] = field(default_factory=dict)
-    """Other sums over the same batch ("nll" for the perplexity), divided by the same weight."""
+    """Other sums over the same batch ("nll" for the perplexity), divided by the same weight. Which ones there
+    are depends on nothing but the clock."""
 
 
 class Objective(Protocol):
-    """What is minimised."""
+    """What is minimised. It draws from torch's generators only, which are seeded anew for every batch."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether it asks where the heads look: the one pass that it shares with others then tells."""
+        return False
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
+
+    def check(self, model: Trainable) -> None:  # noqa: ARG002
+        """Refuse, before the first update, a model that it cannot teach."""
+        return
 
 
 class Hook(Protocol):

@@ -80,6 +80,8 @@ def _count(window: LogWindow, done: Update) -> None:
     window.nll += done.nll * done.weight
     window.weight += done.weight
     window.updates += 1
+    for name, value in done.parts.items():
+        window.parts[name] = window.parts.get(name, 0.0) + value * done.weight
 
 
 def _point(run: Run, done: Update) -> dict[str, float]:
@@ -88,7 +90,9 @@ def _point(run: Run, done: Update) -> dict[str, float]:
         "update": run.progress.update,
         "epoch": done.clock.epoch,
         "loss": window.loss / window.weight,
-        "nll": window.nll / window.weight,
+        # An objective may say nothing of likelihood, and JSON has no word for that.
+        **({} if math.isnan(window.nll) else {"nll": window.nll / window.weight}),
+        **{name: total / window.weight for name, total in window.parts.items()},
         "norm": done.norm,
         "lr": done.lr,
         "targets": run.progress.targets,

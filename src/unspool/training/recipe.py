@@ -8,6 +8,7 @@
     [objective]  kind = "cross_entropy",  smoothing = 0.1
     [schedule]   kind = "inverse_sqrt",  warmup = 400
     [train]      updates = 10000, …
+    [[auxiliary]]  kind = "attention_focus",  weight = 0.1      any number of them, beside the objective
     [[hooks]]    kind = "kerbs_reallocate",  every = 50         any number of them; none is needed
 
 Every key is checked before anything is read: an unknown one fails with the nearest that is known.
@@ -26,13 +27,24 @@ from unspool.config import build, choose, kind_of, plain, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
 from unspool.models import MODELS
 from unspool.models.config_tables import configured
-from unspool.objectives import OBJECTIVES, CrossEntropy
+from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
 from unspool.text import TEXTS, Separate
 from unspool.training.hooks import HOOKS
 from unspool.training.schedule import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.settings import TrainSettings
 
-SECTIONS = ("seed", "data", "text", "batches", "model", "objective", "schedule", "train", "hooks")
+SECTIONS = (
+    "seed",
+    "data",
+    "text",
+    "batches",
+    "model",
+    "objective",
+    "auxiliary",
+    "schedule",
+    "train",
+    "hooks",
+)
 _NEEDED = ("data", "model", "train")
 _ANY_SIZE = 1 << 20
 """Stands for a vocabulary that is not learnt yet, so that all else about a model is checked before."""
@@ -57,6 +69,13 @@ class Recipe:
     schedule: Schedule = field(default_factory=InverseSqrt)
     hooks: tuple[Any, ...] = ()
     seed: int = 0
+    auxiliary: tuple[tuple[Any, Share], ...] = ()
+    """Objectives beside the main one, and how much each of them counts."""
+
+    @property
+    def minimised(self) -> Any:
+        """The objective with all that stands beside it."""
+        return WeightedSum(self.objective, self.auxiliary) if self.auxiliary else self.objective
 
     def shape(self, vocab_size: int, labels: Sequence[str] = (), source_vocab_size: int | None = None) -> Any:
         """The model's settings, once it is known how many tokens and which labels there are.
@@ -91,8 +110,11 @@ class Recipe:
         }
         parts = {name: getattr(self, name) for name in kinds}
         found = {name: kind_of(kinds[name], part) for name, part in parts.items() if part is not None}
-        hooks = [kind_of(HOOKS, hook) for hook in self.hooks]
-        return {"seed": self.seed, **found, "model": self.model, "train": plain(self.train), "hooks": hooks}
+        lists = {
+            "auxiliary": [{**kind_of(OBJECTIVES, it), **plain(share)} for it, share in self.auxiliary],
+            "hooks": [kind_of(HOOKS, hook) for hook in self.hooks],
+        }
+        return {"seed": self.seed, **found, "model": self.model, "train": plain(self.train), **lists}
 
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -115,7 +137,7 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     for key, value in settings.items():
         if key not in SECTIONS:
             raise ValueError(unknown(str(key), SECTIONS, "section of a recipe"))
-        expected = {"seed": int, "hooks": list}.get(key, Mapping)
+        expected = {"seed": int, "hooks": list, "auxiliary": list}.get(key, Mapping)
         if not isinstance(value, expected) or isinstance(value, bool):
             raise ValueError(f"{key} is {value!r:.40}, but must be {_WORDS[expected]}")
     for key in _NEEDED:
@@ -135,6 +157,7 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         choose(SCHEDULES, {"kind": "inverse_sqrt", **settings.get("schedule", {})}, "schedule"),
         tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
         settings.get("seed", 0),
+        tuple(_beside(table, f"auxiliary.{at}") for at, table in enumerate(settings.get("auxiliary", ()))),
     )
     for hook in recipe.hooks:
         hook.check(recipe.train)
@@ -185,6 +208,13 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, An
     return result
 
 
+def _beside(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
+    """An objective beside the main one, and how much it counts."""
+    names = {it.name for it in fields(Share)}
+    share = build(Share, {key: it for key, it in table.items() if key in names}, where)
+    return choose(OBJECTIVES, {key: it for key, it in table.items() if key not in names}, where), share
+
+
 def _has(table: Mapping[str, Any], name: str) -> bool:
     """Whether the kind of model has this setting."""
     kind = MODELS.get(table.get("kind", ""))
@@ -215,4 +245,8 @@ def _copied(it: Any) -> Any:
     return {key: _copied(value) for key, value in it.items()} if isinstance(it, Mapping) else it
 
 
-_WORDS: dict[Any, str] = {int: "a whole number", list: "a list of tables ([[hooks]])", Mapping: "a table"}
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    list: "a list of tables, each under its name in double brackets",
+    Mapping: "a table",
+}

@@ -1,9 +1,9 @@
 """What may change when a run is resumed: its folder must go on telling how the model came about.
 
-[train], [schedule], [objective], dropout and the settings of hooks may: each change is said, and recipe.toml
-keeps it ("# after update 200: train.lr was 0.01, is 0.002"). What has shaped the weights, the vocabulary or
-the place in the data may not, and is refused before anything is written. Files may move and be renamed, but
-must hold what they held.
+[train], [schedule], [objective], [[auxiliary]], dropout and the settings of hooks may: each change is said,
+and recipe.toml keeps it ("# after update 200: train.lr was 0.01, is 0.002"). What has shaped the weights, the
+vocabulary or the place in the data may not, and is refused before anything is written. Files may move and be
+renamed, but must hold what they held.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unspool.training.hooks import HOOKS
 from unspool.training.recipe import Recipe
 from unspool.training.schedule import SCHEDULES
 
-FREE = ("train", "schedule", "objective", "hooks")
+FREE = ("train", "schedule", "objective", "auxiliary", "hooks")
 """Sections whose settings may change; of the others, dropout may."""
 FIXED = ("train.accumulate", "hooks.kinds")
 """What counts the batches that have been read, and what a checkpoint's memory is divided among."""
@@ -62,6 +62,8 @@ def spelled(recipe: Recipe, shape: Any) -> dict[str, Any]:
     }
     for name, (part, kinds) in sections.items():
         found |= _flat(name, part, kinds)
+    for at, (objective, share) in enumerate(recipe.auxiliary):
+        found |= _flat(f"auxiliary.{at}", objective, OBJECTIVES) | _flat(f"auxiliary.{at}", share, {})
     found["hooks.kinds"] = [_kind(hook, HOOKS) for hook in recipe.hooks]
     for at, hook in enumerate(recipe.hooks):
         found |= _flat(f"hooks.{at}", hook, {})

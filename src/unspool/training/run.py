@@ -109,9 +109,10 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
     text = prepared.text
     sources = None if text.source is None else text.source.vocab_size
     model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
+    recipe.minimised.check(model)
     return Run(
         model,
-        recipe.objective,
+        recipe.minimised,
         feed,
         recipe.train.counted(feed.per_epoch),
         valid=prepared.valid,

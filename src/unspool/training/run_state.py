@@ -28,6 +28,7 @@ class LogWindow:
     nll: float = 0.0
     weight: float = 0.0
     updates: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -52,6 +53,8 @@ class Update:
     """How many labels of its own batches were right."""
     saved: str | None = None
     """The checkpoint that was written after it, if any."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Whatever else the objective says of its batches, for each target."""
 
 
 def numbers(run: Run) -> list[int]:
@@ -66,6 +69,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     run.optimizer.zero_grad()
     run.model.train()
     total = weight = nll = right = 0.0
+    others: dict[str, float] = {}
     mine = numbers(run)
     for number in mine:
         batch = run.batch(number)
@@ -79,7 +83,10 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
             run.carried[number] = run.take_end()
         total, weight, nll = total + float(loss.detach()), weight + part, nll + stats.get("nll", math.nan)
         right += stats.get("right", math.nan)
-    total, weight, nll, right, stops = team.sums([total, weight, nll, right, float(stopping)])
+        for name in sorted(stats.keys() - {"nll", "right"}):
+            others[name] = others.get(name, 0.0) + stats[name]
+    sums = team.sums([total, weight, nll, right, float(stopping), *others.values()])
+    (total, weight, nll, right, stops), rest = sums[:5], sums[5:]
     if not weight > 0:
         raise ValueError(f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0")
     gradients = run.optimizer.gradients()
@@ -98,9 +105,9 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     run.progress.targets += weight
     took = time.monotonic() - began
     accuracy = None if math.isnan(right) else right / weight
-    done = Update(
-        run.clock, total / weight, nll / weight, weight, norm, lr, took, stops > 0, accuracy=accuracy
-    )
+    parts = {name: it / weight for name, it in zip(others, rest, strict=True)}
+    means = total / weight, nll / weight
+    done = Update(run.clock, *means, weight, norm, lr, took, stops > 0, accuracy=accuracy, parts=parts)
     return done, batch
 
 

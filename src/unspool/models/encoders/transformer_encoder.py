@@ -47,7 +47,7 @@ class TransformerEncoder(nn.Module):
         self.norm = shape.last_norm()
         self.out_width = shape.width
 
-    def forward(self, tokens_NS: Tensor, lengths_N: Tensor) -> Tensor:
+    def forward(self, tokens_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
         """(N, S) → (N, S, D); rows are padded on the right, where nobody looks."""
         S = tokens_NS.shape[1]
         if self.context is not None and self.context < S:
@@ -61,7 +61,7 @@ class TransformerEncoder(nn.Module):
         padding_NS = padding(lengths_N, S, x_NSD.dtype)
         mask = None if padding_NS is None else padding_NS[:, None, None]
         for block in self.blocks:
-            x_NSD = block(x_NSD, rotary, mask)
+            x_NSD = block(x_NSD, rotary, mask, looks=looks)
         normed: Tensor = self.norm(x_NSD)
         return normed
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.attention.watched_attention import watched_attention
 from unspool.nn.direct_call import DirectCall
 from unspool.nn.positions import rotate
 from unspool.nn.weight_layout import Linear
@@ -46,8 +47,12 @@ class SelfAttention(DirectCall):
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
         past: KeyValues | None = None,
+        looks: list[Tensor] | None = None,
     ) -> Tensor:
-        """`mask` (N or 1, 1, T or 1, S) is False, or −∞, where a query may not look."""
+        """`mask` (N or 1, 1, T or 1, S) is False, or −∞, where a query may not look.
+
+        α is computed by itself only where there is a list for it, `looks`; and then of a whole sequence.
+        """
         N, T, _ = x_NTD.shape
         H, K, I = self.heads, self.kv_heads, self.head_width  # noqa: E741
         qkv = self.qkv(x_NTD).view(N, T, H + 2 * K, I)
@@ -58,7 +63,12 @@ class SelfAttention(DirectCall):
         k_NKSI, v_NKSI = k.transpose(1, 2), v.transpose(1, 2)
         if past is not None:
             k_NKSI, v_NKSI = past.append(k_NKSI, v_NKSI)
-        if T == 1:
+        if looks is not None:
+            q_NHTI, causal = q.transpose(1, 2), self.causal and mask is None
+            out_NHTI, alpha_NHTS = watched_attention(q_NHTI, k_NKSI, v_NKSI, I**-0.5, mask, causal=causal)
+            looks.append(alpha_NHTS)
+            out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
+        elif T == 1:
             # The G queries of a group look at the same keys: let them stand where positions stand.
             q_NKGI = q.reshape(N, K, H // K, I)
             out = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask).reshape(N, 1, H * I)

@@ -1,0 +1,52 @@
+"""One forward pass for all that is minimised: what several objectives ask of a model is computed once.
+
+    h(x), α(x) = model(x)    the first time that somebody asks for the batch, and looked up from then on
+
+A cross-entropy asks for hidden vectors, a loss on attention for α, another loss for hidden vectors again: all
+of the same batch, with the same dropout. Where anybody wants α, the pass is one that tells.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from unspool.data.batch import Batch
+from unspool.protocols import AttentionStack
+
+
+class SharedPass:
+    """A model that reads `batch` once, however often it is asked; in all else the model itself."""
+
+    def __init__(self, model: Any, batch: Batch, *, watched: bool) -> None:
+        self._model, self._batch, self._watched = model, batch, watched
+        self._hidden: Tensor | None = None
+        self._stacks: tuple[AttentionStack, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """The model's own."""
+        if batch is not self._batch:
+            hidden_NUD: Tensor = self._model.hidden_for(batch)
+            return hidden_NUD
+        if self._hidden is None and self._watched:
+            self._hidden, self._stacks = self._model.attention_reading.read_attention(batch)
+        elif self._hidden is None:
+            self._hidden = self._model.hidden_for(batch)
+        assert self._hidden is not None
+        return self._hidden
+
+    @property
+    def attention_reading(self) -> Any:
+        """Itself, where the model has the ability."""
+        return None if self._model.attention_reading is None else self
+
+    def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
+        """The model's own."""
+        if batch is self._batch and self._watched:
+            return self.hidden_for(batch), self._stacks
+        found: tuple[Tensor, tuple[AttentionStack, ...]] = self._model.attention_reading.read_attention(batch)
+        return found

@@ -1,0 +1,108 @@
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from unspool.objectives import CrossEntropy
+from unspool.objectives.attention_focus import AttentionFocus
+from unspool.objectives.weighted_sum import Share, WeightedSum
+from unspool.protocols import Clock, Loss, Objective
+
+
+@dataclass(frozen=True)
+class Fixed(Objective):
+    """Always the same loss, of its own weight; keeps the clocks it was shown."""
+
+    value: float
+    weight: float = 4.0
+    seen: tuple = ()
+
+    def __call__(self, model, batch, clock):
+        SEEN.append(clock.update)
+        return Loss(torch.tensor(self.value), self.weight, {"fixed": self.value, "nll": 99.0})
+
+
+SEEN = []
+
+
+@dataclass(frozen=True)
+class Main(Fixed):
+    def __call__(self, model, batch, clock):
+        return Loss(torch.tensor(self.value), self.weight, {"nll": 1.0})
+
+
+class Nobody:
+    attention_reading = None
+
+
+def test_by_hand():
+    # 8 over 4 targets; beside it ½ of 6 over 2, which is 3 a target: 8 + ½ · 4 · 3.
+    both = WeightedSum(Main(8.0, 4.0), ((Fixed(6.0, 2.0), Share(0.5)),))
+    found = both(Nobody(), None, Clock(0, 10))
+    assert found.total.item() == pytest.approx(14.0)
+    assert found.weight == 4.0
+    assert found.stats == {"nll": 1.0, "fixed": 12.0}
+
+
+@pytest.mark.parametrize("share", [Share(0.0), Share(1.0, begin=5)])
+def test_what_is_off_is_not_called(share):
+    SEEN.clear()
+    found = WeightedSum(Main(8.0), ((Fixed(6.0), share),))(Nobody(), None, Clock(4, 10))
+    assert (found.total.item(), found.stats, SEEN) == (8.0, {"nll": 1.0}, [])
+
+
+def test_its_clock_begins_when_it_is_switched_on():
+    SEEN.clear()
+    both = WeightedSum(Main(8.0), ((Fixed(6.0), Share(1.0, begin=5)),))
+    for update in (4, 5, 6):
+        both(Nobody(), None, Clock(update, 10))
+    assert SEEN == [0, 1]
+
+
+def test_an_objective_that_had_nothing_to_learn_from_adds_nothing():
+    both = WeightedSum(Main(8.0), ((Fixed(0.0, 0.0), Share()),))
+    assert both(Nobody(), None, Clock(0, 10)).total.item() == 8.0
+
+
+def test_the_gradient_is_the_weighted_sum_of_gradients(transformer, rows, clock):
+    model, batch = transformer(), rows()
+
+    def gradient(objective):
+        model.zero_grad()
+        objective(model, batch, clock).total.backward()
+        return torch.cat([it.grad.flatten() for it in model.parameters() if it.grad is not None])
+
+    main, focus = gradient(CrossEntropy()), gradient(AttentionFocus())
+    both = gradient(WeightedSum(CrossEntropy(), ((AttentionFocus(), Share(0.3)),)))
+    torch.testing.assert_close(
+        both, main + 0.3 * _as_long(focus, main, model, batch, clock), atol=1e-5, rtol=1e-4
+    )
+
+
+def _as_long(gradient, like, model, batch, clock):
+    """The focus gradient has no part for the head's bias and norm: zeros stand for what has none."""
+    model.zero_grad()
+    AttentionFocus()(model, batch, clock).total.backward()
+    parts = [torch.zeros_like(it) if it.grad is None else it.grad for it in model.parameters()]
+    return torch.cat([it.flatten() for it in parts])
+
+
+def test_one_pass_serves_both(transformer, rows, clock):
+    model, batch = transformer(), rows()
+    calls = []
+    model.blocks[0].register_forward_hook(lambda *_: calls.append(1))
+    WeightedSum(CrossEntropy(), ((AttentionFocus(), Share(0.3)),))(model, batch, clock)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"weight": -1.0}, {"weight": float("nan")}, {"weight": float("inf")}, {"begin": -1}]
+)
+def test_an_impossible_share_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Share(**wrong)
+
+
+def test_a_model_that_one_of_them_cannot_teach_is_refused(lstm):
+    with pytest.raises(ValueError, match="needs a Transformer"):
+        WeightedSum(CrossEntropy(), ((AttentionFocus(), Share()),)).check(lstm)
