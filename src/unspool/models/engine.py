@@ -19,6 +19,7 @@ from torch import nn
 
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
+from unspool.nn.attention.keyless_attention import KeylessAttention
 
 if TYPE_CHECKING:
     from unspool.models.sequence_model import SequenceModel
@@ -82,6 +83,8 @@ def _changed_part(model: SequenceModel) -> str | None:
     if not built:
         return f"nobody has written one for a {type(model).__name__}"
     for name, part in model.named_modules():
+        if isinstance(part, KeylessAttention):
+            return f"{name} is a KeylessAttention, which has no kernel"
         height, width = stored_shape(part)
         if height and (height, width) != built.get(f"{name}.weight", (height, width)):
             return f"{name} has the shape {(height, width)}, where the model's says {built[f'{name}.weight']}"

@@ -9,12 +9,18 @@ from torch import nn
 from unspool.config import typed
 from unspool.models.shape_checks import at_least_one, needs, one_of, positive, shares
 from unspool.nn.attention.cross_attention import CrossAttention
+from unspool.nn.attention.keyless_attention import KeylessAttention, refuse_rotary
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
 from unspool.nn.norms import NORMS
 from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal
 from unspool.nn.residual import PLACES, ResidualShape
 from unspool.nn.transformer import Block, CrossBlock
+
+ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
+    "keyless": KeylessAttention,
+    "query_key": SelfAttention,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +52,9 @@ class TransformerShape:
     qkv_bias: bool = False
     """A bias in the query, key and value projections only."""
     dropout: float = 0.0
+    attention: str = "query_key"
+    """How positions of one text look at each other: by queries and keys ("query_key"), or by one matrix for
+    each head ("keyless"), which rotary positions do not allow."""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -55,6 +64,7 @@ class TransformerShape:
             norm_place=PLACES,
             positions=(*ADDED, "rotary", "none"),
             activation=ACTIVATIONS,
+            attention=ATTENTIONS,
         )
         at_least_one(self, "width", "heads", "inner_width", "kv_heads", "head_width", "context")
         shares(self, "dropout", "norm_eps")
@@ -67,6 +77,8 @@ class TransformerShape:
             raise ValueError(
                 f"heads={self.heads} cannot share kv_heads={self.kv_heads}: give a divisor of heads"
             )
+        if self.attention == "keyless":
+            refuse_rotary(self.positions == "rotary")
         if self.positions == "rotary" and self.each_width % 2:
             raise ValueError(f"rotary positions need an even head width, not {self.each_width}")
         scaling = self.rotary_scaling
@@ -120,8 +132,8 @@ class TransformerShape:
         """Behind the last block; under post-norm it is normalised already."""
         return nn.Identity() if self.norm_place == "post" else NORMS[self.norm](self.width, self.norm_eps)
 
-    def _attention(self, causal: bool) -> SelfAttention:
-        return SelfAttention(
+    def _attention(self, causal: bool) -> SelfAttention | KeylessAttention:
+        return ATTENTIONS[self.attention](
             self.width,
             self.heads,
             self.key_value_heads,

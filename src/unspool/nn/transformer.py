@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.attention.keyless_attention import KeylessAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import FeedForward
 from unspool.nn.residual import PLACES, ResidualShape
@@ -25,7 +26,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        attention: SelfAttention,
+        attention: SelfAttention | KeylessAttention,
         feed_forward: FeedForward,
         residual: ResidualShape,
     ) -> None:
@@ -93,7 +94,7 @@ class CrossBlock(Block):
 
     def __init__(
         self,
-        attention: SelfAttention,
+        attention: SelfAttention | KeylessAttention,
         cross_attention: CrossAttention,
         feed_forward: FeedForward,
         residual: ResidualShape,

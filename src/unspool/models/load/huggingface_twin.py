@@ -44,6 +44,11 @@ def huggingface_twin(model: TransformerLM) -> Twin:
         )
     config, head = model.config, _head_weights(model)
     shared = {"tie_word_embeddings": not head, **_ends(model.text)}
+    if config.attention != "query_key":
+        raise ValueError(
+            f"attention={config.attention!r} has no Hugging Face twin: give it keys first "
+            "(unspool.models.key_elimination.with_keys)"
+        )
     if config.norm_place != "pre":
         raise ValueError(f"norm_place={config.norm_place!r} has no Hugging Face twin here: only 'pre' has")
     ours = {name: value.detach() for name, value in merged_weights(model).items()}

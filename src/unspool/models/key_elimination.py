@@ -1,0 +1,123 @@
+"""A trained Transformer without its key matrices, and with key matrices again.
+
+    without   W̃[k] = W^Q[k]ᵀ W^K[k] / √I                 exactly: no attention weight changes
+    with      W̃[k] ≈ Σ_{r ≤ R} σ_r u_r v_rᵀ  (SVD)       exactly at R = I, since rank W̃[k] ≤ I; nearest below
+
+McAllester's problems on attention, 5 (papers.bib: mcallester2020problems); that no other matrix of rank R is
+nearer: Eckart & Young 1936 (papers.bib: eckart1936approximation). For self-attention with positions that are
+added to the inputs; under rotary positions there is no single W̃. Symbols: I head width, J width, R `rank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.models.transformer_shape import TransformerShape
+from unspool.nn.attention.keyless_attention import joined, parted, refuse_rotary
+
+
+@dataclass(frozen=True)
+class AttentionCost:
+    """What the scores of one head cost; values and output are the same in both."""
+
+    parameters: int
+    projections: int
+    """Multiplications and additions for a token."""
+    scores: int
+    """… and for the scores of that token against T others."""
+
+
+def costs(width: int, head_width: int, context: int) -> dict[str, AttentionCost]:
+    """Of a head with queries and keys, and of one without keys: J is `width`, I `head_width`, T `context`."""
+    J, I, T = width, head_width, context  # noqa: E741
+    return {
+        "query_key": AttentionCost(2 * I * J, 4 * I * J, 2 * I * T),
+        "keyless": AttentionCost(J * J, 2 * J * J, 2 * J * T),
+    }
+
+
+def without_keys(model: Any) -> Any:
+    """The same model with one matrix for each head in place of queries and keys; log p stays as it is."""
+    config = _shape(model)
+    refuse_rotary(config.positions == "rotary")
+    if config.attention == "keyless":
+        raise ValueError("this model has no key matrices: there is nothing to leave out")
+    H, K, I, J = config.heads, config.key_value_heads, config.each_width, config.width  # noqa: E741
+    weights = dict(model.state_dict())
+    for name in _layers(weights, "attention.qkv.weight"):
+        q_HIJ, k_KIJ, v_KIJ = weights.pop(f"{name}qkv.weight").view(-1, I, J).split([H, K, K])
+        bias = weights.pop(f"{name}qkv.bias", None)
+        biases = None if bias is None else bias.view(-1, I).split([H, K, K])
+        query_HJJ, query_HJ = joined(
+            q_HIJ, k_KIJ.repeat_interleave(H // K, dim=0), None if biases is None else biases[0]
+        )
+        weights[f"{name}query.weight"] = query_HJJ.transpose(1, 2).reshape(H * J, J)
+        weights[f"{name}value.weight"] = v_KIJ.reshape(-1, J)
+        if biases is not None and query_HJ is not None:
+            weights |= {f"{name}query.bias": query_HJ.flatten(), f"{name}value.bias": biases[2].flatten()}
+    return _built(replace(config, attention="keyless"), model, weights)
+
+
+def with_keys(model: Any, rank: int | None = None) -> Any:
+    """The same model with queries and keys in place of one matrix for each head.
+
+    `rank` is how many singular values of each W̃ stay, as many as a head is wide where it is None. A head is
+    then as wide as its values or as the rank, whichever is more; the rest of the other is zeros.
+    """
+    config = _shape(model)
+    if config.attention != "keyless":
+        raise ValueError("this model has key matrices: make it keyless first (without_keys)")
+    H, K, J = config.heads, config.key_value_heads, config.width
+    rank = config.each_width if rank is None else rank
+    if not 1 <= rank <= J:
+        raise ValueError(
+            f"rank={rank} must be from 1 to the width, {J}: no matrix of a head has a higher one"
+        )
+    I, wide = config.each_width, max(rank, config.each_width)  # noqa: E741
+    weights = dict(model.state_dict())
+    for name in _layers(weights, "attention.query.weight"):
+        query_HJJ = weights.pop(f"{name}query.weight").view(H, J, J).transpose(1, 2)
+        bias = weights.pop(f"{name}query.bias", None)
+        q_HIJ, k_HIJ, q_HI = parted(query_HJJ, None if bias is None else bias.view(H, J), rank, wide)
+        v_KIJ = _wider(weights.pop(f"{name}value.weight").view(K, I, J), wide)
+        v_HIJ = v_KIJ.repeat_interleave(H // K, dim=0)
+        weights[f"{name}qkv.weight"] = torch.cat([q_HIJ, k_HIJ, v_HIJ]).reshape(-1, J)
+        if q_HI is not None:
+            v_KI1 = _wider(weights.pop(f"{name}value.bias").view(K, I, 1), wide)
+            v_HI = v_KI1.repeat_interleave(H // K, dim=0)[..., 0]
+            weights[f"{name}qkv.bias"] = torch.cat([q_HI, torch.zeros_like(q_HI), v_HI]).flatten()
+        out_HIJ = _wider(weights[f"{name}out.weight"].t().view(H, I, J), wide)
+        weights[f"{name}out.weight"] = out_HIJ.reshape(H * wide, J).t().contiguous()
+    changed = replace(config, attention="query_key", kv_heads=H, head_width=wide)
+    return _built(changed, model, weights)
+
+
+def _shape(model: Any) -> Any:
+    config = getattr(model, "config", None)
+    if not isinstance(config, TransformerShape) or hasattr(config, "encoder_layers"):
+        raise ValueError(
+            f"a {type(model).__name__} is no Transformer language model: keys are left out of those only"
+        )
+    return config
+
+
+def _layers(weights: Mapping[str, Tensor], ending: str) -> list[str]:
+    """How the names of each attention layer's weights begin."""
+    last = ending.rpartition("attention.")[2]
+    return [name.removesuffix(last) for name in weights if name.endswith(f".{ending}")]
+
+
+def _wider(it_HIJ: Tensor, width: int) -> Tensor:
+    more = width - it_HIJ.shape[1]
+    return torch.nn.functional.pad(it_HIJ, (0, 0, 0, more)) if more else it_HIJ
+
+
+def _built(config: Any, model: Any, weights: Mapping[str, Tensor]) -> Any:
+    made = config.build(model.text).to(model.device)
+    made.load_state_dict(weights)
+    return made.train(model.training)

@@ -1,0 +1,89 @@
+import pytest
+import torch
+
+from unspool.models.key_elimination import AttentionCost, costs, with_keys, without_keys
+from unspool.models.rnn_lm import RNNConfig
+from unspool.models.transformer_lm import TransformerConfig
+
+TOKENS = torch.tensor([[1, 4, 2, 8, 5, 7], [3, 3, 6, 0, 9, 1]])
+
+
+def make(**options):
+    torch.manual_seed(0)
+    shape = {"width": 12, "heads": 4, "inner_width": 16, "layers": 2, "positions": "sinusoidal", **options}
+    model = TransformerConfig(vocab_size=10, **shape).build().eval()
+    for it in model.parameters():  # as far from the beginning as training would bring them
+        it.data = it.data + 0.5 * torch.randn_like(it)
+    return model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"qkv_bias": True}, {"kv_heads": 2, "bias": True}, {"head_width": 5}, {"norm_place": "post"}],
+)
+def test_there_and_back_says_the_same(options):
+    model = make(**options)
+    logp = model(TOKENS)
+    keyless = without_keys(model)
+    torch.testing.assert_close(keyless(TOKENS), logp, atol=1e-4, rtol=0)
+    back = with_keys(keyless)
+    torch.testing.assert_close(back(TOKENS), logp, atol=1e-4, rtol=0)
+    assert back.config.kv_heads == 4
+
+
+def test_it_is_decoded_as_it_reads():
+    keyless = without_keys(make(kv_heads=2))
+    assert keyless.engine == "torch"
+    step, state = keyless.start([TOKENS[0, :2].tolist()])
+    found = [step.logp_NV[0]]
+    for token in TOKENS[0, 2:].tolist():
+        step, state = keyless.step(state, torch.tensor([token]))
+        found.append(step.logp_NV[0])
+    torch.testing.assert_close(torch.stack(found), keyless(TOKENS[:1])[0, 1:], atol=1e-4, rtol=0)
+
+
+def test_below_the_rank_something_is_lost_and_above_it_nothing():
+    model = make()
+    logp, keyless = model(TOKENS), without_keys(model)
+    errors = [(with_keys(keyless, rank)(TOKENS) - logp).abs().max().item() for rank in (1, 3, 7)]
+    assert errors[0] > 1e-3
+    assert max(errors[1:]) < 1e-4
+
+
+def test_a_matrix_of_full_rank_needs_a_wider_head():
+    keyless = make(attention="keyless")
+    back = with_keys(keyless, 12)
+    assert back.config.head_width == 12
+    torch.testing.assert_close(back(TOKENS), keyless(TOKENS), atol=1e-4, rtol=0)
+
+
+def test_a_keyless_model_learns():
+    model = make(attention="keyless").train()
+    (-model(TOKENS).gather(2, TOKENS[..., None])).sum().backward()
+    assert model.blocks[0].attention.query.weight.grad.abs().sum() > 0
+
+
+def test_costs_by_hand():
+    found = costs(8, 4, 10)
+    assert found["query_key"] == AttentionCost(64, 128, 80)
+    assert found["keyless"] == AttentionCost(64, 128, 160)  # as many weights at I = J/2
+    assert costs(8, 2, 10)["query_key"].parameters < costs(8, 2, 10)["keyless"].parameters
+
+
+def test_what_cannot_be_done_is_refused():
+    with pytest.raises(ValueError, match="rotary positions"):
+        without_keys(make(positions="rotary", head_width=4))
+    with pytest.raises(ValueError, match="rotary positions"):
+        make(positions="rotary", head_width=4, attention="keyless")
+    with pytest.raises(ValueError, match="attention='keyles' is unknown"):
+        make(attention="keyles")
+    with pytest.raises(ValueError, match="no Transformer language model"):
+        without_keys(RNNConfig(vocab_size=9, width=6, layers=1).build())
+    with pytest.raises(ValueError, match="has key matrices"):
+        with_keys(make())
+    keyless = without_keys(make())
+    with pytest.raises(ValueError, match="nothing to leave out"):
+        without_keys(keyless)
+    for rank in (0, 13):
+        with pytest.raises(ValueError, match=f"rank={rank}"):
+            with_keys(keyless, rank)
