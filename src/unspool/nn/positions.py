@@ -136,7 +136,7 @@ class Rotary:
 def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign."""
     turned = torch.addcmul(x_NTHI * cos, x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1), sin)
-    return turned.to(x_NTHI.dtype)
+    return turned if turned.dtype == x_NTHI.dtype else turned.to(x_NTHI.dtype)
 
 
 def placed(x: Tensor, positions: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ def on_logits(transforms: Sequence[Transform]) -> bool:
 def reshape(step: Step, history: Sequence[Path], transforms: Sequence[Transform]) -> Tensor:
     """The scores that are drawn from: normalised before and after every transform."""
     scores_NV = step.logp_NV
-    if not on_logits(transforms):
+    if transforms and not on_logits(transforms):
         step = replace(step, log_norm_N=None)
     for transform in transforms:
         moved_NV = applied(transform, scores_NV, step, history)

@@ -75,6 +75,7 @@ def _run(
     beginning: _Beginning,
 ) -> Iterator[Frontier]:
     dice = [Random(f"{job.seeds[path.request]}/{path.sample}") for path in live]
+    counting = pick if isinstance(pick, Counting) else None  # once: to ask takes as long as a small product
     step, state = beginning.step(live), None
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, dice)
@@ -90,8 +91,8 @@ def _run(
             strict=True,
         )
         grown = [path.extend(token, logp, score, job, others) for path, token, logp, score, others in drawn]
-        if isinstance(pick, Counting):
-            grown = [_counted(path, pick, die) for path, die in zip(grown, dice, strict=True)]
+        if counting is not None:
+            grown = [_counted(path, counting, die) for path, die in zip(grown, dice, strict=True)]
         stay = [row for row, path in enumerate(grown) if path.finish is None]
         live = [grown[row] for row in stay]
         yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))

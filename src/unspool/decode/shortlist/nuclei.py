@@ -94,7 +94,8 @@ def _ordered(rows: Shortlist, key_NW: Floats, edges: list[Edge]) -> NDArray[np.b
     each = zip(rows.score_NW.numpy(), key_NW, edges, rows.mean_N.tolist(), off_N, strict=True)
     for row, (score_W, key_W, edge, centre, off) in enumerate(each):
         span = 2 * (off + KEYS * (abs(centre) - edge.key))
-        column = np.flatnonzero(np.abs(key_W - np.float32(edge.key)) <= span)
+        column = np.flatnonzero(key_W >= edge.key - 2 * span)  # for most tokens that is all to ask
+        column = column[np.abs(key_W[column] - np.float32(edge.key)) <= span]
         score, key = score_W[column].astype(np.float64), key_W[column]
         here = score[key == edge.key]
         nearer = np.abs(here[0] - centre) - np.abs(score - centre)

@@ -143,9 +143,10 @@ class Shortlist:
     def draw(self, u_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The token of every row at the share u of its mass, its log-probability, and whether it is sure."""
         W = self.weight_NW.shape[1]
-        column_N, room_N = seek(self.mass_NB, W, u_N, lambda column_NC: self.weight_NW.gather(1, column_NC))
+        found = seek(self.mass_NB, W, u_N, lambda column_NC: self.weight_NW.gather(1, column_NC))
+        column_N = found.token_N
         logp_N = (self.weight_NW.gather(1, column_N[:, None])[:, 0] / self.total_N).log()
-        sure_N = room_N > doubt(u_N, BLOCKS)
+        sure_N = found.room() > doubt(u_N, BLOCKS)
         if self.sure is not None:
             sure_N &= torch.from_numpy(self.sure)
         if self.tokens is None:
