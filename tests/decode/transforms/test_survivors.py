@@ -13,8 +13,10 @@ from unspool.decode.transforms.survivors import survivors
 from unspool.protocols import Step
 
 EXAMPLES = [
+    transforms.AdaptiveP(),
     transforms.BadWords([[0], [1, 2]]),
     transforms.DRY(breakers=(1,)),
+    transforms.DynamicTemperature(),
     transforms.Epsilon(),
     transforms.Eta(),
     transforms.ForcedBOS(0),
@@ -22,12 +24,14 @@ EXAMPLES = [
     transforms.FrequencyPenalty(0.5),
     transforms.Kappa(0.5, width=3),
     transforms.LogitBias({0: -100.0}),
+    transforms.MinK(),
     transforms.MinLength(2, eos=0),
     transforms.MinP(),
     transforms.Mirostat(),
     transforms.NoRepeatNgram(2),
     transforms.PLess(),
     transforms.PresencePenalty(0.5),
+    transforms.QuadraticSmoothing(),
     transforms.RepetitionPenalty(),
     transforms.SequenceBias({(0,): 1.0, (0, 0): -1.5}),
     transforms.TailFree(),
