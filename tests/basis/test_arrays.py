@@ -1,8 +1,10 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
-from unspool.basis.arrays import as_numpy, float64, probabilities
+from unspool.basis.arrays import as_numpy, checked_token, float64, masses, probabilities, real, whole
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -50,3 +52,35 @@ def test_float32_sums_are_tolerated_and_input_is_untouched():
     before = p.copy()
     assert probabilities(p, 50_000).sum() == pytest.approx(1, abs=1e-12)
     assert (p == before).all()
+
+
+def test_numbers_are_known_by_what_they_are():
+    for one in (1, np.int64(1), np.array(1), torch.tensor(1)):
+        assert (whole(one), real(one)) == (1, 1.0)
+    assert (real(Fraction(1, 2)), real(10**400), real(-(10**400))) == (0.5, np.inf, -np.inf)
+    for none in (True, "1", None, 1j, np.array([1]), [1], np.array("x")):
+        assert (whole(none), real(none)) == (None, None)
+    assert whole(0.5) is None
+
+
+@pytest.mark.parametrize("x", [None, "0.5", [[1], [1, 2]], np.array([1j]), {"a": 1}, object()])
+def test_what_holds_no_numbers_is_refused(x):
+    with pytest.raises(TypeError, match="holds no real numbers"):
+        as_numpy(x)
+
+
+def test_a_token_is_a_number_of_the_vocabulary():
+    assert checked_token(np.int64(2), 3) == 2
+    with pytest.raises(ValueError, match="W has 3 rows, 0 … 2"):
+        checked_token(3, 3)
+    with pytest.raises(TypeError, match="is a float; give its number"):
+        checked_token(1.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("p", "match"), [([0.1, -0.1], "-0.1"), ([np.nan], "nan"), ([np.inf], "inf"), ([], "shape")]
+)
+def test_masses_are_neither_negative_nor_infinite(p, match):
+    assert masses("p", [0.2, 0.3]).tolist() == [0.2, 0.3]
+    with pytest.raises(ValueError, match=match):
+        masses("p", p)

@@ -40,7 +40,7 @@ def test_a_floor_leaves_improbable_tokens_out(step):
 
 @pytest.mark.parametrize("i", [-1, 6000])
 def test_a_token_outside_the_vocabulary_is_refused(step, i):
-    with pytest.raises(IndexError, match="0 … 5999"):
+    with pytest.raises(ValueError, match="0 … 5999"):
         step.accepts(i, tau=0.1)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unspool.decode.arguments import (
+    as_matrix,
     as_number,
     as_whole,
     biases,
@@ -203,3 +204,13 @@ def test_arrays_of_ids_are_ids():
     for value in (torch.tensor([0.5]), torch.tensor(True), b"ab", {"a": 1}):
         with pytest.raises(TypeError, match="eos"):
             ids("eos", value)
+
+
+def test_matrices_are_tensors_of_real_numbers_with_a_row():
+    assert as_matrix("p", torch.zeros(2, 3), "(C, V)").shape == (2, 3)
+    for value in (None, [[1.0]], np.zeros((2, 3)), torch.zeros(2, 3, dtype=torch.complex64)):
+        with pytest.raises(TypeError, match=r"p is .*, but must be a tensor of shape \(C, V\)"):
+            as_matrix("p", value, "(C, V)")
+    for value in (torch.zeros(3), torch.zeros(0, 3), torch.zeros(1, 2, 3)):
+        with pytest.raises(ValueError, match=r"p has shape .*, but must be a tensor of shape \(C, V\)"):
+            as_matrix("p", value, "(C, V)")

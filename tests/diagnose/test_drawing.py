@@ -2,7 +2,7 @@ import builtins
 
 import pytest
 
-from unspool.diagnose.drawing import canvas, label
+from unspool.diagnose.drawing import canvas, drawn, label, named
 
 
 def test_the_same_picture_is_the_same_file(tmp_path):
@@ -61,3 +61,15 @@ def test_the_font_has_what_is_shown_of_tokens():
 
     has = FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap()
     assert {it for it in "⟨⟩→…“”␣⏎⇥□" if ord(it) not in has} == set()
+
+
+def test_only_what_was_found_is_drawn():
+    drawn(1.5, float)
+    with pytest.raises(TypeError, match="'x' cannot be drawn here, but a float can"):
+        drawn("x", float)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"p.svg", ["p.svg"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(TypeError, match="is no path"):
+        named(path)

@@ -83,7 +83,7 @@ def test_a_minimum_of_cross_entropy_has_no_gap():
     ("logp", "true", "match"),
     [
         (torch.zeros(2, 3), torch.ones(2, 4) / 4, "shape"),
-        (torch.zeros(0, 3), torch.zeros(0, 3), "one context or more"),
+        (torch.zeros(0, 3), torch.zeros(0, 3), "one row or more"),
         (torch.zeros(1, 2), torch.tensor([[0.7, 0.7]]), "no distribution"),
         (torch.zeros(1, 2), torch.tensor([[-0.5, 1.5]]), "no distribution"),
     ],

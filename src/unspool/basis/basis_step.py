@@ -9,13 +9,12 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf
-from operator import index
+from math import inf, isnan
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.basis.arrays import Array, Indices
+from unspool.basis.arrays import Array, Indices, checked_token, real, shown, whole
 from unspool.basis.certificate import Acceptance, Verdict
 from unspool.basis.solver.cascade import Cascade
 from unspool.basis.solver.distribution import Distribution
@@ -54,6 +53,9 @@ class BasisStep:
     ) -> Sequence[Verdict]:
         """The verdicts on several tokens, which are searched side by side."""
         tau = the_tau(tau, delta)
+        tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+        if isinstance(tokens, str | bytes | type) or not isinstance(tokens, Iterable):
+            raise TypeError(f"tokens is {shown(tokens)}; expected the numbers of tokens, such as [3, 17].")
         wanted = [self._checked(i) for i in tokens]
         new = [i for i in dict.fromkeys(wanted) if (i, tau) not in self._verdicts]
         for start in range(0, len(new), SIDE_BY_SIDE):
@@ -80,24 +82,21 @@ class BasisStep:
 
     def _among(self, top: int | None, floor: float | None) -> Indices:
         dist = self.distribution
-        if top is not None and top < 1:
-            raise ValueError(f"top is {top}; at least one token must be asked about (None asks about all).")
-        dist.extend(dist.support if top is None else top)
-        tokens = dist.order_N[:top]
-        return tokens if floor is None else tokens[dist.p[tokens] >= floor]
+        count, least = whole(top), real(floor)
+        if top is not None and (count is None or count < 1):
+            raise (TypeError if count is None else ValueError)(
+                f"top is {shown(top)}; at least one token must be asked about (None asks about all)."
+            )
+        if floor is not None and (least is None or isnan(least)):
+            raise (TypeError if least is None else ValueError)(
+                f"floor is {shown(floor)}; expected the least probability to ask about, or None for any."
+            )
+        dist.extend(dist.support if count is None else min(count, dist.vocabulary))
+        tokens = dist.order_N[:count]
+        return tokens if least is None else tokens[dist.p[tokens] >= least]
 
     def _checked(self, i: int) -> int:
-        vocabulary = self.distribution.vocabulary
-        try:
-            i = index(i)
-        except TypeError as error:
-            raise TypeError(
-                f"Token {i!r} is a {type(i).__name__}; give its number, 0 … {vocabulary - 1}."
-            ) from error
-        if not 0 <= i < vocabulary:
-            raise IndexError(
-                f"Token {i} is not in the vocabulary: W has {vocabulary} rows, 0 … {vocabulary - 1}."
-            )
+        i = checked_token(i, self.distribution.vocabulary)
         if not self.distribution.p[i] > 0:
             raise ValueError(
                 f"Token {i} has probability zero: there is nothing to test, it cannot be sampled."

@@ -23,15 +23,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import Array, Indices, float64
+from unspool.basis.arrays import Array, Indices, float64, real, shown, whole
 from unspool.basis.kappa_rule import KappaRule
 from unspool.basis.row_lengths import RowLengths
-from unspool.basis.theory import slope_from_tau
+from unspool.basis.theory import checked_tau, slope_from_tau
 
 if TYPE_CHECKING:
     from unspool.basis.basis_test import BasisTest
@@ -40,6 +40,8 @@ Mask = NDArray[np.bool_]
 
 PARTS = 5
 """Of the distributions, in cross-validation."""
+MOST_TOKENS = 10**6
+"""Of one distribution; no vocabulary has more that are worth a question."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,17 @@ def exact_verdicts(
     test: BasisTest, p: ArrayLike, taus: Sequence[float], *, tokens: int = 8, seed: int = 0
 ) -> ExactVerdicts:
     """Have the exact test decide on tokens of the distributions p (N, V): either form of the rule fits."""
+    if not hasattr(test, "step") or not hasattr(test, "row_lengths"):
+        raise TypeError(f"test is {shown(test)}; expected the BasisTest that the rule is to imitate.")
+    taus = taus.tolist() if hasattr(taus, "tolist") else taus
+    if not isinstance(taus, Sequence) or isinstance(taus, str | bytes) or not taus:
+        raise TypeError(f"taus is {shown(taus)}; expected a list of thresholds, such as [0.1, 0.5].")
+    taus, dice = [checked_tau(tau) for tau in taus], np.random.default_rng(_count("seed", seed, 0, 2**128))
+    tokens = _count("tokens", tokens, 1, MOST_TOKENS)
     p_NV = float64(p)
     if p_NV.ndim != 2 or len(p_NV) < 2:
         raise ValueError(f"p has shape {p_NV.shape}; calibration needs at least two distributions, (N, V).")
-    dice, undecided = np.random.default_rng(seed), 0
+    undecided = 0
     found: list[tuple[int, float, int, float, bool]] = []
     for n, p_V in enumerate(p_NV):
         step = test.step(p_V)
@@ -154,12 +163,15 @@ class ExactVerdicts:
 
     def calibrate(self, *, fit: float = 0.5, lengths: bool = True) -> Calibration:
         """Fit g on the first share `fit` of the distributions, and measure it on the others."""
-        if not 0 < fit < 1:
-            raise ValueError(
-                f"fit is {fit}; it is the share of the distributions to fit on, between 0 and 1."
+        if not isinstance(lengths, bool):
+            raise TypeError(f"lengths is {shown(lengths)}; expected True or False.")
+        share = real(fit)
+        if share is None or not 0 < share < 1:
+            raise (TypeError if share is None else ValueError)(
+                f"fit is {shown(fit)}; it is the share of the distributions to fit on, between 0 and 1."
             )
         count = len(self.p_NV)
-        first_N = np.arange(count) < min(max(round(fit * count), 1), count - 1)
+        first_N = np.arange(count) < min(max(round(share * count), 1), count - 1)
         rule, first_Q = self.rule_of(first_N, lengths), first_N[self.place_Q]
         right_Q = self.said_by(rule) == self.accepted_Q
         held_out = {float(tau): right_Q[~first_Q & (self.tau_Q == tau)] for tau in np.unique(self.tau_Q)}
@@ -238,6 +250,15 @@ def best_threshold(pairs: Sequence[tuple[float, bool]]) -> float:
     r = int(np.argmin(wrong))
     low, high = values[max(r - 1, 0)], values[min(r, len(values) - 1)]
     return float(np.sqrt(low * high))
+
+
+def _count(name: str, value: Any, at_least: int, at_most: int) -> int:
+    found = whole(value)
+    if found is None or not at_least <= found <= at_most:
+        raise (TypeError if found is None else ValueError)(
+            f"{name} is {shown(value)}; expected a whole number from {at_least} to {at_most:,}."
+        )
+    return found
 
 
 def _ask_about(p_V: Array, tau: float, tokens: int, dice: np.random.Generator) -> list[int]:

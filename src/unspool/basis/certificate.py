@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from unspool.basis.arrays import Array, Indices, float64
+from unspool.basis.arrays import Array, Indices, as_numpy, probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +38,9 @@ class Rejection:
 
     def distribution(self, p: ArrayLike) -> Array:
         """The distribution itself: W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ e^δ·p̂, and zero at the token."""
-        out_V = float64(p).copy()
-        out_V /= out_V.sum()
+        out_V = probabilities(p, int(np.size(as_numpy(p))))
+        if max(self.token, *self.rows_N.tolist()) >= len(out_V):
+            raise ValueError(f"p has {len(out_V)} entries, fewer than the rows that the certificate names.")
         out_V[self.rows_N] += self.shift_N
         out_V[self.token] = 0
         return out_V

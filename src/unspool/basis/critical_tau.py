@@ -16,6 +16,7 @@ from math import inf, sqrt
 
 import numpy as np
 
+from unspool.basis.arrays import checked_token, real, shown
 from unspool.basis.basis_step import BasisStep
 from unspool.basis.certificate import Acceptance, Rejection
 
@@ -24,8 +25,12 @@ TESTS = 60
 
 def critical_tau(step: BasisStep, i: int, rtol: float = 1e-3) -> tuple[float, float]:
     """(τ accepted, τ rejected) with at most 1 + rtol between them, or as near as proofs can be had."""
-    if not 0 < rtol < 1:
-        raise ValueError(f"rtol is {rtol}; it is the relative width of the bracket, between 0 and 1.")
+    width = real(rtol)
+    if width is None or not 0 < width < 1:
+        raise (TypeError if width is None else ValueError)(
+            f"rtol is {shown(rtol)}; it is the relative width of the bracket, between 0 and 1."
+        )
+    i = checked_token(i, step.distribution.vocabulary)
     p_i = float(step.distribution.p[i])
     low, high = p_i / (1 - p_i) if p_i < 1 else inf, inf
     ask = 2 * low
@@ -42,7 +47,7 @@ def critical_tau(step: BasisStep, i: int, rtol: float = 1e-3) -> tuple[float, fl
                 )
             case None:
                 break
-        if high <= low or tau_of(high) <= tau_of(low) * (1 + rtol):
+        if high <= low or tau_of(high) <= tau_of(low) * (1 + width):
             break
         ask = sqrt(low * high) if high < inf else 4 * low
     return tau_of(low), tau_of(high)

@@ -19,13 +19,14 @@ papers.bib: finlayson2024closing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import Array, float64
+from unspool.basis.arrays import Array, checked_token, float64, masses, real, shown, whole
 from unspool.basis.certificate import Verdict
 from unspool.basis.row_lengths import RowLengths
 from unspool.basis.theory import slope_from_tau
@@ -33,13 +34,22 @@ from unspool.basis.theory import slope_from_tau
 
 def kappa(p: ArrayLike, m: int) -> float:
     """The κ with Σ min(1, κp) = m; infinite where fewer than m tokens have any probability."""
-    if m < 1:
-        raise ValueError(f"m is {m}; it counts the equality constraints (rank + 1) and must be at least 1.")
-    p_V = float64(p)
+    m = _checked_m(m)
+    p_V = masses("p", p)
     parted_V = np.partition(p_V, len(p_V) - m) if m < len(p_V) else p_V
     head_N = np.sort(parted_V[-m:])[::-1]
     # The rest is summed by itself: 1 − Σ head would be rounding where the head holds nearly everything.
     return kappa_of_sorted(head_N, from_each_rank_on(head_N, float(parted_V[:-m].sum())), m)
+
+
+def _checked_m(m: int) -> int:
+    found = whole(m)
+    if found is None or found < 1:
+        raise (TypeError if found is None else ValueError)(
+            f"m is {shown(m)}; it counts the equality constraints (rank + 1) and must be a whole number, at "
+            f"least 1."
+        )
+    return found
 
 
 def kappa_of_sorted(head_N: Array, beyond_N: Array, m: int) -> float:
@@ -84,6 +94,17 @@ class KappaRule:
     """ℓ, the row lengths that g was fitted with; None: ℓ = 1, and the rule needs nothing of W."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "m", _checked_m(self.m))
+        for name in ("slopes", "thresholds"):
+            given = getattr(self, name)
+            found = tuple(map(real, given)) if isinstance(given, Sequence) else (None,)
+            if any(it is None or not 0 < it < inf for it in found):
+                raise (TypeError if None in found else ValueError)(
+                    f"{name} is {shown(given)}; expected a tuple of numbers above 0, one per knot."
+                )
+            object.__setattr__(self, name, found)
+        if self.lengths is not None and not isinstance(self.lengths, RowLengths):
+            raise TypeError(f"lengths is {shown(self.lengths)}; expected RowLengths, or None for ℓ = 1.")
         if len(self.slopes) != len(self.thresholds) or not self.slopes:
             raise ValueError(
                 f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; one each is needed."
@@ -110,13 +131,14 @@ class KappaRule:
     def mask(self, p: ArrayLike, tau: float) -> NDArray[np.bool_]:
         """Which tokens the rule accepts; p is (V,) or (N, V)."""
         p = float64(p)
-        if p.ndim == 2:
+        if p.ndim == 2 and len(p):
             return np.stack([self.mask(p_V, tau) for p_V in p])
+        p = masses("p", p)
         return (p > 0) & (self._weighted(p) >= self.threshold(tau) / kappa(p, self.m))
 
     def step(self, p: ArrayLike) -> KappaStep:
         """Opinions on the tokens of one distribution (V,): `BasisTest.step`, without a proof."""
-        p_V = float64(p)
+        p_V = masses("p", p)
         return KappaStep(self, self._weighted(p_V), kappa(p_V, self.m))
 
     def accepts(self, p: ArrayLike, i: int, tau: float) -> bool:
@@ -138,6 +160,7 @@ class KappaStep:
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
         """A verdict without a certificate: nothing is proven."""
+        i = checked_token(i, len(self.weighted_V))
         weighted = float(self.weighted_V[i])
         accepted = weighted > 0 and weighted >= self.rule.threshold(tau) / self.kappa
         return Verdict(accepted, i, tau, "kappa rule", None, 0.0, inf)

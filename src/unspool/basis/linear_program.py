@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from unspool.basis.arrays import float64
+from unspool.basis.arrays import checked_token, float64, probabilities, shown
 from unspool.basis.theory import slope_from_tau
 
 # HiGHS satisfies constraints and optimality to 10⁻⁷ each; θ near 1 inherits a few of both.
@@ -59,9 +59,14 @@ class Reference:
 
 def reference(W: Any, p: ArrayLike, i: int, tau: float, *, methods: Sequence[str] = METHODS) -> Reference:
     """Solve the linear program over the rows W (V, r) of a test: `BasisTest.weight`."""
-    W_VR, p_V, c = float64(W), float64(p), slope_from_tau(tau)
+    W_VR, c = float64(W), slope_from_tau(tau)
+    if W_VR.ndim != 2:
+        raise ValueError(f"W has shape {W_VR.shape}; expected (vocabulary, rank), one row per token.")
     if not np.isfinite(W_VR).all():
         raise ValueError("W contains NaN or infinite entries; no test is possible on it.")
+    p_V, i = probabilities(p, len(W_VR)), checked_token(i, len(W_VR))
+    if not isinstance(methods, list | tuple) or not methods or any(it not in METHODS for it in methods):
+        raise ValueError(f"methods is {shown(methods)}; expected some of {METHODS}, in the order to try.")
     if not p_V[i] > 0:
         raise ValueError(f"Token {i} has probability zero: there is nothing to test, it cannot be sampled.")
     W_VM = np.column_stack([W_VR, np.ones(len(W_VR))])

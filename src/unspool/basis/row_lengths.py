@@ -38,14 +38,15 @@ class RowLengths:
         values_V = float64(self.values_V)
         if values_V.ndim != 1 or not len(values_V):
             raise ValueError(f"Row lengths have shape {values_V.shape}; expected one for each token, (V,).")
-        wrong_V = ~(np.isfinite(values_V) & (values_V > 0))
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
+            kept_V = values_V.astype(np.float32)
+        wrong_V = ~(np.isfinite(kept_V) & (kept_V > 0))
         if wrong_V.any():
             i = int(np.argmax(wrong_V))
             raise ValueError(
                 f"The row length of token {i} is {values_V[i]}; all must be finite and above 0. "
                 f"Take them from BasisTest(W, rank).row_lengths(p)."
             )
-        kept_V = values_V.astype(np.float32)
         kept_V.setflags(write=False)
         object.__setattr__(self, "values_V", kept_V)
 

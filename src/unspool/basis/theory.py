@@ -14,14 +14,17 @@ from math import expm1, inf, log1p
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unspool.basis.arrays import Array, float64
+from unspool.basis.arrays import Array, float64, masses, real, shown
 
 
 def tau_from_delta(delta: float) -> float:
     """The most that a probability can be overestimated: τ = 1 − e^(−δ) (Theorem 1)."""
-    if not 0 < delta < inf:
-        raise ValueError(f"delta is {delta}; it bounds log p* − log p̂ and must be positive and finite.")
-    return -expm1(-delta)
+    found = real(delta)
+    if found is None or not 0 < found < inf:
+        raise (TypeError if found is None else ValueError)(
+            f"delta is {shown(delta)}; it bounds log p* − log p̂ and must be positive and finite."
+        )
+    return -expm1(-found)
 
 
 def delta_from_tau(tau: float) -> float:
@@ -31,16 +34,18 @@ def delta_from_tau(tau: float) -> float:
 
 def slope_from_tau(tau: float) -> float:
     """c = e^δ − 1 = τ/(1 − τ): how far above p̂ the true probability may lie, relative to p̂."""
-    return checked_tau(tau) / (1 - tau)
+    tau = checked_tau(tau)
+    return tau / (1 - tau)
 
 
 def checked_tau(tau: float) -> float:
     """The threshold itself, if it is one."""
-    if not 0 < tau < 1:
-        raise ValueError(
-            f"tau is {tau}; it must lie strictly between 0 and 1 (common values are 0.001 … 0.5)."
+    found = real(tau)
+    if found is None or not 0 < found < 1:
+        raise (TypeError if found is None else ValueError)(
+            f"tau is {shown(tau)}; it must lie strictly between 0 and 1 (common values are 0.001 … 0.5)."
         )
-    return float(tau)
+    return found
 
 
 def the_tau(tau: float | None, delta: float | None) -> float:
@@ -53,9 +58,7 @@ def the_tau(tau: float | None, delta: float | None) -> float:
 
 def underestimation(true_p: ArrayLike, model_p: ArrayLike) -> float:
     """The empirical δ: the largest log p* − log p̂ over the tokens that can truly occur."""
-    true_V, model_V = float64(true_p), float64(model_p)
-    if true_V.shape != model_V.shape:
-        raise ValueError(f"p* has shape {true_V.shape} and p̂ {model_V.shape}; they must be the same.")
+    true_V, model_V = _two(true_p, model_p)
     support_V = true_V > 0
     with np.errstate(divide="ignore"):  # p̂ = 0 where p* > 0 is an infinite underestimation, as it should be
         return float(np.max(np.log(true_V[support_V]) - np.log(model_V[support_V])))
@@ -63,14 +66,30 @@ def underestimation(true_p: ArrayLike, model_p: ArrayLike) -> float:
 
 def overestimation(true_p: ArrayLike, model_p: ArrayLike) -> float:
     """The largest p̂ − p*: what Theorem 1 bounds by 1 − e^(−δ)."""
-    return float(np.max(float64(model_p) - float64(true_p)))
+    true_V, model_V = _two(true_p, model_p)
+    return float(np.max(model_V - true_V))
 
 
 def optimality_residual(W: ArrayLike, true_p: ArrayLike, model_p: ArrayLike) -> Array:
     """Wᵀ(p* − p̂), which Theorem 2 says is zero at the optimum: (d,)."""
     W_VD = float64(W)
-    true_V, model_V = float64(true_p), float64(model_p)
-    if not len(W_VD) == len(true_V) == len(model_V):
-        sizes = f"W has {len(W_VD)} rows, p* {len(true_V)} entries, p̂ {len(model_V)}"
-        raise ValueError(f"{sizes}; all are one per token.")
+    true_V, model_V = _two(true_p, model_p)
+    if not np.isfinite(W_VD).all():
+        raise ValueError("W contains NaN or infinite entries; it is the model's output matrix.")
+    if W_VD.ndim != 2 or true_V.shape != W_VD.shape[:1]:
+        raise ValueError(
+            f"W has shape {W_VD.shape} and p* {true_V.shape}; expected (V, d) and (V,), one per token."
+        )
     return W_VD.T @ (true_V - model_V)
+
+
+def _two(true_p: ArrayLike, model_p: ArrayLike) -> tuple[Array, Array]:
+    """p* and p̂ over the same tokens, of which one at least can occur."""
+    true_V, model_V = masses("p*", true_p), masses("p̂", model_p)
+    if true_V.shape != model_V.shape:
+        raise ValueError(
+            f"p* has shape {true_V.shape} and p̂ {model_V.shape}; they must be the same, one per token."
+        )
+    if not (true_V > 0).any():
+        raise ValueError("p* holds no probability above 0; give the true distribution, which sums to 1.")
+    return true_V, model_V

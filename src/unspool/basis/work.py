@@ -21,8 +21,9 @@ what was made before.
 from __future__ import annotations
 
 from math import inf
-from numbers import Real
 from typing import Any
+
+from unspool.basis.arrays import real, shown
 
 BUDGET = 5e10
 """What one test may cost unless it is said otherwise: about a second of one core."""
@@ -72,18 +73,10 @@ def checked_budget(budget: Any) -> float:
     """The budget itself, infinite for None."""
     if budget is None:
         return inf
-    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    found = _as_float(budget) if is_number else inf
-    if not 0 < found < inf:
-        raise (ValueError if is_number else TypeError)(
-            f"budget is {budget!r}; it is the work that one test may cost, in multiplications, and must be a "
-            f"number above 0 ({BUDGET:g} is about a second), or None for no limit."
+    found = real(budget)
+    if found is None or not 0 < found < inf:
+        raise (TypeError if found is None else ValueError)(
+            f"budget is {shown(budget)}; it is the work that one test may cost, in multiplications, and must "
+            f"be a number above 0 ({BUDGET:g} is about a second), or None for no limit."
         )
     return found
-
-
-def _as_float(number: Any) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return inf

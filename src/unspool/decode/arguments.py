@@ -9,7 +9,10 @@ import inspect
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGEST_BIAS = 1e9
 LARGEST = 10**12
@@ -89,6 +92,18 @@ def as_whole(name: str, value: Any, *, at_least: int, advice: str) -> int:
     if found > LARGEST:
         raise ValueError(f"{name} is {shown(value)}, which is more than {LARGEST:,}. {advice}")
     return found
+
+
+def as_matrix(name: str, value: Any, shape: str) -> Tensor:
+    """A tensor of real numbers with two dimensions, and one row or more."""
+    from torch import Tensor  # the command line checks numbers before it needs torch
+
+    wanted = f"but must be a tensor of shape {shape}, with one row or more."
+    if not isinstance(value, Tensor) or value.is_complex():
+        raise TypeError(f"{name} is {shown(value)}, {wanted}")
+    if value.dim() != 2 or not value.numel():
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, {wanted}")
+    return value
 
 
 def function_of(value: Any, count: int) -> bool:

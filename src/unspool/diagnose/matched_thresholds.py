@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 
 from unspool.basis import BasisTest
+from unspool.decode.arguments import as_number, as_whole, function_of, items, shown
 from unspool.decode.picks.basis_aware import AUTO_RANK
 from unspool.diagnose.basis_critical import BasisCriticals
 from unspool.diagnose.critical_settings import Places, criteria
@@ -49,10 +50,14 @@ def thresholds(
     encoder–decoder needs `sources`, one for each text: the texts are then its targets, every token of which
     is looked at. `progress` is called with the tokens done and all tokens.
     """
+    shares = items("shares", shares, "a list of shares such as 0.01")
     if not shares:
         raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens.")
-    if basis_tokens < 0:
-        raise ValueError(f"basis_tokens is {basis_tokens}, but must be 0 (none) or more.")
+    for share in shares:
+        as_number("share", share, above=0, at_most=1, advice="0.01 is 1 % of the tokens.")
+    basis_tokens = as_whole("basis_tokens", basis_tokens, at_least=0, advice="0 is none.")
+    if progress is not None and not function_of(progress, 2):
+        raise TypeError(f"progress is {shown(progress)}, but must be a function of two numbers, or None.")
     parts = forced(model, texts, sources, context=context)
     total = sum(len(part.tokens) - part.first for part in parts)
     matrix = model.output_matrix
@@ -61,7 +66,7 @@ def thresholds(
     chosen = min(basis_tokens, total)
     basis = None
     if matrix is not None and chosen:
-        looked = min(AUTO_RANK, matrix.shape[1]) if rank == "auto" else rank
+        looked = min(AUTO_RANK, matrix.shape[1]) if isinstance(rank, str) and rank == "auto" else rank
         basis = BasisCriticals(BasisTest(matrix.detach(), looked), looked, shares, chosen)
     done = 0
     for seen in read(model, parts, batch=batch):
@@ -96,6 +101,10 @@ def rejected_shares(
 
     `settings` names samplers as `thresholds` does, such as {"eta": 0.02}; basis-aware ones are not known.
     """
+    if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
+        raise TypeError(f'settings is {shown(settings)}, but must name samplers, such as {{"eta": 0.02}}.')
+    for name, setting in settings.items():
+        as_number(name, setting, advice="It is the sampler's setting.")
     parts = forced(model, texts, sources, context=context)
     matrix = model.output_matrix
     rules = {

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from unspool.basis import tau_from_delta
+from unspool.decode.arguments import as_matrix, as_number, items
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ def underestimation(
 ) -> Underestimation:
     """The empirical δ of a model."""
     _check(logp_CV, true_CV)
+    quantiles = [
+        as_number("quantiles", it, at_least=0, at_most=1, advice="They are shares of the contexts.")
+        for it in items("quantiles", quantiles, "a list of shares such as 0.9")
+    ]
     true_CV, logp_CV = true_CV.double(), logp_CV.double()
     gap_CV = (true_CV.log() - logp_CV).masked_fill(true_CV == 0, -torch.inf)
     worst_C = gap_CV.amax(dim=-1)
@@ -81,7 +86,8 @@ def underestimation(
 def failures(logp_CV: Tensor, true_CV: Tensor, tau: float) -> Failures:
     """How often a threshold keeps what cannot occur."""
     _check(logp_CV, true_CV)
-    if not 0 <= tau < 1:
+    tau = as_number("tau", tau, at_least=0, advice="It is a threshold of probability.")
+    if tau >= 1:
         raise ValueError(f"tau is {tau}, but must be at least 0 and below 1.")
     p_CV = logp_CV.double().exp()
     kept_CV = p_CV > tau
@@ -95,7 +101,8 @@ def failures(logp_CV: Tensor, true_CV: Tensor, tau: float) -> Failures:
 def optimality_gap(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor) -> OptimalityGap:
     """How far the model is from Theorem 2's optimum; W is `matrix_VD`."""
     _check(logp_CV, true_CV)
-    if matrix_VD.dim() != 2 or len(matrix_VD) != logp_CV.shape[1]:
+    as_matrix("the output matrix", matrix_VD, "(vocabulary, width)")
+    if len(matrix_VD) != logp_CV.shape[1]:
         raise ValueError(
             f"the output matrix has shape {tuple(matrix_VD.shape)}, but must have a row for each of the "
             f"{logp_CV.shape[1]} tokens."
@@ -110,10 +117,12 @@ def optimality_gap(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor) -> Optim
 
 
 def _check(logp_CV: Tensor, true_CV: Tensor) -> None:
-    if logp_CV.dim() != 2 or logp_CV.shape != true_CV.shape or not len(logp_CV):
+    as_matrix("log p̂", logp_CV, "(contexts, vocabulary)")
+    as_matrix("p*", true_CV, "(contexts, vocabulary)")
+    if logp_CV.shape != true_CV.shape:
         raise ValueError(
             f"log p̂ has shape {tuple(logp_CV.shape)} and p* {tuple(true_CV.shape)}, but both must be "
-            "(contexts, vocabulary), with one context or more."
+            "(contexts, vocabulary)."
         )
     total_C = true_CV.double().sum(dim=-1)
     if bool((true_CV < 0).any()) or bool(((total_C - 1).abs() > 1e-4).any()):

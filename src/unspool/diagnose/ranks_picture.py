@@ -16,6 +16,7 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
+from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.job import Job
 from unspool.decode.picks import BasisAware
@@ -23,7 +24,7 @@ from unspool.decode.request import make_job
 from unspool.decode.search import Sample
 from unspool.decode.search.reshape import prepared, reshape
 from unspool.decode.transforms.scores import alive
-from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, label
+from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, drawn, label
 from unspool.protocols import Step, StepModel
 
 DEFAULT_RULES = (
@@ -69,8 +70,13 @@ def rank_picture(
         raise ValueError("the model has no tokenizer, so it can neither read a prompt nor show tokens.")
     if not model.text.encode(prompt):
         raise ValueError("the prompt is empty; give the words that come before the distribution to look at.")
-    if top < 1:
-        raise ValueError(f"top is {top}, but at least one token must be shown.")
+    top = as_whole("top", top, at_least=1, advice="It is how many tokens are shown.")
+    rules, names = items("rules", rules, "a list of Samples"), items("names", names, "a name for each rule")
+    if len(rules) != len(names) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"names is {shown(names)}, but must hold a name for each of the {len(rules)} rules.")
+    for rule in rules:
+        if not isinstance(rule, Sample):
+            raise TypeError(f"a rule is {shown(rule)}, but must be a Sample, whose transforms are applied.")
     job = make_job(model, [prompt], max_new_tokens=1, n=1, seed=0, stop=())
     step, _ = model.start(job.prompts)
     p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
@@ -106,6 +112,7 @@ def _kept(rule: Sample, model: StepModel, job: Job, step: Step, order: Sequence[
 
 def draw_ranks(picture: RankPicture, path: str | Path) -> None:
     """Save the picture (.svg, .png, .pdf)."""
+    drawn(picture, RankPicture)
     ranks = range(len(picture.p))
     width = max(4.0, 0.17 * len(picture.p) + 2.2)
     with canvas(path, width, 3.4 + 0.22 * len(picture.kept)) as figure:
@@ -116,8 +123,8 @@ def draw_ranks(picture: RankPicture, path: str | Path) -> None:
         heights = [log10(max(p, 1e-300)) - floor for p in picture.p]
         above.bar(ranks, heights, bottom=floor, color=colours, width=0.8)
         above.set_ylabel("log₁₀ p")
-        shown = picture.prompt if len(picture.prompt) <= 90 else "…" + picture.prompt[-89:]
-        above.set_title(f"“{label_line(shown)}” …", loc="left", fontsize=10, parse_math=False)
+        prompt = picture.prompt if len(picture.prompt) <= 90 else "…" + picture.prompt[-89:]
+        above.set_title(f"“{label_line(prompt)}” …", loc="left", fontsize=10, parse_math=False)
         if set_off:
             above.text(
                 *(0.995, 0.95),

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
+from unspool.decode.arguments import as_whole, ids, shown, within
+from unspool.diagnose.word_senses import kerbs_head
 from unspool.heads.kerbs_kernel import kernel
 
 ROWS = 256
@@ -52,11 +54,24 @@ def sense_contexts(
     model: Any, batches: Iterable[Batch], words: Collection[int], *, examples: int = 3, before: int = 8
 ) -> dict[int, WordUse]:
     """The use of the senses of some words, of a model with a KerBS head, in the targets of batches."""
-    head, wanted = model.head, torch.zeros(model.head.vocab_size, dtype=torch.bool)
+    head = kerbs_head(model)
+    words = ids("words", words, empty=True)
+    within("words", words, head.vocab_size)
+    examples = as_whole(
+        "examples", examples, at_least=0, advice="It is how many contexts of a sense are kept."
+    )
+    before = as_whole("before", before, at_least=1, advice="It is how many tokens of a context are shown.")
+    if isinstance(batches, str | type) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches is {shown(batches)}, but must hold a Batch or more, such as a feed does.")
+    wanted = torch.zeros(head.vocab_size, dtype=torch.bool)
     wanted[list(words)] = True
     used = {word: _Gathered(int(head.table.real_VJ[word].sum()), examples) for word in words}
     model.eval()
     for batch in batches:
+        if not isinstance(batch, Batch):
+            raise TypeError(
+                f"batches holds {shown(batch)}, but must hold a Batch or more, such as a feed does."
+            )
         places = (wanted[batch.targets_NU] & (batch.weights_NU > 0)).nonzero()
         if not len(places):
             continue

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unspool.diagnose.drawing import BLUE, INK, SOFT, canvas, label
+from unspool.decode.arguments import shown
+from unspool.diagnose.drawing import BLUE, INK, SOFT, canvas, drawn, label
 from unspool.diagnose.word_senses import Senses
 
 MOST = 16
@@ -22,6 +23,9 @@ MOST = 16
 
 def draw_senses(found: Senses, path: str | Path, uses: Sequence[tuple[str, float]] = ()) -> None:
     """Save the picture (.svg, .png, .pdf); `uses` are labels and shares of some senses."""
+    drawn(found, Senses)
+    if not isinstance(uses, Sequence) or not all(_is_use(use) for use in uses):
+        raise TypeError(f"uses is {shown(uses)}, but must be a list of labels and shares: [(label, 0.5), …].")
     by_number, uses = found.by_number, uses[:MOST]
     below = 0.24 * len(uses) + 0.5 * bool(uses)
     with canvas(path, 6.4, 3.2 + below) as figure:
@@ -45,6 +49,13 @@ def draw_senses(found: Senses, path: str | Path, uses: Sequence[tuple[str, float
             panel.set_xticks(list(by_number))
             panel.set_xlabel("senses of the word", color=INK)
             panel.spines[["right", "top"]].set_visible(False)
+
+
+def _is_use(use: Any) -> bool:
+    match use:
+        case (str(), float() | int()):
+            return True
+    return False
 
 
 def _draw_uses(figure: Any, uses: Sequence[tuple[str, float]]) -> None:

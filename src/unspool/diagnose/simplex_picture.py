@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.basis import tau_from_delta
+from unspool.decode.arguments import as_number, items, shown
 from unspool.diagnose.drawing import BLUE, GREEN, INK, ORANGE, RED, canvas
 
 Array = NDArray[np.float64]
@@ -50,16 +51,22 @@ class Feasible:
 
 def feasible(weights: tuple[float, float, float], hidden: float, delta: float) -> Feasible:
     """F for one hidden state."""
-    w = np.array(weights)
+    tau, hidden = tau_from_delta(delta), as_number("hidden", hidden, advice="It is the hidden state.")
+    given = items("weights", weights, "three numbers")
+    w = np.array([as_number("weights", it, advice="Give three numbers.") for it in given], dtype=float)
     if w.shape != (3,) or np.ptp(w) == 0:
-        raise ValueError(f"weights is {weights}, but must be three numbers that are not all equal.")
+        raise ValueError(f"weights is {shown(weights)}, but must be three numbers that are not all equal.")
     logits = w * hidden
     p = np.exp(logits - logits.max())
     p /= p.sum()
     direction = np.cross(w, np.ones(3))
-    grown = exp(delta) * p
-    in_box = _segment(p, direction, np.zeros(3), np.minimum(grown, 1.0))
-    return Feasible(p, in_box, _segment(p, direction, np.zeros(3), np.ones(3)), tau_from_delta(delta))
+    in_box = _segment(p, direction, np.zeros(3), _grown(p, delta))
+    return Feasible(p, in_box, _segment(p, direction, np.zeros(3), np.ones(3)), tau)
+
+
+def _grown(p: Array, delta: float) -> Array:
+    """e^δ·p̂, where it is less than 1; no δ beyond 700 is told from 700, whose box holds the triangle."""
+    return np.minimum(exp(min(delta, 700.0)) * p, 1.0)
 
 
 def _segment(p: Array, direction: Array, low: Array, high: Array) -> tuple[Array, Array]:
@@ -117,7 +124,7 @@ def _draw_box(panel: Any, p: Array, delta: float) -> None:
     """Shade { p ≤ e^δ p̂ }: the triangle, cut at three lines parallel to its sides."""
     corners: list[Array] = list(np.eye(3))
     for i in range(3):
-        limit, cut = exp(delta) * p[i], []
+        limit, cut = _grown(p, delta)[i], []
         for a, b in zip(corners, corners[1:] + corners[:1], strict=True):
             if a[i] <= limit:
                 cut.append(a)

@@ -27,6 +27,7 @@ from random import Random
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_matrix, as_whole
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample
@@ -117,7 +118,10 @@ def bottleneck(
 def measure(model: StepModel, parts: Sequence[Window], contexts: int | None = None) -> Bottleneck:
     """The same on windows, which may be sources and targets (`paired`)."""
     matrix = model.output_matrix
-    count = fitting_contexts(model) if contexts is None else contexts
+    advice = "It is how many places of the texts are looked at."
+    count = as_whole(
+        "contexts", fitting_contexts(model) if contexts is None else contexts, at_least=1, advice=advice
+    )
     return spectrum(log_probabilities(model, parts, count), matrix, rank_limit(model))
 
 
@@ -145,6 +149,7 @@ def fitting_contexts(model: StepModel) -> int:
 
 def rank_limit(model: StepModel) -> int | None:
     """What the rank of a model's log-probabilities cannot exceed; None without a single output matrix."""
+    check_model(model)
     matrix_VD = model.output_matrix
     if matrix_VD is None:
         return None
@@ -161,6 +166,15 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None
     A matrix does not tell whether there is a bias: without a `limit` it is D + 2, which holds for both.
     `rank_limit` knows a model's own.
     """
+    as_matrix("log p̂", logp_CV, "(contexts, vocabulary)")
+    if not logp_CV.is_floating_point():
+        raise TypeError(f"log p̂ holds {logp_CV.dtype}, but must hold log-probabilities.")
+    if matrix_VD is not None:
+        as_matrix("the output matrix", matrix_VD, "(vocabulary, width)")
+        if not bool(matrix_VD.isfinite().all()):
+            raise ValueError("the output matrix holds NaN or infinite entries: it has no singular values")
+    if limit is not None:
+        limit = as_whole("limit", limit, at_least=0, advice="It is what the rank cannot exceed.")
     if not bool(logp_CV.isfinite().all()):
         raise ValueError(
             "some log-probability is not finite: measure the model itself, before any truncation"
@@ -212,6 +226,8 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
     It is without the token that every row began with: its place would be the same in all of them.
     """
     check_model(model)
+    tokens = as_whole("tokens", tokens, at_least=1, advice="It is how many places to measure there will be.")
+    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same text.")
     length = 1 + ROW if model.context is None else max(2, min(1 + ROW, model.context - 1))
     first, rows, drawn, found = _first(model.text), list[list[int]](), 0, 0
     for _ in range(TRIES):
@@ -257,6 +273,8 @@ def _first(text: Text | None) -> int:
 
 def least_error(true_CV: Tensor, rank: int) -> float:
     """‖A − A′‖_F that no A′ of this rank can go below: the tail of the true matrix's singular values."""
+    as_matrix("the true log-probabilities", true_CV, "(contexts, vocabulary)")
+    rank = as_whole("rank", rank, at_least=0, advice="It is what the prediction's rank may be.")
     if not bool(true_CV.isfinite().all()):
         raise ValueError(
             "the true log-probabilities hold −∞, which no finite prediction comes near: smooth the language"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unspool.diagnose.drawing import BLUE, INK, ORANGE, RED, SOFT, canvas
+from unspool.diagnose.drawing import BLUE, INK, ORANGE, RED, SOFT, canvas, drawn
 from unspool.diagnose.softmax_bottleneck import Bottleneck
 
 
 def draw_spectrum(found: Bottleneck, path: str | Path) -> None:
     """Save the picture (.svg, .png, .pdf)."""
+    drawn(found, Bottleneck)
     with canvas(path, 6.4, 3.6) as figure:
         panel = figure.subplots()
         ranks = range(1, len(found.singular_values) + 1)

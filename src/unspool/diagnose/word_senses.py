@@ -47,12 +47,7 @@ class Senses:
 @torch.no_grad()
 def senses(model: Any) -> Senses:
     """Read the senses off a model with a KerBS head."""
-    head = getattr(model, "head", None)
-    if not isinstance(head, Kerbs):
-        raise TypeError(
-            f"the model's head is {type(head).__name__}, and only a KerBS head has senses: train one with "
-            'model.head.kind = "kerbs"'
-        )
+    head = kerbs_head(model)
     vectors_SD, thetas_S = head.senses_SD.detach().double().cpu(), head.theta_S.detach().double().cpu()
     found = []
     for word, (places, real) in enumerate(
@@ -73,3 +68,14 @@ def senses(model: Any) -> Senses:
         )
     found.sort(key=lambda it: (-len(it.thetas), 1.0 if it.farthest is None else it.farthest, it.word))
     return Senses(tuple(found))
+
+
+def kerbs_head(model: Any) -> Kerbs:
+    """The head whose senses are looked at; a TypeError where a model has no such head."""
+    head = getattr(model, "head", None)
+    if not isinstance(head, Kerbs):
+        raise TypeError(
+            f"the model's head is {type(head).__name__}, and only a KerBS head has senses: train one with "
+            'model.head.kind = "kerbs"'
+        )
+    return head

@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from unspool.decode.arguments import as_matrix, as_number, function_of, number, shown
 
 HALVINGS = 60
 
@@ -46,6 +49,26 @@ class Dial:
     loosest: float
     strictest: float
 
+    def __post_init__(self) -> None:
+        if not function_of(self.keeps, 1):
+            raise TypeError(
+                f"Dial.keeps is {shown(self.keeps)}, but must be a function: setting → (contexts, "
+                "vocabulary), true where a token is kept."
+            )
+        for end in ("loosest", "strictest"):
+            number(self, end, advice="The rule is asked at settings from the loosest to the strictest.")
+
+    def at(self, setting: float, shape: torch.Size) -> Tensor:
+        """What is kept at a setting, of contexts and a vocabulary of this shape."""
+        kept_CV = self.keeps(setting)
+        if not isinstance(kept_CV, Tensor) or kept_CV.shape != shape:
+            found = tuple(kept_CV.shape) if isinstance(kept_CV, Tensor) else shown(kept_CV)
+            raise ValueError(
+                f"the dial keeps {found}, but p̂ has shape {tuple(shape)}: it must say of each of its tokens "
+                "whether it is kept."
+            )
+        return kept_CV
+
 
 @dataclass(frozen=True)
 class Matched:
@@ -57,7 +80,11 @@ class Matched:
 
 def support(kept_CV: Tensor, p_CV: Tensor, true_CV: Tensor) -> Support:
     """Measure what is kept, (C, V), against the model's p̂ and the true p*."""
-    if not kept_CV.shape == p_CV.shape == true_CV.shape or kept_CV.dim() != 2:
+    for name, matrix in {"kept": kept_CV, "p̂": p_CV, "p*": true_CV}.items():
+        as_matrix(name, matrix, "(contexts, vocabulary)")
+    if kept_CV.dtype != torch.bool:
+        raise TypeError(f"kept holds {kept_CV.dtype}, but must say True or False of every token.")
+    if not kept_CV.shape == p_CV.shape == true_CV.shape:
         shapes = ", ".join(str(tuple(each.shape)) for each in (kept_CV, p_CV, true_CV))
         raise ValueError(f"kept, p̂ and p* have shapes {shapes}, but must all be (contexts, vocabulary).")
     if not bool(kept_CV.any(dim=-1).all()):
@@ -84,24 +111,29 @@ def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tup
 
     A rule that takes long need not be asked to the last digit: keeping `close` more is near enough.
     """
-    if not 0 < mass <= 1:
-        raise ValueError(f"mass is {mass}, but must be above 0 and at most 1.")
-    p_CV = p_CV.double()
+    if not isinstance(dial, Dial):
+        raise TypeError(f"the dial is {shown(dial)}, but must be a Dial: a rule and its two ends.")
+    advice = "It is a share of the model's probability."
+    mass = as_number("mass", mass, above=0, at_most=1, advice=advice)
+    close = as_number("close", close, at_least=0, advice=advice)
+    p_CV = as_matrix("p̂", p_CV, "(contexts, vocabulary)").double()
+    if not bool((p_CV.isfinite() & (p_CV >= 0)).all()) or not bool(p_CV.any()):
+        raise ValueError("p̂ holds NaN, negative or infinite entries, or none above 0: give probabilities.")
 
     def left(kept_CV: Tensor) -> float:
         return float((p_CV * kept_CV).sum(dim=-1).mean() / p_CV.sum(dim=-1).mean()) + 1e-12
 
     good, bad = dial.loosest, dial.strictest
-    kept_CV = dial.keeps(good)
+    kept_CV = dial.at(good, p_CV.shape)
     if left(kept_CV) < mass:
         raise ValueError(
             f"even at its loosest setting, {good:g}, the rule keeps less than {mass:g} of the mass."
         )
-    if left(strict_CV := dial.keeps(bad)) >= mass:
+    if left(strict_CV := dial.at(bad, p_CV.shape)) >= mass:
         return bad, strict_CV
     for _ in range(HALVINGS):
         middle = (good + bad) / 2
-        if left(tried_CV := dial.keeps(middle)) >= mass:
+        if left(tried_CV := dial.at(middle, p_CV.shape)) >= mass:
             good, kept_CV = middle, tried_CV
             if left(kept_CV) <= mass + close:
                 break
@@ -114,6 +146,8 @@ def compare_support(
     dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float, *, close: float = 0.0
 ) -> dict[str, Matched]:
     """Every rule at the setting that keeps the same mass of p̂."""
+    if not isinstance(dials, Mapping):
+        raise TypeError(f"dials is {shown(dials)}, but must be a dict from a rule's name to its Dial.")
     found = {}
     for name, dial in dials.items():
         setting, kept_CV = at_mass(dial, p_CV, mass, close=close)

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_matrix, as_number, as_whole
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.protocols import StepModel
@@ -64,6 +65,7 @@ def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: i
                 f"text {place} has {len(row)} tokens, and the model reads at most {model.context}: cut all "
                 "texts to one length, for MAUVE compares only texts of like lengths."
             )
+    batch = as_whole("batch", batch, at_least=1, advice="It is how many texts are read side by side.")
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     found: dict[int, Tensor] = {}
     for start in range(0, len(rows), batch):
@@ -87,7 +89,12 @@ def mauve(
     seed: int = 25,
 ) -> Mauve:
     """Compare two sets of features; by default with a cluster for every ten texts of the smaller set."""
-    if human_ND.dim() != 2 or generated_MD.dim() != 2 or human_ND.shape[1] != generated_MD.shape[1]:
+    for name, given in {"human": human_ND, "generated": generated_MD}.items():
+        if not bool(as_matrix(name, given, "(texts, width)").double().square().sum().isfinite()):
+            raise ValueError(f"{name} holds NaN, infinite or huge entries, which have no distances.")
+    scaling = as_number("scaling", scaling, above=0, advice="The authors' is 5.")
+    seed = as_whole("seed", seed, at_least=0, advice="It is what the clusters begin from.")
+    if human_ND.shape[1] != generated_MD.shape[1]:
         raise ValueError(
             f"the features have shapes {tuple(human_ND.shape)} and {tuple(generated_MD.shape)}, but must be "
             "(texts, width) with the same width: take both from the same model."
@@ -95,7 +102,8 @@ def mauve(
     smaller = min(len(human_ND), len(generated_MD))
     if clusters is None:
         clusters = max(2, round(smaller / 10))
-    if not 2 <= clusters <= smaller:
+    clusters = as_whole("clusters", clusters, at_least=2, advice="One for every ten texts is usual.")
+    if clusters > smaller:
         raise ValueError(f"clusters is {clusters}, but must be 2 … {smaller}, the texts of the smaller set.")
     try:
         from mauve import compute_mauve

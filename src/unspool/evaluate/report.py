@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
+from unspool.decode.arguments import shown
 from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.printable import printable
 
@@ -54,6 +55,16 @@ def html_report(
 
     `faults` says of decoders that are not among the rows why they are not.
     """
+    given = {"rows": (rows, DecoderRow), "prompts": (prompts, str)}
+    for name, (listed, kind) in given.items():
+        whole = isinstance(listed, Sequence) and not isinstance(listed, str)
+        if not whole or not all(isinstance(it, kind) for it in listed):
+            raise TypeError(f"{name} is {shown(listed)}, but must be a list, each a {kind.__name__}.")
+    for name, named in {"about": about, "faults": {} if faults is None else faults}.items():
+        if not isinstance(named, Mapping) or not all(isinstance(it, str) for it in named):
+            raise TypeError(
+                f"{name} is {shown(named)}, but must be a dict from names to what is said of them."
+            )
     for row in rows:
         if len(row.answers) != len(prompts):
             raise ValueError(f"{row.decoder!r} answers {len(row.answers)} prompts of {len(prompts)}")
@@ -91,7 +102,7 @@ def _index(prompts: Sequence[str]) -> str:
 
 def _faults(faults: Mapping[str, str]) -> str:
     items = "".join(
-        f"<li><code>{_plain(name)}</code>: {_plain(reason)}</li>\n" for name, reason in faults.items()
+        f"<li><code>{_plain(name)}</code>: {_plain(str(reason))}</li>\n" for name, reason in faults.items()
     )
     return f'<h2>Not compared</h2>\n<ul class="soft">{items}</ul>' if items else ""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unspool.decode.arguments import as_whole
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, reading
 from unspool.decode.score import read_on
@@ -126,9 +127,11 @@ def windows(
     rows: Sequence[Sequence[int]], context: int | None = None, stride: int | None = None
 ) -> list[Window]:
     """Every row as windows of at most `context` tokens, each scoring at most `stride` after the first."""
-    if context is not None and context < 2:
-        raise ValueError(f"context is {context}, but must be 2 or more: one token read, one token scored.")
-    if stride is not None and (stride < 1 or context is None or stride >= context):
+    if context is not None:
+        context = as_whole("context", context, at_least=2, advice="One token is read, and one scored.")
+    if stride is not None:
+        stride = as_whole("stride", stride, at_least=1, advice="It is how many tokens a window scores.")
+    if stride is not None and (context is None or stride >= context):
         raise ValueError(
             f"stride is {stride} and context {context}, but 1 ≤ stride < context is needed: "
             "every token scored needs one before it."
@@ -150,6 +153,7 @@ def fitting(model: StepModel, context: int | None, most: int = 1024) -> int:
     limit = model.context
     if context is None:
         return most if limit is None else min(most, limit)
+    context = as_whole("context", context, at_least=2, advice="One token is read, and one scored.")
     if limit is not None and context > limit:
         raise ValueError(f"context is {context}, and the model reads at most {limit} tokens. Choose {limit}.")
     return context
@@ -158,6 +162,7 @@ def fitting(model: StepModel, context: int | None, most: int = 1024) -> int:
 @torch.inference_mode()
 def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[ReadTokens]:
     """Every token that the windows score, some at a time; windows that score equally many go together."""
+    batch = as_whole("batch", batch, at_least=1, advice="It is how many texts are read side by side.")
     order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
     for start in range(0, len(order), batch):
         yield from _read(order[start : start + batch], model)

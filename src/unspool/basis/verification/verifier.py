@@ -14,13 +14,12 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from fractions import Fraction
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unspool.basis.arrays import Array, as_numpy, float64, probabilities
+from unspool.basis.arrays import Array, as_numpy, float64, probabilities, shown, whole
 from unspool.basis.certificate import Acceptance, Rejection
 from unspool.basis.theory import checked_tau
 from unspool.basis.verification.counterexample import Counterexample
@@ -29,12 +28,16 @@ from unspool.basis.verification.inequality import Inequality, blocks_of
 
 def check(certificate: Acceptance | Rejection, W: Any, p: ArrayLike, tau: float) -> bool:
     """Whether the certificate proves what it says, for the rows W (V, r) of the test: `BasisTest.weight`."""
-    W = W if hasattr(W, "shape") else np.asarray(W)
+    if not isinstance(certificate, Acceptance | Rejection):
+        raise TypeError(f"The certificate is {shown(certificate)}; expected an Acceptance or a Rejection.")
+    W = W if hasattr(W, "shape") else as_numpy(W)
     if len(W.shape) != 2:
         raise ValueError(f"W has shape {tuple(W.shape)}; expected (vocabulary, rank), one row per token.")
-    p_V, tau, i = probabilities(p, W.shape[0]), checked_tau(tau), index(certificate.token)
-    if not 0 <= i < len(p_V):
-        raise ValueError(f"The certificate is about token {i}, and W has rows 0 … {len(p_V) - 1}.")
+    p_V, tau, i = probabilities(p, W.shape[0]), checked_tau(tau), whole(certificate.token)
+    if i is None or not 0 <= i < len(p_V):
+        raise ValueError(
+            f"The certificate is about token {shown(certificate.token)}, and W has rows 0 … {len(p_V) - 1}."
+        )
     if isinstance(certificate, Acceptance):
         return Inequality(W, p_V, tau, i, _slopes(certificate, W.shape[1] + 1)).holds()
     proof = _shifts(certificate, len(p_V))
@@ -64,4 +67,4 @@ def _shifts(certificate: Rejection, vocabulary: int) -> Rejection:
         )
     if rows_N.size and not 0 <= rows_N.min() <= rows_N.max() < vocabulary:
         raise ValueError(f"The certificate names rows that W does not have: it has 0 … {vocabulary - 1}.")
-    return Rejection(index(certificate.token), rows_N.astype(np.intp), shift_N)
+    return Rejection(certificate.token, rows_N.astype(np.intp), shift_N)

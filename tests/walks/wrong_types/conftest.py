@@ -1,0 +1,130 @@
+"""What is wrong nearly everywhere, and how a call must answer it: it works, or says in words what is wrong.
+
+Never an error of Python, numpy, scipy or torch that a user would have to read the source for.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import unspool as us
+from unspool.models.encoders import ENCODERS
+from unspool.text.vocabulary import characters
+
+TEXT = characters(["abcdef. "])
+SIZES = {"vocab_size": TEXT.vocab_size, "width": 4, "heads": 2, "inner_width": 4}
+LM = us.TransformerConfig(**SIZES, layers=2, kv_heads=2, head_width=2, context=12).build(TEXT).eval()
+PAIRS = us.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1).build(TEXT).eval()
+LABELS = (
+    us.ClassifierConfig(vocab_size=TEXT.vocab_size, labels=("x", "y"), encoder=ENCODERS["rnn"](width=4))
+    .build(TEXT)
+    .eval()
+)
+
+WRONG = {
+    "None": None,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "-1": -1,
+    "0": 0,
+    "0.5": 0.5,
+    "1e308": 1e308,
+    "2**63": 2**63,
+    "10**400": 10**400,
+    "True": True,
+    "1j": 1j,
+    "Fraction": Fraction(1, 2),
+    "''": "",
+    "'x'": "x",
+    "lone surrogate": "\ud800",
+    "bytes": b"ab",
+    "[]": [],
+    "[None]": [None],
+    "[nan]": [math.nan],
+    "[[]]": [[]],
+    "[-1]": [-1],
+    "['x', 1]": ["x", 1],
+    "{}": {},
+    "{'a': 1}": {"a": 1},
+    "{1: None}": {1: None},
+    "set": {1, "a"},
+    "object": object(),
+    "Ellipsis": ...,
+    "np.int64(1)": np.int64(1),
+    "np.float32(0.5)": np.float32(0.5),
+    "np.float64(nan)": np.float64("nan"),
+    "np.bool": np.bool_(True),
+    "np.str": np.str_("x"),
+    "np.array([1, 2])": np.array([1, 2]),
+    "np.array(1)": np.array(1),
+    "np.array([[0.5]])": np.array([[0.5]]),
+    "np.array(['x'])": np.array(["x"]),
+    "torch.tensor(1)": torch.tensor(1),
+    "torch.tensor([0.5, 0.5])": torch.tensor([0.5, 0.5]),
+    "torch.tensor([[nan]])": torch.tensor([[math.nan]]),
+    "np.zeros((0, 3))": np.zeros((0, 3)),
+    "np.array([1j, 2])": np.array([1j, 2]),
+    "np.array([None])": np.array([None]),
+    "np.datetime64": np.datetime64("2020-01-01"),
+    "torch.zeros(2, 3, 4)": torch.zeros(2, 3, 4),
+    "torch.tensor([1j])": torch.tensor([1j]),
+    "[[1], [1, 2]]": [[1], [1, 2]],
+    "int": int,
+    "Greedy": us.Greedy,
+    "TopP": us.TopP,
+    "TransformerLM": us.TransformerLM,
+    "Greedy()": us.Greedy(),
+    "TopP()": us.TopP(),
+    "BasisAware()": us.BasisAware(),
+    "a model": LM,
+    "an encoder–decoder": PAIRS,
+    "a classifier": LABELS,
+    "a function": lambda *args: None,
+    "range": range(3),
+}
+HUGE = ("2**63", "10**400")
+RAW = re.compile(
+    r"object (is|has|does|cannot|of type)|objects? is not|unsupported operand|not supported between|bad operand"
+    r"|must be real number|be interpreted as an integer|positional argument|keyword argument|required arg"
+    r"|invalid literal|could not convert|truth value|[Bb]oolean value of|only integer|scalar arrays|out of range"
+    r"|unhashable|not subscriptable|not enough values|too many values to unpack|expected (str|bytes|Tensor|int)"
+    r"|argument must be|must be (str|int|Tensor|tuple)|got (an )?instance|Expected |tensor a|dimension out of|"
+    r"size mismatch|PathLike object|integer division|too large to convert|descriptor|can't convert|issubclass"
+)
+"""How Python, numpy and torch speak."""
+
+
+Call = Callable[[Any], object]
+
+
+def complaint(call: Call, value: Any) -> str | None:
+    """What is wrong with how a call takes this value; None where nothing is."""
+    try:
+        call(value)
+    except (TypeError, ValueError, FileNotFoundError, FileExistsError) as error:
+        said = str(error)
+        if len(said.split()) < 5 or RAW.search(said):
+            return f"{type(error).__name__}: {said:.200}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error!s:.200}"
+    return None
+
+
+@pytest.fixture(scope="session")
+def complaints() -> Callable[..., dict[str, str]]:
+    """Throw every wrong value at a call of one argument; what it answers badly, by the value's name."""
+
+    def found(call: Call, *, huge: bool = True, besides: dict[str, Any] | None = None) -> dict[str, str]:
+        values = {name: value for name, value in WRONG.items() if huge or name not in HUGE}
+        values |= {"a generator": (each for each in ["x"])} | (besides or {})
+        said = {name: complaint(call, value) for name, value in values.items()}
+        return {name: words for name, words in said.items() if words}
+
+    return found

@@ -1,0 +1,206 @@
+"""Wrong types and values, thrown at every argument of what unspool.basis, .evaluate and .diagnose export."""
+
+import inspect
+from dataclasses import is_dataclass
+
+import numpy as np
+import pytest
+import torch
+
+import unspool as us
+from unspool import basis, diagnose, evaluate
+from unspool.evaluate import Answer, DecoderRow, Dial
+from unspool.heads import HEADS
+from unspool.text.vocabulary import characters
+
+TEXT = characters(["abcdef. "])
+V = TEXT.vocab_size
+SIZES = {"vocab_size": V, "width": 4, "heads": 2, "inner_width": 4, "layers": 1, "context": 12}
+torch.manual_seed(0)
+LM = us.TransformerConfig(**SIZES).build(TEXT).eval()
+KERBS = us.TransformerConfig(**SIZES, head=HEADS["kerbs"](senses=1.5)).build(TEXT).eval()
+
+DICE = np.random.default_rng(0)
+W = DICE.normal(size=(V, 3))
+P, SEVERAL = DICE.dirichlet(np.ones(V)), DICE.dirichlet(np.ones(V), 4)
+MODEL, TRUE = torch.tensor(SEVERAL), torch.tensor(DICE.dirichlet(np.ones(V), 4))
+TEST = basis.BasisTest(W, 3)
+FOUND = [TEST.accepts(P, i, tau=0.5).certificate for i in range(V)]
+YES = next(it for it in FOUND if isinstance(it, basis.Acceptance))
+NO = next(it for it in FOUND if isinstance(it, basis.Rejection))
+RULE = basis.KappaRule(3, (0.1, 0.2), (0.5, 0.6))
+DIAL = Dial(lambda least: least < MODEL, 0.0, 1.0)
+ROW = DecoderRow("a", "Greedy()", (Answer("ab", (4, 5), (-1.0, -2.0), "length"),), 1.0)
+TEXTS = ["abcdef", "fedcba ab"]
+
+CALLS = {
+    "basis.BasisTest": (basis.BasisTest, {"W": W, "rank": 2, "cache": None, "budget": 1e9}),
+    "BasisTest.within": (TEST.within, {"budget": 1e9}),
+    "BasisTest.step": (TEST.step, {"p": P}),
+    "BasisTest.accepts": (TEST.accepts, {"p": P, "i": 1, "tau": 0.5}),
+    "BasisTest.mask": (TEST.mask, {"p": P, "tau": 0.5}),
+    "BasisTest.critical_tau": (TEST.critical_tau, {"p": P, "i": 1}),
+    "BasisTest.row_lengths": (TEST.row_lengths, {"p": SEVERAL}),
+    "BasisTest.check": (TEST.check, {"certificate": YES, "p": P, "tau": 0.5}),
+    "BasisTest.reference": (TEST.reference, {"p": P, "i": 1, "tau": 0.5}),
+    "BasisStep.accepts": (TEST.step(P).accepts, {"i": 1, "tau": 0.5}),
+    "BasisStep.verdicts": (TEST.step(P).verdicts, {"tokens": [1, 2], "tau": 0.5}),
+    "BasisStep.mask": (TEST.step(P).mask, {"tau": 0.5}),
+    "basis.KappaRule": (
+        lambda **given: basis.KappaRule(**given).mask(P, 0.5),
+        {"m": 3, "slopes": (0.1, 0.2), "thresholds": (0.5, 0.6), "lengths": None},
+    ),
+    "KappaRule.mask": (RULE.mask, {"p": P, "tau": 0.5}),
+    "KappaRule.step": (RULE.step, {"p": P}),
+    "KappaRule.accepts": (RULE.accepts, {"p": P, "i": 1, "tau": 0.5}),
+    "KappaRule.threshold": (RULE.threshold, {"tau": 0.5}),
+    "KappaStep.accepts": (RULE.step(P).accepts, {"i": 1, "tau": 0.5}),
+    "basis.RowLengths": (
+        lambda **given: basis.KappaRule(3, (0.1,), (0.5,), basis.RowLengths(**given)).mask(P, 0.5),
+        {"values_V": np.ones(V)},
+    ),
+    "basis.Acceptance": (
+        lambda **given: TEST.check(basis.Acceptance(**given), P, 0.5),
+        {"token": YES.token, "slopes_M": YES.slopes_M},
+    ),
+    "basis.Rejection": (
+        lambda **given: TEST.check(basis.Rejection(**given), P, 0.5),
+        {name: getattr(NO, name) for name in ("token", "rows_N", "shift_N")},
+    ),
+    "Rejection.distribution": (NO.distribution, {"p": P}),
+    "basis.calibrate_kappa": (basis.calibrate_kappa, {"test": TEST, "p": SEVERAL, "taus": [0.5]}),
+    "basis.check": (basis.check, {"certificate": YES, "W": W, "p": P, "tau": 0.5}),
+    "basis.delta_from_tau": (basis.delta_from_tau, {"tau": 0.5}),
+    "basis.kappa": (basis.kappa, {"p": P, "m": 3}),
+    "basis.optimality_residual": (basis.optimality_residual, {"W": W, "true_p": P, "model_p": P}),
+    "basis.overestimation": (basis.overestimation, {"true_p": P, "model_p": P}),
+    "basis.reference": (basis.reference, {"W": W, "p": P, "i": 1, "tau": 0.5}),
+    "basis.tau_from_delta": (basis.tau_from_delta, {"delta": 0.5}),
+    "basis.underestimation": (basis.underestimation, {"true_p": P, "model_p": P}),
+    "evaluate.Dial": (
+        lambda **given: evaluate.at_mass(Dial(**given), MODEL, 0.5),
+        {"keeps": DIAL.keeps, "loosest": 0.0, "strictest": 1.0},
+    ),
+    "evaluate.at_mass": (evaluate.at_mass, {"dial": DIAL, "p_CV": MODEL, "mass": 0.5}),
+    "evaluate.compare_support": (
+        evaluate.compare_support,
+        {"dials": {"a": DIAL}, "p_CV": MODEL, "true_CV": TRUE, "mass": 0.5},
+    ),
+    "evaluate.distinct_n": (evaluate.distinct_n, {"texts": [[1, 2, 3]]}),
+    "evaluate.features": (evaluate.features, {"model": LM, "texts": TEXTS}),
+    "evaluate.html_report": (
+        evaluate.html_report,
+        {"rows": [ROW], "prompts": ["a"], "about": {"model": "bible"}, "faults": {"b": "no"}},
+    ),
+    "evaluate.mauve": (
+        evaluate.mauve,
+        {"human_ND": torch.randn(12, 3), "generated_MD": torch.randn(12, 3), "clusters": 2},
+    ),
+    "evaluate.ngrams": (evaluate.ngrams, {"tokens": [1, 2, 3], "n": 2}),
+    "evaluate.overlap": (evaluate.overlap, {"outputs": ["a b"], "references": ["a c"]}),
+    "evaluate.perplexity": (evaluate.perplexity, {"model": LM, "texts": TEXTS}),
+    "evaluate.rep_n": (evaluate.rep_n, {"tokens": [1, 2, 3]}),
+    "evaluate.seq_rep_n": (evaluate.seq_rep_n, {"texts": [[1, 2, 3]]}),
+    "evaluate.support": (
+        evaluate.support,
+        {"kept_CV": MODEL > 0.01, "p_CV": MODEL, "true_CV": TRUE},
+    ),
+    "evaluate.zipf_coefficient": (evaluate.zipf_coefficient, {"texts": [[1, 2, 3, 1, 1, 2]]}),
+    "diagnose.bottleneck": (diagnose.bottleneck, {"model": LM, "texts": TEXTS}),
+    "diagnose.draw_ranks": (
+        diagnose.draw_ranks,
+        {"picture": diagnose.rank_picture(LM, "abc", [us.Sample(us.TopP())], ["a"]), "path": "p.svg"},
+    ),
+    "diagnose.draw_senses": (diagnose.draw_senses, {"found": diagnose.senses(KERBS), "path": "p.svg"}),
+    "diagnose.draw_simplex": (diagnose.draw_simplex, {"path": "p.svg"}),
+    "diagnose.draw_spectrum": (
+        diagnose.draw_spectrum,
+        {"found": diagnose.spectrum(MODEL.log()), "path": "p.svg"},
+    ),
+    "diagnose.failures": (diagnose.failures, {"logp_CV": MODEL.log(), "true_CV": TRUE, "tau": 0.5}),
+    "diagnose.feasible": (diagnose.feasible, {"weights": (0.55, 0.71, 0.29), "hidden": 2.5, "delta": 0.6}),
+    "diagnose.least_error": (diagnose.least_error, {"true_CV": TRUE.log(), "rank": 2}),
+    "diagnose.optimality_gap": (
+        diagnose.optimality_gap,
+        {"logp_CV": MODEL.log(), "true_CV": TRUE, "matrix_VD": torch.tensor(W)},
+    ),
+    "diagnose.own_text": (diagnose.own_text, {"model": LM, "tokens": 5}),
+    "diagnose.rank_limit": (diagnose.rank_limit, {"model": LM}),
+    "diagnose.rank_picture": (
+        diagnose.rank_picture,
+        {"model": LM, "prompt": "abc", "rules": [us.Sample(us.TopP())], "names": ["a"], "top": 4},
+    ),
+    "diagnose.rejected_shares": (
+        diagnose.rejected_shares,
+        {"model": LM, "texts": TEXTS, "settings": {"top-p": 0.9}},
+    ),
+    "diagnose.sense_contexts": (diagnose.sense_contexts, {"model": KERBS, "batches": [], "words": [4]}),
+    "diagnose.senses": (diagnose.senses, {"model": KERBS}),
+    "diagnose.spectrum": (diagnose.spectrum, {"logp_CV": MODEL.log(), "matrix_VD": torch.tensor(W)}),
+    "diagnose.thresholds": (
+        diagnose.thresholds,
+        {"model": LM, "texts": TEXTS, "shares": (0.1,), "rank": 2, "basis_tokens": 5},
+    ),
+    "diagnose.underestimation": (diagnose.underestimation, {"logp_CV": MODEL.log(), "true_CV": TRUE}),
+}
+"""What is called, and what it needs that is right."""
+ENDLESS = {("diagnose.own_text", "tokens")}
+"""Where a huge number is no mistake, only more work than any test has time for."""
+
+
+def damaged(right):
+    """Arrays nearly as they should be."""
+    if not isinstance(right, np.ndarray | torch.Tensor) or right.dtype == torch.bool:
+        return {}
+    as_float = right.float() if isinstance(right, torch.Tensor) else right.astype(float)
+    return {
+        "all NaN": as_float * np.nan,
+        "all infinite": as_float * 0 + np.inf,
+        "all −∞": as_float * 0 - np.inf,
+        "zeros": as_float * 0,
+        "negated": -as_float,
+        "huge": as_float * 1e38 * 1e38,
+        "a row less": right[:-1],
+        "no rows": right[:0],
+        "one dimension more": right[None],
+        "one dimension less": right[0],
+        "a list": right.tolist(),
+        "half": as_float.half() if isinstance(right, torch.Tensor) else as_float.astype(np.float16),
+        "whole numbers": as_float.long() if isinstance(right, torch.Tensor) else as_float.astype(int),
+    }
+
+
+def test_every_exported_name_is_called_or_is_what_a_call_gives():
+    for room in (basis, evaluate, diagnose):
+        called = {name.split(".")[1] for name in CALLS if name.startswith(room.__name__.split(".")[1])}
+        results = set(room.__all__) - called
+        assert all(is_dataclass(getattr(room, name)) for name in results - {"BasisStep"}), results
+        assert called <= set(room.__all__)
+
+
+@pytest.mark.filterwarnings("ignore:.*not better than the formula")
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_right_works(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    call, right = CALLS[name]
+    call(**right)
+
+
+@pytest.mark.filterwarnings("ignore:.*not better than the formula", "ignore:Glyph")
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        (name, argument)
+        for name, (call, right) in CALLS.items()
+        for argument in (right if call.__name__ == "<lambda>" else inspect.signature(call).parameters)
+    ],
+)
+def test_what_is_wrong_is_said_in_words(name, argument, complaints, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    call, right = CALLS[name]
+    found = complaints(
+        lambda value: call(**right | {argument: value}),
+        huge=(name, argument) not in ENDLESS,
+        besides=damaged(right.get(argument)),
+    )
+    assert found == {}
