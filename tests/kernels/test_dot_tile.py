@@ -2,12 +2,13 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.dot_tile import tile_of
+from unspool.kernels.dot_tile import Singles, tile_of
 from unspool.kernels.lanes import WIDTH, fma, load, plus, spread, total
 
 GROUP = 4 * WIDTH
 ZERO = np.float32(0)
-TILES = {R: tile_of(R, WIDTH // R) for R in (1, 4)}
+SHAPES = [(1, WIDTH), (4, WIDTH // 4), (2, 3), (1, 1)]
+TILES = {shape: tile_of(*shape, Singles(GROUP)) for shape in SHAPES}
 
 
 @numba.njit
@@ -22,34 +23,36 @@ def one_by_one(w, x, length):
     return total(whole)
 
 
-def tiled(R, w, x, length):
-    tile = TILES[R]
+def tiled(shape, w, x, length):
+    """y with a number between any two that are written."""
+    tile = TILES[shape]
 
     @numba.njit
     def run(w, apart, x, between, length, y):
-        tile(w, 3 * apart, apart, x, between, between, length, GROUP, y, 2, WIDTH)
+        tile(w, 3 * apart, apart, x, between, between, length, y, 2, 2, 2 * WIDTH)
 
-    y = np.full(R * WIDTH + 2, np.nan, np.float32)
+    y = np.full(shape[0] * 2 * WIDTH + 2, np.nan, np.float32)
     run(w.reshape(-1), w.shape[1], x.reshape(-1), x.shape[1], length, y)
-    return y[2:].reshape(R, WIDTH)
+    return y[2:].reshape(-1, 2 * WIDTH)
 
 
-@pytest.mark.parametrize("R", TILES)
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("length", [0, WIDTH, 3 * WIDTH, 11 * WIDTH])
-def test_every_sum_is_the_same_to_the_bit_as_by_itself(R, length):
-    C, dice = WIDTH // R, np.random.default_rng(length)
+def test_every_sum_is_the_same_to_the_bit_as_by_itself(shape, length):
+    (R, C), dice = shape, np.random.default_rng(length)
     w = dice.normal(size=(3 + C, length + 5)).astype(np.float32)
     x = dice.normal(size=(1 + R, length + 3)).astype(np.float32)
-    found = tiled(R, w, x, length)
+    found = tiled(shape, w, x, length)
     for r in range(R):
         for c in range(C):
-            assert found[r, c] == one_by_one(w[3 + c], x[1 + r], length)
-            assert found[r, c] == pytest.approx(float(w[3 + c, :length] @ x[1 + r, :length]), abs=1e-4)
-    assert np.isnan(found[:, C:]).all()  # and nothing else was written
+            assert found[r, 2 * c] == one_by_one(w[3 + c], x[1 + r], length)
+            assert found[r, 2 * c] == pytest.approx(float(w[3 + c, :length] @ x[1 + r, :length]), abs=1e-4)
+    assert np.isnan(found[:, 1::2]).all()  # and nothing else was written
+    assert np.isnan(found[:, 2 * C :]).all()
 
 
 def test_by_hand():
     w = np.zeros((3 + WIDTH, WIDTH), np.float32)
     w[3:, 0] = np.arange(WIDTH)
     x = np.ones((2, WIDTH), np.float32)
-    np.testing.assert_array_equal(tiled(1, w, x, WIDTH)[0], np.arange(WIDTH))
+    np.testing.assert_array_equal(tiled((1, WIDTH), w, x, WIDTH)[0, ::2], np.arange(WIDTH))

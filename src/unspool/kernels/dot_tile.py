@@ -1,28 +1,87 @@
-"""Many dot products at once: R vectors with C others, R · C = WIDTH, each sum in the order of `lanes`.
+"""Many dot products at once: R vectors with C others, each sum in the order of `lanes`.
 
     y[r, c] = Σ_i w[c, i] · x[r, i]
 
-R + C loads serve R · C products, and the WIDTH sums of lanes that are left in the end are folded together:
-halves of two of them make one register, so that the last one holds all sums side by side. One by one they
-would take several times as long, and for short vectors longer than the products.
+R + C loads serve R · C products, and the sums of lanes that are left in the end, at most WIDTH of them, are
+folded together: halves of two of them make one register, so that the last one holds all sums side by side.
+One by one they would take several times as long, and for short vectors longer than the products.
+
+The C vectors of w may be neighbours or far apart. A `Layout` says how their numbers lie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from unspool.kernels.kernel import operation, small_kernel
-from unspool.kernels.lanes import CHECKED, FLOAT, FLOATS, INT, WIDTH, fused_lanes
+from unspool.kernels.lanes import CHECKED, FLOATS, INT, WIDTH, fused_lanes
+
+NOUGHT = ir.Constant(FLOATS, [0.0] * WIDTH)
+
+
+class Layout(Protocol):
+    """How the numbers of w lie in groups, and how the sum of a group joins the whole, in values of LLVM."""
+
+    group: int | None
+    """Numbers that are added up before they join the sum; None: all of them."""
+    whole_groups: bool
+    """Whether there is no shorter group at the end."""
+
+    def begin(self, builder: Any, row: Any, start: Any) -> Any:
+        """Where in memory the group begins that has number `start` of a vector that begins at `row`."""
+
+    def lanes(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
+        """WIDTH numbers of that group, from its i-th on."""
+
+    def joined(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:
+        """The sum with that of this group."""
+
+    def end(self, row: int, length: int) -> int:
+        """Where a vector's memory ends, for a look at bounds; a compiled function."""
+
+
+def loaded(builder: Any, data: Any, index: Any) -> Any:
+    """data[index : index + WIDTH] as a value of LLVM."""
+    found = builder.load(builder.bitcast(builder.gep(data, [index]), FLOATS.as_pointer()))
+    found.align = 4
+    return found
+
+
+class Singles:
+    """Numbers in single precision, one after another."""
+
+    whole_groups = False
+
+    def __init__(self, group: int | None = None) -> None:
+        self.group = group
+
+    def begin(self, builder: Any, row: Any, start: Any) -> Any:
+        """Nothing lies between groups."""
+        return builder.add(row, start)
+
+    def lanes(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
+        """As they are."""
+        return loaded(builder, data, builder.add(begin, i))
+
+    def joined(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:  # noqa: ARG002
+        """whole + part."""
+        return builder.fadd(whole, part)
+
+    @staticmethod
+    @small_kernel
+    def end(row: int, length: int) -> int:
+        """Behind its last number."""
+        return row + length
 
 
 def _together(builder: Any, sums: Sequence[Any]) -> Any:
-    """WIDTH registers to one, which holds the total of each, in their order."""
-    size = WIDTH
+    """Up to WIDTH registers to one, which holds the total of each, in their order."""
+    sums, size = [*sums, *[NOUGHT] * (WIDTH - len(sums))], WIDTH
     while len(sums) > 1:
         half, groups = size // 2, WIDTH // size
         low = [base * size + lane for base in range(2 * groups) for lane in range(half)]
@@ -33,77 +92,83 @@ def _together(builder: Any, sums: Sequence[Any]) -> Any:
     return sums[0]
 
 
-def tile_of(R: int, C: int) -> Callable[..., Any]:
-    """The kernel for R vectors of x and C of w.
+def _places(builder: Any, begin: Any, stride: Any, count: int) -> list[Any]:
+    return [builder.add(begin, builder.mul(stride, begin.type(k))) for k in range(count)]
+
+
+def _sums(
+    builder: Any, layout: Layout, w: Any, ws: list[Any], x: Any, xs: list[Any], length: Any
+) -> list[Any]:
+    """The lanes of every sum, of vectors that begin at `ws` and `xs`: those of xs[0] first."""
+    C, kind = len(ws), length.type
+    whole = [cgutils.alloca_once_value(builder, NOUGHT) for _ in range(len(xs) * C)]
+    part = [cgutils.alloca_once_value(builder, NOUGHT) for _ in whole]
+    group = length if layout.group is None else kind(layout.group)
+    # A length of 0 has no group, and a step of 0 would never end.
+    step = builder.select(builder.icmp_signed("<", group, kind(WIDTH)), kind(WIDTH), group)
+    with cgutils.for_range_slice(builder, kind(0), length, step, kind) as (start, _):
+        for it in part:
+            builder.store(NOUGHT, it)
+        size = group
+        if not layout.whole_groups:
+            left = builder.sub(length, start)
+            size = builder.select(builder.icmp_signed("<", group, left), group, left)
+        begins = [layout.begin(builder, row, start) for row in ws]
+        mine = [builder.add(row, start) for row in xs]
+        with cgutils.for_range_slice(builder, kind(0), size, kind(WIDTH), kind) as (i, _):
+            near = [layout.lanes(builder, w, begin, i) for begin in begins]
+            for r, row in enumerate(mine):
+                lanes = loaded(builder, x, builder.add(row, i))
+                for place, other in zip(part[r * C : (r + 1) * C], near, strict=True):
+                    builder.store(fused_lanes(builder, other, lanes, builder.load(place)), place)
+        for k, (it, new) in enumerate(zip(whole, part, strict=True)):
+            found = layout.joined(builder, w, begins[k % C], builder.load(new), builder.load(it))
+            builder.store(found, it)
+    return [builder.load(it) for it in whole]
+
+
+def tile_of(R: int, C: int, layout: Layout) -> Callable[..., Any]:
+    """The kernel for R vectors of x and C of w, R · C ≤ WIDTH.
 
     It is given w, where in it the first vector begins and how far apart they are, x in the same way, the
-    length of all vectors (a multiple of WIDTH), how many of their numbers are added up before they join the
-    sum, y and where in it the first number belongs, and how far apart its rows are.
+    length of all vectors (a multiple of WIDTH), y and where in it the first number belongs, how far apart the
+    numbers of two vectors of w are there, and of two of x.
     """
 
     @operation
     def _tile(
-        _: Any, w: Any, at: Any, apart: Any, x: Any, by: Any, between: Any, length: Any, group: Any, y: Any,
-        to: Any, below: Any,
+        _: Any, w: Any, at: Any, apart: Any, x: Any, by: Any, between: Any, length: Any, y: Any, to: Any,
+        beside: Any, below: Any,
     ) -> Any:  # fmt: skip
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             def data(which: int) -> Any:
                 return context.make_array(signature.args[which])(context, builder, args[which]).data
 
-            def lanes(pointer: Any, index: Any) -> Any:
-                where = builder.bitcast(builder.gep(pointer, [index]), FLOATS.as_pointer())
-                found = builder.load(where)
-                found.align = 4
-                return found
-
-            def places(begin: Any, stride: Any, count: int) -> list[Any]:
-                whole = begin.type
-                return [builder.add(begin, builder.mul(stride, whole(k))) for k in range(count)]
-
-            _, at, apart, _, by, between, length, group, _, to, below = args
-            w_data, x_data, y_data, nought = data(0), data(3), data(8), ir.Constant(FLOATS, [0.0] * WIDTH)
-            rows_of_w, rows_of_x = places(at, apart, C), places(by, between, R)
-            whole = [cgutils.alloca_once_value(builder, nought) for _ in range(R * C)]
-            part = [cgutils.alloca_once_value(builder, nought) for _ in range(R * C)]
-            with cgutils.for_range_slice(builder, length.type(0), length, group, length.type) as (start, _):
-                for it in part:
-                    builder.store(nought, it)
-                stop = builder.add(start, group)
-                stop = builder.select(builder.icmp_signed("<", stop, length), stop, length)
-                step = length.type(WIDTH)
-                with cgutils.for_range_slice(builder, start, stop, step, length.type) as (i, _):
-                    near = [lanes(w_data, builder.add(row, i)) for row in rows_of_w]
-                    for r, row in enumerate(rows_of_x):
-                        mine = lanes(x_data, builder.add(row, i))
-                        for c, other in enumerate(near):
-                            place = part[r * C + c]
-                            builder.store(fused_lanes(builder, other, mine, builder.load(place)), place)
-                for it, new in zip(whole, part, strict=True):
-                    builder.store(builder.fadd(builder.load(it), builder.load(new)), it)
-            totals = _together(builder, [builder.load(it) for it in whole])
-            some = ir.VectorType(FLOAT, C)
-            for r, place in enumerate(places(to, below, R)):
-                order = ir.Constant(ir.VectorType(INT, C), list(range(r * C, (r + 1) * C)))
-                row = builder.shuffle_vector(totals, ir.Constant(FLOATS, ir.Undefined), order)
-                where = builder.bitcast(builder.gep(y_data, [place]), some.as_pointer())
-                builder.store(row, where, align=4)
+            _, at, apart, _, by, between, length, _, to, beside, below = args
+            ws, xs = _places(builder, at, apart, C), _places(builder, by, between, R)
+            totals = _together(builder, _sums(builder, layout, data(0), ws, data(3), xs, length))
+            places = [_places(builder, row, beside, C) for row in _places(builder, to, below, R)]
+            for k, place in enumerate(place for row in places for place in row):
+                builder.store(builder.extract_element(totals, INT(k)), builder.gep(data(7), [place]))
             return context.get_dummy_value()
 
         whole = types.intp
-        return types.void(w, whole, whole, x, whole, whole, whole, whole, y, whole, whole), build
+        return types.void(w, whole, whole, x, whole, whole, whole, y, whole, whole, whole), build
+
+    end = layout.end
 
     @small_kernel
     def tile(
-        w: Any, at: int, apart: int, x: Any, by: int, between: int, length: int, group: int, y: Any, to: int,
+        w: Any, at: int, apart: int, x: Any, by: int, between: int, length: int, y: Any, to: int, beside: int,
         below: int,
     ) -> None:  # fmt: skip
         if CHECKED and (
             min(at, by, to) < 0
-            or at + (C - 1) * apart + length > w.size
+            or end(at + (C - 1) * apart, length) > w.size
             or by + (R - 1) * between + length > x.size
-            or to + (R - 1) * below + C > y.size
+            or to + (R - 1) * below + (C - 1) * beside >= y.size
         ):
             raise IndexError("a tile reaches outside an array")
-        _tile(w, at, apart, x, by, between, length, group, y, to, below)
+        _tile(w, at, apart, x, by, between, length, y, to, beside, below)
 
     return tile

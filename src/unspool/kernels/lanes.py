@@ -126,15 +126,16 @@ def store(array: Any, index: int, lanes: Any) -> None:
     _store(array, index, lanes)
 
 
+def spread_lanes(builder: Any, value: Any) -> Any:
+    """One number in all lanes, of a value of LLVM."""
+    first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(INT, 0))
+    return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), _whole(0))
+
+
 @operation
 def spread(_: Any, value: Any) -> Any:
     """One number in all lanes."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), args[0], ir.Constant(INT, 0))
-        return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), _whole(0))
-
-    return LANES(types.float32), build
+    return LANES(types.float32), lambda _, builder, __, args: spread_lanes(builder, args[0])
 
 
 @operation

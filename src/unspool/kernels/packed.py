@@ -16,7 +16,7 @@ from unspool.kernels.kernel import operation, small_kernel
 from unspool.kernels.lanes import CHECKED, FLOAT, FLOATS, INT, INTS, LANES, WIDTH, _pointer, _whole
 
 BYTE, SHORT = ir.IntType(8), ir.IntType(16)
-BYTES, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
+BYTES_OF_LANES, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
 
 
 def _converts() -> bool:
@@ -57,7 +57,7 @@ def _read(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> A
 @operation
 def _bytes(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(_read(context, builder, signature, args, BYTES), INTS)
+        return builder.zext(_read(context, builder, signature, args, BYTES_OF_LANES), INTS)
 
     return CODES(array, types.intp), build
 
@@ -65,7 +65,7 @@ def _bytes(_: Any, array: Any, index: Any) -> Any:
 @operation
 def _signed_bytes(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.sext(_read(context, builder, signature, args, BYTES), INTS)
+        return builder.sext(_read(context, builder, signature, args, BYTES_OF_LANES), INTS)
 
     return CODES(array, types.intp), build
 

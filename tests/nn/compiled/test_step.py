@@ -1,11 +1,5 @@
 from unspool.nn.compiled.engine import step as compiled_step
-from unspool.nn.compiled.step import _piece, phases
-
-
-def test_a_product_is_cut_into_pieces_where_threads_share_it():
-    assert _piece.py_func(1000, 64, 1) == 1000
-    assert _piece.py_func(1000, 64, 2) == 256
-    assert _piece.py_func(1000, 10**6, 2) == 8
+from unspool.nn.compiled.step import phases
 
 
 def test_there_are_counters_for_every_phase():

@@ -8,7 +8,8 @@ milakov2018online; Dao et al. 2022, §3.1, papers.bib: dao2022flashattention):
     m′ = max(m, max_t s_t),   z′ = e^(m − m′) z + Σ_t e^(s_t − m′),   o′ = e^(m − m′) o + Σ_t e^(s_t − m′) v_t
 
 Blocks begin at the same positions in every row, whoever shares them, so that the order of these sums is the
-row's own. The memory of a layer's block is keys before values: (2, K, BLOCK, I).
+row's own. The memory of a layer's block is (K, 2, BLOCK, I): what one head reads, its keys and then its
+values, lies in one piece.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool.kernels.dot_tile import tile_of
+from unspool.kernels.dot_tile import Singles, tile_of
 from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import (
@@ -35,10 +36,16 @@ from unspool.kernels.lanes import (
     total,
 )
 
-BLOCK = 16
+BLOCK = 32
 """Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
-_scores = tile_of(1, WIDTH)
+_scores = tile_of(1, WIDTH, Singles())
 ZERO, LOWEST = np.float32(0), np.float32(-3e38)
+
+
+@small_kernel
+def in_block(kv_heads: int, width: int, layer: int, head: int, value: int) -> int:
+    """Where a layer's keys of a head, or its values where `value` is 1, begin in a block."""
+    return ((layer * kv_heads + head) * 2 + value) * BLOCK * width
 
 
 @small_kernel
@@ -61,12 +68,12 @@ def dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
 
 
 @kernel
-def score_block(q: Any, at: int, k: Any, begin: int, width: int, p: Any, p0: int) -> None:
-    """p[p0 : p0 + BLOCK]: the inner products of q[at …] and the BLOCK keys that begin at k[begin]."""
+def score_block(q: Any, at: int, k: Any, begin: int, tokens: int, width: int, p: Any, p0: int) -> None:
+    """p[p0 : p0 + tokens]: the inner products of q[at …] and the keys from k[begin] on; WIDTH at a time."""
     even = width // WIDTH * WIDTH
-    for t in range(0, BLOCK, WIDTH):
-        _scores(k, begin + t * width, width, q, at, 0, even, max(even, WIDTH), p, p0 + t, 0)
-    for t in range(BLOCK if even < width else 0):
+    for t in range(0, tokens, WIDTH):
+        _scores(k, begin + t * width, width, q, at, 0, even, p, p0 + t, 1, 0)
+    for t in range(tokens if even < width else 0):
         for i in range(even, width):
             p[p0 + t] = fused(q[at + i], k[begin + t * width + i], p[p0 + t])
 
@@ -76,16 +83,20 @@ def _add_values(
     v: Any, begin: int, tokens: int, width: int, p: Any, p0: int, out: Any, at: int, keep: Any
 ) -> None:
     """out = keep · out + Σ_t p_t v_t."""
-    even, pairs = width // WIDTH * WIDTH, width // (2 * WIDTH) * 2 * WIDTH
-    for i in range(0, pairs, 2 * WIDTH):  # two sums at once: each waits for its own last step
-        a, b = times(load(out, at + i), spread(keep)), times(load(out, at + i + WIDTH), spread(keep))
+    even, fours = width // WIDTH * WIDTH, width // (4 * WIDTH) * 4 * WIDTH
+    for i in range(0, fours, 4 * WIDTH):  # four sums at once: each waits for its own last step
+        i1, i2, i3 = i + WIDTH, i + 2 * WIDTH, i + 3 * WIDTH
+        a, b = times(load(out, at + i), spread(keep)), times(load(out, at + i1), spread(keep))
+        c, d = times(load(out, at + i2), spread(keep)), times(load(out, at + i3), spread(keep))
         for t in range(tokens):
-            share, value = spread(p[p0 + t]), begin + t * width + i
-            a = fma(share, load(v, value), a)
-            b = fma(share, load(v, value + WIDTH), b)
+            share, value = spread(p[p0 + t]), begin + t * width
+            a, b = fma(share, load(v, value + i), a), fma(share, load(v, value + i1), b)
+            c, d = fma(share, load(v, value + i2), c), fma(share, load(v, value + i3), d)
         store(out, at + i, a)
-        store(out, at + i + WIDTH, b)
-    for i in range(pairs, even, WIDTH):
+        store(out, at + i1, b)
+        store(out, at + i2, c)
+        store(out, at + i3, d)
+    for i in range(fours, even, WIDTH):
         lanes = times(load(out, at + i), spread(keep))
         for t in range(tokens):
             lanes = fma(spread(p[p0 + t]), load(v, begin + t * width + i), lanes)
@@ -99,41 +110,42 @@ def _add_values(
 
 @kernel
 def attend(
-    q: Any, at: int, kv: Any, starts: Any, base: int, values: int, length: int, width: int, p: Any, p0: int,
-    out: Any, to: int,
+    q: Any, at: int, kv: Any, starts: Any, base: int, length: int, width: int, p: Any, p0: int, out: Any,
+    to: int,
 ) -> None:  # fmt: skip
     """One head of one row: out[to : to + width] from the query at q[at].
 
     kv: all keys and values; starts: where each block of the row begins in kv; base: where this layer's
-    keys of this head begin in a block; values: how far behind its keys its values are; p: BLOCK free numbers
-    from p0 on.
+    keys of this head begin in a block; p: BLOCK free numbers from p0 on.
     """
-    scale = np.float32(1) / np.sqrt(np.float32(width))
+    scale = spread(np.float32(1) / np.sqrt(np.float32(width)))
     top, norm = LOWEST, ZERO
     for i in range(width):
         out[to + i] = ZERO
     for start in range(0, length, BLOCK):
         tokens = min(BLOCK, length - start)
+        filled = (tokens + WIDTH - 1) // WIDTH * WIDTH
         keys = starts[start // BLOCK] + base
-        score_block(q, at, kv, keys, width, p, p0)  # what is not filled is not used
-        for t in range(0, BLOCK, WIDTH):
-            store(p, p0 + t, times(load(p, p0 + t), spread(scale)))
-        for t in range(tokens, BLOCK):
+        score_block(q, at, kv, keys, tokens, width, p, p0)
+        for t in range(tokens, filled):  # what is not filled is not used
             p[p0 + t] = LOWEST
-        peak = load(p, p0)
-        for t in range(WIDTH, BLOCK, WIDTH):
-            peak = higher(peak, load(p, p0 + t))
+        peak = spread(LOWEST)
+        for t in range(0, filled, WIDTH):
+            scores = times(load(p, p0 + t), scale)
+            store(p, p0 + t, scores)
+            peak = higher(peak, scores)
         now = max(top, highest(peak))
-        summed = spread(ZERO)
-        for t in range(0, BLOCK, WIDTH):
-            store(p, p0 + t, exp(plus(load(p, p0 + t), spread(-now))))
-        for t in range(tokens, BLOCK):
+        shift = spread(-now)
+        for t in range(0, filled, WIDTH):
+            store(p, p0 + t, exp(plus(load(p, p0 + t), shift)))
+        for t in range(tokens, filled):
             p[p0 + t] = ZERO
-        for t in range(0, BLOCK, WIDTH):
+        summed = spread(ZERO)
+        for t in range(0, filled, WIDTH):
             summed = plus(summed, load(p, p0 + t))
         keep = _exp(top - now)
         norm = fused(norm, keep, total(summed))
-        _add_values(kv, keys + values, tokens, width, p, p0, out, to, keep)
+        _add_values(kv, keys + BLOCK * width, tokens, width, p, p0, out, to, keep)
         top = now
     for i in range(width):
         out[to + i] /= norm

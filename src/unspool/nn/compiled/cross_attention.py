@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from unspool.kernels.exponential import exp
-from unspool.kernels.kernel import kernel
+from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, plus, spread, store, total
 from unspool.kernels.turns import finish, meet, take
-from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend, score_block
+from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend, in_block, score_block
 
 ONE = np.float32(1)
 
@@ -29,9 +29,9 @@ def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, tur
     n = take(turns, phase)
     while n < count:
         position = rows.positions[n]
-        block = source.starts[rows.sequences[n], position // BLOCK] + reader * 2 * K * BLOCK * I
-        for head in range(2 * K):
-            to = block + (head * BLOCK + position % BLOCK) * I
+        block = source.starts[rows.sequences[n], position // BLOCK]
+        for head in range(2 * K):  # keys, then values
+            to = block + in_block(K, I, reader, head % K, head // K) + position % BLOCK * I
             for i in range(I):
                 source.kv[to + i] = work.qkv[(n * 2 * K + head) * I + i]
         n = finish(turns, phase)
@@ -43,15 +43,14 @@ def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, tur
     """Every head of every row is a piece; its query stands in work.qkv."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
     pieces = rows.positions.size * H
-    values = K * BLOCK * I
     piece = take(turns, phase)
     while piece < pieces:
         n, head = piece // H, piece % H
-        base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+        base = in_block(K, I, layer, head // (H // K), NOUGHT)
         sequence = rows.sequences[n]
         attend(
-            work.qkv, piece * I, source.kv, source.starts[sequence], base, values, source.lengths[sequence],
-            I, work.scores, piece * BLOCK, work.mixed, piece * I,
+            work.qkv, piece * I, source.kv, source.starts[sequence], base, source.lengths[sequence], I,
+            work.scores, piece * BLOCK, work.mixed, piece * I,
         )  # fmt: skip
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
@@ -88,10 +87,11 @@ def look(shape: Any, layer: int, rows: Any, source: Any, work: Any, said: Any, t
         for i in range(at, at + width):
             said.looked[i] = ZERO
         for head in range(H):
-            base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+            base = in_block(K, I, layer, head // (H // K), NOUGHT)
             for s in range(0, length, BLOCK):
                 key = starts[s // BLOCK] + base
-                score_block(work.qkv, (n * H + head) * I, source.kv, key, I, work.looks, at + s)
+                tokens = min(BLOCK, length - s)
+                score_block(work.qkv, (n * H + head) * I, source.kv, key, tokens, I, work.looks, at + s)
             for s in range(length):
                 work.looks[at + s] *= scale
             for s in range(length, filled):

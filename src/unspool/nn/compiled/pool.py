@@ -1,6 +1,6 @@
 """Keys and values in blocks of a few tokens, which rows share until one of them writes.
 
-A block holds BLOCK tokens of every layer, (layers, 2, K, BLOCK, I). Each row has a list of blocks; the rows
+A block holds BLOCK tokens of every layer, (layers, K, 2, BLOCK, I). Each row has a list of blocks; the rows
 of a beam and the samples of one prompt have the same ones for what they have in common. A row that is about
 to write into a block that others also use is given a copy of its own (Kwon et al. 2023, §4.3–4.4,
 papers.bib: kwon2023efficient). Blocks that no row uses any more are used again.

@@ -14,12 +14,9 @@ from unspool.kernels.lanes import WIDTH, first, load, spread, store
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.parts import BIAS, INPUTS, OUTPUTS, WEIGHT
 from unspool.nn.compiled.products import dense
-from unspool.nn.compiled.products.dense import Outputs
+from unspool.nn.compiled.products.row_tiles import Outputs, piece_size
 from unspool.nn.compiled.recurrent_cells import gru, lstm
 from unspool.nn.compiled.rnn_parts import LSTM, RNNShape, Work
-
-PIECE = 16384
-"""Weights a piece of a product has, about, where several threads share it."""
 
 
 @kernel
@@ -27,7 +24,7 @@ def multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threa
     """y = x · Wᵀ + b: weights of these models are float32."""
     outputs, inputs = part[OUTPUTS], part[INPUTS]
     w, out = floats(part[WEIGHT], outputs * inputs), Outputs(y, outputs, NOUGHT)
-    size = outputs if threads == 1 else max(8, PIECE // inputs // 8 * 8)
+    size = piece_size(outputs, inputs, rows, threads)
     pieces = (outputs + size - 1) // size
     piece = take(turns, phase)
     while piece < pieces:

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool.kernels.kernel import NOUGHT, entry, kernel, small_kernel
+from unspool.kernels.kernel import NOUGHT, entry, kernel
 from unspool.kernels.log_softmax import log_softmax
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, attend
+from unspool.nn.compiled.attention import BLOCK, attend, in_block
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -50,10 +50,8 @@ from unspool.nn.compiled.parts import (
     Shape,
 )
 from unspool.nn.compiled.products import gather, product
+from unspool.nn.compiled.products.row_tiles import piece_size
 from unspool.nn.compiled.rotary import rotate
-
-PIECE = 16384
-"""Weights a piece of a product has, about, where several threads share it."""
 
 
 class Rows(NamedTuple):
@@ -75,7 +73,7 @@ class Past(NamedTuple):
     """Keys and values, and tables of positions."""
 
     kv: Any
-    """All blocks, each (layers, 2, K, BLOCK, I)."""
+    """All blocks, each (layers, K, 2, BLOCK, I)."""
     starts: Any
     """(sequences, blocks of each): where a block begins in kv."""
     cos: Any
@@ -88,7 +86,7 @@ class Source(NamedTuple):
     """Keys and values that a decoder looks at, and an encoder makes."""
 
     kv: Any
-    """All blocks, each (the decoder's layers, 2, K, BLOCK, I)."""
+    """All blocks, each (the decoder's layers, K, 2, BLOCK, I)."""
     starts: Any
     """(sequences, blocks of each): where a block begins in kv."""
     lengths: Any
@@ -127,16 +125,10 @@ class Said(NamedTuple):
     """(N, S): where the last layer looks in the source, mean of all heads; S is a multiple of WIDTH, or 0."""
 
 
-@small_kernel
-def _piece(outputs: int, inputs: int, threads: int) -> int:
-    """Outputs of a product that one thread makes at a time."""
-    return outputs if threads == 1 else max(8, PIECE // inputs // 8 * 8)
-
-
 @kernel
 def _multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threads: int) -> int:
     outputs = part[OUTPUTS]
-    size = _piece(outputs, part[INPUTS], threads)
+    size = piece_size(outputs, part[INPUTS], rows, threads)
     pieces = (outputs + size - 1) // size
     piece = take(turns, phase)
     while piece < pieces:
@@ -227,9 +219,9 @@ def _place(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: 
         at, position = n * (H + 2 * K) * I, rows.positions[n]
         if shape.rotary:
             rotate(work.qkv, at, H + K, I, past.cos, past.sin, position)
-        block = past.starts[rows.sequences[n], position // BLOCK] + layer * 2 * K * BLOCK * I
-        for head in range(2 * K):
-            to = block + (head * BLOCK + position % BLOCK) * I
+        block = past.starts[rows.sequences[n], position // BLOCK]
+        for head in range(2 * K):  # keys, then values
+            to = block + in_block(K, I, layer, head % K, head // K) + position % BLOCK * I
             for i in range(I):
                 past.kv[to + i] = work.qkv[at + (H + head) * I + i]
         n = finish(turns, phase)
@@ -241,15 +233,14 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
     """Every head of every row is a piece."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
     pieces = rows.positions.size * H
-    values = K * BLOCK * I
     piece = take(turns, phase)
     while piece < pieces:
         n, head = piece // H, piece % H
-        base = (layer * 2 * K + head // (H // K)) * BLOCK * I
+        base = in_block(K, I, layer, head // (H // K), NOUGHT)
         at, length = (n * (H + 2 * K) + head) * I, rows.reach[n]
         starts = past.starts[rows.sequences[n]]
         attend(
-            work.qkv, at, past.kv, starts, base, values, length, I, work.scores, piece * BLOCK,
+            work.qkv, at, past.kv, starts, base, length, I, work.scores, piece * BLOCK,
             work.mixed, piece * I,
         )  # fmt: skip
         piece = finish(turns, phase)

@@ -2,7 +2,8 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.nn.compiled.products.dense import Outputs, product
+from unspool.nn.compiled.products.dense import product
+from unspool.nn.compiled.products.row_tiles import Outputs
 
 
 @numba.njit

@@ -24,7 +24,7 @@ from unspool.nn.compiled.parts import (
     WEIGHT,
 )
 from unspool.nn.compiled.products import dense, int8, packed
-from unspool.nn.compiled.products.dense import Outputs
+from unspool.nn.compiled.products.row_tiles import Outputs
 from unspool.nn.stored.formats import FLOAT32, NUMBER_INT8
 
 

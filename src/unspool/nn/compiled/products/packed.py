@@ -26,7 +26,8 @@ from unspool.kernels.lanes import WIDTH, fma, load, plus, spread, store, total
 from unspool.kernels.pointers import call
 from unspool.kernels.scratch import MOST, reserve
 from unspool.nn.compiled.products import dense, ggml, half_precision
-from unspool.nn.compiled.products.dense import GROUP, Outputs
+from unspool.nn.compiled.products.dense import GROUP
+from unspool.nn.compiled.products.row_tiles import Outputs
 from unspool.nn.stored.formats import BF16, F16, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, Format
 
 TILE = 8192
