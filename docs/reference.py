@@ -20,6 +20,8 @@ SECTIONS = {
     "[data] task": ("data.languages.tasks", "TASKS"),
     "[text]": ("text.vocabulary", "TEXTS"),
     "[batches]": ("data.batches", "BATCHES"),
+    "[model] from": ("training.pretrained", "Pretrained"),
+    "[model] lora": ("models.adapters", "LoRA"),
     "[objective]": ("objectives", "OBJECTIVES"),
     "[[auxiliary]]": ("objectives", "Share"),
     "[schedule]": ("training.schedule", "SCHEDULES"),
@@ -92,7 +94,14 @@ class Source:
                     match after:
                         case ast.Expr(value=ast.Constant(value=str(said))):
                             default = None if value is None else self._default(module, value)
-                            found.append(Key(name, self._type(module, hint), default, " ".join(said.split())))
+                            found.append(
+                                Key(
+                                    name.removesuffix("_"),
+                                    self._type(module, hint),
+                                    default,
+                                    " ".join(said.split()),
+                                )
+                            )
                         case _:
                             raise ValueError(f"{module}.{node.name}.{name} has no docstring")
         return found
@@ -133,6 +142,8 @@ class Source:
                 return TYPES[name]
             case ast.Name(id=name):
                 where, node = self.find(module, name)
+                if isinstance(node, ast.ClassDef):
+                    return "table"
                 assert isinstance(node, ast.Assign)
                 return self._type(where, node.value)
         raise ValueError(f"{module}: there is no word for the type {ast.unparse(hint)}")

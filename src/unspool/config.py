@@ -3,6 +3,7 @@
     build(TrainConfig, {"updates": 100}, "train")               one class: its fields are the known keys
     choose({"bpe": BPE, "words": Words}, {"kind": "bpe"}, "text")   one of several, by its "kind"
 
+A field whose key is a word of Python's has an underscore behind it: `from_` is the key "from".
 A key that is unknown fails with the nearest known one, a value of the wrong type with the type expected:
 before anything is read, made or trained.
 """
@@ -23,14 +24,15 @@ T = TypeVar("T")
 def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     """The dataclass `cls` from `settings`; `where` names the place in errors, as in `train.updates`."""
     hints = typing.get_type_hints(cls)
-    known = {it.name: hints[it.name] for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
+    known = {_key(it): hints[it.name] for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
+    names = {_key(it): it.name for it in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
             raise ValueError(unknown(str(key), list(known), f"key of [{where}]" if where else "key"))
     for it in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if _required(it) and it.name not in settings:
-            raise ValueError(f"[{where}] lacks {it.name!r}, which {cls.__name__} needs: give it a value")
-    values = {key: converted(value, known[key], f"{where}.{key}") for key, value in settings.items()}
+        if _required(it) and _key(it) not in settings:
+            raise ValueError(f"[{where}] lacks {_key(it)!r}, which {cls.__name__} needs: give it a value")
+    values = {names[key]: converted(it, known[key], f"{where}.{key}") for key, it in settings.items()}
     return cls(**values)
 
 
@@ -63,7 +65,7 @@ def plain(settings: Any) -> dict[str, Any]:
     for it in dataclasses.fields(settings):
         value = getattr(settings, it.name)
         if it.init and value is not None:
-            said[it.name] = _plain(value)
+            said[_key(it)] = _plain(value)
     return said
 
 
@@ -135,6 +137,10 @@ def _float(value: Real, where: str) -> float:
 
 def _bool_as_number(value: Any, hint: type) -> bool:
     return isinstance(value, bool) and hint is not bool and hint is not object
+
+
+def _key(it: dataclasses.Field[Any]) -> str:
+    return it.name.removesuffix("_")
 
 
 def _required(it: dataclasses.Field[Any]) -> bool:

@@ -26,8 +26,10 @@ TINY = RECIPES / "tiny"
 )
 def test_a_recipe_is_read(path):
     recipe = read_recipe(path)
-    labels = ("one", "other") if recipe.model["kind"] in ("classifier", "tagger") else ()
     assert f"unspool train {path.relative_to(RECIPES.parent)}" in path.read_text(encoding="utf-8")
+    if recipe.pretrained is not None:  # it has its shape
+        return
+    labels = ("one", "other") if recipe.model["kind"] in ("classifier", "tagger") else ()
     assert recipe.shape(10_000, labels).vocab_size == 10_000
 
 
@@ -103,6 +105,14 @@ def test_a_dialogue_is_answered(trained):
     out = us.generate(model, "Is the fish fresh?", us.Greedy(), max_new_tokens=12)
     assert out.text == "It came this morning."
     assert out.finish == "eos"
+
+
+def test_a_model_that_exists_is_taught_a_trade(trained):
+    model, _, folder = trained("chat")
+    asked = [{"role": "user", "content": "Do you have apples?"}]
+    out = us.generate(model, asked, us.Greedy(), max_new_tokens=12)
+    assert out.text == "We have red ones and green ones."
+    assert (folder / "adapters.safetensors").stat().st_size < 3_000_000
 
 
 def test_letters_are_told_apart(trained, capsys):

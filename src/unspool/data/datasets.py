@@ -8,6 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from unspool.data.chat_jsonl import ChatJSONL
+from unspool.data.chat_lines import ChatLines
 from unspool.data.dialogues import Dialogues
 from unspool.data.jsonl import JSONL
 from unspool.data.labelled_lines import LabelledLines
@@ -62,6 +64,8 @@ class OwnText(Protocol):
 
 # To add a kind: write its dataclass in a file of its own, and its line here.
 DATA: dict[str, type[Any]] = {
+    "chat_jsonl": ChatJSONL,
+    "chat_lines": ChatLines,
     "dialogues": Dialogues,
     "jsonl": JSONL,
     "labelled": LabelledLines,

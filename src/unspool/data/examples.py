@@ -55,7 +55,7 @@ class Sequences:
         sizes_NK = np.stack([side.lengths - 1 for side in sides], axis=1)
         return sizes_NK if self.limit is None else np.minimum(sizes_NK, self.limit)
 
-    def cut(self, limit: int) -> Sequences:
+    def cut(self, limit: int) -> Self:
         """The same rows with at most `limit` positions on each side."""
         return replace(self, limit=limit)
 

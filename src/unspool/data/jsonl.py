@@ -57,14 +57,15 @@ class JSONL(TextFiles):
             if not line.strip():
                 continue
             where = f"{path}, line {number}"
-            found = _object(line, where)
+            found = json_object(line, where)
             if self.turns is not None:
                 yield from replies(_turns(found, self.turns, where), self.history)
             else:
                 yield tuple(_string(found, name, where) for name in fields)
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """The object that a line is."""
     try:
         found = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -74,21 +75,22 @@ def _object(line: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _field(found: dict[str, Any], name: str, where: str) -> Any:
+def json_field(found: dict[str, Any], name: str, where: str) -> Any:
+    """What an object has in a field."""
     if name not in found:
         raise ValueError(f"{where} has no field {name!r}; it has {', '.join(map(repr, found)) or 'none'}")
     return found[name]
 
 
 def _string(found: dict[str, Any], name: str, where: str) -> str:
-    value = _field(found, name, where)
+    value = json_field(found, name, where)
     if not isinstance(value, str):
         raise ValueError(f"{where}: the field {name!r} is {value!r:.60}, not a string")
     return check_characters(value, where)
 
 
 def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
-    value = _field(found, name, where)
+    value = json_field(found, name, where)
     turns = value if isinstance(value, list) else [value]
     said: list[Any] = [turn.get("content") if isinstance(turn, dict) else turn for turn in turns]
     if not isinstance(value, list) or not all(isinstance(turn, str) for turn in said):

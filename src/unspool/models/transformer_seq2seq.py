@@ -167,10 +167,8 @@ class TransformerSeq2Seq(EncoderDecoder):
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
         *kv, padding_B11S = sources.used
         for layer, block in enumerate(self.blocks):
-            x_NTD = block.attend(x_NTD, rotary, mask, None if past is None else past.layers[layer], looks)
-            x_NTD = block.apply_feed_forward(
-                block.attend_to_source(x_NTD, (kv[2 * layer], kv[2 * layer + 1], padding_B11S))
-            )
+            source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
+            x_NTD = block(x_NTD, rotary, mask, None if past is None else past.layers[layer], looks, source)
         normed: Tensor = self.norm(x_NTD)
         return normed
 

@@ -15,13 +15,14 @@ from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.keyless_attention import KeylessAttention
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import FeedForward
+from unspool.nn.recomputation import Recomputable
 from unspool.nn.residual import PLACES, ResidualShape
 
 CrossKeyValues = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values of the source, and its padding, as CrossAttention takes them."""
 
 
-class Block(nn.Module):
+class Block(Recomputable):
     """x → x + attention → x + feed-forward, normalised where `norm_place` says."""
 
     def __init__(
@@ -103,6 +104,19 @@ class CrossBlock(Block):
         self.cross_attention = cross_attention
         self.cross_attention_norm = residual.new_norm()
         self.cross_attention_post_norm = residual.new_post_norm()
+
+    def forward(
+        self,
+        x_NTD: Tensor,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        mask: Tensor | None = None,
+        past: KeyValues | None = None,
+        looks: list[Tensor] | None = None,
+        source: CrossKeyValues | None = None,
+    ) -> Tensor:
+        """(N, T, D) → (N, T, D); without a source, as a block that has none."""
+        x_NTD = self.attend(x_NTD, rotary, mask, past, looks)
+        return self.apply_feed_forward(x_NTD if source is None else self.attend_to_source(x_NTD, source))
 
     def attend_to_source(self, x: Tensor, source: CrossKeyValues) -> Tensor:
         """x + cross-attention: (N, T, D) or (N, D) → the same."""

@@ -109,14 +109,21 @@ class Codec:
             return spelled(self.tokenizer, token) or f"<{token}>"
         return piece.decode("utf-8", "backslashreplace")
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Messages as the one string that the model was taught to answer."""
+    def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool = False) -> str:
+        """Messages as the one string that the model was taught to answer; `answered`: the last is an answer,
+        and none is asked for."""
         if self.chat_template is None:
             raise ValueError(
                 "this model has no chat template: it was not taught to chat; give it a plain prompt, "
                 "or load an instruction-tuned version of it"
             )
-        return render_chat(self.chat_template, messages, bos_token=self.bos_token, eos_token=self.eos_token)
+        return render_chat(
+            self.chat_template,
+            messages,
+            bos_token=self.bos_token,
+            eos_token=self.eos_token,
+            add_generation_prompt=not answered,
+        )
 
     def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Reader:
         """Reads tokens one by one, up to the earliest of the stop strings.

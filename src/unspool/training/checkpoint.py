@@ -1,6 +1,7 @@
 """Checkpoints that are there whole or not at all, whenever the process is killed.
 
     checkpoints/00000500/   model.safetensors, config.json, tokenizer…   a model that us.load reads
+                            adapters.safetensors                         where a run trains adapters
                             memory.safetensors                           optimizer and hooks
                             checkpoint.json                              progress; size and hash of every file
     last.json               the name of the newest one
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from unspool.files import atomic
 from unspool.files.atomic import discard, new_file, new_folder
+from unspool.models.load.adapter_file import ADAPTERS
 
 FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
     "checkpoints",
@@ -53,6 +55,11 @@ class Checkpoint:
     def weights(self) -> dict[str, Tensor]:
         """The model's tensors."""
         return load_file(self.path / WEIGHTS)
+
+    def adapters(self) -> dict[str, Tensor] | None:
+        """Those of adapters, which stand beside weights that the checkpoint has not; None: it has no such."""
+        file = self.path / ADAPTERS
+        return load_file(file) if file.is_file() else None
 
     def memory(self) -> dict[str, Tensor]:
         """Those of optimizer and hooks."""

@@ -5,6 +5,7 @@
     [text]       kind = "bpe",  vocab_size = 8000               not where the data bring their own
     [batches]    kind = "bucketed",  tokens = 2048
     [model]      kind = "transformer_lm",  width = 256, …       vocab_size is the text's
+                 from = "smollm2"                               or a model that exists, with its text
     [objective]  kind = "cross_entropy",  smoothing = 0.1
     [schedule]   kind = "inverse_sqrt",  warmup = 400
     [train]      updates = 10000, …
@@ -30,6 +31,7 @@ from unspool.models.config_tables import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
 from unspool.text import TEXTS, Separate
 from unspool.training.hooks import HOOKS
+from unspool.training.pretrained import Pretrained
 from unspool.training.schedule import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.settings import TrainSettings
 
@@ -69,6 +71,8 @@ class Recipe:
     schedule: Schedule = field(default_factory=InverseSqrt)
     hooks: tuple[Any, ...] = ()
     seed: int = 0
+    pretrained: Pretrained | None = None
+    """The model that it begins with, where there is one."""
     auxiliary: tuple[tuple[Any, Share], ...] = ()
     """Objectives beside the main one, and how much each of them counts."""
 
@@ -144,7 +148,8 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         if key not in settings:
             raise ValueError(f"the recipe lacks the section [{key}]")
     data = choose(DATA, settings["data"], "data")
-    if "text" not in settings and not isinstance(data, OwnText):
+    pretrained = _pretrained(settings)
+    if "text" not in settings and pretrained is None and not isinstance(data, OwnText):
         raise ValueError("the recipe lacks the section [text]: its data bring no vocabulary of their own")
     recipe = Recipe(
         settings,
@@ -157,10 +162,14 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         choose(SCHEDULES, {"kind": "inverse_sqrt", **settings.get("schedule", {})}, "schedule"),
         tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
         settings.get("seed", 0),
+        pretrained,
         tuple(_beside(table, f"auxiliary.{at}") for at, table in enumerate(settings.get("auxiliary", ()))),
     )
     for hook in recipe.hooks:
         hook.check(recipe.train)
+    if pretrained is not None:
+        pretrained.check(recipe.train)
+        return recipe
     # Labels, like the vocabulary, are known once the data is read.
     recipe.shape(
         recipe.model.get("vocab_size", _ANY_SIZE),
@@ -182,9 +191,11 @@ def located(recipe: Recipe) -> Recipe:
                 found[name] = whole
             case _:  # a file inside of a package is found by other means
                 pass
-    if not found:
+    begins = {} if recipe.pretrained is None else recipe.pretrained.located()
+    if not found and not begins:
         return recipe
-    return recipe_of({**recipe.settings, "data": {**recipe.settings["data"], **found}})
+    data, model = ({**recipe.settings["data"], **found}, {**recipe.settings["model"], **begins})
+    return recipe_of({**recipe.settings, "data": data, "model": model})
 
 
 def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -213,6 +224,24 @@ def _beside(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
     names = {it.name for it in fields(Share)}
     share = build(Share, {key: it for key, it in table.items() if key in names}, where)
     return choose(OBJECTIVES, {key: it for key, it in table.items() if key not in names}, where), share
+
+
+def _pretrained(settings: Mapping[str, Any]) -> Pretrained | None:
+    """The model to begin with, which brings its own vocabulary."""
+    table = settings["model"]
+    if "from" not in table:
+        return None
+    if "kind" in table:
+        raise ValueError(
+            f"model.from = {table['from']!r} has its own shape, and model.kind = {table['kind']!r} says "
+            "another: leave one of them out"
+        )
+    if "text" in settings:
+        raise ValueError(
+            f"model.from = {table['from']!r} brings its own vocabulary, and reads it in its own order: leave "
+            'out [text], or train a model from its beginning ([model] kind = "transformer_lm", …)'
+        )
+    return build(Pretrained, table, "model")
 
 
 def _has(table: Mapping[str, Any], name: str) -> bool:

@@ -64,6 +64,9 @@ def spelled(recipe: Recipe, shape: Any) -> dict[str, Any]:
         found |= _flat(name, part, kinds)
     for at, (objective, share) in enumerate(recipe.auxiliary):
         found |= _flat(f"auxiliary.{at}", objective, OBJECTIVES) | _flat(f"auxiliary.{at}", share, {})
+    if recipe.pretrained is not None:
+        found |= {f"model.{name}": it for name, it in plain(recipe.pretrained).items() if name != "lora"}
+        found |= _flat("model.lora", recipe.pretrained.lora, {})
     found["hooks.kinds"] = [_kind(hook, HOOKS) for hook in recipe.hooks]
     for at, hook in enumerate(recipe.hooks):
         found |= _flat(f"hooks.{at}", hook, {})

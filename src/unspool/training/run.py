@@ -18,6 +18,7 @@ from unspool.data import LaneFeed, Prepared, prepare
 from unspool.data.fingerprint import Files, of_files
 from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
+from unspool.nn.recomputation import recompute
 from unspool.protocols import Model
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched, team as joined
@@ -25,6 +26,7 @@ from unspool.training.lock import locked
 from unspool.training.loop import Stopped, training
 from unspool.training.model_data_check import check_model_and_data
 from unspool.training.precision import check_device
+from unspool.training.pretrained import check_base
 from unspool.training.recipe import Recipe, changed, located, read_recipe, recipe_of
 from unspool.training.recipe_warnings import recipe_warnings
 from unspool.training.reporters import Reporter, WarningsOnly
@@ -67,14 +69,28 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
     found = last_checkpoint(path, team, reporter.warn)
     files = of_files(recipe.data)
     history = [] if found is None else _history(recipe, path, found, files)
-    prepared = _prepared(recipe, path, team, reporter.draws, files, found)
+    model = None if recipe.pretrained is None else recipe.pretrained.beginning(found)
+    # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
+    learnt = model.text if model is not None else None if found is None else text_of_run(found.path)
+    prepared = _prepared(recipe, path, team, reporter.draws, files, learnt)
     for note in prepared.notes:
         reporter.warn(note)
-    run = start(recipe, prepared, team)
+    run = start(recipe, prepared, team, model)
+    if recipe.pretrained is not None:
+        check_base(
+            path, None if found is None else found.about.get("base"), run.base, recipe.pretrained.from_
+        )
+        learn, all_ = (
+            sum(it.numel() for it in some) for some in (run.optimizer.state, run.model.parameters())
+        )
+        reporter.note(f"{learn:,} of {all_:,} weights learn, from {recipe.pretrained.from_}")
     check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
     if found is not None:
         check_length(path, run.settings.updates, found.update)
-    origin = {"recipe": spelled(recipe, run.model.config), "data_files": files, "history": history}
+    origin = {
+        **{"recipe": spelled(recipe, run.model.config), "data_files": files, "history": history},
+        "base": run.base,
+    }
     folder = RunFolder(path, facts=prepared.facts, origin=origin)
     folder.restore(run, found)
     # Only now, when nothing is left that could be refused: else a refused change would stay here.
@@ -96,19 +112,26 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
         folder.finish(run)
     finally:
         folder.close(run)
-    model: Model = load_folder(path).to(recipe.train.device)
-    return model
+    trained: Model = load_folder(path).to(recipe.train.device)
+    return trained
 
 
-def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
-    """The run before its first update."""
+def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: Any = None) -> Run:
+    """The run before its first update: of the model given, or of a new one."""
     feed = prepared.train
     if isinstance(feed, LaneFeed):
         feed = feed.side_by_side(recipe.train.accumulate)
     reseed(recipe.seed, "weights")
-    text = prepared.text
-    sources = None if text.source is None else text.source.vocab_size
-    model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
+    base = None
+    if recipe.pretrained is not None:
+        model = recipe.pretrained.beginning(None) if model is None else model
+        base = recipe.pretrained.prepare(model)
+    else:
+        text = prepared.text
+        sources = None if text.source is None else text.source.vocab_size
+        model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
+    if recipe.train.recompute:
+        recompute(model)
     recipe.minimised.check(model)
     return Run(
         model,
@@ -120,6 +143,7 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None) -> Run:
         hooks=[it.build(model) for it in recipe.hooks],
         seed=recipe.seed,
         team=team,
+        base=base,
     )
 
 
@@ -146,20 +170,18 @@ def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Files) -> lis
     """What was changed on the way, now included; an error for a change that cannot be made."""
     about = found.about
     before = run_config(found.path)
-    sources = getattr(before, "source_vocab_size", None)
-    shape = recipe.shape(before.vocab_size, getattr(before, "labels", ()), sources)
+    shape = before
+    if recipe.pretrained is None:
+        sources = getattr(before, "source_vocab_size", None)
+        shape = recipe.shape(before.vocab_size, getattr(before, "labels", ()), sources)
     new = differences(about.get("recipe", {}), spelled(recipe, shape), recipe.data)
     check_settings(path, new)
     check_files(path, about.get("data_files", files), files, recipe.data)
     return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
 
 
-def _prepared(
-    recipe: Recipe, path: Path, team: Team, draws: bool, files: Files, found: Checkpoint | None
-) -> Prepared:
-    """The first process reads and encodes; the others find it done."""
-    # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
-    learnt = None if found is None else text_of_run(found.path)
+def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool, files: Files, learnt: Any) -> Prepared:
+    """The first process reads and encodes; the others find it done. `learnt` is a text that there is."""
 
     def prepared(progress: bool) -> Prepared:
         text: Any = learnt or recipe.text

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from unspool.files.atomic import beside, new_file
+from unspool.models.adapters import adapter_weights
+from unspool.models.load.adapter_file import ADAPTERS, settings_of, write_adapters
 from unspool.models.load.folder import CONFIG, write_files
 from unspool.training.checkpoint import (
     ABOUT,
@@ -54,8 +56,10 @@ class Snapshot:
 
 
 def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """The files that us.load reads."""
+    """The files that us.load reads, and adapters as they are."""
     write_files(Snapshot(run.model.config, run.model.text, weights), folder)
+    if run.base is not None:
+        write_adapters(folder / ADAPTERS, settings_of(run.model), run.base, adapter_weights(run.model))
 
 
 def last_checkpoint(path: Path, team: Team, say: Callable[[str], None]) -> Checkpoint | None:
@@ -108,7 +112,9 @@ class RunFolder:
         """Go on from this checkpoint; begin where there is none."""
         if found is not None:
             self._same_data(found)
-            run.restore(found.weights(), found.memory(), Progress.read(found.about["progress"]))
+            run.restore(
+                found.adapters() or found.weights(), found.memory(), Progress.read(found.about["progress"])
+            )
         if run.team.rank == 0:
             if found is not None:
                 self.publish(found.path)  # a kill may have come in the middle of it

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.data.batch import Batch
+from unspool.models.adapters import adapter_weights, merged_weights
 from unspool.protocols import Clock, Feed, Hook, Objective
 from unspool.training.distributed import OneProcess, Team
 from unspool.training.optim import AdamW
@@ -76,7 +77,9 @@ class Run:
         hooks: Sequence[Hook] = (),
         seed: int = 0,
         team: Team | None = None,
+        base: str | None = None,
     ) -> None:
+        """`base` is the fingerprint of what the model's adapters stand beside, where it has any."""
         self.team = team or OneProcess()
         if settings.accumulate % self.team.size:
             raise ValueError(
@@ -85,7 +88,7 @@ class Run:
             )
         self.model = model.to(settings.device)
         self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
-        self.valid, self.schedule, self.hooks = valid, schedule or Constant(), hooks
+        self.valid, self.schedule, self.hooks, self.base = valid, schedule or Constant(), hooks, base
         self.carries = feed.carries
         if self.carries and model.carrying is None:
             raise ValueError(
@@ -126,8 +129,8 @@ class Run:
         return stale or self.progress.update >= self.settings.updates
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's tensors, whole and in main memory. Every process must ask."""
-        return {name: self._kept(tensor) for name, tensor in self.model.state_dict().items()}
+        """The model's tensors, adapters merged, whole and in main memory. Every process must ask."""
+        return {name: self._kept(tensor) for name, tensor in merged_weights(self.model).items()}
 
     def memory(self) -> dict[str, Tensor]:
         """What optimizer, hooks and a recurrent model remember, whole and in main memory. Every process must
@@ -171,8 +174,9 @@ class Run:
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy these into the model's own tensors, which they must fit."""
-        fits = {name: tuple(it.shape) for name, it in self.model.state_dict().items()}
+        """Copy these into the model's own tensors, or into those of its adapters; they must fit."""
+        own = adapter_weights(self.model) if self.base is not None else self.model.state_dict()
+        fits = {name: tuple(it.shape) for name, it in own.items()}
         found = {name: tuple(it.shape) for name, it in weights.items()}
         for name in sorted(fits.keys() | found.keys()):
             if fits.get(name) != found.get(name):
@@ -181,7 +185,7 @@ class Run:
                     f"the checkpoint holds the weights of another model: {name!r} is {there} in it, but "
                     f"{here} in this one"
                 )
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in own.items():
             tensor.copy_(self._part(weights[name], tensor))
 
     def _kept(self, tensor: Tensor) -> Tensor:

@@ -51,6 +51,8 @@ class TrainSettings:
     """Where it runs: "cpu", "cuda", …"""
     threads: int | None = None
     """Threads of this process; as torch chooses where none are given."""
+    recompute: bool = False
+    """Keep of a Transformer block what goes in, and compute the rest again: less memory, more time."""
     shard: bool = False
     """Share weights and optimizer out among the processes (FSDP), instead of copying them (DDP)."""
 

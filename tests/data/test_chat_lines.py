@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from unspool.data.chat_lines import ChatLines
+from unspool.data.chats import Chats
+from unspool.data.reading_progress import silent
+
+Write = Callable[..., str]
+
+
+def test_a_line_is_a_conversation_by_hand(write: Write) -> None:
+    data = ChatLines(train=write("a.txt", "Hi __eou__ Hello __eou__ Bye __eou__\nalone\n\n"))
+    assert list(data.train_rows(silent)) == [("user", "Hi", "assistant", "Hello")]
+    assert data.form(()) == Chats()
+
+
+def test_the_system_speaks_first(write: Write) -> None:
+    data = ChatLines(train=write("a.txt", "a | b\n"), mark="|", system="Be brief.")
+    assert list(data.train_rows(silent)) == [("system", "Be brief.", "user", "a", "assistant", "b")]
+
+
+def test_what_is_wrong_is_said(write: Write) -> None:
+    with pytest.raises(ValueError, match="no line with two turns: is '__eou__'"):
+        list(ChatLines(train=write("a.txt", "a | b\n")).train_rows(silent))
+    with pytest.raises(ValueError, match="mark is empty"):
+        ChatLines(train="a", mark="")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from unspool.data.chats import Chats, messages
+from unspool.data.ragged import ragged
+from unspool.text import train_bpe
+from unspool.text.codec import Codec
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+TOKENS = ["<s>", "</s>", "<user>", "<assistant>", "a", "b", "c"]
+
+
+def codec(template: str | None = TEMPLATE, *, add_bos: bool = False) -> Codec:
+    tokenizer = Tokenizer(models.WordLevel({token: at for at, token in enumerate(TOKENS)}, unk_token="c"))
+    tokenizer.add_special_tokens(TOKENS[:4])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return Codec(
+        tokenizer, bos_id=0, eos_ids=frozenset({1}), chat_template=template, eos_token="</s>", add_bos=add_bos
+    )
+
+
+def test_what_counts_by_hand() -> None:
+    row = ("user", "ab", "assistant", "b", "user", "a", "assistant", "ba")
+    ((ids, counts),) = Chats().encode([row], codec())
+    assert [TOKENS[it] for it in ids] == [
+        *("<user>", "a", "b", "</s>", "<assistant>", "b", "</s>"),
+        *("<user>", "a", "</s>", "<assistant>", "b", "a", "</s>"),
+    ]
+    assert counts == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_targets_are_what_follows_so_that_the_first_token_of_an_answer_is_one() -> None:
+    encoded = Chats().encode([("user", "a", "assistant", "b")], codec())
+    batch = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)]).batch(np.array([0]))
+    assert [TOKENS[it] for it in batch.targets_NU[0].tolist()] == ["a", "</s>", "<assistant>", "b", "</s>"]
+    assert batch.weights_NU.tolist() == [[0, 0, 0, 1, 1]]
+    cut = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)]).cut(4)
+    assert cut.batch(np.array([0])).weights_NU.tolist() == [[0, 0, 0, 1]]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.text("ab", min_size=1), st.text("ab", min_size=1)), min_size=1, max_size=3))
+def test_answers_are_read_as_the_model_would_be_asked_for_them(turns: list[tuple[str, str]]) -> None:
+    text = codec(add_bos=True)
+    row = tuple(it for asked, said in turns for it in ("user", asked, "assistant", said))
+    ((ids, counts),) = Chats().encode([row], text)
+    said, at = list(messages(row)), 0
+    for number, (_, answer) in enumerate(turns):
+        prompt = text.encode(text.chat(said[: 2 * number + 1]))
+        assert ids[: len(prompt)] == prompt
+        assert sum(counts[at : len(prompt)]) == 0
+        at = len(prompt) + len(answer) + 1
+        assert counts[len(prompt) : at] == [1] * (len(answer) + 1)
+    assert at == len(ids)
+
+
+def test_no_token_reaches_from_a_question_into_its_answer() -> None:
+    template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    learnt = train_bpe(["assistant: a cat user: a cat"] * 3, 400)
+    text = replace(learnt, chat_template=template, literal=False)
+    assert text.encode(" a")[0] not in text.encode("assistant: ")  # " a" is one token
+    ((ids, counts),) = Chats().encode([("user", "cat", "assistant", "a cat")], text)
+    prompt = text.encode(text.chat([{"role": "user", "content": "cat"}]))
+    assert ids == [*prompt, *text.encode("a cat"), 2]
+    assert counts == [0] * len(prompt) + [1] * (len(ids) - len(prompt))
+
+
+def test_what_cannot_be_learnt_is_said() -> None:
+    row = ("user", "a", "assistant", "b", "user", "a", "assistant", "b")
+    with pytest.raises(ValueError, match="brings no chat template"):
+        Chats().encode([row], codec(None))
+    with pytest.raises(ValueError, match="no token that ends an answer"):
+        Chats().encode([row], codec(TEMPLATE.replace("</s>", "")))
+    forgetful = "{% for m in messages[-2:] %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
+    with pytest.raises(ValueError, match="writes earlier turns otherwise"):
+        Chats().encode([row], codec(forgetful))
+
+
+def test_a_vocabulary_would_be_learnt_from_what_was_said() -> None:
+    assert Chats().texts(("user", "a", "assistant", "b")) == ("a", "b")
+    assert replace(Chats()).columns == 2
