@@ -8,10 +8,12 @@ import tomli_w
 
 from unspool.heads import HEADS, KerbsHeadConfig
 from unspool.models import TransformerConfig
+from unspool.models.adapters import LoRA
 from unspool.objectives import AttentionFocus, AttentionNear, CrossEntropy, Share, WeightedSum
 from unspool.text import Words
 from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
+from unspool.training.pretrained import Pretrained
 from unspool.training.recipe import SECTIONS, changed, read_recipe, recipe_of
 from unspool.training.schedule import Cosine, InverseSqrt
 
@@ -152,10 +154,12 @@ def test_every_section_is_documented():
 def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
-    whole, part, beside, sides = (tomllib.loads(block) for block in blocks)
+    whole, part, beside, sides, begun = (tomllib.loads(block) for block in blocks)
     assert recipe_of(whole).hooks == ()
     assert recipe_of(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
     assert recipe_of(whole | sides).text.side("target") == Words()
+    train = {"train": whole["train"] | begun["train"]}
+    assert recipe_of(begun | train).pretrained == Pretrained("smollm2", LoRA(8, 16.0))
     found = recipe_of({**whole, **part, "model": whole["model"] | part["model"]})
     assert found.shape(100).head == KerbsHeadConfig(senses=2.0)
     assert found.hooks == (KerbsReallocate(every=50),)
