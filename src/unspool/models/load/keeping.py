@@ -20,6 +20,7 @@ from unspool.models.load.dialect import Target, TensorPart
 from unspool.nn.stored.formats import F32
 from unspool.nn.stored.int8 import quantise_int8, requantise_int8
 from unspool.nn.stored.weight import StoredWeight
+from unspool.nn.stored.weight_memory import WEIGHT_MEMORY
 
 Weights = Literal["as stored", "float32", "int8"]
 Pieces = tuple[StoredWeight, ...]
@@ -72,7 +73,7 @@ def _as_float32(source: Source, target: Target) -> Tensor:
         stored = source.stored(target.pieces[0])
         if stored is not None and stored.format == F32:
             return stored.restore()
-    whole = torch.empty(target.shape)
+    whole = WEIGHT_MEMORY.empty(target.shape)
     rows = [piece.shape[0] for piece in target.pieces] if len(target.pieces) > 1 else []
     for piece, out in zip(target.pieces, torch.split(whole, rows) if rows else [whole], strict=True):
         if piece.source is None:

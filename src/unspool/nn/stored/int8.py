@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unspool.nn.stored.formats import F32, INT8
 from unspool.nn.stored.weight import CHUNK, StoredWeight
+from unspool.nn.stored.weight_memory import WEIGHT_MEMORY
 
 LARGEST = 127
 
@@ -28,7 +29,7 @@ def quantise_int8(weight: Tensor) -> StoredWeight:
 def requantise_int8(weight: StoredWeight) -> StoredWeight:
     """A stored matrix in INT8, made some rows at a time: it is never there in float32 as a whole."""
     rows, columns = weight.shape
-    packed = torch.empty(rows, INT8.row_bytes(columns), dtype=torch.uint8)
+    packed = WEIGHT_MEMORY.empty((rows, INT8.row_bytes(columns)), torch.uint8)
     step = max(1, CHUNK // columns)
     room = None if weight.format == F32 else torch.empty(min(step, rows), columns)
     for first in range(0, rows, step):

@@ -1,0 +1,53 @@
+import gc
+import itertools
+
+import pytest
+import torch
+
+from unspool.nn.stored.weight_memory import LINE, PIECE, WeightMemory
+
+
+def test_tensors_lie_one_behind_the_other_each_on_a_line_of_its_own():
+    memory = WeightMemory()
+    first, second = memory.empty((3, 5)), memory.empty((7,), torch.uint8)
+    assert first.dtype == torch.float32
+    assert second.shape == (7,)
+    assert first.data_ptr() % LINE == 0
+    assert second.data_ptr() == first.data_ptr() + 64  # 60 bytes, and 4 to the next line
+    first.fill_(1)
+    second.fill_(2)
+    assert first.sum() == 15
+    assert second.sum() == 14
+
+
+@pytest.mark.parametrize("sizes", [[PIECE // 4 - 3] * 9, [1, PIECE, 1, PIECE // 3, 0, 1]])
+def test_no_tensor_lies_in_another(sizes):
+    memory = WeightMemory()
+    tensors = [memory.empty((size,), torch.uint8) for size in sizes]
+    spans = sorted((it.data_ptr(), it.data_ptr() + it.numel()) for it in tensors if it.numel())
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+    assert [it.numel() for it in tensors] == sizes
+
+
+def test_each_has_a_storage_of_its_own_so_that_files_take_them(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    memory = WeightMemory()
+    tensors = {name: memory.empty((4, 4)).fill_(k) for k, name in enumerate("abc")}
+    save_file(tensors, tmp_path / "x.safetensors")
+    found = load_file(tmp_path / "x.safetensors")
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+def test_a_single_number_is_a_tensor_too():
+    assert WeightMemory().empty(()).fill_(2).item() == 2
+
+
+def test_a_tensor_outlives_the_piece_that_it_was_cut_from():
+    memory = WeightMemory()
+    kept = memory.empty((1000,)).fill_(3)
+    for _ in range(5):
+        memory.empty((PIECE // 4,), torch.uint8).fill_(9)
+    del memory
+    gc.collect()
+    assert kept.sum() == 3000
