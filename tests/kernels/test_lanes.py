@@ -94,5 +94,5 @@ for wrong in (2, -1):
 @pytest.mark.parametrize("name", ["x86_64", "aarch64"])
 def test_a_processor_without_fused_multiplication_is_found(monkeypatch, name):
     monkeypatch.setattr(lanes.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
-    monkeypatch.setattr(lanes.binding, "get_host_cpu_features", lambda: {"fma": False})
+    monkeypatch.setattr(lanes, "has", lambda _: False)
     assert lanes._fuses() is (name == "aarch64")

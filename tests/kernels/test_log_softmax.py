@@ -21,6 +21,14 @@ def test_it_is_torchs_log_softmax_and_says_what_it_took_away(size):
     np.testing.assert_array_equal(found[:2], z[:2].numpy())
 
 
+@pytest.mark.parametrize("size", [9, 17, 33, 40])
+def test_words_behind_the_last_whole_lanes_may_all_be_ruled_out(size):
+    some = np.zeros(size, np.float32)
+    some[8:] = -np.inf
+    normalised(some, 0, size)
+    np.testing.assert_allclose(np.exp(some), [1 / 8] * 8 + [0] * (size - 8), rtol=1e-6)
+
+
 def test_a_word_that_is_ruled_out_stays_so_and_no_number_is_passed_on():
     banned = np.array([0, -np.inf, 0, 0, 0, 0, 0, 0, -np.inf], np.float32)
     normalised(banned, 0, 9)

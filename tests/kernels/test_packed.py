@@ -54,5 +54,5 @@ def test_halves_are_right_without_an_instruction_for_them(monkeypatch):
 @pytest.mark.parametrize("name", ["x86_64", "aarch64"])
 def test_a_processor_that_does_not_convert_is_found(monkeypatch, name):
     monkeypatch.setattr(packed.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
-    monkeypatch.setattr(packed.binding, "get_host_cpu_features", lambda: {"f16c": False})
+    monkeypatch.setattr(packed, "has", lambda _: False)
     assert packed._converts() is (name == "aarch64")

@@ -27,11 +27,15 @@ from numba.extending import models, register_model
 from unspool.kernels.kernel import operation, small_kernel
 
 
-def _width() -> int:
-    return 16 if binding.get_host_cpu_features().get("avx512f") else 8
+def has(feature: str) -> bool:
+    """Whether the processor that numba compiles for can do this: the one at hand, or NUMBA_CPU_FEATURES."""
+    named = config.CPU_FEATURES
+    if named is None and config.CPU_NAME is None:
+        return bool(binding.get_host_cpu_features().get(feature))
+    return f"+{feature}" in (named or "").split(",")
 
 
-WIDTH = _width()
+WIDTH = 16 if has("avx512f") else 8
 CHECKED = bool(config.BOUNDSCHECK)
 """numba's own NUMBA_BOUNDSCHECK=1: loads and stores of lanes are then looked at, as single numbers are."""
 
@@ -43,7 +47,7 @@ FLOATS, INTS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(INT, WIDTH)
 def _fuses() -> bool:
     """Whether multiply-add is one instruction here: without it, LLVM would call a slow function for each."""
     machine = binding.get_default_triple().split("-")[0]
-    return machine not in ("x86_64", "i686") or bool(binding.get_host_cpu_features().get("fma"))
+    return machine not in ("x86_64", "i686") or has("fma")
 
 
 FUSES = _fuses()

@@ -29,7 +29,7 @@ def log_softmax_into(z: Any, at: int, size: int, out: Any, to: int) -> Any:
     for i in range(even, size):
         top = max(top, z[at + i])
     for i in range(even, size):
-        mass += first(exp(spread(z[at + i] - top)))
+        mass += first(exp(spread(z[at + i] - top))) if z[at + i] != -np.inf else 0.0  # −∞ − (−∞) is no number
     for start in range(0, even, BLOCK):
         end = min(start + BLOCK, even)
         peak = spread(np.float32(-np.inf))

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import models, register_model
 
 from unspool.kernels.kernel import operation, small_kernel
-from unspool.kernels.lanes import CHECKED, FLOAT, FLOATS, INT, INTS, LANES, WIDTH, _pointer, _whole
+from unspool.kernels.lanes import CHECKED, FLOAT, FLOATS, INT, INTS, LANES, WIDTH, _pointer, _whole, has
 
 BYTE, SHORT = ir.IntType(8), ir.IntType(16)
 BYTES_OF_LANES, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
@@ -22,7 +22,7 @@ BYTES_OF_LANES, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
 def _converts() -> bool:
     """Whether half-precision numbers are converted by one instruction."""
     machine = binding.get_default_triple().split("-")[0]
-    return machine not in ("x86_64", "i686") or bool(binding.get_host_cpu_features().get("f16c"))
+    return machine not in ("x86_64", "i686") or has("f16c")
 
 
 CONVERTS = _converts()
