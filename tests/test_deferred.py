@@ -1,9 +1,10 @@
+import gc
 import importlib
 import sys
 
 import pytest
 
-from unspool.deferred import declared
+from unspool.deferred import declared, uncollected
 
 SOURCE = """
 from typing import TYPE_CHECKING
@@ -56,3 +57,16 @@ def test_an_unknown_name_names_the_package(package):
 def test_a_home_without_the_name_says_so(package):
     with pytest.raises(AttributeError, match="nothing"):
         package.nothing  # noqa: B018
+
+
+def test_the_collector_rests_and_is_left_as_it_was(package):
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(AttributeError):
+        package.nothing  # noqa: B018
+    assert gc.isenabled()

@@ -5,42 +5,31 @@ from unspool.basis import BasisTest
 test = BasisTest(W, rank=100)              # W: the model's output matrix, (vocabulary, width)
 verdict = test.accepts(p, i, tau=0.1)      # p: the model's own next-token probabilities
 bool(verdict), verdict.how, verdict.certificate
+
+Names are imported when first used: scipy takes a moment, and decoding mostly does without.
 """
 
-from unspool.basis.basis_step import BasisStep
-from unspool.basis.basis_test import BasisTest
-from unspool.basis.calibration import Calibration, calibrate_kappa
-from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.kappa_rule import KappaRule, KappaStep, kappa
-from unspool.basis.linear_program import Reference, reference
-from unspool.basis.row_lengths import RowLengths
-from unspool.basis.theory import (
-    delta_from_tau,
-    optimality_residual,
-    overestimation,
-    tau_from_delta,
-    underestimation,
-)
-from unspool.basis.verification import check
+from __future__ import annotations
 
-__all__ = [
-    "Acceptance",
-    "BasisStep",
-    "BasisTest",
-    "Calibration",
-    "KappaRule",
-    "KappaStep",
-    "Reference",
-    "Rejection",
-    "RowLengths",
-    "Verdict",
-    "calibrate_kappa",
-    "check",
-    "delta_from_tau",
-    "kappa",
-    "optimality_residual",
-    "overestimation",
-    "reference",
-    "tau_from_delta",
-    "underestimation",
-]
+from typing import TYPE_CHECKING
+
+from unspool.deferred import deferred
+
+if TYPE_CHECKING:
+    from unspool.basis.basis_step import BasisStep as BasisStep
+    from unspool.basis.basis_test import BasisTest as BasisTest
+    from unspool.basis.calibration import Calibration as Calibration, calibrate_kappa as calibrate_kappa
+    from unspool.basis.certificate import Acceptance as Acceptance, Rejection as Rejection, Verdict as Verdict
+    from unspool.basis.kappa_rule import KappaRule as KappaRule, KappaStep as KappaStep, kappa as kappa
+    from unspool.basis.linear_program import Reference as Reference, reference as reference
+    from unspool.basis.row_lengths import RowLengths as RowLengths
+    from unspool.basis.theory import (
+        delta_from_tau as delta_from_tau,
+        optimality_residual as optimality_residual,
+        overestimation as overestimation,
+        tau_from_delta as tau_from_delta,
+        underestimation as underestimation,
+    )
+    from unspool.basis.verification import check as check
+
+__all__, __getattr__, __dir__ = deferred(__name__)

@@ -17,6 +17,7 @@ from typing import Any
 
 from numba.core import event
 
+from unspool.deferred import uncollected
 from unspool.kernels.lanes import CHECKED
 
 KERNELS = Path(__file__).parent
@@ -82,7 +83,7 @@ class Announced:
         """What the entry returns."""
         if self.ready:
             return self.function(*args)
-        with self._compiling, listening(Announcement(self.what)):
+        with self._compiling, listening(Announcement(self.what)), uncollected():
             found = self.function(*args)
         self.ready = True
         return found

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from unspool.deferred import uncollected
 from unspool.models.compiled_state import CompiledState
 from unspool.models.engine import plain_head
 
@@ -47,6 +48,7 @@ def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
     return engine
 
 
+@uncollected()  # numba is imported, and kernels are read from the disk, when the first one is made
 def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
     """The step of a language model."""
     from unspool.nn.compiled import parts

@@ -32,21 +32,23 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from unspool.basis import BasisStep, BasisTest, KappaRule, KappaStep
-from unspool.basis.solver.whitened_store import users_folder
+from unspool.basis.kappa_rule import KappaRule, KappaStep
 from unspool.basis.work import BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.picks.multinomial import invert
 from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau, TauRule
 from unspool.decode.transforms.truncation import Truncation
 from unspool.protocols import Step, StepModel, Transform
+
+if TYPE_CHECKING:
+    from unspool.basis import BasisStep, BasisTest
 
 KEPT = 4_000_000
 """Numbers of W from which on its test is kept on disk: a smaller one is made sooner than it is read."""
@@ -167,6 +169,9 @@ class BasisAware:
             )
         if self.exact_up_to < rank:
             return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
+        from unspool.basis import BasisTest
+        from unspool.basis.solver.whitened_store import users_folder
+
         tests, now = _TESTS.setdefault(model, {}), _stamp(W_VD)
         made_of, test = tests.get(rank, (None, None))
         if test is None or made_of != now:

@@ -78,15 +78,19 @@ class GGUFFile:
 
         None where it is no matrix, or of a type that is not multiplied as it is.
         """
+        return self._packed(name, order_R) if len(self.tensors[name].shape) == 2 else None
+
+    def _packed(self, name: str, order_R: Tensor | None) -> StoredWeight | None:
+        """The tensor's rows, of however many dimensions it is; None where they are of no type of ours."""
         tensor = self.tensors[name]
         kind = GGML.get(tensor.quantisation)
-        if kind is None or len(tensor.shape) != 2:
+        if kind is None:
             return None
-        rows, columns = tensor.shape
+        rows, columns = math.prod(tensor.shape[:-1]), tensor.shape[-1]
         packed = torch.frombuffer(self.data, dtype=torch.uint8, count=tensor.size, offset=tensor.offset)
         packed = packed.view(rows, -1)
-        if order_R is not None:
-            packed = packed[order_R]
+        if order_R is not None:  # a bias, too, has as many rows as there are numbers in the order
+            packed = packed.view(len(order_R), -1)[order_R].view(rows, -1)
             self.let_go(name)
         elif tensor.offset % _ALIGNED:
             packed = packed.clone()
@@ -103,9 +107,9 @@ class GGUFFile:
         tensor = self.tensors[name]
         if out.numel() != math.prod(tensor.shape) or not out.is_contiguous():
             raise ValueError(f"{name} has shape {list(tensor.shape)}: cannot fill {list(out.shape)} with it")
-        weight = self.stored(name, order_R)
+        weight = self._packed(name, order_R)
         if weight is not None:
-            weight.restore(out=out.view(tensor.shape))
+            weight.restore(out=out.view(weight.shape))
         else:
             packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset)
             if order_R is not None:
@@ -318,9 +322,18 @@ def _tensors(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> dict[str,
     return tensors
 
 
-def _tensor(cursor: _Cursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:
-    from gguf.constants import GGML_QUANT_SIZES
+def _block(quantisation: int) -> tuple[int, int] | None:
+    """Numbers and bytes of a block of ggml's type of that number; None where nobody knows it."""
+    kind = GGML.get(quantisation)
+    if kind is not None:
+        return kind.sizes
+    from gguf.constants import GGML_QUANT_SIZES  # not before: it comes with much else
 
+    sizes: tuple[int, int] | None = GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers
+    return sizes
+
+
+def _tensor(cursor: _Cursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:
     name = cursor.string(f"the name of tensor {number}")
     dimensions = cursor.scalar("I", f"the number of {name}'s dimensions")
     if not 1 <= dimensions <= _MOST_DIMENSIONS:
@@ -328,9 +341,10 @@ def _tensor(cursor: _Cursor, number: int) -> tuple[str, tuple[int, ...], int, in
     shape = tuple(cursor.scalar("Q", f"{name}'s shape") for _ in range(dimensions))[::-1]
     quantisation = cursor.scalar("I", f"{name}'s number type")
     offset = cursor.scalar("Q", f"{name}'s offset")
-    if quantisation not in GGML_QUANT_SIZES:  # its keys are an IntEnum: they equal their numbers
+    sizes = _block(quantisation)
+    if sizes is None:
         cursor.fail(f"a number type that gguf knows for {name}, found {quantisation}")
-    block, block_bytes = GGML_QUANT_SIZES[quantisation]
+    block, block_bytes = sizes
     if 0 in shape or shape[-1] % block:
         cursor.fail(f"rows of {name} to be whole blocks of {block} numbers, found shape {list(shape)}")
     return name, shape, quantisation, offset, math.prod(shape) // block * block_bytes

@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.deferred import uncollected
 from unspool.models.engine import known_engine
 from unspool.models.load.assembly import build
 from unspool.models.load.builtin import BUILTIN, builtin_folder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from unspool.protocols import Model
 
 
+@uncollected()
 def load(
     name: str | PathLike[str] | None = None,
     *,
