@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.compiled.attention import BLOCK, attend
+from unspool.nn.compiled.attention import BLOCK, attend, fetch
 
 
 @numba.njit
@@ -37,3 +37,20 @@ def test_scores_far_apart_are_no_trouble():
     kv[0, 1, :3, 0] = 5, 6, 7
     found = attended(q, kv.reshape(-1), np.zeros(1, np.int64), 3, 4)
     np.testing.assert_array_equal(found, [5, 0, 0, 0])
+
+
+@numba.njit
+def fetched(kv, starts, begin, size, length):
+    p = np.zeros(BLOCK, np.float32)
+    fetch(kv, starts, begin, size, length, p, 0)
+    return p
+
+
+def test_all_that_a_layer_has_in_the_blocks_of_a_row_is_read_and_nothing_else():
+    """One number of every line of the cache is enough; what is added up tells which."""
+    size = 2 * 3 * BLOCK * 4
+    kv = np.full((5, 2, size), np.nan, np.float32)  # blocks, layers
+    kv[1, 1], kv[4, 1] = 1, 2
+    found = fetched(kv.reshape(-1), np.array([2 * size, 8 * size]), size, size, BLOCK + 1)
+    assert found.max() == 2 * size // 16  # of the last block
+    assert np.isfinite(found).all()

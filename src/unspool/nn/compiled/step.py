@@ -22,7 +22,7 @@ from unspool.kernels.kernel import NOUGHT, entry, kernel
 from unspool.kernels.log_softmax import log_softmax
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, attend, in_block
+from unspool.nn.compiled.attention import BLOCK, attend, fetch, in_block
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -239,6 +239,9 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
         base = in_block(K, I, layer, head // (H // K), NOUGHT)
         at, length = (n * (H + 2 * K) + head) * I, rows.reach[n]
         starts = past.starts[rows.sequences[n]]
+        if head == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
+            size = 2 * K * BLOCK * I
+            fetch(past.kv, starts, layer * size, size, length, work.scores, piece * BLOCK)
         attend(
             work.qkv, at, past.kv, starts, base, length, I, work.scores, piece * BLOCK,
             work.mixed, piece * I,
