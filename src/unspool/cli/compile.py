@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001
     """Decode a few tokens with models of every kind, and with every format of weights."""
     if find_spec("numba") is None:
         raise ValueError("there is nothing to compile without numba: pip install 'unspool[fast]'")
-    from unspool import Greedy, Sample, TopP, generate
+    from unspool import Beam, Greedy, Sample, TopP, generate
     from unspool.models.rnn_lm import RNNConfig
     from unspool.models.transformer_lm import TransformerConfig
     from unspool.nn.compiled.products.packed import MADE, compiled
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001
     transformer = TransformerConfig(vocab_size=words, layers=1, width=16, heads=2, inner_width=16).build()
     recurrent = RNNConfig(vocab_size=words, width=16, layers=1).build()
     for model in (transformer, recurrent):
-        for search in (Greedy(), Sample(TopP(0.9))):
-            generate(model, [[1, 2, 3]], search, max_new_tokens=2)
+        for search in (Greedy(), Beam(2), Sample(TopP(0.9))):
+            generate(model, [[1, 2, 3]] * 2, search, max_new_tokens=2)
     for kind in MADE:
         compiled(kind)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,13 +67,17 @@ class Path:
                 finish = watch.finish
             if finish is None and len(tokens) >= job.limits[self.request]:
                 finish = "length"
-        path = replace(
-            self,
-            tokens=tokens,
-            logps=(*self.logps, logp),
-            scores=(*self.scores, score),
-            finish=finish,
-            watch=watch,
-            ranked=self.ranked if ranked is None else (*self.ranked, ranked),
+        path = Path(  # not `replace`, which takes longer than all else: a beam of 5 grows ten a step
+            self.request,
+            self.sample,
+            self.prompt,
+            tokens,
+            (*self.logps, logp),
+            (*self.scores, score),
+            finish,
+            watch,
+            self.total,
+            self.ranked if ranked is None else (*self.ranked, ranked),
+            self.notes,
         )
         return path if finish is not None or job.judge is None else job.judge(path)

@@ -70,16 +70,17 @@ class CompiledState:
 
     def step(self, tokens_N: Tensor) -> Step:
         """Append one token to every row."""
-        return self._said(tokens_N[:, None], self.columns)
+        tokens = in_vocabulary(tokens_N.numpy(), self.engine.shape.vocab_size)
+        return self._said(tokens, None, self.columns)
 
     def extend(self, tokens_NT: Tensor) -> Step:
         """Append T tokens to every row; the Step has T rows for each of them."""
-        return self._said(tokens_NT, 0)
-
-    def _said(self, tokens_NT: Tensor, look: int) -> Step:
         flat, counts_N, _ = self._laid_flat(tokens_NT)
+        return self._said(flat, counts_N, 0)
+
+    def _said(self, tokens: Any, counts_N: Any, look: int) -> Step:
         plain = self.head is None
-        said = self.engine.read(self.pool, flat, counts_N, say=plain, sources=self.sources, look=look)
+        said = self.engine.read(self.pool, tokens, counts_N, say=plain, sources=self.sources, look=look)
         hidden_MD = torch.from_numpy(said.hidden)
         looked_MS = torch.from_numpy(said.looked)[:, :look] if look else None
         if not plain:

@@ -5,6 +5,15 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from unspool.decode.search.candidates import BLOCK, highest, propose, settled
+from unspool.decode.shortlist import chain
+
+
+@pytest.fixture(autouse=True, params=["compiled", "torch"], scope="module")
+def way(request):
+    """Both ways give the same candidates."""
+    before, chain.COMPILED = chain.COMPILED, request.param == "compiled"
+    yield
+    chain.COMPILED = before
 
 
 def brute(beams, count, scores_NV):
@@ -98,3 +107,10 @@ def test_nan_is_refused_by_name():
     scores_NV = torch.tensor([[-1.0, math.nan, -3.0]])
     with pytest.raises(ValueError, match="token 1 has the score nan"):
         propose([[0.0]], 2, scores_NV, scores_NV)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions_are_ranked_by_torch(dtype):
+    scores_NV = torch.tensor([[-1.0, -2.0, -3.0]], dtype=dtype)
+    (beam,) = propose([[0.0]], 2, scores_NV, scores_NV)
+    assert [one.token for one in beam] == [0, 1]

@@ -16,7 +16,7 @@ class Rows:
 
     def write(self, counts):
         counts = np.array(counts)
-        self.pool.make_room(counts)
+        self.pool.make_room(None if (counts == 1).all() and self.next % 2 else counts)
         for n, count in enumerate(counts):
             for _ in range(count):
                 place = len(self.texts[n])

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from unspool.decode.path import Ranked
 from unspool.decode.search.candidates import settled
+from unspool.decode.shortlist.best_tokens import compiled_best
 
 
 def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]:
     """The `count` most probable tokens of every row, by the model itself and by what is ranked."""
 
     def top(values_NV: Tensor) -> list[tuple[tuple[int, float], ...]]:
-        values_NK, tokens_NK, _ = settled(values_NV, min(count, values_NV.shape[1]))
+        k = min(count, values_NV.shape[1])
+        values_NK, tokens_NK = compiled_best(values_NV, k) or settled(values_NV, k)[:2]
         rows = zip(tokens_NK.tolist(), values_NK.tolist(), strict=True)
         return [tuple(pair for pair in zip(*row, strict=True) if pair[1] > -math.inf) for row in rows]
 

@@ -5,7 +5,8 @@
 σ is the sum of a hypothesis's scores so far. The c best of a beam are among the c best of its rows, so that
 the vocabulary is searched row by row and only c entries of every row meet the sums, in double precision.
 
-Ties: of equal sums the smaller (hypothesis, token id) comes first, on every device.
+Ties: of equal sums the smaller (hypothesis, token id) comes first, on every device. What is here is torch's
+way; where numba is there, two calls of compiled code find the same (`decode/compiled`).
 
 Shapes: N rows (the live hypotheses, one beam after the other), Q beams, V vocabulary, K best of a row,
 C candidates of a beam, F fields of a candidate.
@@ -21,6 +22,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from unspool.decode.shortlist.best_tokens import compiled_best, compiles
 
 BLOCK = 64
 """Tokens whose maximum is looked at before they are: a vocabulary is mostly blocks that hold nothing high."""
@@ -63,9 +66,12 @@ def propose(
     of the scores in choosing and ordering (a sample draws by perturbed scores), but not in the sums; `moved`
     maps the highest keys of every row, (N, K), to those that count, keeping their order.
     """
-    board = _Board.lay(beams, count, logp_NV, scores_NV, covered_N)
     keys_NV = scores_NV if keys_NV is None else keys_NV
     k = min(count, scores_NV.shape[1])
+    quick = compiled_best(keys_NV, k) if moved is None and compiles(logp_NV, scores_NV) else None
+    if quick is not None:
+        return _merged(beams, count, *quick, logp_NV, scores_NV, covered_N)
+    board = _Board.lay(beams, count, logp_NV, scores_NV, covered_N)
     for best in (highest, settled):
         values_NK, tokens_NK, tied_N = best(keys_NV, k)
         values_NK = values_NK if moved is None else moved(values_NK)
@@ -73,6 +79,23 @@ def propose(
         if not tied:
             break
     return found
+
+
+def _merged(
+    beams: Sequence[Sequence[float]],
+    count: int,
+    values_NK: Tensor,
+    tokens_NK: Tensor,
+    logp_NV: Tensor,
+    scores_NV: Tensor,
+    covered_N: Tensor | None,
+) -> list[list[Candidate]]:
+    """The same of the best tokens of every row, ties among them in order, by compiled code."""
+    from unspool.decode.compiled.beam_ranking import ranked  # only where numba is there
+
+    covered = () if covered_N is None else covered_N.tolist()
+    read = (it.detach().contiguous().numpy() for it in (values_NK, tokens_NK, logp_NV, scores_NV))
+    return [_candidates(fields) for fields in ranked(beams, count, covered, *read)]
 
 
 def highest(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

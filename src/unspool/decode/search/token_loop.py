@@ -82,14 +82,8 @@ def _run(
         ranked: Sequence[Ranked | None] = [None] * len(live)
         if job.alternatives:
             ranked = alternatives(step.logp_NV, reshape(step, live, transforms), job.alternatives)
-        drawn = zip(
-            live,
-            tokens_N.tolist(),
-            _of(step.logp_NV, tokens_N).tolist(),
-            scores_N.tolist(),
-            ranked,
-            strict=True,
-        )
+        logps = _of(step.logp_NV, tokens_N).tolist()
+        drawn = zip(live, tokens_N.tolist(), logps, scores_N.tolist(), ranked, strict=True)
         grown = [path.extend(token, logp, score, job, others) for path, token, logp, score, others in drawn]
         if counting is not None:
             grown = [_counted(path, counting, die) for path, die in zip(grown, dice, strict=True)]

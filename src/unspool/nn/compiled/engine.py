@@ -63,7 +63,7 @@ class Engine:
         self,
         pool: BlockPool,
         tokens: Whole,
-        counts: Whole,
+        counts: Whole | None,
         depths: Sequence[int] = (),
         *,
         say: bool = False,
@@ -72,13 +72,12 @@ class Engine:
     ) -> Read:
         """Append the next counts[n] of the tokens to row n, for every row; what is said at each of them.
 
-        A decoder's row n looks at sources' row n; `look` is how many columns are to be told of that.
+        Where there are no counts, each row has one token. A decoder's row n looks at sources' row n; `look`
+        is how many columns are to be told of that.
         """
         pool.make_room(counts)
-        ends = pool.lengths + counts
+        sequences, places, ends = _spots(pool, counts)
         self.tables.reach(int(ends.max()))
-        sequences = np.repeat(np.arange(pool.rows), counts)
-        places = np.arange(len(tokens)) - np.repeat(np.cumsum(counts) - ends, counts)
         pool.lengths = ends
         M, D, V = len(tokens), self.shape.width, self.shape.vocab_size
         loud = M if say else 0
@@ -144,6 +143,16 @@ class Engine:
         room = Work(*(aligned(n * size) for size in sizes))
         self._room = (n, looks), room
         return room
+
+
+def _spots(pool: BlockPool, counts: Whole | None) -> tuple[Whole, Whole, Whole]:
+    """Whose each token is, its place there, and how long every row will be."""
+    rows = np.arange(pool.rows)
+    if counts is None:
+        return rows, pool.lengths, pool.lengths + 1
+    ends = pool.lengths + counts
+    places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - ends, counts)
+    return np.repeat(rows, counts), places, ends
 
 
 def _flat(numbers: Numbers) -> Numbers:

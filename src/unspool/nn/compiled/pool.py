@@ -67,12 +67,13 @@ class BlockPool:
         """Blocks that some row has."""
         return int(np.count_nonzero(self.users))
 
-    def make_room(self, counts: NDArray[np.int64]) -> None:
-        """Let row n write its next counts[n] tokens: into blocks that it has for itself."""
-        most = int(counts.max(initial=0))
+    def make_room(self, counts: NDArray[np.int64] | None) -> None:
+        """Let row n write its next counts[n] tokens, or one: into blocks that it has for itself."""
+        most = 1 if counts is None else int(counts.max(initial=0))
         if most <= self._ready:
             self._ready -= most
             return
+        counts = np.ones(self.rows, np.int64) if counts is None else counts
         first, last = self.lengths // BLOCK, (self.lengths + counts - 1) // BLOCK
         self._widen(int(last.max()) + 1)
         held = self.blocks[np.arange(self.rows), np.minimum(first, self.blocks.shape[1] - 1)]
