@@ -11,6 +11,7 @@ from torch import nn
 from unspool.heads import HEADS
 from unspool.models.engine import ENGINES, known_engine, obstacle
 from unspool.models.transformer_lm import TransformerConfig
+from unspool.models.trigram import TrigramConfig
 from unspool.nn.positions import RotaryScaling
 from unspool.nn.stored.int8 import quantise_int8
 from unspool.nn.stored.linear import StoredLinear
@@ -194,6 +195,15 @@ def test_what_cannot_be_compiled_is_said_where_it_is_asked_for(change, why):
     model.engine = "compiled"
     with pytest.raises(ValueError, match=why):
         model.start([[1, 2]])
+
+
+def test_a_model_that_no_step_is_written_for_is_refused_at_once():
+    """Its texts would be written by torch, without a word about it."""
+    model = TrigramConfig(vocab_size=31, width=4, inner_width=4).build()
+    with pytest.raises(ValueError, match="nobody has written one for a Trigram; take engine='torch'"):
+        model.engine = "compiled"
+    assert model.engine == "torch"
+    model.engine = "torch"
 
 
 def test_without_numba_and_under_autocast_it_is_torch(monkeypatch):

@@ -55,7 +55,12 @@ class SequenceModel(nn.Module, Abilities):
 
     @engine.setter
     def engine(self, name: str | None) -> None:
-        self._forced_engine = known_engine(name)
+        engine = known_engine(name)
+        if (
+            engine == "compiled" and not self.built
+        ):  # what may change, such as a dtype, is asked when a text begins
+            engine_of(self, engine)
+        self._forced_engine = engine
 
     @property
     def vocab_size(self) -> int:
