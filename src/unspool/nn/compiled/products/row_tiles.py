@@ -17,9 +17,9 @@ from unspool.kernels.lanes import WIDTH
 
 STREAMS = WIDTH // 4
 """Rows of w at a time: four rows of x then have a register's worth of sums."""
-TILE = 65536
+TILE = 2**17
 """Numbers of w in a tile, about."""
-LONG = 4 * TILE
+LONG = 2**18
 """Numbers of w that a thread takes at a time for up to four rows of x, which wait for memory, at most."""
 
 
