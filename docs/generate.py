@@ -44,6 +44,7 @@ WITHIN = ("basis/solver", "basis/verification", "decode/shortlist", "kernels", "
 # The equation of a module that has this name is computed by these functions, some of them in another file, …
 COMPUTED = {
     "AdamW": "AdamW.step",
+    "AttentionCost": "without_keys with_keys",
     "BasisAware": "Bound._row",
     "BasisStep": "BasisStep.verdicts",
     "BasisTest": "BasisTest.accepts",
@@ -73,9 +74,11 @@ COMPUTED = {
     "Truncation": "Truncation.__call__",
     "Verdict": "basis/verification/verifier.py:check",
     "attend": "last mean attend",
+    "bleu": "exact_match bleu chrf reward_of",
     "bend": "kernel _Profile.forward",
     "conditioned": "perturb conditioned",
     "distinct_n": "rep_n seq_rep_n distinct_n zipf_coefficient",
+    "exposure": "exposure true_exposure",
     "find_loop": "find_loop",
     "kappa_of_sorted": "kappa KappaRule.mask",
     "linear_loss": "_Sums.add",

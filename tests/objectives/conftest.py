@@ -10,6 +10,7 @@ from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.protocols import Clock
+from unspool.text.vocabulary import words
 
 SHAPE = {"width": 8, "heads": 2, "inner_width": 12}
 
@@ -84,5 +85,32 @@ def pairs():
     def make():
         source = torch.tensor([[3, 4, 5, 2], [6, 2, 0, 0]])
         return Batch(*sides([[1, 5, 4, 3, 2], [1, 6, 2, 0, 0]], [4, 2]), source, torch.tensor([4, 2]))
+
+    return make
+
+
+@pytest.fixture
+def spoken():
+    """An encoder–decoder with a text of two words, and a batch of two pairs for it."""
+    text = words(["a b"])
+    a, b, eos = (text.token_id(it) for it in ("a", "b", "</s>")) if text.token_id("</s>") else (4, 5, 2)
+    torch.manual_seed(0)
+    layers = {"encoder_layers": 1, "decoder_layers": 1}
+    model = TransformerSeq2SeqConfig(vocab_size=text.vocab_size, **{**SHAPE, **layers}).build(text)
+    for it in model.parameters():
+        it.data = it.data + 0.3 * torch.randn_like(it)
+    source = torch.tensor([[a, b, eos], [b, eos, 0]])
+    inputs, lengths, targets, weights = sides([[text.bos_id, a, eos, 0], [text.bos_id, b, a, eos]], [2, 3])
+    return model.eval(), Batch(inputs, lengths, targets, weights, source, torch.tensor([3, 2]))
+
+
+@pytest.fixture
+def every_answer():
+    """All that a model with a vocabulary of V may say in two tokens at most."""
+
+    def make(model):
+        (eos,) = model.text.eos_ids
+        others = [it for it in range(model.vocab_size) if it != eos]
+        return [(eos,), *((first, then) for first in others for then in range(model.vocab_size))]
 
     return make

@@ -154,9 +154,10 @@ def test_every_section_is_documented():
 def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
-    whole, part, beside, sides, begun = (tomllib.loads(block) for block in blocks)
+    whole, part, beside, reward, sides, begun = (tomllib.loads(block) for block in blocks)
     assert recipe_of(whole).hooks == ()
     assert recipe_of(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
+    assert recipe_of(whole | reward).auxiliary[0][0].reward == "chrf"
     assert recipe_of(whole | sides).text.side("target") == Words()
     train = {"train": whole["train"] | begun["train"]}
     assert recipe_of(begun | train).pretrained == Pretrained("smollm2", LoRA(8, 16.0))

@@ -17,8 +17,22 @@ import pytest
 UPDATES, KILLED_AT = 10, 6
 
 
-def recipe(folder, carry=False, **train):
-    """For carry, a recurrent model that remembers from block to block."""
+REMEDIES = {
+    "objective": {"kind": "scheduled_sampling", "decay": {"kind": "exponential", "k": 0.8}},
+    "auxiliary": [
+        {"kind": "reinforce", "reward": "chrf", "prompt": 2, "weight": 0.5, "begin": 2},
+        {"kind": "minimum_risk", "reward": "exact_match", "prompt": 2, "samples": 3, "begin": 4},
+        {"kind": "sequence_unlikelihood", "prompt": 2, "n": 2},
+        {"kind": "unlikelihood", "weight": 0.1},
+        {"kind": "attention_focus", "weight": 0.1},
+    ],
+}
+
+
+def recipe(folder, carry=False, remedies=False, **train):
+    """For carry, a recurrent model that remembers from block to block; with remedies, all that draws."""
+    if remedies:
+        return plain(folder, **train) | REMEDIES
     other = {
         "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
         "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
@@ -100,6 +114,10 @@ def harness(folder):
         "carried": team(2, folder, "carried", carry=True),
         "carried, killed": team(2, folder, "carried_killed", kill=True, carry=True),
         "carried, resumed by one": team(1, folder, "carried_killed", carry=True),
+        "remedies, one": team(1, folder, "remedies_one", remedies=True),
+        "remedies": team(2, folder, "remedies", remedies=True),
+        "remedies, killed": team(2, folder, "remedies_killed", kill=True, remedies=True),
+        "remedies, resumed by one": team(1, folder, "remedies_killed", remedies=True),
     }
     print(json.dumps(ended))
 
@@ -128,14 +146,26 @@ def test_all_end_as_they_should(trained):
     expected |= {"fsdp": [0, 0], "fsdp, killed": killed, "fsdp, resumed by one": [0]}
     expected |= {"carried, one": [0], "carried": [0, 0]}
     expected |= {"carried, killed": killed, "carried, resumed by one": [0]}
+    expected |= {"remedies, one": [0], "remedies": [0, 0], "remedies, killed": killed}
+    expected |= {"remedies, resumed by one": [0]}
     assert ended == expected, errors
 
 
-RUNS = ["ddp", "ddp_killed", "fsdp", "fsdp_killed", "carried", "carried_killed"]
+RUNS = [
+    "ddp",
+    "ddp_killed",
+    "fsdp",
+    "fsdp_killed",
+    "carried",
+    "carried_killed",
+    "remedies",
+    "remedies_killed",
+]
 
 
 def alone(run):
-    return "carried_one" if run.startswith("carried") else "one"
+    kind = run.partition("_")[0]
+    return f"{kind}_one" if kind in ("carried", "remedies") else "one"
 
 
 @pytest.mark.parametrize("run", RUNS)

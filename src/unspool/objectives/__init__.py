@@ -8,13 +8,38 @@ from typing import Any
 from unspool.objectives.attention_focus import AttentionFocus
 from unspool.objectives.attention_near import AttentionNear
 from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.objectives.distillation import Distillation
+from unspool.objectives.minimum_risk import MinimumRisk
+from unspool.objectives.reinforce import Reinforce
+from unspool.objectives.scheduled_sampling import ScheduledSampling
+from unspool.objectives.sequence_unlikelihood import SequenceUnlikelihood
+from unspool.objectives.unlikelihood import Unlikelihood
 from unspool.objectives.weighted_sum import Share, WeightedSum
 
-__all__ = ["OBJECTIVES", "AttentionFocus", "AttentionNear", "CrossEntropy", "Share", "WeightedSum"]
+__all__ = [
+    "OBJECTIVES",
+    "AttentionFocus",
+    "AttentionNear",
+    "CrossEntropy",
+    "Distillation",
+    "MinimumRisk",
+    "Reinforce",
+    "ScheduledSampling",
+    "SequenceUnlikelihood",
+    "Share",
+    "Unlikelihood",
+    "WeightedSum",
+]
 
 # To add a kind: write its dataclass in a file of its own, and its line here.
 OBJECTIVES: dict[str, type[Any]] = {
     "attention_focus": AttentionFocus,
     "attention_near": AttentionNear,
     "cross_entropy": CrossEntropy,
+    "distillation": Distillation,
+    "minimum_risk": MinimumRisk,
+    "reinforce": Reinforce,
+    "scheduled_sampling": ScheduledSampling,
+    "sequence_unlikelihood": SequenceUnlikelihood,
+    "unlikelihood": Unlikelihood,
 }

@@ -44,6 +44,11 @@ class WeightedSum(Objective):
     main: Objective
     others: tuple[tuple[Objective, Share], ...]
 
+    @property
+    def own_batches(self) -> bool:
+        """Whether one of them does."""
+        return any(it.own_batches for it in (self.main, *(it for it, _ in self.others)))
+
     def check(self, model: Trainable) -> None:
         """Refuse a model that one of them cannot teach."""
         for objective in (self.main, *(it for it, _ in self.others)):
@@ -56,12 +61,18 @@ class WeightedSum(Objective):
             return self.main(model, batch, clock)
         watched = any(it.watches for it in (self.main, *(it for it, _ in on)))
         shared: Any = SharedPass(model, batch, watched=watched)
-        main = self.main(shared, batch, clock)
+        main = self.main(_reader(self.main, model, shared), batch, clock)
         total, stats = main.total, dict(main.stats)
         for objective, share in on:
-            found = objective(shared, batch, replace(clock, update=clock.update - share.begin))
+            since = replace(clock, update=clock.update - share.begin)
+            found = objective(_reader(objective, model, shared), batch, since)
             # Each is divided by its own weight, and by the main one's once updates are added up.
             scale = main.weight / found.weight if found.weight else 0.0
             total = total + share.weight * scale * found.total
             stats = {name: scale * it for name, it in found.stats.items()} | stats
         return Loss(total, main.weight, stats)
+
+
+def _reader(objective: Objective, model: Trainable, shared: Any) -> Any:
+    """What an objective asks: one that generates has no use for a pass over the batch, but for the model."""
+    return model if objective.own_batches else shared

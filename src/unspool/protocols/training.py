@@ -94,6 +94,11 @@ class Objective(Protocol):
         """Whether it asks where the heads look: the one pass that it shares with others then tells."""
         return False
 
+    @property
+    def own_batches(self) -> bool:
+        """Whether it has the model read other rows than those of the batch, its own answers for example."""
+        return False
+
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
 
     def check(self, model: Trainable) -> None:  # noqa: ARG002

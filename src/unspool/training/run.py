@@ -19,7 +19,7 @@ from unspool.data.fingerprint import Files, of_files
 from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
 from unspool.nn.recomputation import recompute
-from unspool.protocols import Model
+from unspool.protocols import Feed, Model
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched, team as joined
 from unspool.training.lock import locked
@@ -133,6 +133,7 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: A
     if recipe.train.recompute:
         recompute(model)
     recipe.minimised.check(model)
+    _check_own_batches(recipe, feed)
     return Run(
         model,
         recipe.minimised,
@@ -145,6 +146,22 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: A
         team=team,
         base=base,
     )
+
+
+def _check_own_batches(recipe: Recipe, feed: Feed) -> None:
+    """Refuse what cannot have a model read other rows than those of the feed, where an objective does."""
+    if not recipe.minimised.own_batches:
+        return
+    if feed.carries:
+        raise ValueError(
+            "batches.carry has each row go on where the last one ended, and an objective has the model read "
+            "rows of its own in between: set batches.carry to false, or leave that objective out"
+        )
+    if recipe.train.shard:
+        raise ValueError(
+            "train.shard keeps a part of the weights in each process, and an objective has the model read "
+            "rows of its own, each process as many as it happens to: set train.shard to false"
+        )
 
 
 def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:

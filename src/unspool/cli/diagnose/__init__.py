@@ -6,11 +6,12 @@ from __future__ import annotations
 import argparse
 from types import ModuleType
 
-from unspool.cli.diagnose import bottleneck, picture, senses, thresholds
+from unspool.cli.diagnose import bottleneck, exposure, picture, senses, thresholds
 from unspool.cli.parser import Parser
 
 DIAGNOSES: dict[str, ModuleType] = {
     "bottleneck": bottleneck,
+    "exposure": exposure,
     "picture": picture,
     "senses": senses,
     "thresholds": thresholds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,48 @@ class Material:
 
         logp_CV = log_probabilities(model, self.parts, contexts)
         return distance(logp_CV, true_probabilities(self.language, self.parts, contexts), rank_limit(model))
+
+
+@dataclass(frozen=True)
+class GoldTexts:
+    """Texts that were written by others: a prompt, or a source, and what follows it."""
+
+    whose: str
+    texts: Sequence[tuple[Sequence[int], Sequence[int]]]
+    language: KnownLanguage[Any] | None = None
+    """Whose truth says what should follow any text."""
+
+
+def gold_material(model: StepModel, folder: Path, path: Path | None, prompt: int, room: int) -> GoldTexts:
+    """The text at `path`, or what the run in `folder` was validated on, in pieces of `room` tokens."""
+    from unspool.evaluate.teacher_forcing import encode, forced
+
+    if path is not None and model.answers:
+        sources, targets = read_pairs(path)
+        found = [
+            (it.tokens[: it.first], it.tokens[it.first :]) for it in forced(model, targets, sources, cut=True)
+        ]
+        return GoldTexts(str(path), found)
+    if path is not None:
+        return GoldTexts(str(path), _pieces(encode(model, read_texts(path)), prompt, room))
+    language = None if model.answers else _language(model, folder)
+    if language is not None:
+        return GoldTexts("sentences of its language", [], language)
+    pairs = _validation_pairs(model, folder)
+    if not pairs:
+        raise ValueError(
+            "there is no text to measure on: give --text (a run folder has its own only if it was validated)"
+        )
+    if model.answers:
+        return GoldTexts("the run's validation pairs", list(pairs))
+    return GoldTexts("the run's validation texts", _pieces([row for _, row in pairs], prompt, room))
+
+
+def _pieces(
+    rows: Sequence[Sequence[int]], prompt: int, room: int
+) -> list[tuple[Sequence[int], Sequence[int]]]:
+    cut = [row[at : at + room] for row in rows for at in range(0, len(row), room)]
+    return [(it[:prompt], it[prompt:]) for it in cut if len(it) > prompt]
 
 
 def find_material(model: StepModel, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
@@ -102,6 +144,9 @@ def _validation_pairs(model: Any, folder: Path) -> list[tuple[list[int], list[in
 def _rows(batches: Iterable[Batch]) -> Iterable[tuple[list[int], list[int]]]:
     for batch in batches:
         if batch.source_NS is None or batch.source_lengths_N is None:
+            first = batch.inputs_NT[:, 0].tolist()
+            for row, (begin, length) in enumerate(zip(first, batch.lengths_N.tolist(), strict=True)):
+                yield [], [begin, *batch.targets_NU[row, :length].tolist()]
             continue
         sizes = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
         for row, (source, target) in enumerate(sizes):

@@ -1,0 +1,87 @@
+"""Sequence-level distillation: a student learns what its teacher answers, not what the data has.
+
+    L = −Σ_t log p(ŷ_t | ŷ_{<t}, x),   ŷ = the teacher's beam answer to x
+
+Kim & Rush 2016, §3.2 (papers.bib: kim2016sequence). The teacher answers each question once; its answers are
+kept in memory. A language model's questions are the first tokens of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from unspool.data.batch import Batch
+from unspool.data.fingerprint import of_text
+from unspool.decode.search import Beam
+from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.objectives.rollouts import Generating, Question, questions, rows_of
+from unspool.protocols import Clock, Loss, Trainable
+
+
+@dataclass(frozen=True)
+class Distillation(Generating):
+    """−log p of a teacher's beam answers."""
+
+    teacher: str = ""
+    """The teacher, by any name that `us.load` knows: a run folder, for example. It has the student's
+    vocabulary."""
+    beam: int = 5
+    """Of the teacher's search."""
+    smoothing: float = 0.0
+    """The share of probability that is spread over the whole vocabulary."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.teacher:
+            raise ValueError("distillation needs a teacher: name a model, such as a run folder")
+        if self.beam < 1:
+            raise ValueError(f"beam={self.beam} must be at least 1")
+        CrossEntropy(self.smoothing)
+
+    @cached_property
+    def _model(self) -> Any:
+        from unspool.models.load.names import load
+
+        return load(self.teacher)
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        return {}
+
+    def check(self, model: Trainable) -> None:
+        """Refuse a teacher that speaks other tokens."""
+        super().check(model)
+        own: Any = model
+        sides = [(self._model.answers, model.answers), (_tokens(self._model), _tokens(own))]
+        if any(theirs != ours for theirs, ours in sides):
+            raise ValueError(
+                f"the teacher {self.teacher!r} is no model of the same kind and vocabulary as the student: "
+                "train both on the same data, with the same [text]"
+            )
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
+        """The sum over the teacher's tokens."""
+        asked = questions(model, batch, self.prompt)
+        if not asked:
+            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"nll": 0.0})
+        self._ask([it for it in asked if it.prompt not in self._known])
+        said = [self._known[it.prompt] for it in asked]
+        return CrossEntropy(self.smoothing)(model, rows_of(model, batch, asked, said), clock)
+
+    def _ask(self, new: list[Question]) -> None:
+        """The teacher's answers to questions that it has not been asked yet."""
+        new = list({it.prompt: it for it in new}.values())
+        if new:
+            with torch.random.fork_rng(devices=[]):  # whether it is asked or remembers changes no dice
+                found = self.answers(self._model, new, Beam(self.beam))
+            self._known.update({it.prompt: out[0].tokens for it, out in zip(new, found, strict=True)})
+
+
+def _tokens(model: Any) -> list[Any]:
+    """What tells two vocabularies apart."""
+    texts = [it for it in (model.text, model.source_text) if it is not None]
+    return [model.vocab_size, model.source_vocab_size, *map(of_text, texts)]

@@ -1,0 +1,66 @@
+"""REINFORCE with a self-critical baseline: what is worth more than the greedy answer becomes more probable.
+
+    L = −E_{ŷ∼p} [ r(ŷ) ],   ∇L ≈ −( r(ŷ) − r(y_greedy) ) ∇ log p(ŷ | x),   ŷ drawn from the model
+
+Williams 1992, §4 (papers.bib: williams1992simple); for sequences, Ranzato et al. 2016, §3.2
+(papers.bib: ranzato2016sequence); the greedy answer's reward as the baseline, Rennie et al. 2017, eq. 7–8
+(papers.bib: rennie2017self). A baseline that does not depend on ŷ leaves the expected gradient as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unspool.data.batch import Batch
+from unspool.decode.search import Greedy, Sample
+from unspool.objectives.chosen_logp import target_logp
+from unspool.objectives.rewards import check_name, reward_of
+from unspool.objectives.rollouts import Generating, as_tensor, needs_text, questions, rows_of, worth
+from unspool.protocols import Clock, Loss, Trainable
+
+
+@dataclass(frozen=True)
+class Reinforce(Generating):
+    """Raise the expected reward of what the model says: samples against its greedy answer."""
+
+    reward: str = "chrf"
+    """bleu, chrf, exact_match, or a Python function (said, wanted) → number, as module:function."""
+    samples: int = 1
+    """Answers that are drawn for each question."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name(self.reward)
+        if self.samples < 1:
+            raise ValueError(f"samples={self.samples} must be at least 1")
+
+    def check(self, model: Trainable) -> None:
+        """Refuse a model that says no texts, and a reward that is not there."""
+        super().check(model)
+        needs_text(model)
+        reward_of(self.reward)
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+        """The sum over the answers; stats has the samples' rewards ("reward") and the greedy ones."""
+        asked, reward = questions(model, batch, self.prompt), reward_of(self.reward)
+        if not asked:
+            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"reward": 0.0, "greedy_reward": 0.0})
+        drawn = self.answers(model, asked, Sample(), self.samples)
+        greedy = self.answers(model, asked, Greedy())
+        pairs = [(it, out.tokens) for it, group in zip(asked, drawn, strict=True) for out in group]
+        base = {
+            it.row: worth(model, reward, out[0].tokens, it.wanted)
+            for it, out in zip(asked, greedy, strict=True)
+        }
+        found = [worth(model, reward, tokens, it.wanted) for it, tokens in pairs]
+        logp_NU = target_logp(model, rows_of(model, batch, *zip(*pairs, strict=True)))
+        better_N = as_tensor(found, logp_NU) - as_tensor([base[it.row] for it, _ in pairs], logp_NU)
+        stats = {"reward": sum(found), "greedy_reward": sum(base.values()) * self.samples}
+        return Loss(surrogate(logp_NU.sum(dim=1), better_N), float(len(pairs)), stats)
+
+
+def surrogate(logp_N: Tensor, advantage_N: Tensor) -> Tensor:
+    """−Σ (r − b) log p: its gradient is the estimate, its value means nothing."""
+    return -(advantage_N.detach() * logp_N).sum()

@@ -1,0 +1,145 @@
+"""What a model says by itself while it learns, and batches made of that.
+
+    encoder–decoder   the source is asked; the whole target is the right answer
+    language model    the first tokens of a row are asked; the rest of the row is the right answer
+
+Texts come from the model's own decoders (`decode.generate`), without gradients and without dropout. Seeds are
+drawn from torch's generator, which every batch seeds anew: the same texts come when a run is resumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.data.batch import Batch
+from unspool.decode.generate import generate
+from unspool.decode.output import Output
+from unspool.protocols import Objective, Search, Trainable
+
+ROWS = 4096
+"""Decoded side by side, at most."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the model, and the right answer."""
+
+    row: int
+    """Of the batch."""
+    prompt: tuple[int, ...]
+    wanted: tuple[int, ...]
+    """The right answer, as a rule with its end-of-text token."""
+
+
+@dataclass(frozen=True)
+class Generating(Objective):
+    """An objective that looks at what the model says by itself."""
+
+    prompt: int = 8
+    """Of a language model's row, how many tokens are given: the rest is to be said. An encoder–decoder is
+    given the source."""
+    stretch: float = 1.5
+    """The longest answer, in lengths of the longest right one of the batch."""
+
+    def __post_init__(self) -> None:
+        if self.prompt < 1:
+            raise ValueError(f"prompt={self.prompt} must be at least 1: the tokens that are given")
+        if not 0.0 < self.stretch < math.inf:
+            raise ValueError(f"stretch={self.stretch} must be above 0, and finite")
+
+    @property
+    def own_batches(self) -> bool:
+        """It has the model read what it said."""
+        return True
+
+    def check(self, model: Trainable) -> None:
+        """Refuse a model that says no texts."""
+        if model.labels is not None:
+            raise ValueError(
+                f"{type(self).__name__} learns from what a model says by itself, and a "
+                f"{type(model).__name__} says labels, no texts: choose cross_entropy"
+            )
+
+    def answers(
+        self, model: Any, questions: Sequence[Question], search: Search, n: int = 1
+    ) -> list[list[Output]]:
+        """`n` answers to each question, some fewer where a search finds no more."""
+        limit = math.ceil(self.stretch * max(len(it.wanted) for it in questions))
+        if model.context is not None:
+            limit = min(limit, model.context - max(self._read(model, it) for it in questions))
+        seeds = torch.randint(1 << 62, (len(questions),)).tolist()
+        prompts = [it.prompt for it in questions]
+        found: Any = generate(
+            model, prompts, search, n=n, max_new_tokens=max(1, limit), seed=seeds, batch_size=ROWS
+        )
+        return [[it] for it in found] if n == 1 else list(found)
+
+    @staticmethod
+    def _read(model: Any, question: Question) -> int:
+        return 1 if model.answers else len(question.prompt)
+
+
+def questions(model: Trainable, batch: Batch, prompt: int) -> list[Question]:
+    """One for each row of the batch; a row that leaves nothing to be said is left out."""
+    found = []
+    for row, length in enumerate(batch.lengths_N.tolist()):
+        said = batch.targets_NU[row, :length].tolist()
+        if model.answers:
+            assert batch.source_NS is not None
+            assert batch.source_lengths_N is not None
+            source = batch.source_NS[row, : int(batch.source_lengths_N[row])].tolist()
+            found.append(Question(row, tuple(source), tuple(said)))
+        else:
+            whole = (int(batch.inputs_NT[row, 0]), *said)
+            found.append(Question(row, whole[:prompt], whole[prompt:]))
+    return [it for it in found if it.wanted]
+
+
+def rows_of(
+    model: Trainable, batch: Batch, asked: Sequence[Question], said: Sequence[Sequence[int]]
+) -> Batch:
+    """A batch to read answers with, one for each question: only their tokens count."""
+    wholes = [
+        (int(batch.inputs_NT[it.row, 0]), *tokens) if model.answers else (*it.prompt, *tokens)
+        for it, tokens in zip(asked, said, strict=True)
+    ]
+    lengths_N = torch.tensor([len(it) - 1 for it in wholes])
+    skipped_N = torch.tensor([0 if model.answers else len(it.prompt) - 1 for it in asked])
+    tokens_NT = torch.zeros(len(wholes), int(lengths_N.max()) + 1, dtype=torch.long)
+    for row, whole in enumerate(wholes):
+        tokens_NT[row, : len(whole)] = torch.tensor(whole)
+    place_T = torch.arange(tokens_NT.shape[1] - 1)
+    counts_NT = (place_T >= skipped_N[:, None]) & (place_T < lengths_N[:, None])
+    rows_N = torch.tensor([it.row for it in asked], device=batch.inputs_NT.device)
+    made = Batch(
+        tokens_NT[:, :-1],
+        lengths_N,
+        tokens_NT[:, 1:],
+        counts_NT.float(),
+        None if batch.source_NS is None else batch.source_NS[rows_N],
+        None if batch.source_lengths_N is None else batch.source_lengths_N[rows_N],
+    )
+    return made.to(batch.inputs_NT.device)
+
+
+def worth(model: Any, reward: Any, said: Sequence[int], wanted: Sequence[int]) -> float:
+    """The reward of an answer."""
+    value: float = reward(model.text.decode(said), model.text.decode(wanted))
+    return value
+
+
+def needs_text(model: Any) -> None:
+    """Refuse a model without a tokenizer, whose answers no reward can read."""
+    if model.text is None:
+        raise ValueError("a reward compares texts, and this model has no tokenizer: build it with a text")
+
+
+def as_tensor(values: Sequence[float], like: Tensor) -> Tensor:
+    """Numbers beside a tensor."""
+    return torch.tensor(values, dtype=like.dtype, device=like.device)

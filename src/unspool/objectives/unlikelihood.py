@@ -1,0 +1,56 @@
+"""Unlikelihood: tokens that have been said already are made improbable, unless they are right again.
+
+    L = −Σ_t Σ_{c ∈ C_t} log( 1 − p(c | y_{<t}) ),   C_t = { y_1 … y_{t−1} } ∖ { y_t }
+
+Welleck et al. 2020, eq. 3–5 (papers.bib: welleck2020unlikelihood), which has it beside the likelihood with
+weight α = 1: −log p(y_t) is the main objective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unspool.data.batch import Batch
+from unspool.objectives.chosen_logp import chosen_logp
+from unspool.protocols import Clock, Loss, Objective, Trainable
+
+CLOSEST = 1e-5
+"""−log p is held above this, so that log(1 − p) stays finite where p is 1."""
+
+
+@dataclass(frozen=True)
+class Unlikelihood(Objective):
+    """−log(1 − p) of every token that was said before, at each target."""
+
+    def check(self, model: Trainable) -> None:
+        """Refuse a model that says no texts."""
+        if model.labels is not None:
+            raise ValueError("unlikelihood is of tokens that repeat, and labels are none: leave it out")
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+        """The sum over all targets that count."""
+        hidden_NTD, real_NT = model.hidden_for(batch), batch.weights_NU != 0
+        read_NT = batch.inputs_NT
+        read_MT = read_NT[:, None].expand(-1, read_NT.shape[1], -1)[real_NT]
+        size: int = model.vocab_size  # type: ignore[attr-defined]
+        logp_MT = chosen_logp(model.head, hidden_NTD[real_NT], read_MT, size)
+        cost_MT = unlikely(logp_MT).masked_fill(~candidates(read_NT, batch.targets_NU)[real_NT], 0.0)
+        total = (cost_MT.sum(dim=1) * batch.weights_NU[real_NT]).sum()
+        return Loss(total, batch.weight, {"unlikelihood": float(total.detach())})
+
+
+def unlikely(logp: Tensor) -> Tensor:
+    """−log(1 − p), from log p."""
+    return -torch.log(-torch.expm1(logp.clamp(max=-CLOSEST)))
+
+
+def candidates(read_NT: Tensor, targets_NT: Tensor) -> Tensor:
+    """(N, T, T): at target t, which of the tokens read so far count: each once, and not the right one."""
+    T = read_NT.shape[1]
+    same_NTT = read_NT[:, :, None] == read_NT[:, None]
+    first_NT = ~same_NTT.tril(-1).any(dim=2)
+    so_far_TT = torch.ones(T, T, dtype=torch.bool, device=read_NT.device).tril()
+    return so_far_TT & first_NT[:, None] & (read_NT[:, None] != targets_NT[:, :, None])

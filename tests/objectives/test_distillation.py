@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+import unspool as us
+from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.objectives.distillation import Distillation
+from unspool.objectives.rollouts import questions, rows_of
+from unspool.protocols import Clock
+
+CLOCK = Clock(0, 1)
+
+
+@pytest.fixture
+def teacher(spoken, tmp_path):
+    model, _ = spoken
+    us.save(model, tmp_path / "teacher")
+    return str(tmp_path / "teacher")
+
+
+def test_it_is_cross_entropy_on_what_the_teacher_says(spoken, teacher):
+    model, batch = spoken
+    asked = questions(model, batch, 8)
+    said = [us.generate(us.load(teacher), it.prompt, us.Beam(3), max_new_tokens=5).tokens for it in asked]
+    expected = CrossEntropy(0.1)(model, rows_of(model, batch, asked, said), CLOCK)
+    found = Distillation(teacher=teacher, beam=3, smoothing=0.1)(model, batch, CLOCK)
+    assert found.total.item() == pytest.approx(expected.total.item(), rel=1e-6)
+    assert found.weight == sum(map(len, said))
+
+
+def test_the_teacher_is_asked_once_and_throws_no_dice(spoken, teacher, monkeypatch):
+    model, batch = spoken
+    objective = Distillation(teacher=teacher)
+    objective.check(model)
+    calls = []
+    kept = Distillation.answers
+    monkeypatch.setattr(Distillation, "answers", lambda self, *args: calls.append(1) or kept(self, *args))
+    torch.manual_seed(0)
+    first = objective(model, batch, CLOCK).total
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    assert objective(model, batch, CLOCK).total == first
+    assert torch.rand(1) == after
+    assert len(calls) == 1
+
+
+def test_a_teacher_that_cannot_teach_is_refused(spoken, teacher, transformer, translator):
+    model, _ = spoken
+    Distillation(teacher=teacher).check(model)
+    with pytest.raises(ValueError, match="no model of the same kind and vocabulary"):
+        Distillation(teacher=teacher).check(translator())
+    with pytest.raises(ValueError, match="no model of the same kind and vocabulary"):
+        Distillation(teacher=teacher).check(transformer())
+    with pytest.raises(ValueError, match="needs a teacher"):
+        Distillation()
+    with pytest.raises(ValueError, match="beam=0"):
+        Distillation(teacher="x", beam=0)
