@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         ForcedBOS as ForcedBOS,
         ForcedEOS as ForcedEOS,
         FrequencyPenalty as FrequencyPenalty,
+        Grammar as Grammar,
         Kappa as Kappa,
         LogitBias as LogitBias,
         MinK as MinK,

@@ -51,6 +51,10 @@ class Text(Protocol):
         """One token for people to read: what it adds to a text that has begun, a special one by its name."""
         ...
 
+    def piece(self, token: int, *, first: bool = False) -> bytes | None:
+        """What a token adds to a text that has begun (to an empty one: `first`); None for a special one."""
+        ...
+
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Messages as the one string that the model was taught to answer."""
         ...

@@ -109,6 +109,13 @@ class Codec:
             return spelled(self.tokenizer, token) or f"<{token}>"
         return piece.decode("utf-8", "backslashreplace")
 
+    def piece(self, token: int, *, first: bool = False) -> bytes | None:
+        """The bytes that a token adds to a text that has begun, or (`first`) to an empty one.
+
+        None for a special token, and for an id without a token: they add nothing.
+        """
+        return self.pieces(None if first else token, token)
+
     def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool = False) -> str:
         """Messages as the one string that the model was taught to answer; `answered`: the last is an answer,
         and none is asked for."""

@@ -249,8 +249,8 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
     "Speculative": lambda draft, *rules: us.Speculative(draft, *rules, length=2),
     "StochasticBeam": lambda draft, *rules: us.StochasticBeam(3, *rules),
 }
-RULED = [name for name in EXAMPLES if name != "ContrastiveSearch"]
-"""They take transforms; contrastive search has none to take."""
+RULED = [*EXAMPLES]
+"""They take transforms: all of them do."""
 RANKING = ("Beam", "BeamSample", "ConstrainedBeam", "DiverseBeam", "MBR", "StochasticBeam")
 """They never give one text twice, and may give fewer than n."""
 WIDEST = 4
@@ -298,7 +298,8 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ),
     *(
         (search, "*", pick, "cannot stand among the transforms", "it picks nothing, or by itself")
-        for search in ("Beam", "BeamSample", "ConstrainedBeam", "DiverseBeam", "Greedy", "StochasticBeam")
+        for search in (*RANKING, "ContrastiveSearch", "Greedy")
+        if search != "MBR"
         for pick in ("ArgMax", "BasisAware", "Multinomial")
     ),
     (
@@ -308,6 +309,7 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
         "must know how probably",
         "nobody knows how probably it draws a token",
     ),
+    ("*", "*without text", "Grammar", "needs the bytes of tokens", "a grammar is about text"),
     ("MBR", "*without text", "ChrF", "token ids|text", "there are no characters to compare"),
     *(
         ("*", model, "Coverage", "reports its attention", "it attends to no source")

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import unspool as us
+from unspool.decode.job import Job
 from unspool.decode.path import Path
 from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
+from unspool.decode.search.reshape import prepared
 from unspool.decode.transforms import TRANSFORMS, Truncation
 
 EOS = 2
@@ -24,6 +26,7 @@ RULES = {
     "ForcedBOS": us.ForcedBOS(6),
     "ForcedEOS": us.ForcedEOS(3, EOS),
     "FrequencyPenalty": us.FrequencyPenalty(0.5, prompt=True),
+    "Grammar": us.Grammar(regex=r"[abc. w0-7]*"),
     "Kappa": us.Kappa(0.5, 4),
     "LogitBias": us.LogitBias({6: 2.0, 7: -2.0}),
     "MinK": us.MinK(),
@@ -89,6 +92,7 @@ def test_every_transform_on_every_model(pairs, model, rule):
 
 def replayed(model, prompt, out, rule):
     """log p of each token as the rule reshapes what the model says, one step after the other."""
+    (rule,) = prepared((rule,), model, job_for(model, prompt))
     step, state = model.start([prompt])
     # A source is not the beginning of its answer.
     read = () if model.answers else tuple(prompt)
@@ -99,6 +103,12 @@ def replayed(model, prompt, out, rule):
         found.append(reshaped_1V[0, token].item())
         step, state = model.step(state, torch.tensor([token]))
     return found
+
+
+def job_for(model, prompt):
+    """What a rule is told before the first step."""
+    eos = model.text.eos_ids if model.text else frozenset()
+    return Job((tuple(prompt),), (9,), (0,), eos=eos)
 
 
 def test_basis_aware_on_every_model(pairs, model):

@@ -8,8 +8,9 @@ whose Step also says what follows the one that is chosen. Of an encoder–decode
 from the place before its first token on.
 
 The values of the braces are no log-probabilities: they are in a path's notes, as `values`. α = 0 is greedy
-search. Of equal values the smallest token id wins. A token of no probability is no
-candidate, even where fewer than k have any.
+search. Of equal values the smallest token id wins. A token of no probability is no candidate, even where
+fewer than k have any. Transforms (a grammar, say) may reshape p first: candidates and p(v) are of what they
+leave.
 """
 
 from __future__ import annotations
@@ -23,27 +24,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.decode.arguments import number, whole
+from unspool.decode.arguments import keep, number, whole
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path, Ranked
 from unspool.decode.search.alternatives import alternatives
+from unspool.decode.search.reshape import check_transforms, prepared, reshape
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Step, StepModel
+from unspool.protocols import Step, StepModel, Transform
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class ContrastiveSearch:
-    """ContrastiveSearch(k=4, alpha=0.6): fluent text that does not go round in circles."""
+    """ContrastiveSearch(4, 0.6): fluent text that does not go round in circles; transforms may follow."""
 
-    k: int = 4
+    k: int
     """How many of the most probable tokens are tried."""
-    alpha: float = 0.6
+    alpha: float
     """How much likeness to earlier tokens counts against a token."""
+    transforms: tuple[Transform, ...]
+    """Reshape the probabilities before the most probable are taken."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, k: int = 4, alpha: float = 0.6, *transforms: Transform) -> None:
+        keep(self, k=k, alpha=alpha, transforms=transforms)
         whole(self, "k", at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
         advice = "0 is greedy search, 0.6 usual."
         number(self, "alpha", at_least=0, at_most=1, advice=advice)
+        check_transforms("ContrastiveSearch", transforms)
+
+    def __repr__(self) -> str:
+        if not self.transforms:
+            return f"ContrastiveSearch(k={self.k}, alpha={self.alpha})"
+        return f"ContrastiveSearch({self.k}, {self.alpha}, {', '.join(map(repr, self.transforms))})"
 
     @property
     def streams(self) -> bool:
@@ -52,10 +63,13 @@ class ContrastiveSearch:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each token chosen."""
+        transforms = prepared(self.transforms, model, job)
         for paths in job.batches(rows_each=self.k):
-            yield from self._walk(model, job, paths)
+            yield from self._walk(model, job, transforms, paths)
 
-    def _walk(self, model: StepModel, job: Job, live: Sequence[Path]) -> Iterator[Frontier]:
+    def _walk(
+        self, model: StepModel, job: Job, transforms: tuple[Transform, ...], live: Sequence[Path]
+    ) -> Iterator[Frontier]:
         requests = list(dict.fromkeys(path.request for path in live))
         seen, step, state = _begin(model, job, [job.prompts[request] for request in requests])
         if len(requests) < len(live):
@@ -63,23 +77,25 @@ class ContrastiveSearch:
             rows_N = torch.tensor(rows, device=step.logp_NV.device)
             seen, step, state = seen.select(rows_N), step.select(rows_N), state.select(rows_N)
         while live:
-            top_NK = step.logp_NV.topk(min(self.k, model.vocab_size)).indices.sort(dim=-1).values
+            scores_NV = reshape(step, live, transforms)
+            top_NK = scores_NV.topk(min(self.k, model.vocab_size)).indices.sort(dim=-1).values
             ahead, state = model.step(state.select(_each(top_NK)), top_NK.flatten())
             likeness_NK = seen.likeness(_hidden(model, ahead).view(*top_NK.shape, -1))
-            logp_NK = step.logp_NV.gather(1, top_NK)
-            value_NK = (1 - self.alpha) * logp_NK.exp() - self.alpha * likeness_NK
-            value_NK = value_NK.masked_fill(logp_NK == -math.inf, -math.inf)
+            logp_NK, score_NK = step.logp_NV.gather(1, top_NK), scores_NV.gather(1, top_NK)
+            value_NK = (1 - self.alpha) * score_NK.exp() - self.alpha * likeness_NK
+            value_NK = value_NK.masked_fill(score_NK == -math.inf, -math.inf)
             peaks(value_NK)  # refuses what is no number
             best_N = value_NK.argmax(dim=-1)
             chosen = [
-                column.gather(1, best_N[:, None])[:, 0].tolist() for column in (top_NK, logp_NK, value_NK)
+                column.gather(1, best_N[:, None])[:, 0].tolist()
+                for column in (top_NK, logp_NK, score_NK, value_NK)
             ]
             ranked: Sequence[Ranked | None] = [None] * len(live)
             if job.alternatives:
-                ranked = alternatives(step.logp_NV, step.logp_NV, job.alternatives)
+                ranked = alternatives(step.logp_NV, scores_NV, job.alternatives)
             grown = [
-                _valued(path, value).extend(token, logp, logp, job, others)
-                for path, others, token, logp, value in zip(live, ranked, *chosen, strict=True)
+                _valued(path, value).extend(token, logp, score, job, others)
+                for path, others, token, logp, score, value in zip(live, ranked, *chosen, strict=True)
             ]
             stay = [row for row, path in enumerate(grown) if path.finish is None]
             live = [grown[row] for row in stay]

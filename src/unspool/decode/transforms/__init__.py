@@ -9,6 +9,7 @@ from unspool.decode.transforms.eta import Eta
 from unspool.decode.transforms.forced_bos import ForcedBOS
 from unspool.decode.transforms.forced_eos import ForcedEOS
 from unspool.decode.transforms.frequency_penalty import FrequencyPenalty
+from unspool.decode.transforms.grammar import Grammar
 from unspool.decode.transforms.kappa import Kappa
 from unspool.decode.transforms.logit_bias import LogitBias
 from unspool.decode.transforms.min_k import MinK
@@ -42,6 +43,7 @@ TRANSFORMS: dict[str, type] = {
     "ForcedBOS": ForcedBOS,
     "ForcedEOS": ForcedEOS,
     "FrequencyPenalty": FrequencyPenalty,
+    "Grammar": Grammar,
     "Kappa": Kappa,
     "LogitBias": LogitBias,
     "MinK": MinK,
@@ -77,6 +79,7 @@ __all__ = [
     "ForcedBOS",
     "ForcedEOS",
     "FrequencyPenalty",
+    "Grammar",
     "Kappa",
     "LogitBias",
     "MinK",
