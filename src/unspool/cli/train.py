@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ EXAMPLES = """examples:
   unspool train recipe.toml --out runs/first
   unspool train recipe.toml --out runs/second --set train.lr=0.002 --set model.layers=2
   unspool train --resume runs/first
+  unspool train recipe.toml --dry-run
 
 several processes (each takes its share of train.accumulate batches):
   unspool train recipe.toml --out runs/first --set train.accumulate=2 --processes 2
@@ -59,11 +62,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="as several processes of this machine (default: %(default)s); torchrun starts those of many",
     )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="read the data and build the model, say what the run would take, and train nothing",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each point of the curves")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check what can be checked, then train."""
+    if args.dry_run:
+        return _dry(args)
     recipe, out, resume = where(args)
     if args.processes > 1:
         if "WORLD_SIZE" in os.environ:
@@ -85,6 +95,17 @@ def run(args: argparse.Namespace) -> int:
     if first:
         verb = "predict" if model.labels is not None else "generate"
         print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}', file=sys.stderr)
+    return 0
+
+
+def _dry(args: argparse.Namespace) -> int:
+    if args.recipe is None:
+        raise ValueError("no recipe: unspool train recipe.toml --dry-run")
+
+    from unspool.training.dry_run import dry_run
+
+    found = dry_run(args.recipe, args.set)
+    print(json.dumps(asdict(found)) if args.json else "\n".join(found.lines()))
     return 0
 
 

@@ -39,6 +39,11 @@ class Bucketed:
         if self.max_length is not None and not 2 <= self.max_length <= self.tokens:
             raise ValueError(f"max_length is {self.max_length}; it must be from 2 to {self.tokens} (tokens)")
 
+    @property
+    def longest(self) -> int:
+        """The most positions of a row."""
+        return self.tokens if self.max_length is None else self.max_length
+
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
         """Batches to learn from."""
         del ends
@@ -50,7 +55,7 @@ class Bucketed:
         return whole(self._fitting(examples, "validation", say), self.tokens)
 
     def _fitting(self, examples: Examples, which: str, say: Say) -> Examples:
-        limit = self.tokens if self.max_length is None else self.max_length
+        limit = self.longest
         long_N = examples.sizes_NK.max(axis=1) > limit
         if not long_N.any():
             return examples
@@ -83,6 +88,11 @@ class Packed:
     def __post_init__(self) -> None:
         if self.rows < 1 or self.length < 1:
             raise ValueError(f"rows is {self.rows} and length is {self.length}; both must be 1 or more")
+
+    @property
+    def longest(self) -> int:
+        """The most positions of a row."""
+        return self.length
 
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
         """Batches to learn from."""

@@ -127,6 +127,11 @@ def _counted(ids: list[int], begins: Sequence[int], text: Codec) -> tuple[list[i
 
 
 def _check(text: Codec) -> None:
+    if text.right_to_left:
+        raise ValueError(
+            "a conversation goes from question to answer, and the model reads from right to left: train one "
+            "that reads from left to right"
+        )
     if text.chat_template is None:
         raise ValueError(
             "the data are conversations, but the vocabulary brings no chat template to write them with: "

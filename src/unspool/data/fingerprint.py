@@ -44,8 +44,11 @@ def of_text(text: Codec) -> str:
     """Of the ids that `text` gives to every string, and to every source."""
     if text.source is not None:
         return together(of_text(replace(text, source=None)), of_text(text.source))
+    order = ["right to left"] if text.right_to_left else []
     template = [] if text.chat_template is None else [text.chat_template]
-    return _digest([text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids), text.literal, *template])
+    return _digest(
+        [text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids), text.literal, *template, *order]
+    )
 
 
 def together(*names: str) -> str:

@@ -66,6 +66,10 @@ def prepare(
     codec = work.vocabulary(text)
     if work.form.joined and not batches.takes_streams:
         raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
+    if codec.right_to_left and work.form.labels:
+        raise ValueError(
+            "text.right_to_left is for models that say texts, and this data has labels: leave it out"
+        )
     found = work.encoded(codec)
     notes = [*work.notes, *_doubts(text, codec), *_learnt_by_heart(work.files)]
     if found.empty:

@@ -89,7 +89,7 @@ class Pairs:
     def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
         """BOS … EOS for both sides, each in its own vocabulary where it has one."""
         sources, targets = ([row[side] for row in rows] for side in (0, 1))
-        return list(zip(framed(sources, text.source or text), framed(targets, text), strict=True))
+        return list(zip(framed(sources, text.reading), framed(targets, text), strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of an encoder–decoder."""
@@ -98,8 +98,9 @@ class Pairs:
 
 
 def bare(lines: Sequence[str], text: Codec) -> list[list[int]]:
-    """The tokens of each text, without a BOS that `text.encode` may write; on all cores."""
-    return [found.ids for found in text.tokenizer.encode_batch(lines, add_special_tokens=False)]
+    """The tokens of each text in the model's order, without a BOS that `encode` may write; on all cores."""
+    found = text.tokenizer.encode_batch(lines, add_special_tokens=False)
+    return [text.ordered(each.ids) for each in found]
 
 
 def framed(lines: Sequence[str], text: Codec) -> list[list[int]]:

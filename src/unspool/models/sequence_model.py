@@ -12,6 +12,7 @@ from unspool.models.engine import Blueprint, EngineName, engine_of, known_engine
 from unspool.models.shape_checks import given
 from unspool.models.sources import Ends
 from unspool.protocols import Abilities
+from unspool.text import Codec
 
 if TYPE_CHECKING:
     from unspool.protocols import Text
@@ -115,7 +116,9 @@ class EncoderDecoder(SequenceModel):
 
     @property
     def source_text(self) -> Text | None:
-        """Their tokenizer, in that case."""
-        if self.text is None or self.source_vocab_size is None:
+        """Their tokenizer, in that case, or where texts are said from right to left, and sources are not."""
+        if self.text is None:
             return None
+        if self.source_vocab_size is None:
+            return self.text.reading if isinstance(self.text, Codec) and self.text.right_to_left else None
         return self.text.source

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from unspool.characters import check_characters
+from unspool.text.backward_reader import BackwardReader
 from unspool.text.chat import render_chat
 from unspool.text.json_file import read_object
 from unspool.text.pieces import BROKEN, Pieces
@@ -49,6 +50,8 @@ class Codec:
     """The end of a text as the chat template writes it."""
     literal: bool = False
     """Whether text that spells a special token is text like any other, and never becomes that token."""
+    right_to_left: bool = False
+    """Whether a text's last token comes first; text goes in and comes out as people read it."""
     source: Codec | None = field(default=None, repr=False)
     """How an encoder–decoder's sources are read, where they have a vocabulary of their own."""
 
@@ -74,6 +77,15 @@ class Codec:
         """The bytes of each token."""
         return Pieces(self.tokenizer)
 
+    @cached_property
+    def reading(self) -> Codec:
+        """How sources are read: from left to right, in their own vocabulary where they have one."""
+        return self.source or (replace(self, right_to_left=False) if self.right_to_left else self)
+
+    def ordered(self, ids: list[int]) -> list[int]:
+        """Tokens from left to right in the order in which the model has them, and the other way round."""
+        return ids[::-1] if self.right_to_left else ids
+
     def token_id(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it ("<pad>"); None where there is no such token."""
         found: int | None = self.tokenizer.token_to_id(token)
@@ -85,7 +97,7 @@ class Codec:
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
         check_characters(text, "the text")
         # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self.ordered(self.tokenizer.encode(text, add_special_tokens=False).ids)
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
@@ -96,6 +108,7 @@ class Codec:
         if tokens and not 0 <= min(tokens) <= max(tokens) < 2**32:
             wrong = min(tokens) if min(tokens) < 0 else max(tokens)
             raise ValueError(f"{wrong} is no token id; they run from 0 to {self.vocab_size - 1}")
+        tokens = self.ordered(tokens)
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return self.pieces.join(tokens) if BROKEN in text else text
 
@@ -132,7 +145,7 @@ class Codec:
             add_generation_prompt=not answered,
         )
 
-    def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Reader:
+    def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Reader | BackwardReader:
         """Reads tokens one by one, up to the earliest of the stop strings.
 
         Some tokenizers take the space off the first token of a text: it stays where the text goes on `after`
@@ -142,6 +155,8 @@ class Codec:
             raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
         for each in stop:
             check_characters(each, "a stop string")
+        if self.right_to_left:
+            return BackwardReader(self.decode, tuple(stop))
         visible = after is not None and self.pieces(None, after) is not None
         return Reader(self.pieces, tuple(stop), last=after if visible else None)
 
@@ -175,7 +190,8 @@ class Codec:
     def _read(cls, folder: Path, begin: str, source: Codec | None = None) -> Codec:
         path = folder / f"{begin}{CODEC_FILE}"
         facts = read_object(path)
-        facts.setdefault("literal", False)  # a vocabulary of before there was the choice
+        for name in ("literal", "right_to_left"):  # a vocabulary of before there was the choice
+            facts.setdefault(name, False)
         if set(facts) != set(_SAVED):
             raise ValueError(f"{path} must have the keys {', '.join(_SAVED)}; write it with Codec.save")
         tokenizer = read_tokenizer(folder / f"{begin}{TOKENIZER_FILE}")

@@ -99,10 +99,19 @@ class BPE:
     """The most tokens there may be."""
     min_count: int = 2
     """A pair of neighbours seen less often is not joined."""
+    dropout: float = 0.0
+    """BPE-dropout: while a model learns, each join is left out with this probability, anew in every batch."""
+    right_to_left: bool = False
+    """Whether a model says the last token of a text first, and its first one last."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and less than 1")
 
     def train(self, lines: Iterable[str]) -> Codec:
         """The vocabulary of these lines."""
-        return train_bpe(lines, self.vocab_size, min_count=self.min_count)
+        learnt = train_bpe(lines, self.vocab_size, min_count=self.min_count)
+        return replace(learnt, right_to_left=self.right_to_left)
 
 
 @dataclass(frozen=True)
@@ -113,19 +122,26 @@ class Words:
     """The most tokens there may be; the rarest words are left out."""
     min_count: int = 1
     """A word seen less often is <unk>."""
+    right_to_left: bool = False
+    """Whether a model says the last token of a text first, and its first one last."""
 
     def train(self, lines: Iterable[str]) -> Codec:
         """The vocabulary of these lines."""
-        return _with_a_choice(words(lines, vocab_size=self.vocab_size, min_count=self.min_count), "word")
+        learnt = _with_a_choice(words(lines, vocab_size=self.vocab_size, min_count=self.min_count), "word")
+        return replace(learnt, right_to_left=self.right_to_left)
 
 
 @dataclass(frozen=True)
 class Characters:
     """Every character is a token."""
 
+    right_to_left: bool = False
+    """Whether a model says the last token of a text first, and its first one last."""
+
     def train(self, lines: Iterable[str]) -> Codec:
         """The vocabulary of these lines."""
-        return _with_a_choice(characters(lines), "character")
+        learnt = _with_a_choice(characters(lines), "character")
+        return replace(learnt, right_to_left=self.right_to_left)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
+from unspool.training.greedy_score import greedy_score
 from unspool.training.run_state import LogWindow, Run
 from unspool.training.update import Update, update
 from unspool.training.validate import validate
@@ -58,11 +59,13 @@ def training(
         better = False
         if run.valid and (at % settings.validate_every == 0 or last):
             found = validate(run)
-            done = replace(done, valid=found.nll, valid_accuracy=found.accuracy)
+            score = greedy_score(run)
+            done = replace(done, valid=found.nll, valid_accuracy=found.accuracy, valid_score=score)
             better = _judge(run, done)
             progress.seconds = time.monotonic() - began
             if keeper is not None:
                 rate = {} if found.accuracy is None else {"accuracy": found.accuracy}
+                rate |= {} if score is None else {settings.measure: score}
                 keeper.point(run, {"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
         if keeper is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
@@ -103,9 +106,12 @@ def _point(run: Run, done: Update) -> dict[str, float]:
 def _judge(run: Run, done: Update) -> bool:
     """Whether this validation is the best so far; patience runs out if it is not."""
     progress = run.progress
-    valid = math.inf if done.valid is None else done.valid
-    if valid < progress.best:
-        progress.best, progress.best_update, progress.stalled = valid, progress.update, 0
+    loss = math.inf if done.valid is None else done.valid
+    score = done.valid_score
+    first = not progress.best_update
+    if loss < progress.best if score is None else first or score > progress.best:
+        progress.best = loss if score is None else score
+        progress.best_update, progress.stalled = progress.update, 0
         return True
     progress.stalled += 1
     return False

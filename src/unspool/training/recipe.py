@@ -26,6 +26,7 @@ from typing import Any
 
 from unspool.config import build, choose, kind_of, plain, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
+from unspool.data.resegmentation import drops
 from unspool.models import MODELS
 from unspool.models.config_tables import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
@@ -167,6 +168,11 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     )
     for hook in recipe.hooks:
         hook.check(recipe.train)
+    if not isinstance(recipe.batches, Bucketed) and drops(recipe.text):
+        raise ValueError(
+            'text.dropout changes how many tokens a text has: set batches.kind = "bucketed", whose rows are '
+            "whole texts"
+        )
     if pretrained is not None:
         pretrained.check(recipe.train)
         return recipe

@@ -103,6 +103,8 @@ class LineReporter(StandardErrorReporter):
                 "checkpoint": done.saved,
                 "targets_per_second": pace.speed,
             }
+            if done.valid_score is not None:
+                record[run.settings.measure] = done.valid_score
             if done.accuracy is not None:
                 record |= {"accuracy": done.accuracy, "valid_accuracy": done.valid_accuracy}
             line = (
@@ -132,6 +134,8 @@ class BarReporter(StandardErrorReporter):
                 bar.update(task, completed=done.clock.update, said=words)
                 if done.valid is not None:
                     quality = _quality(done.valid, done.valid_accuracy)
+                    if done.valid_score is not None:
+                        quality += f", {run.settings.measure} {done.valid_score:.1f}"
                     bar.console.print(f"update {done.clock.update}: validation {done.valid:.4f}, {quality}")
 
 
@@ -198,6 +202,8 @@ def said(done: Update, pace: Pace) -> str:
     valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
     if done.valid_accuracy is not None:
         valid.append(f"validation {_quality(0.0, done.valid_accuracy)}")
+    if done.valid_score is not None:
+        valid.append(f"score {done.valid_score:.1f}")
     return "  ".join([*words, *valid, left])
 
 

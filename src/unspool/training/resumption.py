@@ -26,8 +26,9 @@ from unspool.training.schedule import SCHEDULES
 
 FREE = ("train", "schedule", "objective", "auxiliary", "hooks")
 """Sections whose settings may change; of the others, dropout may."""
-FIXED = ("train.accumulate", "hooks.kinds")
-"""What counts the batches that have been read, and what a checkpoint's memory is divided among."""
+FIXED = ("train.accumulate", "train.measure", "hooks.kinds")
+"""What counts the batches that have been read, what the best validation was the best by, and what a
+checkpoint's memory is divided among."""
 
 
 @dataclass(frozen=True)

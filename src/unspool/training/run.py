@@ -16,12 +16,14 @@ import torch
 
 from unspool.data import LaneFeed, Prepared, prepare
 from unspool.data.fingerprint import Files, of_files
+from unspool.data.resegmentation import resegmented
 from unspool.models.load.folder import is_run_folder, load_folder, run_config
 from unspool.models.load.tokenizer import text_of_run
 from unspool.nn.recomputation import recompute
 from unspool.protocols import Feed, Model
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.distributed import Team, launched, team as joined
+from unspool.training.greedy_score import check_measure
 from unspool.training.lock import locked
 from unspool.training.loop import Stopped, training
 from unspool.training.model_data_check import check_model_and_data
@@ -51,7 +53,7 @@ def train(
     interrupted run goes on with `resume`, bit for bit as if it had not been interrupted. `changes` are
     settings that differ from the recipe, such as "train.updates=200".
     """
-    read = _recipe(recipe, changes)
+    read = as_recipe(recipe, changes)
     check_device(read.train)
     with (
         _folder(out) as path,
@@ -134,6 +136,9 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: A
         recompute(model)
     recipe.minimised.check(model)
     _check_own_batches(recipe, feed)
+    check_measure(recipe.train.measure, model, prepared.valid)
+    limit: int = min(recipe.batches.longest, model.context or recipe.batches.longest)
+    feed = resegmented(feed, recipe.text, prepared.text, limit, recipe.seed)
     return Run(
         model,
         recipe.minimised,
@@ -164,7 +169,7 @@ def _check_own_batches(recipe: Recipe, feed: Feed) -> None:
         )
 
 
-def _recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
+def as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
     """The recipe, with paths that lead to their files from anywhere."""
     if isinstance(changes, str | Mapping) or not isinstance(changes, Sequence):
         raise TypeError(f'changes is {changes!r:.80}, but must be a list such as ["train.updates=200"]')

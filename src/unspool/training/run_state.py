@@ -38,7 +38,7 @@ class Progress:
 
     update: int = 0
     best: float = math.inf
-    """The lowest −log p per token of all validations."""
+    """Of all validations the lowest −log p per token, or the highest score, by `train.measure`."""
     best_update: int = 0
     stalled: int = 0
     """Validations since the best one."""

@@ -31,6 +31,10 @@ class TrainSettings:
     """Updates between two points of the curves."""
     validate_every: int = 500
     """Updates between two validations; there is one at the end, too."""
+    measure: Literal["loss", "bleu", "chrf"] = "loss"
+    """What says which validation is the best one: −log p, or a score of greedy answers to its sources."""
+    measured_rows: int = 200
+    """How many of these sources are answered, the first ones."""
     patience: int | None = None
     """Stop after this many validations without a new best one."""
     checkpoint_every: int = 500
@@ -58,7 +62,15 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         self._check_length()
-        for name in ("accumulate", "log_every", "validate_every", "checkpoint_every", "keep", "average"):
+        for name in (
+            "accumulate",
+            "log_every",
+            "validate_every",
+            "checkpoint_every",
+            "keep",
+            "average",
+            "measured_rows",
+        ):
             _at_least(name, getattr(self, name), 1)
         for name in ("patience", "threads"):
             if getattr(self, name) is not None:

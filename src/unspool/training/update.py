@@ -49,6 +49,8 @@ class Update:
     """−log p of a target in the validation, where there was one after it."""
     valid_accuracy: float | None = None
     """How many labels were right in that validation, where a model chooses labels."""
+    valid_score: float | None = None
+    """The score of greedy answers in that validation, where `train.measure` asks for one."""
     accuracy: float | None = None
     """How many labels of its own batches were right."""
     saved: str | None = None

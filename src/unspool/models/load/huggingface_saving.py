@@ -37,6 +37,11 @@ def _write_tokenizer(text: Any, folder: Path, context: int | None) -> None:
         raise TypeError(
             f"only a Codec can be saved with a model, not a {type(text).__name__}: set model.text to one"
         )
+    if text.right_to_left:
+        raise ValueError(
+            "the model says texts from right to left, and Hugging Face's tokenizers know no such order: "
+            'save it in the format "unspool"'
+        )
     written = text.tokenizer.to_str(pretty=False)
     (folder / TOKENIZER_FILE).write_text(written, encoding="utf-8")
     eos = min(text.eos_ids, default=None)

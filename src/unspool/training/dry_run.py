@@ -1,0 +1,131 @@
+"""What a recipe would do: its data are read and its model is built, and nothing is trained or kept.
+
+    memory ≈ weights + gradients + moments (2 · gradients) + what the largest batch keeps for its gradient
+    time   ≈ updates · accumulate · (seconds of a forward and a backward pass)
+
+Both are measured on a few batches of the run itself; checkpoints and validations come on top.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.data import prepare
+from unspool.training.model_data_check import check_model_and_data
+from unspool.training.precision import arithmetic, check_device
+from unspool.training.recipe import Recipe
+from unspool.training.recipe_warnings import recipe_warnings
+from unspool.training.run import as_recipe, start
+from unspool.training.run_state import Run
+from unspool.training.seeds import reseed
+
+PASSES, LONGEST = 3, 20.0
+"""Batches that are measured, and after how many seconds no other one is begun."""
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What was found out."""
+
+    data: Mapping[str, int]
+    """Counts of examples, tokens and batches."""
+    model: str
+    weights: int
+    learning: int
+    """Weights that learn."""
+    batches: tuple[tuple[int, int], ...]
+    """Rows and columns of those that were measured."""
+    updates: int
+    bytes: int
+    """Memory at the most, but for what Python and torch themselves take."""
+    seconds: float
+    """The whole run, on this machine as it was just now."""
+    notes: tuple[str, ...] = ()
+    """What a user should be told."""
+
+    def lines(self) -> list[str]:
+        """For people to read."""
+        shapes = ", ".join(f"{rows} × {columns}" for rows, columns in self.batches)
+        return [
+            *(f"{name.replace('_', ' ')}: {count:,}" for name, count in self.data.items()),
+            f"model: {self.model}, {self.weights:,} weights, of which {self.learning:,} learn",
+            f"batches looked at: {shapes} (rows × positions)",
+            f"memory: about {self.bytes / 2**20:,.0f} MB",
+            f"time: about {_clock(self.seconds)} for {self.updates:,} updates",
+            *(f"note: {note}" for note in self.notes),
+        ]
+
+
+def dry_run(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> DryRun:
+    """Read the data, build the model, and pass some batches through it; no weight changes, no file stays."""
+    read = as_recipe(recipe, changes)
+    check_device(read.train)
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+        model = None if read.pretrained is None else read.pretrained.beginning(None)
+        text = read.text if model is None else model.text
+        prepared = prepare(read.data, text, read.batches, read.seed, folder)
+        run = start(read, prepared, model=model)
+        check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+        shapes, kept, seconds = _measured(run)
+    weights = sum(it.numel() for it in run.model.parameters())
+    learning = sum(it.numel() for it in run.optimizer.state)
+    held = sum(it.numel() * it.element_size() for it in run.model.parameters())
+    moments = sum(3 * it.numel() * it.element_size() for it in run.optimizer.state)
+    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid))
+    return DryRun(
+        {name: it for name, it in prepared.facts.items() if it},
+        type(run.model).__name__,
+        weights,
+        learning,
+        tuple(shapes),
+        run.settings.updates,
+        held + moments + kept,
+        seconds * run.settings.updates * run.settings.accumulate,
+        (*prepared.notes, *odd),
+    )
+
+
+def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
+    """Shapes of some batches, the most bytes that one keeps for its gradient, seconds of a pass."""
+    own = {it.untyped_storage().data_ptr() for it in run.model.parameters()}
+    shapes: list[tuple[int, int]] = []
+    most, took = 0, []
+    run.model.train()
+    began = time.monotonic()
+    for number in range(min(PASSES + 1, max(2, run.feed.per_epoch))):
+        batch = run.batch(number)
+        reseed(run.seed, number)
+        kept: dict[int, int] = {}
+
+        def note(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        start = time.monotonic()
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda it: it), arithmetic(run.settings):
+            loss, _, _ = run.forward_pass(run.objective, batch, run.clock)
+        loss.backward()
+        took.append(time.monotonic() - start)
+        run.optimizer.zero_grad()
+        shapes.append((batch.inputs_NT.shape[0], batch.inputs_NT.shape[1]))
+        most = max(most, sum(kept.values()))
+        if time.monotonic() - began > LONGEST:
+            break
+    # The first pass makes what all others find made.
+    return shapes, most, sum(took[1:] or took) / len(took[1:] or took)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(1, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
