@@ -173,7 +173,7 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(tmp_path: Path) 
     said = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
     config = choose(TEXTS, said, "text")
     assert isinstance(config, Separate)
-    assert config.source == {"kind": "words", "min_count": 1}
+    assert config.source == {"kind": "words", "min_count": 1, "right_to_left": False}
     assert choose(TEXTS, {"kind": "separate", **plain(config)}, "text") == config
     codec = config.train_pairs(iter(["ein Haus", "kein Haus"]), iter(["ab", "ba"]))
     assert codec.source is not None

@@ -6,7 +6,7 @@ import torch
 from unspool.data.batch import Batch
 from unspool.text import words
 from unspool.training import train
-from unspool.training.greedy_score import bleu, chrf, pairs
+from unspool.training.greedy_score import corpus_bleu, corpus_chrf, pairs
 
 TEXT = words(["a b c"])
 
@@ -33,9 +33,9 @@ def recipe(monkeypatch):
 
 
 def test_scores_by_hand():
-    assert bleu(["the cat sat on the mat"], ["the cat sat on the mat"]) == pytest.approx(100.0)
-    assert chrf(["abc"], ["abc"]) == pytest.approx(100.0)
-    assert chrf(["xyz"], ["abc"]) == 0.0
+    assert corpus_bleu(["the cat sat on the mat"], ["the cat sat on the mat"]) == pytest.approx(100.0)
+    assert corpus_chrf(["abc"], ["abc"]) == pytest.approx(100.0)
+    assert corpus_chrf(["xyz"], ["abc"]) == 0.0
 
 
 def test_sources_lose_their_end_and_references_are_text():

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from unspool.training.run_state import Run
 
 
-def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
+def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     """0 to 100, of the corpus."""
     return _score("BLEU", outputs, references)
 
 
-def chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
+def corpus_chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
     """0 to 100, of the corpus."""
     return _score("CHRF", outputs, references)
 
 
-SCORES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {"bleu": bleu, "chrf": chrf}
+SCORES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
+    "bleu": corpus_bleu,
+    "chrf": corpus_chrf,
+}
 
 
 def greedy_score(run: Run) -> float | None:
