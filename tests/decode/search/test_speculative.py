@@ -1,7 +1,7 @@
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -10,9 +10,10 @@ from scipy.stats import chisquare
 
 from unspool.decode.combine.contrast import Contrast
 from unspool.decode.generate import generate, stream
+from unspool.decode.job import Job
 from unspool.decode.picks import ArgMax, Multinomial
 from unspool.decode.search import Greedy, Sample
-from unspool.decode.search.speculative import Reading, Speculative
+from unspool.decode.search.speculative import Beginning, Reading, Speculative
 from unspool.decode.transforms import RepetitionPenalty, Temperature
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.protocols import Abilities
@@ -154,6 +155,7 @@ class Counting(Abilities):
 
     inner: TableModel
     reads: list[int]
+    starts: list[int] = field(default_factory=list)
     context: int | None = None
     text: None = None
 
@@ -166,6 +168,7 @@ class Counting(Abilities):
         return self
 
     def start(self, prompts):
+        self.starts.append(len(prompts))
         return self.inner.start(prompts)
 
     def step(self, state, tokens_N):
@@ -189,6 +192,19 @@ def test_the_model_reads_each_draft_in_one_pass_and_none_beyond_the_limit():
     alone = Counting(STRONG, [])
     generate(alone, [0], Speculative(DRAFT), max_new_tokens=1, seed=2)
     assert alone.reads == []
+
+
+def test_thousands_of_texts_share_the_reading_of_a_prompt_and_wait_their_turn():
+    model, draft = Counting(STRONG, []), Counting(DRAFT, [])
+    generate(model, [0], Speculative(draft), max_new_tokens=1, n=700, seed=2)
+    assert (model.starts, draft.starts) == ([1], [])
+    job = Job(((1,), (0, 2)), (4, 4), (5, 6), n=5, rows=3)
+    live = [len(frontier.live) + len(frontier.ended) for frontier in Speculative(DRAFT)(STRONG, job)]
+    assert max(live) == 3
+    told = {"max_new_tokens": 8, "n": 4, "seed": 6}
+    want = generate(LARGE, PROMPTS, Speculative(SMALL), **told)
+    for rows in (1, 3, 100):
+        assert generate(LARGE, PROMPTS, Speculative(SMALL), batch_size=rows, **told) == want
 
 
 def test_the_same_seed_gives_the_same_text_in_any_company():
@@ -275,7 +291,7 @@ def test_a_contrast_may_be_drafted_for_and_may_draft():
 
 def test_a_reading_catches_up_and_forgets():
     model = random_table(5, seed=3)
-    reading = Reading(model, [1, 2])
+    reading = Reading(Beginning(model, [1, 2]))
 
     def want(*rows):
         return torch.cat([model.start([row])[0].logp_NV for row in rows])

@@ -81,15 +81,19 @@ class Speculative:
 
     def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[Frontier]:
         law = Law(rules, LAWS[type(self.sample.pick)])
-        rows = [
-            DraftedRow(
-                replace(path, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
-                Random(f"{job.seeds[path.request]}/{path.sample}"),
-                Reading(model, job.prompts[path.request]),
-                Reading(self.draft, job.prompts[path.request]),
-            )
-            for path in job.paths()
-        ]
+        begun = [(Beginning(model, prompt), Beginning(self.draft, prompt)) for prompt in job.prompts]
+        for paths in job.batches():
+            rows = [
+                DraftedRow(
+                    replace(path, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
+                    Random(f"{job.seeds[path.request]}/{path.sample}"),
+                    *(Reading(beginning) for beginning in begun[path.request]),
+                )
+                for path in paths
+            ]
+            yield from self._run(rows, job, law)
+
+    def _run(self, rows: list[DraftedRow], job: Job, law: Law) -> Iterator[Frontier]:
         while rows:
             for row in rows:
                 self._advance(row, job, law)
@@ -171,18 +175,42 @@ class DraftedRow:
     draft: Reading
 
 
+class Beginning:
+    """A prompt, read when a row that continues it asks: its Step is all rows', a state each one's own."""
+
+    def __init__(self, model: Any, prompt: Sequence[int]) -> None:
+        self.model, self._prompt = model, prompt
+        self._step: Step | None = None
+        self._state: Any = None
+
+    def step(self) -> Step:
+        """What the model says after the prompt."""
+        if self._step is None:
+            self._step, self._state = self.model.start([self._prompt])
+        return self._step
+
+    def state(self) -> Any:
+        """One that nobody has gone on from."""
+        found = self.model.start([self._prompt])[1] if self._state is None else self._state
+        self._state = None
+        return found
+
+
 class Reading:
     """How far one model has read one row: it catches up with what is new and forgets what was refused."""
 
-    def __init__(self, model: Any, prompt: Sequence[int]) -> None:
-        self._last, self._state = model.start([prompt])
-        self._model, self._read = model, 0
+    def __init__(self, beginning: Beginning) -> None:
+        self._model, self._beginning, self._read = beginning.model, beginning, 0
+        self._state: Any = None
 
     def after(self, row: Sequence[int], more: Sequence[int]) -> list[Step]:
         """1 + len(more) Steps: about what follows the new tokens of the row, and each further one."""
         unread = [*row, *more][self._read :]
+        if self._state is None:
+            self._last = self._beginning.step()
         known = [self._last] if self._read == len(row) else []
         if unread:
+            self._state = self._beginning.state() if self._state is None else self._state
             device = self._last.logp_NV.device
             read, self._state = self._model.extend(self._state, torch.tensor([unread], device=device))
             known += [read.select(torch.tensor([place], device=device)) for place in range(len(unread))]
