@@ -74,6 +74,7 @@ COMPUTED = {
     "Truncation": "Truncation.__call__",
     "Verdict": "basis/verification/verifier.py:check",
     "attend": "last mean attend",
+    "agreements": "agreements",
     "bleu": "exact_match bleu chrf reward_of",
     "bend": "kernel _Profile.forward",
     "conditioned": "perturb conditioned",

@@ -88,8 +88,25 @@ def test_a_student_learns_from_its_teacher(monkeypatch, tmp_path):
     assert all(map(torch.equal, whole.state_dict().values(), resumed.state_dict().values()))
 
 
+def test_heads_that_are_taught_a_treebank_resume_bit_equal(monkeypatch, tmp_path):
+    rows = ["1\tab\t_\t_\t_\t_\t2\tnsubj\t_\t_", "2\tc\t_\t_\t_\t_\t0\troot\t_\t_"]
+    (tmp_path / "bank.conllu").write_text("\n".join(["# text = ab c", *rows, "", "# text = ab c", *rows, ""]))
+    (tmp_path / "lines.txt").write_text("ab c\nc ab ab\n" * 20)
+    settings = {
+        **recipe(
+            [{"kind": "dependency_heads", "treebank": str(tmp_path / "bank.conllu"), "labels": ["nsubj"]}]
+        ),
+        "data": {"kind": "lines", "train": str(tmp_path / "lines.txt"), "valid_lines": 4},
+        "model": {"kind": "transformer_lm", "layers": 2, **TINY},
+    }
+    whole = us.train(settings, tmp_path / "whole")
+    killed(monkeypatch, settings, tmp_path / "killed")
+    resumed = us.train(settings, tmp_path / "killed", resume=True)
+    assert all(map(torch.equal, whole.state_dict().values(), resumed.state_dict().values()))
+
+
 def test_every_kind_is_tried():
-    assert set(TABLES) | {"distillation"} <= set(OBJECTIVES)
+    assert set(TABLES) | {"dependency_heads", "distillation"} <= set(OBJECTIVES)
 
 
 @pytest.mark.parametrize("said", ["raise KeyError('no')", "return float('nan')"])

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 from unspool.deferred import deferred
 
 if TYPE_CHECKING:
+    from unspool.diagnose.dependency_agreement import (
+        LabelAgreement as LabelAgreement,
+        agreements as agreements,
+    )
     from unspool.diagnose.exposure_bias import (
         Exposure as Exposure,
         ExposurePoint as ExposurePoint,
         exposure as exposure,
         true_exposure as true_exposure,
     )
+    from unspool.diagnose.heads_picture import draw_heads as draw_heads
     from unspool.diagnose.matched_thresholds import (
         rejected_shares as rejected_shares,
         thresholds as thresholds,

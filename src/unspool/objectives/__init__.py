@@ -8,6 +8,7 @@ from typing import Any
 from unspool.objectives.attention_focus import AttentionFocus
 from unspool.objectives.attention_near import AttentionNear
 from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.objectives.dependency_heads import DependencyHeads
 from unspool.objectives.distillation import Distillation
 from unspool.objectives.minimum_risk import MinimumRisk
 from unspool.objectives.reinforce import Reinforce
@@ -21,6 +22,7 @@ __all__ = [
     "AttentionFocus",
     "AttentionNear",
     "CrossEntropy",
+    "DependencyHeads",
     "Distillation",
     "MinimumRisk",
     "Reinforce",
@@ -36,6 +38,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "attention_focus": AttentionFocus,
     "attention_near": AttentionNear,
     "cross_entropy": CrossEntropy,
+    "dependency_heads": DependencyHeads,
     "distillation": Distillation,
     "minimum_risk": MinimumRisk,
     "reinforce": Reinforce,

@@ -6,12 +6,13 @@ from __future__ import annotations
 import argparse
 from types import ModuleType
 
-from unspool.cli.diagnose import bottleneck, exposure, picture, senses, thresholds
+from unspool.cli.diagnose import bottleneck, exposure, heads, picture, senses, thresholds
 from unspool.cli.parser import Parser
 
 DIAGNOSES: dict[str, ModuleType] = {
     "bottleneck": bottleneck,
     "exposure": exposure,
+    "heads": heads,
     "picture": picture,
     "senses": senses,
     "thresholds": thresholds,

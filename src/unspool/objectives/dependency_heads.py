@@ -1,0 +1,139 @@
+"""One head, one label: heads of a layer are taught to look along the arcs of a treebank.
+
+    L = −1/|A| Σ_{(v,w) ∈ A} log α_words[label(v,w), v, w],   α(dobj, prefer, flight) = 1 at best
+
+McAllester's problems on attention, 1(a) (papers.bib: mcallester2020problems); Strubell et al. 2018, §2.2
+(papers.bib: strubell2018linguistically), which has one head look at each word's syntactic parent. A is drawn
+from a treebank's sentences, at every update others; they need not be what the model learns to say. An arc is
+followed from the later of its words to the earlier, which a causal model can see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.data.batch import Batch
+from unspool.data.conllu import TreeSentence, read_treebank
+from unspool.nn.attention.word_attention import label_arcs, word_attention
+from unspool.objectives.attention_losses import AttentionLoss
+from unspool.protocols import Clock, Loss, Trainable
+from unspool.text import Codec
+from unspool.text.word_spans import SpelledWords, spelled_words
+
+
+@dataclass(frozen=True)
+class DependencyHeads(AttentionLoss):
+    """−log α of a treebank's arcs: head k of a layer learns the k-th label."""
+
+    treebank: str
+    """A file in the CoNLL-U format."""
+    labels: tuple[str, ...] = ("nsubj", "obj")
+    """What the first heads of the layer learn, one each; "nsubj" is "nsubj:pass", too."""
+    layer: int = 0
+    """Whose heads, counted from 0."""
+    rows: int = 8
+    """Sentences of the treebank for each batch."""
+
+    def __post_init__(self) -> None:
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels={list(self.labels)} must be one or more, each of them once")
+        for name, least in (("layer", 0), ("rows", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
+
+    @property
+    def watches(self) -> bool:
+        """Not at the batch: it has rows of its own."""
+        return False
+
+    @property
+    def own_batches(self) -> bool:
+        """It has the model read the treebank."""
+        return True
+
+    @cached_property
+    def _sentences(self) -> list[TreeSentence]:
+        found = [it for it in read_treebank(self.treebank) if any(map(len, _arcs(it, self.labels)))]
+        if not found:
+            raise ValueError(f"{self.treebank} has no arc with a label of {', '.join(self.labels)}")
+        return found
+
+    @cached_property
+    def _spelled(self) -> dict[int, SpelledWords]:
+        return {}
+
+    def check(self, model: Trainable) -> None:
+        """Refuse a model without such heads, and a treebank that cannot be read."""
+        super().check(model)
+        own: Any = model
+        if model.answers or not isinstance(own.text, Codec):
+            raise ValueError(
+                "dependency_heads are learnt by models of one text with a tokenizer that knows the "
+                "characters of each token: choose a language model, a tagger or a classifier"
+            )
+        shape = getattr(own.config, "encoder", own.config)
+        if self.layer >= shape.layers or len(self.labels) > shape.heads:
+            raise ValueError(
+                f"layer={self.layer} and {len(self.labels)} labels do not fit a model of {shape.layers} "
+                f"layers with {shape.heads} heads each: layers count from 0, and each label takes a head"
+            )
+        _ = self._sentences
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+        """The mean over the arcs of some sentences, as often as the batch has targets."""
+        own: Any = model
+        chosen = torch.randint(len(self._sentences), (self.rows,)).tolist()
+        spelled = [self._tokens(at, own.text) for at in chosen]
+        room = own.context
+        kept = [
+            (at, it) for at, it in zip(chosen, spelled, strict=True) if room is None or len(it.ids) <= room
+        ]
+        if not kept:
+            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"dependency_heads": 0.0})
+        _, (stack,) = self.reading(model).read_attention(as_batch([it.ids for _, it in kept], batch))
+        costs = []
+        for row, (at, it) in enumerate(kept):
+            alpha_HWW = word_attention(
+                stack.layers[self.layer][row, :, : len(it.ids), : len(it.ids)], it.tokens
+            )
+            costs += [
+                arc_cost(alpha_HWW[head], arcs)
+                for head, arcs in enumerate(_arcs(self._sentences[at], self.labels))
+                if arcs
+            ]
+        total = torch.cat(costs).mean() * batch.weight
+        return Loss(total, batch.weight, {"dependency_heads": float(total.detach())})
+
+    def _tokens(self, at: int, text: Codec) -> SpelledWords:
+        if at not in self._spelled:
+            sentence = self._sentences[at]
+            places = [(it.begin, it.end) for it in sentence.words]
+            self._spelled[at] = spelled_words(sentence.text, places, text)
+        return self._spelled[at]
+
+
+def arc_cost(alpha_WW: Tensor, arcs: list[tuple[int, int]]) -> Tensor:
+    """(A): −log α of each arc."""
+    least = torch.finfo(alpha_WW.dtype).tiny
+    later, earlier = zip(*arcs, strict=True)
+    return -alpha_WW[list(later), list(earlier)].clamp(min=least).log()
+
+
+def as_batch(rows: list[tuple[int, ...]], like: Batch | None = None) -> Batch:
+    """Rows of tokens side by side, to be read only."""
+    lengths_N = torch.tensor([len(row) for row in rows])
+    tokens_NT = torch.zeros(len(rows), int(lengths_N.max()), dtype=torch.long)
+    for at, row in enumerate(rows):
+        tokens_NT[at, : len(row)] = torch.tensor(row)
+    made = Batch(tokens_NT, lengths_N, tokens_NT, torch.zeros(tokens_NT.shape))
+    return made if like is None else made.to(like.inputs_NT.device)
+
+
+def _arcs(sentence: TreeSentence, labels: tuple[str, ...]) -> list[list[tuple[int, int]]]:
+    words = [(it.head, it.label) for it in sentence.words]
+    return [label_arcs(words, label) for label in labels]
