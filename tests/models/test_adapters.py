@@ -17,7 +17,7 @@ from unspool.models.adapters import (
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 
 LM = TransformerConfig(vocab_size=11, width=16, layers=2, heads=2, inner_width=24, context=16)
 TOKENS = torch.tensor([[1, 4, 2, 9, 3]])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 from unspool.training.optim import AdamW
 from unspool.training.settings import TrainSettings
 
@@ -53,10 +53,10 @@ def test_it_is_torchs_own():
             torch.testing.assert_close(a, b)
 
 
-def test_a_copy_of_the_weights_is_not_used_after_a_step():
+def test_products_see_a_step_at_once():
     layer, x = Linear(8, 8), torch.randn(4, 8)
     with torch.no_grad():
-        before = layer(x)  # lays out a copy
+        before = layer(x)
     layer.weight.grad = torch.ones(8, 8)
     optimizer(layer).step(1, 0.1)
     with torch.no_grad():

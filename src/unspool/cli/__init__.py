@@ -61,7 +61,7 @@ def _explain(error: Exception) -> int:
             file=sys.stderr,
         )
         return BAD_INPUT
-    if isinstance(error, (ValueError, TypeError, OSError)):
+    if isinstance(error, (ValueError, TypeError, OSError, MemoryError)):
         print(f"unspool: {error}", file=sys.stderr)
         return BAD_INPUT
     print(f"unspool: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)

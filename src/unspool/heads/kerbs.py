@@ -27,7 +27,7 @@ from unspool.heads.kerbs_kernel import bounded, kernel, lengths, scale, shortest
 from unspool.heads.kerbs_loss import kerbs_loss
 from unspool.heads.sense_table import SenseTable
 from unspool.heads.softmax import normalised
-from unspool.nn.weight_layout import WeightLayout
+from unspool.nn.linear import linear
 
 NEAR = 0.6
 """How far a word's further senses are from its first in the beginning, as a part of its length."""
@@ -64,7 +64,6 @@ class Kerbs(nn.Module):
         nn.init.normal_(self.senses_SD, std=width**-0.5)
         self.theta_S = nn.Parameter(torch.zeros(len(words_S)))
         self.register_buffer("owners_S", words_S.float())
-        self.layout = WeightLayout()
         self._seen: SenseStatistics | None = None
         self._table: tuple[Tensor, int, SenseTable] | None = None
 
@@ -85,7 +84,6 @@ class Kerbs(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised: the logarithm of the summed exponentials of a word's senses."""
         if torch.is_grad_enabled() or not self._is_plain(hidden):
-            self.layout.forget()
             scores = kernel(hidden, self.senses_SD, self.theta_S)
         else:
             scores = self._scores(hidden)
@@ -101,19 +99,18 @@ class Kerbs(nn.Module):
         return plain and not torch.is_autocast_enabled(hidden.device.type)
 
     def _scores(self, hidden: Tensor) -> Tensor:
-        """The same kernel, from a product whose weights lie as decoding wants them."""
+        """The same kernel, from a product that is made for a few rows."""
         tiny = shortest(hidden)
         length, length_S = lengths(hidden), lengths(self.senses_SD)[:, 0].clamp_min(tiny)
         theta_S = bounded(self.theta_S)
         unit = hidden / length.clamp_min(tiny)
-        scores = self.layout.linear(unit, self.senses_SD).mul_(-theta_S / length_S).expm1_()
+        scores = linear(unit, self.senses_SD).mul_(-theta_S / length_S).expm1_()
         return scores.mul_(-scale(theta_S)[0] / theta_S * length_S).mul_(length)
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        self.layout.forget()
         loss, nll, seen = kerbs_loss(
             hidden_MD, self.senses_SD, self.theta_S, self.table, targets_M, weights_M, smoothing
         )

@@ -42,7 +42,6 @@ class Sigsoftmax(nn.Module):
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        self.words.layout.forget()
         vectors = (self.words.weight, self.words.bias)
         return rowwise_loss(
             _logp, hidden_MD, vectors, targets_M, weights_M, smoothing, len(self.words.weight)

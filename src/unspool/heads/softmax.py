@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads.chunked import linear_loss
-from unspool.nn.weight_layout import WeightLayout
+from unspool.nn.linear import linear
 
 
 def normalised(scores: Tensor) -> Tensor:
@@ -28,13 +28,9 @@ class LinearSoftmax(nn.Module):
     weight: Tensor
     bias: nn.Parameter | None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layout = WeightLayout()
-
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""
-        return self.layout.linear(hidden, self.weight, self.bias)
+        return linear(hidden, self.weight, self.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
@@ -44,7 +40,6 @@ class LinearSoftmax(nn.Module):
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        self.layout.forget()
         return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 

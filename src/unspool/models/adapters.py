@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.nn.linear import Linear
 from unspool.nn.low_rank_linear import LowRankLinear
-from unspool.nn.weight_layout import Linear
 
 if TYPE_CHECKING:
     from unspool.protocols import Text

@@ -32,8 +32,8 @@ from unspool.models.sequence_model import EncoderDecoder, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import Sources, padded
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
+from unspool.nn.linear import Linear
 from unspool.nn.rnn import CELLS
-from unspool.nn.weight_layout import Linear
 from unspool.protocols import Step
 
 if TYPE_CHECKING:

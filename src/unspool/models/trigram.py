@@ -24,7 +24,7 @@ from unspool.models.decoding_mode import decodes
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one, positive, shares
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 from unspool.protocols import Step
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear, linear as product
 
 
 class LowRankLinear(Linear):
@@ -22,7 +22,7 @@ class LowRankLinear(Linear):
     def __init__(self, linear: Linear, rank: int, alpha: float, dropout: float = 0.0) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias, self.layout = linear.weight, linear.bias, linear.layout
+        self.weight, self.bias = linear.weight, linear.bias
         self.scale = alpha / rank
         self.dropout = nn.Dropout(dropout)
         self.lora_a = nn.Parameter(linear.weight.new_empty(rank, linear.in_features))
@@ -32,15 +32,10 @@ class LowRankLinear(Linear):
         if self.bias is not None:
             self.bias.requires_grad_(False)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """`forward`: the short way of a plain layer knows W only."""
-        out: Tensor = nn.Module.__call__(self, x)
-        return out
-
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
         thin = F.linear(F.linear(self.dropout(x), self.lora_a), self.lora_b)
-        return self.layout.linear(x, self.weight, self.bias) + self.scale * thin
+        return product(x, self.weight, self.bias) + self.scale * thin
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unspool.nn.weight_layout import WeightLayout
+from unspool.nn.linear import linear
 
 
 class Recurrent(nn.Module, ABC):
@@ -48,7 +48,6 @@ class Recurrent(nn.Module, ABC):
         net: Any = kind(inputs, width, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
         self.net = net
         self.width, self.layers, self.dropout, self.bidirectional = width, layers, between, bidirectional
-        self._layouts = [(WeightLayout(), WeightLayout()) for _ in range(layers)]
 
     @property
     def out_width(self) -> int:
@@ -96,12 +95,12 @@ class Recurrent(nn.Module, ABC):
     def gates(self, layer: int, x_NE: Tensor) -> Tensor:
         """W x_t + b of one layer: (…, E) → (…, G)."""
         weight, bias = self.weights(layer, "ih")
-        return self._layouts[layer][0].linear(x_NE, weight, bias)
+        return linear(x_NE, weight, bias)
 
     def recur(self, layer: int, h_NH: Tensor) -> Tensor:
         """U h_{t−1} + b of one layer: (N, H) → (N, G)."""
         weight, bias = self.weights(layer, "hh")
-        return self._layouts[layer][1].linear(h_NH, weight, bias)
+        return linear(h_NH, weight, bias)
 
     def weights(self, layer: int, which: str) -> tuple[Tensor, Tensor]:
         """W ("ih") or U ("hh") of one layer, and its bias."""

@@ -71,7 +71,7 @@ class AdamW:
                 amsgrad=False,
                 maximize=False,
             )
-            # The kernel does not say that it has changed them; who keeps copies (nn.weight_layout) must know.
+            # The kernel does not say that it has changed them; who keeps what is made of them must know.
             torch.autograd.graph.increment_version(some)
 
     def moments(self) -> dict[str, Tensor]:

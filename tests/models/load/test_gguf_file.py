@@ -255,6 +255,11 @@ HUGE = 2**63
             (*HEAD, (2,), (0,), *(("t", 1, (4,), 0, (0,)) * 2), bytes(64)),
             "a new tensor name, found 't' again",
         ),
+        (
+            (*HEAD, (2,), (0,), "t", 1, (9,), 0, (0,), "u", 1, (4,), 0, (32,), bytes(96)),
+            "u's data behind t's, which ends later",
+        ),
+        ((*HEAD, (1,), (0,), "t", 1, (4,), 0, (2**40,), bytes(64)), r"expected t's data \(16 bytes at"),
     ],
 )
 def test_a_broken_file_says_what_was_expected(tmp_path, parts, message):
@@ -285,6 +290,25 @@ def whole():
         path = small(Path(folder) / "small.gguf")
         file = open_gguf(path)
         return path.read_bytes(), max(tensor.offset + tensor.size for tensor in file.tensors.values())
+
+
+def test_a_model_cut_at_or_before_the_end_of_any_tensor_is_an_error(tmp_path):
+    names = ["token_embd.weight", "blk.0.attn_q.weight", "output.weight"]
+    kinds = [GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q6_K]
+    path = write(
+        tmp_path / "whole.gguf",
+        [(name, blocks(kind, 4, 256), kind) for name, kind in zip(names, kinds, strict=True)],
+    )
+    content, tensors = path.read_bytes(), open_gguf(path).tensors
+    ends = [tensor.offset + tensor.size for tensor in tensors.values()]
+    cuts = {cut for tensor in tensors.values() for cut in (tensor.offset, tensor.offset + 1)}
+    cuts |= {end - 1 for end in ends} | {end for end in ends if end != max(ends)}
+    for cut in cuts:
+        (tmp_path / "cut.gguf").write_bytes(content[:cut])
+        with pytest.raises(ValueError, match=r"cut\.gguf.* expected .*'s data"):
+            open_gguf(tmp_path / "cut.gguf")
+    (tmp_path / "cut.gguf").write_bytes(content[: max(ends)])
+    assert open_gguf(tmp_path / "cut.gguf").tensors == tensors
 
 
 @given(data=st.data())

@@ -16,6 +16,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -319,7 +320,16 @@ def _tensors(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> dict[str,
         if offset + size > cursor.end:
             cursor.fail(f"{name}'s data ({size} bytes at {offset})", min(offset, cursor.end))
         tensors[name] = GGUFTensor(name, shape, quantisation, offset, size)
+    _refuse_overlap(cursor, tensors)
     return tensors
+
+
+def _refuse_overlap(cursor: _Cursor, tensors: dict[str, GGUFTensor]) -> None:
+    """No byte belongs to two tensors: a table that says so is damaged, or made to mislead."""
+    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
+    for before, after in pairwise(ordered):
+        if before.offset + before.size > after.offset:
+            cursor.fail(f"{after.name}'s data behind {before.name}'s, which ends later", after.offset)
 
 
 def _block(quantisation: int) -> tuple[int, int] | None:

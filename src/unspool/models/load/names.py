@@ -19,6 +19,7 @@ from unspool.models.load.gguf_weights import gguf_weights
 from unspool.models.load.hub import hub_folder, is_hub_id
 from unspool.models.load.huggingface_folder import huggingface_weights
 from unspool.models.load.keeping import Weights, known_weights
+from unspool.models.load.memory import fitting
 from unspool.models.load.packages import PACKAGES, package_file
 from unspool.models.load.precision import PRECISIONS, known_precision
 from unspool.models.load.safetensors_files import PICKLES
@@ -69,7 +70,8 @@ def load(
             f"weights={kept!r} are multiplied with float32 numbers on the CPU, and {asked} was asked for: "
             "leave weights out there"
         )
-    model = _find(fspath(name), kept).to(place, precision)
+    with fitting(fspath(name), kept):
+        model = _find(fspath(name), kept).to(place, precision)
     if engine is not None:
         _take(model, engine)
     loaded: Model = model

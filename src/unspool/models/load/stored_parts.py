@@ -15,9 +15,9 @@ from torch import nn
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.models.load.keeping import Pieces
+from unspool.nn.linear import Linear
 from unspool.nn.stored.linear import StoredEmbedding, StoredLinear
 from unspool.nn.stored.matrix import StoredMatrix
-from unspool.nn.weight_layout import Linear
 
 STORED: dict[type[nn.Module], type[StoredMatrix]] = {
     Linear: StoredLinear,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 
 
 class AdditiveScore(nn.Module):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 
 
 class BilinearScore(nn.Module):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.nn.direct_call import DirectCall
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 
 
 class CrossAttention(DirectCall):

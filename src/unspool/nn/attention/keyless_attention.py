@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.watched_attention import watched_attention
 from unspool.nn.direct_call import DirectCall
-from unspool.nn.weight_layout import Linear
+from unspool.nn.linear import Linear
 
 
 class KeylessAttention(DirectCall):

@@ -16,8 +16,8 @@ from torch import Tensor
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.attention.watched_attention import watched_attention
 from unspool.nn.direct_call import DirectCall
+from unspool.nn.linear import Linear
 from unspool.nn.positions import rotate
-from unspool.nn.weight_layout import Linear
 
 
 class SelfAttention(DirectCall):

@@ -1,10 +1,10 @@
-import copy
+import gc
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.weight_layout import Linear, WeightLayout
+from unspool.nn.linear import FEW, Linear, linear
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -18,24 +18,26 @@ def threads(request):
 def test_hand_computed():
     weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, -1.0]])
     with torch.no_grad():
-        y = WeightLayout().linear(torch.tensor([[1.0, 10.0]]), weight, torch.tensor([0.5, 0.0, 0.0]))
+        y = linear(torch.tensor([[1.0, 10.0]]), weight, torch.tensor([0.5, 0.0, 0.0]))
     assert y.tolist() == [[21.5, 43.0, -10.0]]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7, 33])
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 33])
+@pytest.mark.parametrize("outputs", [1, 2, 7, 40])
 @pytest.mark.parametrize("bias", [False, True])
-def test_every_layout_is_the_same_product(rows, bias, threads):
+def test_every_number_of_rows_is_the_same_product(rows, outputs, bias, threads):
     torch.manual_seed(0)
-    layer = Linear(24, 40, bias)
+    layer = Linear(24, outputs, bias)
     x = torch.randn(rows, 1, 24)
     want = F.linear(x.double(), layer.weight.double(), None if layer.bias is None else layer.bias.double())
     with torch.no_grad():
-        assert layer(x).shape == (rows, 1, 40)
+        assert layer(x).shape == (rows, 1, outputs)
+        assert layer(x).is_contiguous()
         torch.testing.assert_close(layer(x), want.float(), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_changed_weight_is_laid_out_anew(rows, threads):
+def test_a_changed_weight_is_seen_at_once(rows, threads):
     layer = Linear(3, 2)
     x = torch.ones(rows, 3)
     with torch.no_grad():
@@ -52,14 +54,28 @@ def test_gradients_flow():
     assert layer.weight.grad.tolist() == [[1.0] * 3] * 2
 
 
-def test_copies_share_no_layout():
-    layer = Linear(3, 2)
+@pytest.mark.parametrize("weight", ["turned", "every other row"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_weights_that_do_not_lie_row_by_row(weight, rows):
+    torch.manual_seed(0)
+    W = torch.randn(24, 40).t() if weight == "turned" else torch.randn(80, 24)[::2]
+    x = torch.randn(rows, 24)
     with torch.no_grad():
-        layer(torch.ones(1, 3))
-        twin = copy.deepcopy(layer)
-        twin.weight.zero_()
-        assert twin(torch.ones(1, 3)).abs().max() == 0
-        assert layer(torch.ones(1, 3)).abs().max() > 0
+        torch.testing.assert_close(linear(x, W), x @ W.contiguous().t(), atol=1e-5, rtol=1e-5)
+
+
+def test_the_weights_are_in_memory_once(threads):
+    """Whatever is kept by a layer after products of every kind is what it began with."""
+    layer = Linear(64, 96, bias=True)
+    place, size = layer.weight.data_ptr(), sum(it.nbytes for it in layer.parameters())
+    with torch.no_grad():
+        for rows in (1, 2, FEW, 3 * FEW, 100):
+            layer(torch.randn(rows, 64))
+    assert layer.weight.data_ptr() == place
+    tensors = (it for it in gc.get_objects() if issubclass(type(it), torch.Tensor))
+    held = [it for it in tensors if it.shape in {(96, 64), (64, 96)}]
+    assert [it.data_ptr() for it in held] == [place]
+    assert sum(it.nbytes for it in (*layer.parameters(), *layer.buffers())) == size
 
 
 def test_an_optimizer_that_changes_weights_in_silence_is_noticed():

@@ -1,9 +1,10 @@
-"""The products of one decoding step, by layout of the weights and number of rows.
+"""The products of one decoding step by torch: as F.linear, as this library makes them, and with prepacked copies.
 
-    python benchmarks/layout.py --threads 1
+    python benchmarks/products.py --threads 1
 
 Times all matrix products of a model of SmolLM2's shape (30 layers and the output layer), in turn, and prints
-the lowest of several rounds in milliseconds.
+the lowest of several rounds in milliseconds. Wᵀ and oneDNN's blocks would be second and third copies of the
+weights; they are here to show what is given up.
 """
 
 from __future__ import annotations
@@ -18,20 +19,29 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from unspool.nn.weight_layout import PACK_ROWS
+from unspool.nn.linear import linear
 
 WIDTH, INNER, QKV, VOCABULARY, LAYERS = 576, 1536, 960, 49152, 30
 SHAPES = [(QKV, WIDTH), (WIDTH, WIDTH), (2 * INNER, WIDTH), (WIDTH, INNER)] * LAYERS + [(VOCABULARY, WIDTH)]
+PACK_ROWS = 32
+"""Blocks laid out for this many rows are, unlike those for one row, fast for every number of rows."""
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def lowest(run: Callable[[], object], rounds: int) -> float:
-    run()
+def blocks(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    return y
+
+
+def lowest(product: Product, xs: list[torch.Tensor], weights: list[torch.Tensor], rounds: int) -> float:
     times = []
-    for _ in range(rounds):
+    for _ in range(rounds + 1):  # the first one warms up
         start = time.perf_counter()
-        run()
+        for x, weight in zip(xs, weights, strict=True):
+            product(x, weight)
         times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
+    return 1e3 * min(times[1:])
 
 
 @torch.no_grad()
@@ -47,23 +57,19 @@ def main() -> int:
     plain = [torch.randn(shape) for shape in SHAPES]
     transposed = [weight.t().contiguous() for weight in plain]
     packed = [torch.ops.mkldnn._reorder_linear_weight(weight, PACK_ROWS) for weight in plain]
+    ways: dict[str, tuple[Product, list[torch.Tensor]]] = {
+        "F.linear": (F.linear, plain),
+        "nn.linear": (linear, plain),
+        "Wᵀ contiguous": (torch.matmul, transposed),
+        "prepacked": (blocks, packed),
+    }
     table = Table(title=f"one step's products in ms, {args.threads} thread(s)")
-    for column in ("rows", "F.linear", "Wᵀ contiguous", "prepacked"):
+    for column in ("rows", *ways):
         table.add_column(column)
     for rows in args.rows:
         inputs = {width: torch.randn(rows, width) for width in (WIDTH, INNER)}
         xs = [inputs[width] for _, width in SHAPES]
-        times = (
-            lowest(lambda xs=xs: [F.linear(x, w) for x, w in zip(xs, plain, strict=True)], args.rounds),
-            lowest(lambda xs=xs: [x @ w for x, w in zip(xs, transposed, strict=True)], args.rounds),
-            lowest(
-                lambda xs=xs: [
-                    torch.ops.mkldnn._linear_pointwise(x, w, None, "none", [], "")
-                    for x, w in zip(xs, packed, strict=True)
-                ],
-                args.rounds,
-            ),
-        )
+        times = (lowest(product, xs, weights, args.rounds) for product, weights in ways.values())
         table.add_row(str(rows), *(f"{ms:.1f}" for ms in times))
     Console().print(table)
     return 0

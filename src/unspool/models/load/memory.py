@@ -1,0 +1,35 @@
+"""Too little memory for a model, said in words: what did not fit, and what would."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from unspool.models.load.keeping import Weights
+
+LESS: dict[Weights, str] = {
+    "float32": 'weights="as stored" leaves them in their file, weights="int8" takes a quarter',
+    "int8": 'weights="as stored" leaves them in their file',
+    "as stored": "a smaller model, or one that is packed into fewer bits, takes less",
+}
+"""How weights are kept → what takes less."""
+
+
+@contextmanager
+def fitting(name: str, weights: Weights) -> Iterator[None]:
+    """A MemoryError with the model's name, whoever could not get the memory: Python, torch or the system."""
+    try:
+        yield
+    except (MemoryError, OSError, RuntimeError) as error:
+        if not _is_shortage(error):
+            raise
+        raise MemoryError(
+            f"{name}: there is not enough memory for this model with weights={weights!r}: {LESS[weights]}"
+        ) from error
+
+
+def _is_shortage(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)  # torch has no class for it
