@@ -47,7 +47,7 @@ COMPUTED = {
     "AttentionCost": "without_keys with_keys",
     "BasisAware": "Bound._row",
     "BasisStep": "BasisStep.verdicts",
-    "BasisTest": "BasisTest.accepts",
+    "BasisTest": "BasisTest.accepts basis/solver/cascade.py:Cascade.verdicts",
     "Beam": "decode/search/candidates.py:propose",
     "BeamSample": "BeamSample.__call__ decode/search/gumbel.py:perturb",
     "ConstrainedBeam": "_Guided.take",
@@ -72,7 +72,8 @@ COMPUTED = {
     "Speculative": "Speculative._advance _redraw",
     "StochasticBeam": "StochasticBeam.__call__ decode/search/gumbel.py:conditioned",
     "Truncation": "Truncation.__call__",
-    "Verdict": "basis/verification/verifier.py:check",
+    "Verdict": "basis/verification/inequality.py:Inequality.holds "
+    "basis/verification/counterexample.py:Counterexample.exists",
     "attend": "last mean attend",
     "agreements": "agreements",
     "bleu": "exact_match bleu chrf reward_of",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.config import build, choose, converted, kind_of, plain, typed
+from unspool.config import build, choose, converted, kind_of, plain, typed, word_among
 
 
 @dataclass(frozen=True)
@@ -108,3 +108,9 @@ def test_a_dataclass_made_by_hand_is_checked_too():
     ]:
         with pytest.raises(ValueError, match=message):
             typed(wrong)
+
+
+def test_a_word_among_choices_is_a_word():
+    choices = ("as stored", "int8")
+    assert [word_among(it, choices) for it in ("int8", "int4", None, 8)] == ["int8", None, None, None]
+    assert word_among(np.array(["int8"]), choices) is None

@@ -14,11 +14,12 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
+W = TypeVar("W", bound=str)
 
 
 def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
@@ -80,6 +81,11 @@ def unknown(name: str, choices: Sequence[str], what: str) -> str:
     near = difflib.get_close_matches(name, choices, n=1)
     advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(choices))}"
     return f"{name!r} is not a known {what}: {advice}"
+
+
+def word_among(value: object, choices: Iterable[W]) -> W | None:
+    """The one of the choices that a word is, or None; what is no word (an array) is compared with none."""
+    return next((choice for choice in choices if isinstance(value, str) and value == choice), None)
 
 
 def converted(value: Any, hint: Any, where: str) -> Any:

@@ -1,3 +1,5 @@
+import threading
+
 import numba
 import pytest
 
@@ -43,3 +45,18 @@ def test_an_entry_that_failed_is_not_ready(capsys):
     assert not entry.ready
     assert entry(0) == 0
     assert entry.ready
+
+
+def test_the_first_call_of_an_entry_is_made_by_one_thread(capsys):
+    called, met = [], threading.Barrier(2)
+
+    def new():
+        called.append(threading.current_thread().name)
+        if len(called) > 1:
+            met.wait(timeout=20)  # the second call is there twice
+
+    entry = Announced("nothing", new)
+    entry.shared(2)
+    assert len(called) == 1
+    entry.shared(2)
+    assert len(set(called)) == 2

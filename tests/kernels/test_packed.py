@@ -1,6 +1,5 @@
 import numba
 import numpy as np
-import pytest
 
 from unspool.kernels import packed
 from unspool.kernels.lanes import WIDTH, store
@@ -49,10 +48,3 @@ def test_halves_are_right_without_an_instruction_for_them(monkeypatch):
     bits = np.resize(bits, WIDTH)
     found = numba.njit(converted.py_func)(bits.view(np.uint8))
     np.testing.assert_array_equal(found, bits.view(np.float16).astype(np.float32))
-
-
-@pytest.mark.parametrize("name", ["x86_64", "aarch64"])
-def test_a_processor_that_does_not_convert_is_found(monkeypatch, name):
-    monkeypatch.setattr(packed.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
-    monkeypatch.setattr(packed, "has", lambda _: False)
-    assert packed._converts() is (name == "aarch64")

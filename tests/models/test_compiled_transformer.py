@@ -10,6 +10,7 @@ from unspool.heads import HEADS
 from unspool.models.compiled_transformer import compiled_encoder
 from unspool.models.engine import ENGINES
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
+from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import SOURCE_KV, WEIGHT
 
 V, BOS, EOS = 31, 1, 2
@@ -129,7 +130,7 @@ def test_a_beam_shares_its_source():
     before = state.sources.used
     state = state.select(torch.zeros(16, dtype=torch.long))
     _, state = model.step(state, torch.arange(16))
-    assert state.sources.used == before == 3  # 41 tokens, 16 a block
+    assert state.sources.used == before == -(-41 // BLOCK)
     state.select(torch.tensor([], dtype=torch.long))
     assert state.sources.used == 0
 

@@ -46,3 +46,4 @@ def test_what_a_model_offers_is_itself():
     assert model.rewindable is model
     assert model.output_matrix is model.embed.weight
     assert (model.layered, model.prompt_reading, model.carrying, model.labels) == (None,) * 4
+    assert (model.engine, Plain().engine) == ("torch", None)

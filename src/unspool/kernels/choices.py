@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 
 from unspool.kernels.kernel import operation
-from unspool.kernels.lanes import FLOATS, LANES, WIDTH
+from unspool.kernels.lanes import LANES, WIDTH, called
 
 LONG = ir.IntType(64)
 
@@ -57,8 +57,6 @@ def distance(_: Any, a: Any, b: Any) -> Any:
     """|a − b|."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        kind = ir.FunctionType(FLOATS, [FLOATS])
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fabs.v{WIDTH}f32")
-        return builder.call(function, [builder.fsub(*args)])
+        return called(builder, "fabs", builder.fsub(*args))
 
     return LANES(a, b), build

@@ -19,6 +19,7 @@ from numba.core import event
 
 from unspool.deferred import uncollected
 from unspool.kernels.lanes import CHECKED
+from unspool.kernels.team import together
 
 KERNELS = Path(__file__).parent
 
@@ -87,3 +88,7 @@ class Announced:
             found = self.function(*args)
         self.ready = True
         return found
+
+    def shared(self, threads: int, *args: Any) -> None:
+        """Call it in so many threads (`team`), but the first time in this one alone."""
+        together(threads if self.ready else 1, self, *args)

@@ -11,31 +11,13 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import models, register_model
 
 from unspool.kernels.kernel import operation
-from unspool.kernels.lanes import HALVES, INT, INTS, WIDTH
+from unspool.kernels.lanes import WIDTH, Register, folded
 
 DOUBLE = ir.DoubleType()
 DOUBLES = ir.VectorType(DOUBLE, WIDTH)
-
-
-class Doubles(types.Type):  # type: ignore[misc]
-    """numba's type of WIDTH float64."""
-
-    def __init__(self) -> None:
-        super().__init__("Doubles")
-
-
-SUMS = Doubles()
-
-
-@register_model(Doubles)
-class DoublesModel(models.PrimitiveModel):  # type: ignore[misc]
-    """Two vector registers."""
-
-    def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, DOUBLES)
+SUMS = Register("Doubles", DOUBLES)
 
 
 @operation
@@ -59,12 +41,6 @@ def summed(_: Any, sums: Any) -> Any:
     """The sum of all, in the one order that the file's head gives."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        found = args[0]
-        for half in HALVES:
-            order = ir.Constant(INTS, [(lane + half) % WIDTH for lane in range(WIDTH)])
-            found = builder.fadd(
-                found, builder.shuffle_vector(found, ir.Constant(DOUBLES, ir.Undefined), order)
-            )
-        return builder.extract_element(found, ir.Constant(INT, 0))
+        return folded(builder, args[0], builder.fadd)
 
     return types.float64(sums), build

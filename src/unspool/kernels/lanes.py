@@ -10,7 +10,7 @@ alone and among others. A dot product is, with W for WIDTH,
     sum = of eight ((s_0 + s_4) + (s_2 + s_6)) + ((s_1 + s_5) + (s_3 + s_7)), of sixteen their halves first;
           then what is left over, one by one
 
-`Lanes` is a type of numba's own kind (a vector register of the processor), `load`, `fma` and the others are
+`LANES` is a type of numba's own kind (a vector register of the processor), `load`, `fma` and the others are
 single instructions of LLVM. Where there is no such instruction, LLVM makes it of smaller ones, with the same
 result.
 """
@@ -44,38 +44,41 @@ HALVES = tuple(half for half in (8, 4, 2, 1) if half < WIDTH)
 FLOATS, INTS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(INT, WIDTH)
 
 
-def _fuses() -> bool:
-    """Whether multiply-add is one instruction here: without it, LLVM would call a slow function for each."""
+def has_instruction(feature: str) -> bool:
+    """Whether the processor has an instruction that not every one of Intel's kind has, and all others do."""
     machine = binding.get_default_triple().split("-")[0]
-    return machine not in ("x86_64", "i686") or has("fma")
+    return machine not in ("x86_64", "i686") or has(feature)
 
 
-FUSES = _fuses()
+FUSES = has_instruction("fma")
+"""Whether multiply-add is one instruction here: without it, LLVM would call a slow function for each."""
 
 
-class Lanes(types.Type):  # type: ignore[misc]
-    """numba's type of WIDTH float32."""
+class Register(types.Type):  # type: ignore[misc]
+    """numba's type of WIDTH numbers of one kind, in a register or two of the processor."""
 
-    def __init__(self) -> None:
-        super().__init__("Lanes")
-
-
-LANES = Lanes()
+    def __init__(self, name: str, vector: ir.VectorType) -> None:
+        super().__init__(name)
+        self.vector = vector
 
 
-@register_model(Lanes)
-class LanesModel(models.PrimitiveModel):  # type: ignore[misc]
-    """One vector register."""
+@register_model(Register)
+class RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
+    """What LLVM knows it as."""
 
-    def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, FLOATS)
+    def __init__(self, dmm: Any, fe_type: Register) -> None:
+        super().__init__(dmm, fe_type, fe_type.vector)
 
 
-def _whole(value: int) -> ir.Constant:
+LANES = Register("Lanes", FLOATS)
+
+
+def whole(value: int) -> ir.Constant:
+    """One whole number in all lanes."""
     return ir.Constant(INTS, [value] * WIDTH)
 
 
-def _called(builder: Any, name: str, *args: Any) -> Any:
+def called(builder: Any, name: str, *args: Any) -> Any:
     """LLVM's own function `name` of lanes."""
     kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{WIDTH}f32")
@@ -84,10 +87,10 @@ def _called(builder: Any, name: str, *args: Any) -> Any:
 
 def fused_lanes(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a · b + c of values of LLVM."""
-    return _called(builder, "fma", a, b, c) if FUSES else builder.fadd(builder.fmul(a, b), c)
+    return called(builder, "fma", a, b, c) if FUSES else builder.fadd(builder.fmul(a, b), c)
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, to: Any) -> Any:
+def pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, to: Any) -> Any:
     """Where `array[index]` lies, as a pointer to `to`."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), to.as_pointer())
@@ -96,7 +99,7 @@ def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, to: 
 @operation
 def _load(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1], FLOATS))
+        found = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], FLOATS))
         found.align = 4
         return found
 
@@ -107,7 +110,7 @@ def _load(_: Any, array: Any, index: Any) -> Any:
 def _store(_: Any, array: Any, index: Any, lanes: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(
-            args[2], _pointer(context, builder, signature.args[0], args[0], args[1], FLOATS), align=4
+            args[2], pointer(context, builder, signature.args[0], args[0], args[1], FLOATS), align=4
         )
         return context.get_dummy_value()
 
@@ -133,7 +136,7 @@ def store(array: Any, index: int, lanes: Any) -> None:
 def spread_lanes(builder: Any, value: Any) -> Any:
     """One number in all lanes, of a value of LLVM."""
     first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(INT, 0))
-    return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), _whole(0))
+    return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), whole(0))
 
 
 @operation
@@ -173,7 +176,7 @@ def over(_: Any, a: Any, b: Any) -> Any:
 @operation
 def nearest(_: Any, a: Any) -> Any:
     """The nearest whole numbers."""
-    return LANES(a), lambda _, builder, __, args: _called(builder, "rint", args[0])
+    return LANES(a), lambda _, builder, __, args: called(builder, "rint", args[0])
 
 
 @operation
@@ -181,8 +184,8 @@ def two_to_the(_: Any, a: Any) -> Any:
     """2^a for whole numbers a from −126 to 127: their bits are the exponent of a float32."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        exponent = builder.add(builder.fptosi(args[0], INTS), _whole(127))
-        return builder.bitcast(builder.shl(exponent, _whole(23)), FLOATS)
+        exponent = builder.add(builder.fptosi(args[0], INTS), whole(127))
+        return builder.bitcast(builder.shl(exponent, whole(23)), FLOATS)
 
     return LANES(a), build
 
@@ -192,7 +195,7 @@ def prefetch(_: Any, array: Any, index: Any) -> Any:
     """Ask for array[index], which may lie outside, to be fetched from memory: it will be wanted soon."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        where = _pointer(context, builder, signature.args[0], args[0], args[1], ir.IntType(8))
+        where = pointer(context, builder, signature.args[0], args[0], args[1], ir.IntType(8))
         kind = ir.FunctionType(ir.VoidType(), [where.type, INT, INT, INT])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [where, INT(0), INT(3), INT(1)])
@@ -221,11 +224,11 @@ def higher(_: Any, a: Any, b: Any) -> Any:
     return LANES(a, b), build
 
 
-def _folded(builder: Any, lanes: Any, joined: Any) -> Any:
+def folded(builder: Any, lanes: Any, joined: Any) -> Any:
     """All lanes made one: halves with halves, quarters with quarters, then the last two."""
     for half in HALVES:
         order = ir.Constant(INTS, [(lane + half) % WIDTH for lane in range(WIDTH)])
-        lanes = joined(lanes, builder.shuffle_vector(lanes, ir.Constant(FLOATS, ir.Undefined), order))
+        lanes = joined(lanes, builder.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), order))
     return builder.extract_element(lanes, ir.Constant(INT, 0))
 
 
@@ -234,7 +237,7 @@ def total(_: Any, a: Any) -> Any:
     """The sum of all, in the one order that the file's head gives."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return _folded(builder, args[0], builder.fadd)
+        return folded(builder, args[0], builder.fadd)
 
     return types.float32(a), build
 
@@ -257,7 +260,7 @@ def highest(_: Any, a: Any) -> Any:
         def joined(x: Any, y: Any) -> Any:
             return builder.select(builder.fcmp_unordered(">", x, y), x, y)
 
-        return _folded(builder, args[0], joined)
+        return folded(builder, args[0], joined)
 
     return types.float32(a), build
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.kernel import entry
 from unspool.kernels.log_softmax import log_softmax_into
-from unspool.kernels.team import together
 from unspool.kernels.turns import finish, meet, take
 
 WORTH_SHARING = 200_000
@@ -46,6 +45,6 @@ def log_softmax_rows(logits_NV: Tensor) -> Tensor:
     N, V = logits_NV.shape
     logp_NV = torch.empty(N, V)
     z = logits_NV.detach().contiguous().view(-1).numpy()
-    threads = 1 if z.size < WORTH_SHARING or not normalise_rows.ready else min(N, torch.get_num_threads())
-    together(threads, normalise_rows, z, N, logp_NV.view(-1).numpy(), np.zeros(2, np.int64))
+    threads = 1 if z.size < WORTH_SHARING else min(N, torch.get_num_threads())
+    normalise_rows.shared(threads, z, N, logp_NV.view(-1).numpy(), np.zeros(2, np.int64))
     return logp_NV

@@ -8,48 +8,39 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
-from numba.extending import models, register_model
 
 from unspool.kernels.kernel import operation, small_kernel
-from unspool.kernels.lanes import CHECKED, FLOAT, FLOATS, INT, INTS, LANES, WIDTH, _pointer, _whole, has
+from unspool.kernels.lanes import (
+    CHECKED,
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    LANES,
+    WIDTH,
+    Register,
+    has_instruction,
+    pointer,
+    whole,
+)
 
 BYTE, SHORT = ir.IntType(8), ir.IntType(16)
 BYTES_OF_LANES, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
 
 
-def _converts() -> bool:
-    """Whether half-precision numbers are converted by one instruction."""
-    machine = binding.get_default_triple().split("-")[0]
-    return machine not in ("x86_64", "i686") or has("f16c")
-
-
-CONVERTS = _converts()
+CONVERTS = has_instruction("f16c")
+"""Whether half-precision numbers are converted by one instruction."""
 REBIAS = 2.0**112
 """A half's bits, moved to where a float32 has its own, are too small by this: its exponents begin at 15."""
 
 
-class Codes(types.Type):  # type: ignore[misc]
-    """numba's type of WIDTH whole numbers."""
-
-    def __init__(self) -> None:
-        super().__init__("Codes")
-
-
-CODES = Codes()
-
-
-@register_model(Codes)
-class CodesModel(models.PrimitiveModel):  # type: ignore[misc]
-    """One vector register."""
-
-    def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, INTS)
+CODES = Register("Codes", INTS)
 
 
 def _read(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
-    found = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1], kind))
+    found = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], kind))
     found.align = 1
     return found
 
@@ -113,7 +104,7 @@ def from_halves(_: Any, codes: Any) -> Any:
     """16 bits of each code are a number in half precision."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return _halves_to_floats(builder, args[0], FLOATS, _whole)
+        return _halves_to_floats(builder, args[0], FLOATS, whole)
 
     return LANES(codes), build
 
@@ -123,7 +114,7 @@ def from_bfloats(_: Any, codes: Any) -> Any:
     """16 bits of each code are the upper half of a float32."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.bitcast(builder.shl(args[0], _whole(16)), FLOATS)
+        return builder.bitcast(builder.shl(args[0], whole(16)), FLOATS)
 
     return LANES(codes), build
 
@@ -175,7 +166,7 @@ def _part(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
         def all_lanes(number: Any) -> Any:
             narrow = builder.trunc(number, INT)
             first = builder.insert_element(ir.Constant(INTS, ir.Undefined), narrow, INT(0))
-            return builder.shuffle_vector(first, ir.Constant(INTS, ir.Undefined), _whole(0))
+            return builder.shuffle_vector(first, ir.Constant(INTS, ir.Undefined), whole(0))
 
         return builder.and_(builder.lshr(args[0], all_lanes(args[1])), all_lanes(args[2]))
 
@@ -193,7 +184,7 @@ def above(_: Any, low: Any, high: Any) -> Any:
     """low + 16 · high: the bits of a nibble, and those that stand above it."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.or_(args[0], builder.shl(args[1], _whole(4)))
+        return builder.or_(args[0], builder.shl(args[1], whole(4)))
 
     return CODES(low, high), build
 

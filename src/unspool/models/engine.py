@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from unspool.config import word_among
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.nn.attention.keyless_attention import KeylessAttention
@@ -37,14 +38,12 @@ Blueprint = Mapping[str, Any]
 
 def known_engine(name: str | None) -> EngineName | None:
     """The engine of that name; None leaves the choice to the model."""
-    for engine in ENGINES:
-        if isinstance(name, str) and name == engine:  # an array is not compared with a word
-            return engine
-    if name is None:
-        return None
-    raise ValueError(
-        f"engine {name!r:.40} is unknown: choose from {', '.join(ENGINES)}, or None for the best"
-    )
+    found = word_among(name, ENGINES)
+    if found is None and name is not None:
+        raise ValueError(
+            f"engine {name!r:.40} is unknown: choose from {', '.join(ENGINES)}, or None for the best"
+        )
+    return found
 
 
 def blueprint(model: nn.Module) -> Blueprint:

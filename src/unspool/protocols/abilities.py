@@ -68,6 +68,11 @@ class Abilities(Protocol):
         return None
 
     @property
+    def engine(self) -> str | None:
+        """What runs its steps, where there is a choice (`models.engine`); it can then be set."""
+        return None
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
         return None

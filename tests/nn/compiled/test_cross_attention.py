@@ -11,7 +11,7 @@ from unspool.nn.compiled.cross_attention import attend_source, look, softmax, st
 from unspool.nn.compiled.engine import NONE
 from unspool.nn.compiled.parts import LAYER, POST, RELU, Shape
 from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step import Rows, Said, Source, Work
+from unspool.nn.compiled.step_memory import Rows, Said, Source, Work
 from unspool.nn.compiled.tables import NOTHING
 
 H, K, I, LAYERS = 4, 2, 6, 2  # noqa: E741

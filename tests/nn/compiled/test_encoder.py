@@ -1,25 +1,43 @@
 import numpy as np
 import pytest
+import torch
 
-from unspool.nn.compiled.encoder import _groups
+from unspool.models.compiled_transformer import compiled_decoder, compiled_encoder
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
+from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.engine import SLICE
 
-
-@pytest.mark.parametrize(
-    ("lengths", "want"),
-    [
-        ([3], [(0, 1)]),
-        ([SLICE - 1, 1, 1], [(0, 2), (2, 3)]),
-        ([5 * SLICE, 2, 3], [(0, 1), (1, 3)]),
-        ([2, 5 * SLICE], [(0, 1), (1, 2)]),
-    ],
+PAIRS = TransformerSeq2SeqConfig(
+    vocab_size=31, width=16, heads=2, inner_width=32, encoder_layers=1, decoder_layers=2, bos=1, eos=2
 )
-def test_sources_are_read_whole_and_a_few_at_a_time(lengths, want):
-    assert list(_groups(np.array(lengths))) == want
 
 
-def test_every_source_is_in_one_group():
-    lengths = np.random.default_rng(0).integers(1, 3 * SLICE // 2, 50)
-    groups = list(_groups(lengths))
-    assert [n for first, stop in groups for n in range(first, stop)] == list(range(50))
-    assert all(lengths[first:stop].sum() <= SLICE or stop == first + 1 for first, stop in groups)
+@pytest.fixture(scope="module")
+def read():
+    torch.manual_seed(0)
+    model = PAIRS.build().eval()
+    encoder, decoder = compiled_encoder(model), compiled_decoder(model).shape
+    return lambda sources: encoder.read(sources, decoder)
+
+
+def rows(pool):
+    """The keys and values of every row, as far as it goes."""
+    for blocks, length in zip(pool.blocks, pool.lengths, strict=True):
+        held = np.stack([pool._block(block) for block in blocks[blocks >= 0]])
+        tokens = held.reshape(len(held), -1, BLOCK, pool.head_width).swapaxes(1, 2)
+        yield tokens.reshape(len(held) * BLOCK, -1)[:length]
+
+
+def test_a_source_is_read_the_same_alone_and_among_others(read):
+    lengths = [3, SLICE - 3, 1, 2 * SLICE + 5, 17]  # of two calls, of one that is longer, and of a last one
+    sources = [[(7 * n + t) % 31 for t in range(length)] for n, length in enumerate(lengths)]
+    together = read(sources)
+    assert together.lengths.tolist() == lengths
+    for source, found in zip(sources, rows(together), strict=True):
+        (alone,) = rows(read([source]))
+        np.testing.assert_array_equal(found, alone)
+
+
+def test_a_source_is_read_in_both_directions(read):
+    (one,), (other,) = rows(read([[5, 6, 7]])), rows(read([[5, 6, 8]]))
+    assert not np.array_equal(one[0], other[0])

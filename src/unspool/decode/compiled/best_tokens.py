@@ -18,7 +18,6 @@ from unspool.kernels.choices import lowest, reaching
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.kernel import NOUGHT, entry, kernel
 from unspool.kernels.lanes import WIDTH, load, plus, spread, total
-from unspool.kernels.team import together
 from unspool.kernels.turns import finish, meet, take
 
 WORTH_SHARING = 400_000
@@ -89,9 +88,9 @@ def best_tokens(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     N = len(scores_NV)
     values, tokens, sure = np.empty(N * k, np.float32), np.empty(N * k, np.int64), np.empty(N, np.bool_)
     scores = scores_NV.detach().contiguous().view(-1).numpy()
-    shared = N > 1 and scores.size >= WORTH_SHARING and best_of_rows.ready
+    shared = N > 1 and scores.size >= WORTH_SHARING
     threads = min(N, torch.get_num_threads()) if shared else 1
-    together(threads, best_of_rows, scores, values, tokens, sure, np.zeros(2, np.int64))
+    best_of_rows.shared(threads, scores, values, tokens, sure, np.zeros(2, np.int64))
     if not sure.all():
         return None
     return torch.from_numpy(values).view(N, k), torch.from_numpy(tokens).view(N, k)

@@ -32,7 +32,6 @@ from unspool.decode.transforms.top_k import TopK
 from unspool.decode.transforms.top_n_sigma import TopNSigma
 from unspool.decode.transforms.top_p import TopP
 from unspool.decode.transforms.typical import Typical
-from unspool.kernels.team import together
 from unspool.protocols import Transform
 
 WORTH_SHARING = 200_000
@@ -68,6 +67,5 @@ def draw(scores_NV: NDArray[np.float32], rules: Sequence[Transform], u_N: NDArra
     drawn = Drawn(np.empty(N, np.int64), np.empty(N, np.float64), np.empty(N, np.bool_))
     threads = 1 if scores_NV.size < WORTH_SHARING or N == 1 else min(N, torch.get_num_threads())
     turns = np.zeros(2, np.int64)
-    args = (scores_NV, kinds, values, u_N, drawn, turns)
-    together(threads if draw_rows.ready else 1, draw_rows, *args)
+    draw_rows.shared(threads, scores_NV, kinds, values, u_N, drawn, turns)
     return drawn

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from unspool.config import word_among
 from unspool.models.load.dialect import Target, TensorPart
 from unspool.nn.stored.formats import F32
 from unspool.nn.stored.int8 import quantise_int8, requantise_int8
@@ -60,12 +61,10 @@ class Source(Protocol):
 
 def known_weights(name: str | None) -> Weights:
     """The way of that name; None is float32."""
-    if name is None:
-        return "float32"
-    for known in KEPT:
-        if isinstance(name, str) and name == known:  # an array is not compared with a word
-            return known
-    raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, KEPT))}")
+    found = word_among("float32" if name is None else name, KEPT)
+    if found is None:
+        raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, KEPT))}")
+    return found
 
 
 def _as_float32(source: Source, target: Target) -> Tensor:

@@ -80,7 +80,7 @@ def load(
 
 def _take(model: Any, engine: str) -> None:
     """Let that engine run the model, or say why it cannot."""
-    if hasattr(model, "engine"):
+    if model.engine is not None:
         model.engine = engine
         model.engine  # noqa: B018 (it is refused when it is asked for)
     elif engine != "torch":

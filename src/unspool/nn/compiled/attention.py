@@ -20,7 +20,7 @@ import numpy as np
 
 from unspool.kernels.dot_tile import Singles, tile_of
 from unspool.kernels.exponential import exp
-from unspool.kernels.kernel import kernel, small_kernel
+from unspool.kernels.kernel import NOUGHT, kernel, small_kernel
 from unspool.kernels.lanes import (
     WIDTH,
     first,
@@ -163,3 +163,27 @@ def attend(
         top = now
     for i in range(width):
         out[to + i] /= norm
+
+
+@kernel
+def attend_head(
+    shape: Any, layer: int, piece: int, query: int, kv: Any, starts: Any, length: int, work: Any
+) -> None:
+    """One head of one row, piece n · H + h of all: the query is the `query`-th vector of work.qkv."""
+    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    base = in_block(K, I, layer, piece % H // (H // K), NOUGHT)
+    attend(
+        work.qkv, query * I, kv, starts, base, length, I, work.scores, piece * BLOCK, work.mixed, piece * I
+    )
+
+
+@kernel
+def keep_heads(
+    qkv: Any, at: int, kv_heads: int, width: int, layer: int, position: int, kv: Any, block: int
+) -> None:
+    """The keys and then the values that stand at qkv[at …] into the block that has their position."""
+    for head in range(2 * kv_heads):
+        begin = in_block(kv_heads, width, layer, head % kv_heads, head // kv_heads)
+        to = block + begin + position % BLOCK * width
+        for i in range(width):
+            kv[to + i] = qkv[at + head * width + i]

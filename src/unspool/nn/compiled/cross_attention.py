@@ -16,7 +16,7 @@ from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, plus, spread, store, total
 from unspool.kernels.turns import finish, meet, take
-from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend, in_block, score_block
+from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend_head, in_block, keep_heads, score_block
 
 ONE = np.float32(1)
 
@@ -30,10 +30,7 @@ def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, tur
     while n < count:
         position = rows.positions[n]
         block = source.starts[rows.sequences[n], position // BLOCK]
-        for head in range(2 * K):  # keys, then values
-            to = block + in_block(K, I, reader, head % K, head // K) + position % BLOCK * I
-            for i in range(I):
-                source.kv[to + i] = work.qkv[(n * 2 * K + head) * I + i]
+        keep_heads(work.qkv, n * 2 * K * I, K, I, reader, position, source.kv, block)
         n = finish(turns, phase)
     return meet(turns, phase, count)
 
@@ -41,17 +38,11 @@ def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, tur
 @kernel
 def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
     """Every head of every row is a piece; its query stands in work.qkv."""
-    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
-    pieces = rows.positions.size * H
+    pieces = rows.positions.size * shape.heads
     piece = take(turns, phase)
     while piece < pieces:
-        n, head = piece // H, piece % H
-        base = in_block(K, I, layer, head // (H // K), NOUGHT)
-        sequence = rows.sequences[n]
-        attend(
-            work.qkv, piece * I, source.kv, source.starts[sequence], base, source.lengths[sequence], I,
-            work.scores, piece * BLOCK, work.mixed, piece * I,
-        )  # fmt: skip
+        mine = rows.sequences[piece // shape.heads]
+        attend_head(shape, layer, piece, piece, source.kv, source.starts[mine], source.lengths[mine], work)
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
 

@@ -6,15 +6,16 @@ are, too, and never touch each other's sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from unspool.nn.compiled.engine import NONE, SLICE, Engine, Whole
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step import Past, Rows, Said, Source
+from unspool.nn.compiled.step_memory import Past, Rows, Said, Source
 from unspool.nn.compiled.tables import NOTHING
+from unspool.nn.compiled.text_groups import text_groups
 from unspool.nn.compiled.token_range import in_vocabulary
 
 
@@ -34,7 +35,7 @@ class Encoder:
         flat = np.concatenate([np.array(source, np.int64) for source in sources])
         tokens = in_vocabulary(flat, self.engine.shape.vocab_size)
         ends = np.cumsum(lengths)
-        for first, stop in _groups(lengths):
+        for first, stop in text_groups(lengths.tolist(), SLICE):
             cut = slice(ends[first] - lengths[first], ends[stop - 1])
             self._read_group(tokens[cut], lengths[first:stop], kept, slice(first, stop))
         return kept
@@ -52,14 +53,3 @@ class Encoder:
         hidden = np.empty(M * engine.shape.width, np.float32)
         said = Said(hidden, NONE, NOTHING, NOTHING, NOTHING, NOTHING)
         engine.run(rows, past, source, engine.work(M), said)
-
-
-def _groups(lengths: Whole) -> Iterator[tuple[int, int]]:
-    """Sources that are read in one call: as many as make SLICE tokens, and one at least."""
-    first, tokens = 0, 0
-    for n, length in enumerate(lengths.tolist()):
-        if tokens and tokens + length > SLICE:
-            yield first, n
-            first, tokens = n, 0
-        tokens += length
-    yield first, len(lengths)

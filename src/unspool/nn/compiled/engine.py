@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from unspool.kernels.aligned import aligned
 from unspool.kernels.compilation import Announced, version
-from unspool.kernels.team import together
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import OUTPUTS, UP, Shape
 from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step import Past, Rows, Said, Source, Work, compiled, phases
+from unspool.nn.compiled.step import compiled, phases
+from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
 from unspool.nn.compiled.weights import Weights
 
@@ -129,7 +129,7 @@ class Engine:
         layers, table = self.shape.layers, self.weights.table
         turns = np.zeros(2 * phases(layers, len(table) - layers - 1), np.int64)
         args = (self.shape, table, rows, past, source, work, said, turns, threads)
-        together(threads if step.ready else 1, step, *args)
+        step.shared(threads, *args)
 
     def work(self, n: int, looks: int = 0) -> Work:
         """Room for a step of n rows: as a rule that of the step before."""

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.lanes import WIDTH
-from unspool.kernels.team import together
 from unspool.nn.compiled.engine import NONE, WORTH_SHARING, Whole
-from unspool.nn.compiled.rnn_parts import LSTM, MEAN, Memory, RNNShape, Said, State, Texts, Work
+from unspool.nn.compiled.rnn_parts import LSTM, MEAN, Memory, RNNSaid, RNNShape, RNNWork, State, Texts
 from unspool.nn.compiled.rnn_step import compiled, phases
 from unspool.nn.compiled.tables import NOTHING, Numbers
+from unspool.nn.compiled.text_groups import text_groups
 from unspool.nn.compiled.token_range import in_vocabulary
 from unspool.nn.compiled.weights import Weights
 
@@ -30,8 +30,8 @@ step = Announced("recurrent steps (once, about 10 seconds)", compiled(version(Pa
 
 NO_TEXTS = Texts(NONE, NONE, NONE, NONE)
 NO_MEMORY = Memory(NOTHING, NOTHING, NONE, NONE)
-NO_WORK = Work(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
-SILENT = Said(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
+NO_WORK = RNNWork(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
+SILENT = RNNSaid(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class RNNEngine:
         loud = N if say else 0
         hidden, logp = np.empty((N, s.embed_width), np.float32), np.empty((loud, s.vocab_size), np.float32)
         log_norm, looked = np.empty(loud, np.float32), np.empty((N, columns), np.float32)
-        said = Said(hidden.reshape(-1), logp.reshape(-1), log_norm, looked.reshape(-1), NOTHING)
-        self._run(NO_TEXTS, tokens, state, memory, Work(*_room(N, sizes)), said, N)
+        said = RNNSaid(hidden.reshape(-1), logp.reshape(-1), log_norm, looked.reshape(-1), NOTHING)
+        self._run(NO_TEXTS, tokens, state, memory, RNNWork(*_room(N, sizes)), said, N)
         return hidden, logp, log_norm, looked
 
     def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
@@ -167,12 +167,12 @@ class RNNEngine:
         for order, group in groups(texts):
             yield order, group._replace(tokens=in_vocabulary(group.tokens, self.shape.vocab_size))
 
-    def _pass(self, group: Texts, state: Remembered, memory: Memory, said: Said) -> Numbers:
+    def _pass(self, group: Texts, state: Remembered, memory: Memory, said: RNNSaid) -> Numbers:
         """One pass over texts; returns their summaries, if the call was to make them."""
         s, M, B = self.shape, len(group.tokens), len(group.starts)
         widest, gates = max(s.embed_width, s.directions * s.width), (4 if s.cell == LSTM else 3) * s.width
         over_tokens, over_texts = _room(M, (widest, widest, gates)), _room(B, (gates, 0, s.memory_width))
-        work = Work(*over_tokens, *over_texts)
+        work = RNNWork(*over_tokens, *over_texts)
         self._run(group, NONE, state, memory, work, said, B)
         summaries: Numbers = work.context
         return summaries
@@ -183,8 +183,8 @@ class RNNEngine:
         tokens: Whole,
         state: Remembered,
         memory: Memory,
-        work: Work,
-        said: Said,
+        work: RNNWork,
+        said: RNNSaid,
         rows: int,
     ) -> None:
         small = self.weights.size * rows < WORTH_SHARING
@@ -193,7 +193,7 @@ class RNNEngine:
         flat = State(state.h.reshape(-1), state.c.reshape(-1))
         order, table = np.arange(len(tokens)), self.weights.table
         args = (self.shape, table, texts, tokens, order, flat, memory, work, said, turns, threads)
-        together(threads if step.ready else 1, step, *args)
+        step.shared(threads, *args)
 
 
 def _room(rows: int, sizes: Sequence[int]) -> list[Numbers]:
@@ -202,13 +202,8 @@ def _room(rows: int, sizes: Sequence[int]) -> list[Numbers]:
 
 def groups(texts: Sequence[Sequence[int]]) -> Iterator[tuple[Whole, Texts]]:
     """Texts that one pass reads side by side, the longer ones first: which order that is, and the texts."""
-    first, tokens = 0, 0
-    for n, text in enumerate(texts):
-        if tokens and tokens + len(text) > TOGETHER:
-            yield _side_by_side(texts[first:n])
-            first, tokens = n, 0
-        tokens += len(text)
-    yield _side_by_side(texts[first:])
+    for first, stop in text_groups([len(text) for text in texts], TOGETHER):
+        yield _side_by_side(texts[first:stop])
 
 
 def _side_by_side(texts: Sequence[Sequence[int]]) -> tuple[Whole, Texts]:

@@ -69,7 +69,7 @@ class Memory(NamedTuple):
     """(N): its tokens."""
 
 
-class Work(NamedTuple):
+class RNNWork(NamedTuple):
     """Room for what is between two phases."""
 
     x: Any
@@ -82,7 +82,7 @@ class Work(NamedTuple):
     """(rows, E)."""
 
 
-class Said(NamedTuple):
+class RNNSaid(NamedTuple):
     """What comes out."""
 
     hidden: Any

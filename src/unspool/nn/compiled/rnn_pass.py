@@ -21,11 +21,11 @@ from unspool.nn.compiled.rnn_parts import (
     MEAN,
     STATE_GATES,
     Memory,
+    RNNSaid,
     RNNShape,
-    Said,
+    RNNWork,
     State,
     Texts,
-    Work,
 )
 from unspool.nn.compiled.rnn_phases import advance, bend, embed, multiply
 
@@ -34,7 +34,14 @@ ZERO = np.float32(0)
 
 @kernel
 def read_all(
-    shape: RNNShape, parts: Any, texts: Texts, state: State, work: Work, turns: Any, phase: int, threads: int
+    shape: RNNShape,
+    parts: Any,
+    texts: Texts,
+    state: State,
+    work: RNNWork,
+    turns: Any,
+    phase: int,
+    threads: int,
 ) -> int:
     """All layers over all tokens; what the last one says is in work.x."""
     M, B, H, D = texts.tokens.size, texts.starts.size, shape.width, shape.directions
@@ -80,8 +87,8 @@ def _summary(shape: RNNShape, texts: Texts, memory: Any, b: int, y: Any) -> None
 
 @kernel
 def tell_decoder(
-    shape: RNNShape, parts: Any, texts: Texts, memory: Memory, work: Work, said: Said, turns: Any, phase: int,
-    threads: int,
+    shape: RNNShape, parts: Any, texts: Texts, memory: Memory, work: RNNWork, said: RNNSaid, turns: Any,
+    phase: int, threads: int,
 ) -> int:  # fmt: skip
     """What an encoder has to say: vectors, keys, summaries, and the state with which a decoder begins."""
     M, B, E = texts.tokens.size, texts.starts.size, shape.memory_width

@@ -14,29 +14,26 @@ from unspool.kernels.lanes import WIDTH, first, load, spread, store
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.parts import BIAS, INPUTS, OUTPUTS, WEIGHT
 from unspool.nn.compiled.products import dense
-from unspool.nn.compiled.products.row_tiles import Outputs, piece_size
+from unspool.nn.compiled.products.row_tiles import Outputs
 from unspool.nn.compiled.recurrent_cells import gru, lstm
-from unspool.nn.compiled.rnn_parts import LSTM, RNNShape, Work
+from unspool.nn.compiled.rnn_parts import LSTM, RNNShape, RNNWork
+from unspool.nn.compiled.shared_phases import multiply_by
 
 
 @kernel
-def multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threads: int) -> int:
-    """y = x · Wᵀ + b: weights of these models are float32."""
+def _product(part: Any, x: Any, rows: int, y: Any, first: int, last: int) -> None:
+    """The outputs from `first` to `last` − 1 of every row: weights of these models are float32."""
     outputs, inputs = part[OUTPUTS], part[INPUTS]
     w, out = floats(part[WEIGHT], outputs * inputs), Outputs(y, outputs, NOUGHT)
-    size = piece_size(outputs, inputs, rows, threads)
-    pieces = (outputs + size - 1) // size
-    piece = take(turns, phase)
-    while piece < pieces:
-        low, high = piece * size, min(outputs, (piece + 1) * size)
-        dense.product(w, inputs, x, rows, out, low, high)
-        if part[BIAS]:
-            bias = floats(part[BIAS], outputs)
-            for n in range(rows):
-                for o in range(low, high):
-                    y[n * outputs + o] += bias[o]
-        piece = finish(turns, phase)
-    return meet(turns, phase, pieces)
+    dense.product(w, inputs, x, rows, out, first, last)
+    if part[BIAS]:
+        bias = floats(part[BIAS], outputs)
+        for n in range(rows):
+            for o in range(first, last):
+                y[n * outputs + o] += bias[o]
+
+
+multiply = multiply_by(_product)
 
 
 @kernel
@@ -50,7 +47,7 @@ def embed(part: Any, token: int, y: Any, to: int) -> None:
 
 @kernel
 def advance(
-    shape: RNNShape, h: Any, c: Any, work: Work, starts: Any, t: int, count: int, y: Any, stride: int,
+    shape: RNNShape, h: Any, c: Any, work: RNNWork, starts: Any, t: int, count: int, y: Any, stride: int,
     to: int, turns: Any, phase: int,
 ) -> int:  # fmt: skip
     """One layer's cells of `count` rows, whose token is number starts[n] + t; h also into y."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from unspool.kernels.addresses import floats
 from unspool.kernels.kernel import NOUGHT, entry, kernel
-from unspool.kernels.log_softmax import log_softmax
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.parts import EMBED, HEAD, WEIGHT
 from unspool.nn.compiled.rnn_parts import (
@@ -26,21 +25,22 @@ from unspool.nn.compiled.rnn_parts import (
     SCORE,
     STATE_GATES,
     Memory,
+    RNNSaid,
     RNNShape,
-    Said,
+    RNNWork,
     State,
     Texts,
-    Work,
 )
 from unspool.nn.compiled.rnn_pass import read_all, tell_decoder
 from unspool.nn.compiled.rnn_phases import advance, bend, embed, multiply
+from unspool.nn.compiled.shared_phases import normalise
 from unspool.nn.compiled.source_context import mix, weigh
 
 
 @kernel
 def _look(
-    shape: RNNShape, own: Any, tokens: Any, top: Any, memory: Memory, work: Work, said: Said, turns: Any,
-    phase: int,
+    shape: RNNShape, own: Any, tokens: Any, top: Any, memory: Memory, work: RNNWork, said: RNNSaid,
+    turns: Any, phase: int,
 ) -> int:  # fmt: skip
     """x ← [embed(token) ; c]."""
     N, D, E, A = tokens.size, shape.embed_width, shape.memory_width, shape.key_width
@@ -64,7 +64,9 @@ def _look(
 
 
 @kernel
-def _read_out(shape: RNNShape, top: Any, count: int, work: Work, said: Said, turns: Any, phase: int) -> int:
+def _read_out(
+    shape: RNNShape, top: Any, count: int, work: RNNWork, said: RNNSaid, turns: Any, phase: int
+) -> int:
     """[h ; c] into x where there is a source, and otherwise h into hidden."""
     H, E = shape.width, shape.memory_width
     n = take(turns, phase)
@@ -82,8 +84,8 @@ def _read_out(shape: RNNShape, top: Any, count: int, work: Work, said: Said, tur
 
 @kernel
 def _step(
-    shape: RNNShape, parts: Any, tokens: Any, order: Any, state: State, memory: Memory, work: Work,
-    said: Said, turns: Any, phase: int, threads: int,
+    shape: RNNShape, parts: Any, tokens: Any, order: Any, state: State, memory: Memory, work: RNNWork,
+    said: RNNSaid, turns: Any, phase: int, threads: int,
 ) -> int:  # fmt: skip
     """One token of every row."""
     N, H, L = tokens.size, shape.width, shape.layers
@@ -105,18 +107,6 @@ def _step(
     return phase
 
 
-@kernel
-def _normalise(said: Said, turns: Any, phase: int) -> int:
-    """Logits to log-probabilities."""
-    count = said.log_norm.size
-    size = said.logp.size // count
-    n = take(turns, phase)
-    while n < count:
-        said.log_norm[n] = log_softmax(said.logp, n * size, size)
-        n = finish(turns, phase)
-    return meet(turns, phase, count)
-
-
 def phases(shape: RNNShape, longest: int) -> int:
     """How many there are in a call, at most: a pass, what an encoder tells, a step, and the head."""
     over_texts = 1 + shape.layers * shape.directions * (1 + 2 * longest) + 4
@@ -129,7 +119,7 @@ def compiled(version: int) -> Callable[..., Any]:
     @entry
     def rnn(
         shape: RNNShape, parts: Any, texts: Texts, tokens: Any, order: Any, state: State, memory: Memory,
-        work: Work, said: Said, turns: Any, threads: int,
+        work: RNNWork, said: RNNSaid, turns: Any, threads: int,
     ) -> int:  # fmt: skip
         phase: int = NOUGHT
         if texts.tokens.size:
@@ -141,7 +131,7 @@ def compiled(version: int) -> Callable[..., Any]:
         if said.log_norm.size:
             head = parts[shape.layers * shape.directions, HEAD]
             phase = multiply(head, said.hidden, said.log_norm.size, said.logp, turns, phase, threads)
-            _normalise(said, turns, phase)
+            normalise(said.logp, said.log_norm, turns, phase)
         return version
 
     return rnn

@@ -14,15 +14,14 @@ shared by all threads (`turns`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from unspool.kernels.kernel import NOUGHT, entry, kernel
-from unspool.kernels.log_softmax import log_softmax
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, attend, fetch, in_block
+from unspool.nn.compiled.attention import BLOCK, attend_head, fetch, keep_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -39,7 +38,6 @@ from unspool.nn.compiled.parts import (
     FEED_FORWARD_NORM,
     FEED_FORWARD_POST_NORM,
     HEAD,
-    INPUTS,
     LAST_NORM,
     OUTPUTS,
     POST,
@@ -50,91 +48,11 @@ from unspool.nn.compiled.parts import (
     Shape,
 )
 from unspool.nn.compiled.products import gather, product
-from unspool.nn.compiled.products.row_tiles import piece_size
 from unspool.nn.compiled.rotary import rotate
+from unspool.nn.compiled.shared_phases import multiply_by, normalise
+from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 
-
-class Rows(NamedTuple):
-    """The tokens that are read side by side."""
-
-    tokens: Any
-    """(N); empty where `Said.hidden` is given, and only the head is to read it."""
-    sequences: Any
-    """(N): whose past each looks at."""
-    positions: Any
-    """(N): its place there."""
-    reach: Any
-    """(N): how many tokens of the sequence it looks at: those up to itself, or all."""
-    wanted: Any
-    """Which rows' log-probabilities are asked for."""
-
-
-class Past(NamedTuple):
-    """Keys and values, and tables of positions."""
-
-    kv: Any
-    """All blocks, each (layers, K, 2, BLOCK, I)."""
-    starts: Any
-    """(sequences, blocks of each): where a block begins in kv."""
-    cos: Any
-    sin: Any
-    added: Any
-    """(positions · D): what is added to embeddings; empty where nothing is."""
-
-
-class Source(NamedTuple):
-    """Keys and values that a decoder looks at, and an encoder makes."""
-
-    kv: Any
-    """All blocks, each (the decoder's layers, K, 2, BLOCK, I)."""
-    starts: Any
-    """(sequences, blocks of each): where a block begins in kv."""
-    lengths: Any
-    """(sequences): tokens of each source."""
-
-
-class Work(NamedTuple):
-    """Room for what is between two phases: numbers in a row for each of N rows."""
-
-    x: Any
-    h: Any
-    y: Any
-    qkv: Any
-    mixed: Any
-    up: Any
-    active: Any
-    scores: Any
-    looks: Any
-    """As many as `Said.looked` has."""
-
-
-class Said(NamedTuple):
-    """What comes out."""
-
-    hidden: Any
-    """(N, D): what the head reads."""
-    depths: Any
-    """Which depths are asked for: 0 before the first layer, 1 behind it …"""
-    early: Any
-    """(depths, N, D): what the head would read there."""
-    logp: Any
-    """(wanted, V)."""
-    log_norm: Any
-    """(wanted)."""
-    looked: Any
-    """(N, S): where the last layer looks in the source, mean of all heads; S is a multiple of WIDTH, or 0."""
-
-
-@kernel
-def _multiply(part: Any, x: Any, rows: int, y: Any, turns: Any, phase: int, threads: int) -> int:
-    outputs = part[OUTPUTS]
-    size = piece_size(outputs, part[INPUTS], rows, threads)
-    pieces = (outputs + size - 1) // size
-    piece = take(turns, phase)
-    while piece < pieces:
-        product(part, x, rows, y, piece * size, min(outputs, (piece + 1) * size))
-        piece = finish(turns, phase)
-    return meet(turns, phase, pieces)
+_multiply = multiply_by(product)
 
 
 @kernel
@@ -220,10 +138,7 @@ def _place(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: 
         if shape.rotary:
             rotate(work.qkv, at, H + K, I, past.cos, past.sin, position)
         block = past.starts[rows.sequences[n], position // BLOCK]
-        for head in range(2 * K):  # keys, then values
-            to = block + in_block(K, I, layer, head % K, head // K) + position % BLOCK * I
-            for i in range(I):
-                past.kv[to + i] = work.qkv[at + (H + head) * I + i]
+        keep_heads(work.qkv, at + H * I, K, I, layer, position, past.kv, block)
         n = finish(turns, phase)
     return meet(turns, phase, count)
 
@@ -231,21 +146,16 @@ def _place(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: 
 @kernel
 def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int) -> int:
     """Every head of every row is a piece."""
-    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    H, K = shape.heads, shape.kv_heads
     pieces = rows.positions.size * H
     piece = take(turns, phase)
     while piece < pieces:
-        n, head = piece // H, piece % H
-        base = in_block(K, I, layer, head // (H // K), NOUGHT)
-        at, length = (n * (H + 2 * K) + head) * I, rows.reach[n]
+        n = piece // H
         starts = past.starts[rows.sequences[n]]
-        if head == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
-            size = 2 * K * BLOCK * I
-            fetch(past.kv, starts, layer * size, size, length, work.scores, piece * BLOCK)
-        attend(
-            work.qkv, at, past.kv, starts, base, length, I, work.scores, piece * BLOCK,
-            work.mixed, piece * I,
-        )  # fmt: skip
+        if piece % H == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
+            size = 2 * K * BLOCK * shape.head_width
+            fetch(past.kv, starts, layer * size, size, rows.reach[n], work.scores, piece * BLOCK)
+        attend_head(shape, layer, piece, piece + n * 2 * K, past.kv, starts, rows.reach[n], work)
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
 
@@ -304,17 +214,6 @@ def _choose(shape: Shape, rows: Rows, work: Work, said: Said, turns: Any, phase:
     return meet(turns, phase, wanted.size)
 
 
-@kernel
-def _normalise(shape: Shape, said: Said, turns: Any, phase: int) -> int:
-    """Logits to log-probabilities."""
-    count, size = said.log_norm.size, shape.vocab_size
-    n = take(turns, phase)
-    while n < count:
-        said.log_norm[n] = log_softmax(said.logp, n * size, size)
-        n = finish(turns, phase)
-    return meet(turns, phase, count)
-
-
 def phases(layers: int, readers: int = 0) -> int:
     """How many there are in a step, at most."""
     return 1 + 14 * layers + 2 * readers + 4
@@ -364,7 +263,7 @@ def compiled(version: int) -> Callable[..., Any]:
             phase = _choose(shape, rows, work, said, turns, phase)
             head = parts[shape.layers, HEAD]
             phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
-            _normalise(shape, said, turns, phase)
+            normalise(said.logp, said.log_norm, turns, phase)
         return version
 
     return step
