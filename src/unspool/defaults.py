@@ -6,5 +6,7 @@ DECODER = "Sample(Temperature(0.8), TopP(0.95))"
 """How text is decoded when no search is given."""
 NEW_TOKENS = 128
 """The most tokens of a text when no limit is given."""
+CHAT_TOKENS = 512
+"""The most tokens of an answer in a conversation."""
 ROWS = 256
 """How many rows (prompts times answers, or times the width of a beam) are decoded side by side at most."""

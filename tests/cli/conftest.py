@@ -55,7 +55,9 @@ class Letters:
         return (*self.alphabet, "<end>")[token]
 
     def chat(self, messages):
-        return "".join({"system": "c", "user": "a"}[m["role"]] + m["content"] for m in messages)
+        return "".join(
+            {"system": "c", "user": "a", "assistant": "b"}[m["role"]] + m["content"] for m in messages
+        )
 
     def watch(self, stop=(), after=None):
         return LettersWatch(stop=tuple(stop))

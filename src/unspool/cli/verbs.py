@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import compare, compile, diagnose, generate, predict, train  # noqa: A004
+from unspool.cli import chat, compare, compile, diagnose, generate, predict, train  # noqa: A004
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {
+    "chat": chat,
     "compare": compare,
     "compile": compile,
     "diagnose": diagnose,

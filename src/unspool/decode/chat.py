@@ -1,0 +1,122 @@
+"""A conversation with a model: what was said so far, the next answer, and the way back.
+
+    answer_t ~ search( model | template(system, said_1, answer_1, …, said_t) )
+
+Where the whole conversation does not fit into the model's context, the model reads it without its oldest
+turns; `messages` keeps them. Turn t draws with seed + t: the same seed and the same words give the same
+conversation, and a turn that was taken back and asked again the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unspool import defaults
+from unspool.decode.arguments import as_whole, shown
+from unspool.decode.combine.lockstep import check_model
+from unspool.decode.generate import generate, stream
+from unspool.decode.loops import OnLoop
+from unspool.decode.output import Output, Piece
+from unspool.decode.prompts import ids_of
+from unspool.decode.request import checked_search
+from unspool.decode.tokens_left import tokens_left
+from unspool.files.atomic import new_file
+from unspool.protocols import Search, StepModel
+
+ROOM = 4
+"""A conversation may fill the context but for a part in so many, which is left for the answer."""
+
+
+@dataclass
+class Chat:
+    """Chat(model): `ask` it, or `stream` what it answers; `undo` takes the last turn back."""
+
+    model: StepModel
+    search: Search | None = None
+    """How answers are decoded, as `generate` does where none is given. It may be changed at any time."""
+    system: str | None = None
+    """What the model is told before the first turn."""
+    seed: int | None = None
+    """Of the whole conversation; a new one where none is given. It may be changed at any time."""
+    max_new_tokens: int = defaults.CHAT_TOKENS
+    """Of each answer."""
+    on_loop: OnLoop = "stop"
+    """What happens to an answer that goes round in circles."""
+    messages: list[dict[str, str]] = field(default_factory=list)
+    """What was said, as {"role": "user" or "assistant", "content": …}; one may be given to go on with."""
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        self.search = checked_search(self.search)
+        if self.seed is None:
+            self.seed = secrets.randbits(32)
+        self.messages = [*self.messages]
+
+    def ask(self, said: str) -> Output:
+        """The answer to what is said, which is then a part of the conversation."""
+        output: Output = generate(self.model, self._read(said), self.search, **self._options())
+        self._keep(said, output.text)
+        return output
+
+    def stream(self, said: str) -> Iterator[Piece]:
+        """The same in pieces, as they come. Who stops listening has heard a shorter answer."""
+        return self._heard(said, stream(self.model, self._read(said), self.search, **self._options()))
+
+    def undo(self) -> str:
+        """Take the last turn back; what was said in it."""
+        while self.messages:
+            message = self.messages.pop()
+            if message["role"] == "user":
+                return message["content"]
+        raise ValueError("there is nothing to take back: nothing has been said yet")
+
+    def save(self, path: str | Path) -> None:
+        """Write the conversation as JSON, with the decoder and the seed."""
+        facts = {"decoder": repr(self.search), "seed": self.seed, "messages": self._told(self.messages)}
+        with new_file(Path(path)) as fresh:
+            fresh.write_text(json.dumps(facts, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+    def _read(self, said: str) -> tuple[int, ...]:
+        """The conversation in tokens, without its oldest turns where it is too long."""
+        if not isinstance(said, str) or not said.strip():
+            raise ValueError(f"{shown(said)} was said: say something, as a string")
+        messages = [*self.messages, {"role": "user", "content": said}]
+        while True:
+            ids = ids_of(self.model, self._told(messages), 0)
+            free = tokens_left(self.model, ids)
+            turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
+            if free is None or free >= self._wanted() or len(turns) < 2:
+                return ids
+            messages = messages[turns[1] :]
+
+    def _wanted(self) -> int:
+        """How many tokens must be left for an answer."""
+        return min(self.max_new_tokens, (self.model.context or 0) // ROOM)
+
+    def _told(self, messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+        told = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*told, *messages]
+
+    def _options(self) -> dict[str, Any]:
+        seed = as_whole("Chat.seed", self.seed, at_least=0, advice="Any number will do.")
+        turn = sum(message["role"] == "assistant" for message in self.messages)
+        return {"max_new_tokens": self.max_new_tokens, "seed": seed + turn, "on_loop": self.on_loop}
+
+    def _heard(self, said: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        heard = ""
+        try:
+            for piece in pieces:
+                heard += piece.text
+                yield piece
+        except (KeyboardInterrupt, GeneratorExit):
+            self._keep(said, heard)
+            raise
+        self._keep(said, heard)
+
+    def _keep(self, said: str, answer: str) -> None:
+        self.messages += [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
