@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from unspool.adapters.huggingface import to_huggingface as to_huggingface
     from unspool.basis import BasisTest as BasisTest
     from unspool.decode.chat import Chat as Chat
-    from unspool.decode.combine import Contrast as Contrast, EarlyExit as EarlyExit, Ensemble as Ensemble
+    from unspool.decode.combine import (
+        Contrast as Contrast,
+        DExperts as DExperts,
+        EarlyExit as EarlyExit,
+        Ensemble as Ensemble,
+        Guidance as Guidance,
+    )
     from unspool.decode.generate import generate as generate, stream as stream
     from unspool.decode.loops import Loop as Loop, find_loop as find_loop
     from unspool.decode.output import Output as Output, Piece as Piece

@@ -32,8 +32,11 @@ NUMBERS = {"inf": math.inf, "nan": math.nan}
 WITH_MODELS = {
     "Contrast": "it is a model made of two: --weak MODEL on the command line; in Python "
     "generate(Contrast(strong, weak), …), with any search",
+    "DExperts": "it is a model made of three: in Python generate(DExperts(base, expert, anti_expert), …), "
+    "with any search",
     "EarlyExit": "it is a model made of another: in Python generate(EarlyExit(model), …), with any search",
     "Ensemble": "it is a model made of several: in Python generate(Ensemble((a, b)), …), with any search",
+    "Guidance": "it is a model made of another: in Python generate(Guidance(model, 1.5), …), with any search",
     "Speculative": "it holds a second model: --draft MODEL on the command line, beside a Greedy or a Sample; "
     "in Python Speculative(draft, …)",
 }

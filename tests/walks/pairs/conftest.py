@@ -134,6 +134,9 @@ SPEAKERS: dict[str, Callable[[], Any]] = {
     "Ensemble of encoder–decoders": lambda: us.Ensemble(
         (speaker("rnn_seq2seq"), speaker("transformer_seq2seq")), mean="log_probability"
     ),
+    "Guidance": lambda: us.Guidance(speaker("transformer_lm"), 1.5),
+    "Guidance of an encoder–decoder": lambda: us.Guidance(speaker("transformer_seq2seq"), 2.0, "cab"),
+    "DExperts": lambda: us.DExperts(speaker("transformer_lm"), built("trigram", 1), speaker("trigram"), 0.5),
     "EarlyExit": lambda: us.EarlyExit(built("transformer_lm", layers=2), layers=(0, 1)),
     "TableModel": lambda: TableModel(wandering, context=CONTEXT, text=TEXT),
     "TableModel in a circle": lambda: TableModel(circling, context=CONTEXT, text=TEXT),
@@ -277,7 +280,15 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ("*", "*without text", "text", "has no tokenizer", "a string cannot become token ids"),
     *(
         ("*", model, "full", "context holds", "the prompt leaves no room for a single token")
-        for model in ("transformer_lm*", "Contrast", "Ensemble", "EarlyExit", "TableModel*")
+        for model in (
+            "transformer_lm*",
+            "Contrast",
+            "Ensemble",
+            "EarlyExit",
+            "TableModel*",
+            "Guidance",
+            "DExperts",
+        )
     ),
     ("*", "transformer_seq2seq learned*", "full", "reads sources of at most", "its end would not fit"),
     *(
@@ -294,7 +305,10 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ("Sample", "TrueModel", "ForcedBOS", "cannot come here", "nothing follows what a language never says"),
     *(
         ("Sample", model, "BasisAware", "needs the matrix of an output layer", "it has no such matrix")
-        for model in ("*mixture", "*sigsoftmax", "*kerbs", "Contrast*", "Ensemble*", "EarlyExit", "T*Model*")
+        for model in (
+            *("*mixture", "*sigsoftmax", "*kerbs", "T*Model*"),
+            *("Contrast*", "Ensemble*", "EarlyExit", "Guidance*", "DExperts"),
+        )
     ),
     *(
         (search, "*", pick, "cannot stand among the transforms", "it picks nothing, or by itself")
@@ -313,7 +327,10 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ("MBR", "*without text", "ChrF", "token ids|text", "there are no characters to compare"),
     *(
         ("*", model, "Coverage", "reports its attention", "it attends to no source")
-        for model in ("*_lm*", "trigram", "Contrast", "Ensemble*", "EarlyExit", "T*Model*")
+        for model in (
+            *("*_lm*", "trigram", "T*Model*"),
+            *("Contrast", "Ensemble*", "EarlyExit", "Guidance", "DExperts"),
+        )
     ),
     ("*", "*", "nan", "NaN", "nothing can be drawn from or ranked by NaN"),
 ]

@@ -1,0 +1,79 @@
+import math
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers.generation.logits_process import UnbatchedClassifierFreeGuidanceLogitsProcessor
+
+import unspool as us
+from unspool.decode.combine.guidance import Guidance, Reprompted
+from unspool.testing import TableModel, random_table
+
+P = {0: (0.6, 0.3, 0.1), 1: (0.2, 0.2, 0.6), 2: (1.0, 0.0, 0.0)}
+FIRST = TableModel(lambda row: P[row[0]])
+"""It looks at the first token of the prompt alone."""
+
+
+def p_of(model, prompt):
+    return model.start([prompt])[0].logp_NV[0].exp().tolist()
+
+
+def test_by_hand():
+    # (0.6, 0.3, 0.1)² / (0.2, 0.2, 0.6) = 1.8, 0.45, 0.01667, over their sum 2.26667.
+    assert p_of(Guidance(FIRST, 2.0), [0, 1]) == pytest.approx([0.79412, 0.19853, 0.00735], abs=1e-5)
+    assert p_of(Guidance(FIRST, 2.0, [1, 1]), [0, 2]) == pytest.approx([0.79412, 0.19853, 0.00735], abs=1e-5)
+
+
+def test_one_is_the_model_and_nought_the_other_prompt():
+    assert p_of(Guidance(FIRST, 1.0), [0, 1]) == pytest.approx(P[0])
+    assert p_of(Guidance(FIRST, 0.0), [0, 1]) == pytest.approx(P[1])
+
+
+def test_what_is_ruled_out():
+    # By the prompt: it stays so. By the other: it has a finite score.
+    assert p_of(Guidance(FIRST, 1.5), [2, 0]) == pytest.approx([1.0, 0.0, 0.0])
+    assert all(math.isfinite(p) for p in p_of(Guidance(FIRST, 1.5), [0, 2]))
+
+
+def test_the_distribution_is_that_of_hugging_face():
+    scores = torch.randn(2, 3, 9, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    table = {0: scores[0, 0].exp().tolist(), 1: scores[1, 0].exp().tolist()}
+    ours = Guidance(TableModel(lambda row: table[row[0]]), 1.7).start([[0, 1]])[0].logp_NV
+    theirs = UnbatchedClassifierFreeGuidanceLogitsProcessor(1.7, model=None)
+    theirs.get_unconditional_logits = lambda ids: scores[1, :1][:, None]
+    expected = theirs(torch.tensor([[0, 1]]), scores[0, :1]).log_softmax(-1)
+    assert torch.allclose(ours, expected, atol=1e-5)
+
+
+def test_what_is_drawn_has_the_distribution_of_the_equation():
+    outs = us.generate(Guidance(FIRST, 2.0), [0, 1], us.Sample(), max_new_tokens=1, n=3000, seed=1)
+    counts = torch.bincount(torch.tensor([out.tokens[0] for out in outs]), minlength=3)
+    expected = torch.tensor([1.8, 0.45, 1 / 60]).double()
+    assert chisquare(counts.numpy(), (3000 * expected / expected.sum()).numpy()).pvalue > 1e-3
+
+
+def test_every_search_runs_on_it_alone_and_in_a_batch():
+    model = Guidance(random_table(9, 0), 2.0)
+    prompts = [[1, 2, 3], [4], [5, 6]]
+    draft = random_table(9, 1)
+    for search in (us.Greedy(), us.Sample(), us.Beam(3), us.Speculative(draft, length=2)):
+        together = us.generate(model, prompts, search, max_new_tokens=6, seed=3)
+        alone = [us.generate(model, prompt, search, max_new_tokens=6, seed=3) for prompt in prompts]
+        assert [out.tokens for out in together] == [out.tokens for out in alone]
+
+
+def test_a_reprompted_model_reads_something_else():
+    assert p_of(Reprompted(FIRST, (1,)), [0, 0]) == pytest.approx(P[1])
+    assert p_of(Reprompted(FIRST, None), [0, 1]) == pytest.approx(P[1])
+    assert Reprompted(FIRST, None).rewindable is not None
+
+
+def test_what_cannot_be_guided_is_refused():
+    with pytest.raises(ValueError, match=r"Guidance\.weight is -1"):
+        Guidance(FIRST, -1)
+    with pytest.raises(ValueError, match="outside the model's vocabulary"):
+        Guidance(FIRST, 1.5, [7])
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        Guidance(FIRST, 1.5, "no")
+    with pytest.raises(ValueError, match="needs a negative source"):
+        Guidance(us.load("dates"))
