@@ -1,4 +1,4 @@
-"""Attention studies on real text: a small language model of a treebank's sentences, five times.
+"""Attention studies on real text: a small language model of a treebank's sentences, four times.
 
     python benchmarks/attention.py en_ewt-ud-train.conllu en_ewt-ud-dev.conllu [--updates 400] [--out FOLDER]
 
