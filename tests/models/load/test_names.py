@@ -217,3 +217,10 @@ def test_the_precision(make_twin, write_gguf, dtype, expected):
         assert found.logp_NV.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
         torch.testing.assert_close(found.logp_NV, want.logp_NV, atol=0.1, rtol=0.0)
     assert load(twin.folder).embed.weight.dtype == torch.float32
+
+
+def test_an_empty_name_is_not_the_folder_that_one_is_in(make_twin, monkeypatch):
+    monkeypatch.chdir(make_twin("Llama").folder)
+    assert load(".").vocab_size
+    with pytest.raises(ValueError, match="the name of the model is empty: give one"):
+        load("")

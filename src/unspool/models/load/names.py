@@ -61,6 +61,8 @@ def load(
     name = default_model() if name is None else name
     if not isinstance(name, str | PathLike):
         raise TypeError(f'a model is loaded by its name or path, as in load("smollm2"), not by {name!r:.80}')
+    if not fspath(name):  # a path of no name would be the folder that one happens to be in
+        raise ValueError(f'the name of the model is empty: give one, as in load("{default_model()}")')
     # All of it before the work of loading.
     place, precision, kept = usable_device(device), known_precision(dtype), known_weights(weights)
     known_engine(engine)
