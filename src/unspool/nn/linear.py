@@ -5,7 +5,7 @@
 A product of a few rows is bound by memory, and the way that torch has for many reads W slowly. Without
 gradients on a CPU it is therefore put to torch in other words (side by side in `benchmarks/products.py`):
 
-    one row          two halves of W times x, a batch of two: W is read twice as fast as by F.linear
+    one row          two halves of W times x, a batch of two: nearly twice as fast as F.linear
     a few rows       (W · xᵀ)ᵀ
     otherwise        F.linear
 """
