@@ -15,7 +15,7 @@ import numpy as np
 
 from unspool.kernels.exponential import sigmoid_times
 from unspool.kernels.kernel import kernel
-from unspool.kernels.lanes import WIDTH, first, fma, load, spread, store, times
+from unspool.kernels.lanes import WIDTH, first, fma, higher, load, spread, store, times
 from unspool.nn.compiled.parts import GELU, GELU_TANH, RELU
 
 HALF, ONE = np.float32(0.5), np.float32(1)
@@ -42,17 +42,20 @@ def gated(x: Any, gate: int, up: int, y: Any, to: int, size: int) -> None:
 
 
 @kernel
-def plain(kind: int, x: Any, at: int, size: int) -> None:
-    """x = f(x), `size` numbers, in place."""
+def plain(kind: int, x: Any, at: int, y: Any, to: int, size: int) -> None:
+    """y[to …] = f(x[at …]), `size` numbers; x and y may be the same."""
+    even = size // WIDTH * WIDTH
     if kind == RELU:
-        for i in range(at, at + size):
-            x[i] = max(x[i], np.float32(0)) if x[i] == x[i] else x[i]
+        zero = spread(np.float32(0))
+        for i in range(0, even, WIDTH):
+            store(y, to + i, higher(zero, load(x, at + i)))
+        for i in range(even, size):
+            y[to + i] = first(higher(zero, spread(x[at + i])))
     elif kind == GELU:
-        for i in range(at, at + size):
-            x[i] = x[i] * HALF * np.float32(math.erfc(-x[i] * ROOT_HALF))
+        for i in range(size):
+            y[to + i] = x[at + i] * HALF * np.float32(math.erfc(-x[at + i] * ROOT_HALF))
     elif kind == GELU_TANH:
-        even = at + size // WIDTH * WIDTH
-        for i in range(at, even, WIDTH):
-            store(x, i, _gelu_tanh(load(x, i)))
-        for i in range(even, at + size):
-            x[i] = first(_gelu_tanh(spread(x[i])))
+        for i in range(0, even, WIDTH):
+            store(y, to + i, _gelu_tanh(load(x, at + i)))
+        for i in range(even, size):
+            y[to + i] = first(_gelu_tanh(spread(x[at + i])))

@@ -12,7 +12,8 @@ import numpy as np
 
 from unspool.kernels.addresses import floats
 from unspool.kernels.kernel import kernel
-from unspool.kernels.lanes import WIDTH, fma, fused, load, plus, spread, total
+from unspool.kernels.lanes import WIDTH, fma, fused, load, plus, spread, store, times, total
+from unspool.kernels.vectors import add
 from unspool.nn.compiled.parts import BIAS, RMS, WEIGHT
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -49,9 +50,10 @@ def norm(kind: int, eps: Any, part: Any, x: Any, at: int, width: int, y: Any, to
     gain = floats(part[WEIGHT], width)
     centre = ZERO if kind == RMS else _mean(x, at, width)
     scale = ONE / np.sqrt(_mean_square(x, at, width, centre) + np.float32(eps))
-    for i in range(width):
+    even, away, by = width // WIDTH * WIDTH, spread(-centre), spread(scale)
+    for i in range(0, even, WIDTH):
+        store(y, to + i, times(times(plus(load(x, at + i), away), by), load(gain, i)))
+    for i in range(even, width):
         y[to + i] = (x[at + i] - centre) * scale * gain[i]
     if part[BIAS]:
-        shift = floats(part[BIAS], width)
-        for i in range(width):
-            y[to + i] += shift[i]
+        add(floats(part[BIAS], width), 0, y, to, width)

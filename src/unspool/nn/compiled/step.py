@@ -20,6 +20,7 @@ import numpy as np
 
 from unspool.kernels.kernel import NOUGHT, entry, kernel
 from unspool.kernels.turns import finish, meet, take
+from unspool.kernels.vectors import add, copy
 from unspool.nn.compiled.activations import gated, plain
 from unspool.nn.compiled.attention import BLOCK, attend_head, fetch, keep_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
@@ -65,9 +66,7 @@ def _activate(shape: Shape, whole: int, rows: int, work: Work, turns: Any, phase
         if shape.activation == SWIGLU:
             gated(work.up, at, at + inner, work.active, to, inner)
         else:
-            plain(shape.activation, work.up, at, inner)
-            for i in range(inner):
-                work.active[to + i] = work.up[at + i]
+            plain(shape.activation, work.up, at, work.active, to, inner)
         n = finish(turns, phase)
     return meet(turns, phase, rows)
 
@@ -77,8 +76,7 @@ def _enter(shape: Shape, part: Any, work: Work, n: int) -> None:
     """What a branch reads: h = norm(x), or x itself where the norm comes behind."""
     at = n * shape.width
     if shape.norm_place == POST:
-        for i in range(at, at + shape.width):
-            work.h[i] = work.x[i]
+        copy(work.x, at, work.h, at, shape.width)
     else:
         norm(shape.norm, shape.norm_eps, part, work.x, at, shape.width, work.h, at)
 
@@ -89,8 +87,7 @@ def _leave(shape: Shape, before: Any, after: Any, work: Work, n: int) -> None:
     at = n * shape.width
     if shape.norm_place == BOTH:
         norm(shape.norm, shape.norm_eps, after, work.y, at, shape.width, work.y, at)
-    for i in range(at, at + shape.width):
-        work.x[i] += work.y[i]
+    add(work.y, at, work.x, at, shape.width)
     if shape.norm_place == POST:
         norm(shape.norm, shape.norm_eps, before, work.x, at, shape.width, work.x, at)
 
@@ -102,8 +99,7 @@ def _keep(shape: Shape, parts: Any, said: Said, work: Work, rows: int, n: int, d
     for e in range(said.depths.size):
         if said.depths[e] == depth:
             _enter(shape, parts[shape.layers, LAST_NORM], work, n)
-            for i in range(width):
-                said.early[(e * rows + n) * width + i] = work.h[n * width + i]
+            copy(work.h, n * width, said.early, (e * rows + n) * width, width)
 
 
 @kernel
@@ -119,8 +115,7 @@ def _begin(
             for i in range(n * width, (n + 1) * width):
                 work.x[i] *= np.float32(shape.embed_scale)
         if past.added.size:
-            for i in range(width):
-                work.x[n * width + i] += past.added[rows.positions[n] * width + i]
+            add(past.added, rows.positions[n] * width, work.x, n * width, width)
         _keep(shape, parts, said, work, count, n, NOUGHT)
         _enter(shape, parts[0, ATTENTION_NORM], work, n)
         n = finish(turns, phase)
@@ -196,8 +191,7 @@ def _end(shape: Shape, parts: Any, rows: Rows, work: Work, said: Said, turns: An
     n = take(turns, phase)
     while n < count:
         _enter(shape, parts[shape.layers, LAST_NORM], work, n)
-        for i in range(n * width, (n + 1) * width):
-            said.hidden[i] = work.h[i]
+        copy(work.h, n * width, said.hidden, n * width, width)
         n = finish(turns, phase)
     return meet(turns, phase, count)
 
@@ -208,8 +202,7 @@ def _choose(shape: Shape, rows: Rows, work: Work, said: Said, turns: Any, phase:
     width, wanted = shape.width, rows.wanted
     n = take(turns, phase)
     while n < wanted.size:
-        for i in range(width):
-            work.y[n * width + i] = said.hidden[wanted[n] * width + i]
+        copy(said.hidden, wanted[n] * width, work.y, n * width, width)
         n = finish(turns, phase)
     return meet(turns, phase, wanted.size)
 
