@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unspool.kernels.aligned import aligned
 from unspool.nn.compiled.attention import BLOCK
+from unspool.nn.compiled.block_copies import copy_blocks
 from unspool.nn.compiled.parts import Shape
 
 FIRST_BLOCKS = 64
@@ -78,9 +79,12 @@ class BlockPool:
         self._widen(int(last.max()) + 1)
         held = self.blocks[np.arange(self.rows), np.minimum(first, self.blocks.shape[1] - 1)]
         settled = (first == last) & (held != NONE) & (self.users[held] == 1)
+        copies: list[tuple[int, int, int]] = []
         for n in np.flatnonzero((counts > 0) & ~settled).tolist():
             for place in range(int(first[n]), int(last[n]) + 1):
-                self._own(n, place)
+                copies += self._own(n, place)
+        if copies:
+            copy_blocks(self.kv, self.block_size, self.head_width, np.array(copies, np.int64))
         # A row that writes nothing now may still share its last block.
         self._ready = int((-(self.lengths + counts) % BLOCK).min()) if counts.all() else 0
 
@@ -91,19 +95,21 @@ class BlockPool:
             wider[:, : self.blocks.shape[1]] = self.blocks
             self.blocks = wider
 
-    def _own(self, row: int, place: int) -> None:
-        """Give a row a block of its own at a place of its list: a new one, or a copy of the one it shares."""
+    def _own(self, row: int, place: int) -> list[tuple[int, int, int]]:
+        """Give a row a block of its own at a place of its list; what is still to be copied into it.
+
+        That is (from, to, tokens) where it shared one, and nothing where the block is new.
+        """
         shared = int(self.blocks[row, place])
         if shared != NONE and self.users[shared] == 1:
-            return
+            return []
         mine = self._free_block()
-        if shared != NONE:
-            filled = int(self.lengths[row]) - place * BLOCK
-            copy, original = (self._block(it).reshape(-1, BLOCK, self.head_width) for it in (mine, shared))
-            copy[:, :filled] = original[:, :filled]
-            self.users[shared] -= 1
         self.blocks[row, place] = mine
         self.users[mine] = 1
+        if shared == NONE:
+            return []
+        self.users[shared] -= 1
+        return [(shared, mine, int(self.lengths[row]) - place * BLOCK)]
 
     def _block(self, number: int) -> NDArray[np.float32]:
         return self.kv[number * self.block_size : (number + 1) * self.block_size]
