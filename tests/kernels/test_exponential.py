@@ -54,6 +54,7 @@ def test_silu_is_x_times_the_sigmoid():
 def test_tanh_is_right_and_stays_between_minus_one_and_one():
     x = np.linspace(-12, 12, 8000).astype(np.float32)
     np.testing.assert_allclose(tanhs(x), np.tanh(x.astype(np.float64)), atol=2e-7, rtol=0)
-    ends = tanhs(np.array([-np.inf, -1e30, -100, -0.0, 0, 100, 1e30, np.inf], np.float32))
-    np.testing.assert_array_equal(ends, [-1, -1, -1, 0, 0, 1, 1, 1])
+    ends = np.array([-np.inf, -1e30, -100, -0.0, 0, 100, 1e30, np.inf], np.float32)
+    told = tanhs(np.resize(ends, WIDTH))  # whole lanes, however wide these are
+    np.testing.assert_array_equal(told[:8], [-1, -1, -1, 0, 0, 1, 1, 1])
     assert np.isnan(tanhs(np.full(WIDTH, np.nan, np.float32))).all()
