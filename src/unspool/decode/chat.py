@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool import defaults
-from unspool.decode.arguments import as_whole, shown
+from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate, stream
 from unspool.decode.loops import OnLoop
@@ -55,7 +55,7 @@ class Chat:
         self.search = checked_search(self.search)
         if self.seed is None:
             self.seed = secrets.randbits(32)
-        self.messages = [*self.messages]
+        self.messages = [*items("Chat.messages", self.messages, "a list of messages")]
 
     def ask(self, said: str) -> Output:
         """The answer to what is said, which is then a part of the conversation."""

@@ -61,7 +61,9 @@ CORRECT = {
     "BeamSample": {"width": 2},
     "ConstantTau": {"tau": 0.1},
     "ConstrainedBeam": {"width": 2, "phrases": ((6,),)},
+    "Chat": {"model": LM},
     "Contrast": {"strong": LM, "weak": LM},
+    "DExperts": {"base": LM, "expert": LM, "anti_expert": LM},
     "DiverseBeam": {"width": 2, "groups": 2, "penalty": 0.5},
     "EarlyExit": {"model": LM},
     "Ensemble": {"models": (LM, LM)},
@@ -69,6 +71,8 @@ CORRECT = {
     "ForcedBOS": {"token": 6},
     "ForcedEOS": {"length": 2, "eos": 2},
     "FrequencyPenalty": {"penalty": 0.5},
+    "Grammar": {"regex": "[abc]*"},
+    "Guidance": {"model": LM},
     "Kappa": {"g": 0.5, "width": 2},
     "LogitBias": {"bias": {6: 1.0}},
     "Loop": {"start": 0, "period": 1, "repeats": 3.0},
@@ -135,6 +139,8 @@ def use(name, made):
     """Work with what a public name gave: what it took without a word must do no harm later."""
     if hasattr(made, "streams"):
         decode(LM, made)
+    elif name == "Grammar":  # it asks for a model's tokenizer first
+        decode(LM, us.Sample(made))
     elif name in TRANSFORMS:
         us.survivors(made, torch.arange(V).float())
         decode(LM, us.Sample(made))
@@ -149,7 +155,7 @@ def use(name, made):
     elif name in RANKING:
         where = "stop" if name in ("FirstFull", "Heuristic", "Proved") else "length_penalty"
         decode(LM, us.Beam(2, **{where: made}))
-    elif name in ("Contrast", "Ensemble", "EarlyExit"):
+    elif name in ("Contrast", "DExperts", "EarlyExit", "Ensemble", "Guidance"):
         decode(made, us.Greedy())
     elif name in SHAPES and all(size < 100 for size in vars(made).values() if isinstance(size, int)):
         use(type(built := made.build(TEXT)).__name__, built)
