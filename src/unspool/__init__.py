@@ -57,6 +57,8 @@ if TYPE_CHECKING:
         ContrastiveSearch as ContrastiveSearch,
         DiverseBeam as DiverseBeam,
         Greedy as Greedy,
+        MaskedDiffusion as MaskedDiffusion,
+        MaskPredict as MaskPredict,
         Sample as Sample,
         Speculative as Speculative,
         StochasticBeam as StochasticBeam,
@@ -108,6 +110,11 @@ if TYPE_CHECKING:
     from unspool.models.load.adapter_file import (
         load_adapters as load_adapters,
         save_adapters as save_adapters,
+    )
+    from unspool.models.masked_lm import MaskedLM as MaskedLM, MaskedLMConfig as MaskedLMConfig
+    from unspool.models.masked_seq2seq import (
+        MaskedSeq2Seq as MaskedSeq2Seq,
+        MaskedSeq2SeqConfig as MaskedSeq2SeqConfig,
     )
     from unspool.models.prediction import predict as predict
     from unspool.models.rnn_lm import RNNLM as RNNLM, RNNConfig as RNNConfig

@@ -116,8 +116,8 @@ class TransformerShape:
         """Self-attention and the feed-forward network."""
         return Block(self._attention(causal), self._feed_forward(), self._residual())
 
-    def cross_block(self) -> CrossBlock:
-        """Causal self-attention, cross-attention and the feed-forward network."""
+    def cross_block(self, *, causal: bool = True) -> CrossBlock:
+        """Self-attention, causal or not, cross-attention and the feed-forward network."""
         cross = CrossAttention(
             self.width,
             self.heads,
@@ -126,7 +126,7 @@ class TransformerShape:
             qkv_bias=self.bias or self.qkv_bias,
             out_bias=self.bias,
         )
-        return CrossBlock(self._attention(True), cross, self._feed_forward(), self._residual())
+        return CrossBlock(self._attention(causal), cross, self._feed_forward(), self._residual())
 
     def last_norm(self) -> nn.Module:
         """Behind the last block; under post-norm it is normalised already."""

@@ -10,6 +10,8 @@ from unspool.objectives.attention_near import AttentionNear
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.dependency_heads import DependencyHeads
 from unspool.objectives.distillation import Distillation
+from unspool.objectives.masked import Masked
+from unspool.objectives.masked_diffusion import MaskedDiffusionLoss
 from unspool.objectives.minimum_risk import MinimumRisk
 from unspool.objectives.reinforce import Reinforce
 from unspool.objectives.scheduled_sampling import ScheduledSampling
@@ -24,6 +26,8 @@ __all__ = [
     "CrossEntropy",
     "DependencyHeads",
     "Distillation",
+    "Masked",
+    "MaskedDiffusionLoss",
     "MinimumRisk",
     "Reinforce",
     "ScheduledSampling",
@@ -40,6 +44,8 @@ OBJECTIVES: dict[str, type[Any]] = {
     "cross_entropy": CrossEntropy,
     "dependency_heads": DependencyHeads,
     "distillation": Distillation,
+    "masked": Masked,
+    "masked_diffusion": MaskedDiffusionLoss,
     "minimum_risk": MinimumRisk,
     "reinforce": Reinforce,
     "scheduled_sampling": ScheduledSampling,

@@ -49,6 +49,11 @@ class WeightedSum(Objective):
         """Whether one of them does."""
         return any(it.own_batches for it in (self.main, *(it for it, _ in self.others)))
 
+    @property
+    def hides(self) -> bool:
+        """Whether the main one does."""
+        return self.main.hides
+
     def check(self, model: Trainable) -> None:
         """Refuse a model that one of them cannot teach."""
         for objective in (self.main, *(it for it, _ in self.others)):

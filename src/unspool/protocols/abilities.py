@@ -73,6 +73,12 @@ class Abilities(Protocol):
         return None
 
     @property
+    def infilling(self) -> Infilling | None:
+        """Itself, where it says what stands at hidden places of a text, and no token after another
+        (mask-predict, masked diffusion)."""
+        return None
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
         return None
@@ -114,6 +120,29 @@ class AttentionReading(Protocol):
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and the self-attention of its encoder and of its decoder, of whichever it has."""
+        ...
+
+
+class Infilling(Protocol):
+    """Says what stands at the hidden places of texts. A hidden place has the id `vocab_size`."""
+
+    def lengths(
+        self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
+    ) -> list[list[tuple[int, float]]]:
+        """For each prompt up to `most` lengths that its text may have, its end included, with their log p."""
+        ...
+
+    def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """For each text, some of whose places are hidden, log p of every token at every place: (T, V)."""
+        ...
+
+    def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(N, T) whole texts of a batch to hide places of, and (N) their lengths."""
+        ...
+
+    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """(N, T, D): what the head reads at every place of texts with hidden places, `batch.inputs_NT`; and
+        (N, L), log p of every length, where it predicts one."""
         ...
 
 

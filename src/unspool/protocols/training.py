@@ -101,6 +101,11 @@ class Objective(Protocol):
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
 
+    @property
+    def hides(self) -> bool:
+        """Whether it hides places of a text, for models that say what stands there; it validates, too."""
+        return False
+
     def check(self, model: Trainable) -> None:  # noqa: ARG002
         """Refuse, before the first update, a model that it cannot teach."""
         return

@@ -15,6 +15,7 @@ from torch import Tensor
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.training.precision import arithmetic
 from unspool.training.run_state import Run
+from unspool.training.seeds import reseed
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Validation:
 def validate(run: Run) -> Validation:
     """Over all batches of the validation set, without dropout. Every process must ask."""
     run.model.eval()
-    objective, team = CrossEntropy(), run.team
+    objective, team = (run.objective if run.objective.hides else CrossEntropy()), run.team
     nll = weight = right = 0.0
     ends: dict[int, Tensor] = {}
     for at, mine in _shares(run):
         batch = run.begun(run.valid[at], ends).to(run.settings.device)
+        if run.objective.hides:
+            reseed(run.seed, f"validation {at}")  # the same places each time
         with arithmetic(run.settings):
             _, part, stats = run.forward_pass(objective, batch, run.clock)
         if run.carries:

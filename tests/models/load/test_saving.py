@@ -18,6 +18,8 @@ from unspool.heads import (
 from unspool.models import (
     MODELS,
     ClassifierConfig,
+    MaskedLMConfig,
+    MaskedSeq2SeqConfig,
     RNNConfig,
     RNNSeq2SeqConfig,
     TaggerConfig,
@@ -37,6 +39,10 @@ LM = TransformerConfig(
 SHAPES = [
     LM,
     RNNConfig(vocab_size=V, width=8),
+    MaskedLMConfig(vocab_size=V, width=8, layers=1, heads=2, inner_width=12, eos=2),
+    MaskedSeq2SeqConfig(
+        vocab_size=V, width=8, encoder_layers=1, decoder_layers=1, heads=2, inner_width=12, bos=1, eos=2
+    ),
     TrigramConfig(vocab_size=V, width=8, inner_width=6),
     RNNSeq2SeqConfig(vocab_size=V, width=8, bos=1, eos=2),
     TransformerSeq2SeqConfig(
@@ -78,6 +84,8 @@ def said(model):
             return model(TOKENS, lengths)
         case "RNNSeq2Seq" | "TransformerSeq2Seq":
             return model(TOKENS, lengths, TOKENS)
+        case "MaskedLM" | "MaskedSeq2Seq":
+            return torch.stack(model.fill(TOKENS.tolist(), [[V, 3], [4, V]]))
         case _:
             return model(TOKENS)
 

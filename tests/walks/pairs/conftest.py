@@ -47,6 +47,11 @@ SHAPES: dict[str, dict[str, Any]] = {
     "transformer_seq2seq": LAYERS | {"encoder_layers": 1, "decoder_layers": 1},
     "trigram": {"width": 8, "inner_width": 8, "beta": 2.0},
 }
+MASKED: dict[str, dict[str, Any]] = {
+    "masked_lm": LAYERS | {"layers": 1, "context": CONTEXT},
+    "masked_seq2seq": LAYERS | {"encoder_layers": 1, "decoder_layers": 1, "longest": 9},
+}
+"""Models that fill hidden places, and say no token after another."""
 LABELLERS = ("classifier", "tagger")
 """Models that do not say one token after another."""
 HEAD_SHAPES: dict[str, dict[str, Any]] = {
@@ -63,7 +68,7 @@ HEAD_SHAPES: dict[str, dict[str, Any]] = {
 def built(kind: str, seed: int = 0, text: Any = TEXT, **options: Any) -> Any:
     """A model of one of the package's kinds, whose random weights are large enough to count."""
     torch.manual_seed(seed)
-    model = MODELS[kind](vocab_size=V, dropout=0.3, **SHAPES[kind] | options).build(text).eval()
+    model = MODELS[kind](vocab_size=V, dropout=0.3, **(SHAPES | MASKED)[kind] | options).build(text).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.4 * torch.randn_like(parameter))
@@ -252,6 +257,11 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
     "Speculative": lambda draft, *rules: us.Speculative(draft, *rules, length=2),
     "StochasticBeam": lambda draft, *rules: us.StochasticBeam(3, *rules),
 }
+INFILLING: dict[str, Callable[..., Any]] = {
+    "MaskPredict": lambda: us.MaskPredict(3, lengths=3),
+    "MaskedDiffusion": lambda: us.MaskedDiffusion(3),
+}
+"""Searches for models that fill hidden places, and for no others."""
 RULED = [*EXAMPLES]
 """They take transforms: all of them do."""
 RANKING = ("Beam", "BeamSample", "ConstrainedBeam", "DiverseBeam", "MBR", "StochasticBeam")

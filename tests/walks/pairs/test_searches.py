@@ -24,8 +24,8 @@ STOP = ["b", ". ", "w3"]
 def test_every_search_model_and_head_is_here(pairs):
     public = {name for name in us.__all__ if inspect.isclass(getattr(us, name))}
     searches = {name for name in public if hasattr(getattr(us, name), "streams")}
-    assert set(pairs.EXAMPLES) == searches >= set(SEARCHES)
-    assert {*pairs.SHAPES, *pairs.LABELLERS} == set(MODELS)
+    assert {*pairs.EXAMPLES, *pairs.INFILLING} == searches >= set(SEARCHES)
+    assert {*pairs.SHAPES, *pairs.MASKED, *pairs.LABELLERS} == set(MODELS)
     assert {head.split()[0] for head in pairs.HEAD_SHAPES} == set(HEADS)
     assert set(combine.__all__) <= set(pairs.SPEAKERS)
     takes = {name for name in searches if "transforms" in inspect.signature(getattr(us, name)).parameters}
@@ -50,6 +50,25 @@ def test_every_refusal_is_met_and_says_why(pairs):
         assert len(why.split()) > 2
         only = [pairs.REFUSALS[number]]
         assert any(pairs.refusal(*cell, only) for cell in cells), f"no cell is like refusal {number}"
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "masked_seq2seq"])
+def test_hidden_places_are_filled_by_searches_of_their_own_and_by_no_others(pairs, kind):
+    model = pairs.built(kind)
+    for name, search in pairs.INFILLING.items():
+        outs = us.generate(model, [[5, 6], [7]], search(), max_new_tokens=6, seed=1)
+        alone = us.generate(model, [7], search(), max_new_tokens=6, seed=1)
+        assert alone.tokens == outs[1].tokens, name
+        pieces = list(us.stream(model, [5, 6], search(), max_new_tokens=6, seed=1))
+        assert "".join(piece.text for piece in pieces) == outs[0].text
+        for speaker in ("transformer_lm", "rnn_seq2seq", "Ensemble", "TableModel"):
+            with pytest.raises(ValueError, match="fills hidden places, and a"):
+                us.generate(pairs.speaker(speaker), [5], search(), max_new_tokens=2)
+    for name in pairs.EXAMPLES:
+        with pytest.raises(
+            ValueError, match=r"MaskPredict\(\) or MaskedDiffusion|cannot go back|hidden vectors|draft"
+        ):
+            us.generate(model, [5], pairs.EXAMPLES[name](pairs.speaker("trigram")), max_new_tokens=2)
 
 
 def plain(cell, pairs):

@@ -6,6 +6,8 @@ from unspool.decode.search.constrained_beam import ConstrainedBeam
 from unspool.decode.search.contrastive_search import ContrastiveSearch
 from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.decode.search.greedy import Greedy
+from unspool.decode.search.mask_predict import MaskPredict
+from unspool.decode.search.masked_diffusion import MaskedDiffusion
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
 from unspool.decode.search.sample import Sample
 from unspool.decode.search.speculative import Speculative
@@ -20,6 +22,8 @@ SEARCHES: dict[str, type] = {
     "DiverseBeam": DiverseBeam,
     "Greedy": Greedy,
     "MBR": MBR,
+    "MaskPredict": MaskPredict,
+    "MaskedDiffusion": MaskedDiffusion,
     "Sample": Sample,
     "StochasticBeam": StochasticBeam,
 }
@@ -36,6 +40,8 @@ __all__ = [
     "ContrastiveSearch",
     "DiverseBeam",
     "Greedy",
+    "MaskPredict",
+    "MaskedDiffusion",
     "Sample",
     "Speculative",
     "StochasticBeam",

@@ -1,0 +1,179 @@
+"""A Transformer that says what stands at the hidden places of a text, all of them at once.
+
+    log p(y_i | y_visible) = head(norm(block_L(… block_1(embed(y with ⟨mask⟩ at hidden places)))))_i
+
+Every place looks at every other one. As BERT (Devlin et al. 2019, §3.1, papers.bib: devlin2019bert); as a
+generator Nie et al. 2025, §2 (papers.bib: nie2025large). What stands behind the end of a text is EOS again,
+so that the model learns where texts end by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads import HeadConfig
+from unspool.models.decoding_mode import decodes
+from unspool.models.sequence_model import SequenceModel, unit_embedding
+from unspool.models.shape_checks import at_least_one
+from unspool.models.sources import Ends, padded
+from unspool.models.transformer_shape import TransformerShape
+from unspool.nn.attention.context import padding
+from unspool.nn.positions import ADDED, placed
+
+if TYPE_CHECKING:
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
+
+
+def check_places(config: TransformerShape) -> None:
+    """Refuse positions that tell places apart by what stands around them only: there nothing may be shown."""
+    if config.positions not in ADDED:
+        raise ValueError(
+            f"positions={config.positions!r} cannot tell hidden places apart, which all look alike: choose "
+            f"{' or '.join(map(repr, ADDED))}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLMConfig(TransformerShape):
+    """The shape of a masked language model."""
+
+    vocab_size: int
+    layers: int
+    positions: str = "sinusoidal"
+    """Added to the vectors: "sinusoidal" or "learned". Otherwise all hidden places would look alike."""
+    tied: bool = True
+    """The output matrix is the input embedding, unless `head` says otherwise."""
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
+    eos: int | None = None
+    """The token that ends a text; None is the text's own."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_places(self)
+        at_least_one(self, "vocab_size", "layers")
+
+    def build(self, text: Text | None = None) -> MaskedLM:
+        """A model of this shape, with random weights."""
+        return MaskedLM(self, text)
+
+
+class MaskedModel(SequenceModel):
+    """A model that fills hidden places, and says no token after another."""
+
+    mask: nn.Parameter
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens of a text; None: any number."""
+        limit: int | None = self.config.context
+        return limit
+
+    @property
+    def infilling(self) -> Any:
+        """It fills hidden places."""
+        return self
+
+    def embedded(self, texts_NT: Tensor) -> Tensor:
+        """(N, T, D): every token's vector, and that of the mask at hidden places."""
+        hidden_NT = texts_NT == self.vocab_size
+        shown_NTD = self.embed(texts_NT.masked_fill(hidden_NT, 0))
+        return torch.where(hidden_NT[..., None], self.mask.to(shown_NTD.dtype), shown_NTD)
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        """(N, T, D): of texts with hidden places."""
+        hidden_NTD: Tensor = self.read_hidden(batch)[0]
+        return hidden_NTD
+
+    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """What the head reads, and log p of every length: a subclass says."""
+        raise NotImplementedError
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
+        """It cannot: there is no next token."""
+        del prompts
+        raise ValueError(
+            f"a {type(self).__name__} fills hidden places and says no token after another: decode it by "
+            "MaskPredict() or MaskedDiffusion()"
+        )
+
+    def step(self, state: Any, tokens_N: Tensor) -> NoReturn:
+        """It cannot, either."""
+        del state, tokens_N
+        self.start([])
+
+
+class MaskedLM(MaskedModel):
+    """Reads a text with hidden places and says how probable each token is at each of them."""
+
+    config: MaskedLMConfig
+
+    def __init__(self, config: MaskedLMConfig, text: Text | None = None) -> None:
+        super().__init__(config, MaskedLMConfig, text)
+        c = config
+        self.ends = Ends.of(None, c.eos, text, c.vocab_size)
+        self.embed = unit_embedding(c.vocab_size, c.width)
+        self.mask = nn.Parameter(torch.randn(c.width) * c.width**-0.5)
+        self.positions: Any = c.added()
+        self._rotary = c.rotary()
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(c.block(causal=False) for _ in range(c.layers))
+        self.norm = c.last_norm()
+        self.head: Any = self.new_head(c.tied)
+
+    def hidden(self, texts_NT: Tensor, lengths_N: Tensor) -> Tensor:
+        """(N, T) → (N, T, D): what the head reads at every place; nobody looks at padding."""
+        T = texts_NT.shape[1]
+        x_NTD = self.embedded(texts_NT)
+        places_1T = torch.arange(T, device=texts_NT.device)[None]
+        if self.positions is not None:
+            x_NTD = placed(x_NTD, self.positions(places_1T))
+        x_NTD = self.dropout(x_NTD)
+        rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
+        padding_NT = padding(lengths_N, T, x_NTD.dtype)
+        mask = None if padding_NT is None else padding_NT[:, None, None]
+        for block in self.blocks:
+            x_NTD = block(x_NTD, rotary, mask)
+        normed: Tensor = self.norm(x_NTD)
+        return normed
+
+    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """What the head reads; it predicts no length."""
+        return self.hidden(batch.inputs_NT, batch.lengths_N), None
+
+    def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Texts up to their EOS, and EOS after it: a random number of times more than the batch has room."""
+        texts_NT, T = batch.targets_NU, batch.targets_NU.shape[1]
+        most = T if self.context is None else max(0, min(T, self.context - T))
+        more = int(torch.randint(0, most + 1, ()))
+        texts_NT = torch.nn.functional.pad(texts_NT, (0, more))
+        behind_NT = torch.arange(T + more, device=texts_NT.device) >= batch.lengths_N[:, None]
+        whole_NT = texts_NT.masked_fill(behind_NT, min(self.ends.eos))
+        return whole_NT, torch.full_like(batch.lengths_N, T + more)
+
+    def lengths(
+        self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
+    ) -> list[list[tuple[int, float]]]:
+        """All the room that there is: it finds the end by itself."""
+        del prompts, most
+        return [[(limit, 0.0)] for limit in limits]
+
+    @decodes
+    def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """log p at every place of each text, which stands behind its prompt."""
+        begins = [self._unbegun(prompt) for prompt in prompts]
+        rows = [[*prompt, *text] for prompt, text in zip(begins, texts, strict=True)]
+        logp_NTV = self.head(self.hidden(*padded(rows, self.device)))
+        spans = zip(logp_NTV, begins, rows, strict=True)
+        return [logp_TV[len(begin) : len(row)] for logp_TV, begin, row in spans]
+
+    def _unbegun(self, prompt: Sequence[int]) -> Sequence[int]:
+        """A prompt without BOS, which no text has in training."""
+        bos = None if self.text is None else self.text.bos_id
+        return prompt[1:] if bos is not None and prompt[0] == bos else prompt

@@ -1,0 +1,156 @@
+"""An encoder–decoder that says what stands at the hidden places of a translation, and how long it is.
+
+    log p(y_i | y_shown, x) = head(norm(block_L(… block_1(√D · embed(y with ⟨mask⟩ at hidden places) + p))))_i
+    log p(T | x)            = log_softmax(W · mean_s encoder(x)_s)_T
+
+Ghazvininejad et al. 2019, §2 and §3.1 (papers.bib: ghazvininejad2019mask).
+Differs from the paper: the length is read from the mean over the source, not from a token of its own.
+T counts the EOS, which is a token as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.heads import HeadConfig
+from unspool.models.decoding_mode import decodes
+from unspool.models.encoders.transformer_encoder import TransformerEncoder
+from unspool.models.masked_lm import MaskedModel, check_places
+from unspool.models.sequence_model import EncoderDecoder
+from unspool.models.shape_checks import at_least_one
+from unspool.models.sources import padded
+from unspool.models.transformer_seq2seq import embedding
+from unspool.models.transformer_shape import TransformerShape
+from unspool.nn.attention.context import padding
+from unspool.nn.positions import placed
+
+if TYPE_CHECKING:
+    from unspool.data.batch import Batch
+    from unspool.protocols import Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedSeq2SeqConfig(TransformerShape):
+    """The shape of a masked encoder–decoder."""
+
+    vocab_size: int
+    encoder_layers: int
+    decoder_layers: int
+    positions: str = "sinusoidal"
+    """Added to the vectors: "sinusoidal" or "learned". Otherwise all hidden places would look alike."""
+    longest: int = 128
+    """The longest translation that it can foresee, EOS included."""
+    tied: bool = True
+    """The output matrix is the input embedding, unless `head` says otherwise."""
+    head: HeadConfig | None = None
+    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
+    bos: int | None = None
+    """The token that begins a text; None is the text's own."""
+    eos: int | None = None
+    """The token that ends a text; None is the text's own."""
+    source_vocab_size: int | None = None
+    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_places(self)
+        at_least_one(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers", "longest")
+
+    def build(self, text: Text | None = None) -> MaskedSeq2Seq:
+        """A model of this shape, with random weights."""
+        return MaskedSeq2Seq(self, text)
+
+
+class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
+    """Reads a source, foresees the length of its translation, and fills its hidden places."""
+
+    config: MaskedSeq2SeqConfig
+
+    def __init__(self, config: MaskedSeq2SeqConfig, text: Text | None = None) -> None:
+        super().__init__(config, MaskedSeq2SeqConfig, text)
+        c = config
+        self.embed = embedding(c.vocab_size, c.width)
+        self.mask = nn.Parameter(torch.randn(c.width) * c.width**-0.5)
+        self.source_embed = embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
+        self.scale = math.sqrt(c.width)
+        self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
+        self.positions: Any = c.added()
+        self._rotary = c.rotary()
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks: Any = nn.ModuleList(c.cross_block(causal=False) for _ in range(c.decoder_layers))
+        self.norm = c.last_norm()
+        self.length_head = nn.Linear(c.width, c.longest)
+        self.head: Any = self.new_head(c.tied)
+
+    def hidden(self, texts_NT: Tensor, lengths_N: Tensor, memory_NSD: Tensor, sources_N: Tensor) -> Tensor:
+        """(N, T) → (N, T, D): what the head reads at every place."""
+        T = texts_NT.shape[1]
+        places_1T = torch.arange(T, device=texts_NT.device)[None]
+        x_NTD = self.embedded(texts_NT) * self.scale
+        if self.positions is not None:
+            x_NTD = placed(x_NTD, self.positions(places_1T))
+        x_NTD = self.dropout(x_NTD)
+        rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
+        own_NT, theirs_NS = (
+            padding(lengths, size, x_NTD.dtype)
+            for lengths, size in ((lengths_N, T), (sources_N, memory_NSD.shape[1]))
+        )
+        mask = None if own_NT is None else own_NT[:, None, None]
+        padding_N11S = None if theirs_NS is None else theirs_NS[:, None, None]
+        for block in self.blocks:
+            source = (*block.cross_attention.keys_values(memory_NSD), padding_N11S)
+            x_NTD = block(x_NTD, rotary, mask, None, None, source)
+        normed: Tensor = self.norm(x_NTD)
+        return normed
+
+    def length_logp(self, memory_NSD: Tensor, sources_N: Tensor) -> Tensor:
+        """(N, L): log p of a length of 1, 2, … L."""
+        return torch.log_softmax(self.length_head(self.encoder.summary(memory_NSD, sources_N)), dim=-1)
+
+    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """What the head reads, and log p of every length."""
+        if batch.source_NS is None or batch.source_lengths_N is None:
+            raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
+        if int(batch.lengths_N.max()) > self.config.longest:
+            raise ValueError(
+                f"a target has {int(batch.lengths_N.max())} tokens, but model.longest is "
+                f"{self.config.longest}: raise it, or cut targets (batches.max_length)"
+            )
+        memory_NSD = self.encoder(batch.source_NS, batch.source_lengths_N)
+        hidden_NTD = self.hidden(batch.inputs_NT, batch.lengths_N, memory_NSD, batch.source_lengths_N)
+        return hidden_NTD, self.length_logp(memory_NSD, batch.source_lengths_N)
+
+    def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Targets up to their EOS."""
+        return batch.targets_NU, batch.lengths_N
+
+    @decodes
+    def lengths(
+        self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
+    ) -> list[list[tuple[int, float]]]:
+        """The most probable lengths, the best first."""
+        source_NS, sources_N = self._read(prompts)
+        logp_NL = self.length_logp(self.encoder(source_NS, sources_N), sources_N)
+        found = []
+        for logp_L, limit in zip(logp_NL, limits, strict=True):
+            best = logp_L[:limit].topk(min(most, limit, len(logp_L)))
+            found.append([(at + 1, p) for p, at in zip(*map(Tensor.tolist, best), strict=True)])
+        return found
+
+    @decodes
+    def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """log p at every place of each text, a translation of its prompt."""
+        source_NS, sources_N = self._read(prompts)
+        texts_NT, lengths_N = padded([list(text) for text in texts], self.device)
+        memory_NSD = self.encoder(source_NS, sources_N)
+        logp_NTV = self.head(self.hidden(texts_NT, lengths_N, memory_NSD, sources_N))
+        return [logp_TV[: len(text)] for logp_TV, text in zip(logp_NTV, texts, strict=True)]
+
+    def _read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        return padded(self.source_ends.sources(prompts, self.context), self.device)

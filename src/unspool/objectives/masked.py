@@ -1,0 +1,29 @@
+"""The objective of conditional masked language models: a random number of places is hidden.
+
+    n ~ U{1 … T},  M ⊂ {1 … T} with |M| = n,      L = − (T/n) Σ_{i∈M} log p(y_i | y_{∉M}, x)  −  log p(T | x)
+
+Ghazvininejad et al. 2019, §2 and §3.1 (papers.bib: ghazvininejad2019mask).
+Differs from the paper: a row counts as its T tokens do, however many of them are hidden (T/n), so that losses
+of one text can be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unspool.objectives.hidden_places import HidingObjective, real
+
+
+@dataclass(frozen=True)
+class Masked(HidingObjective):
+    """−log p of what stands at hidden places, of which there are a random number."""
+
+    def weigh(self, lengths_N: Tensor, longest: int) -> Tensor:
+        """(N, T): T/n at the n hidden places."""
+        counts_N = (torch.rand(len(lengths_N)).to(lengths_N.device) * lengths_N).long() + 1
+        dice_NT = torch.rand(len(lengths_N), longest).to(lengths_N.device)
+        order_NT = dice_NT.masked_fill(~real(lengths_N, longest), 2.0).argsort(1).argsort(1)
+        return (order_NT < counts_N[:, None]).float() * (lengths_N / counts_N)[:, None]

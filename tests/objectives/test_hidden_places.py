@@ -1,0 +1,70 @@
+import math
+
+import pytest
+import torch
+
+from unspool.data.batch import Batch
+from unspool.models.masked_lm import MaskedLMConfig
+from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
+from unspool.models.transformer_lm import TransformerConfig
+from unspool.objectives.hidden_places import HidingObjective
+from unspool.objectives.masked import Masked
+from unspool.protocols import Clock
+
+SHAPE = {"vocab_size": 7, "width": 8, "heads": 2, "inner_width": 8}
+PAIRS = MaskedSeq2SeqConfig(**SHAPE, encoder_layers=1, decoder_layers=1, bos=1, eos=2, longest=5)
+BATCH = Batch(
+    torch.tensor([[1, 4, 5], [1, 6, 0]]),
+    torch.tensor([3, 2]),
+    torch.tensor([[4, 5, 2], [6, 2, 0]]),
+    torch.ones(2, 3),
+    torch.tensor([[5, 4, 2], [6, 2, 0]]),
+    torch.tensor([3, 2]),
+)
+
+
+class First(HidingObjective):
+    """Hides the first place of each row, and counts it twice."""
+
+    def weigh(self, lengths_N, longest):
+        weights_NT = torch.zeros(len(lengths_N), longest)
+        weights_NT[:, 0] = 2.0
+        return weights_NT
+
+
+def test_the_loss_by_hand():
+    torch.manual_seed(0)
+    model = PAIRS.build().eval()
+    loss = First()(model, BATCH, Clock(0, 1))
+    one, other = model.fill([[5, 4], [6]], [[7, 5, 2], [7, 2]])
+    expected = -2 * (one[0, 4] + other[0, 6])
+    with torch.no_grad():
+        memory = model.encoder(BATCH.source_NS, BATCH.source_lengths_N)
+        length_NL = model.length_logp(memory, BATCH.source_lengths_N)
+    lengths = -(length_NL[0, 2] + length_NL[1, 1])
+    torch.testing.assert_close(loss.total, expected + lengths)
+    assert loss.stats == {"nll": pytest.approx(float(expected)), "length": pytest.approx(float(lengths))}
+    assert loss.weight == 5.0
+
+
+def test_models_that_say_one_token_after_another_are_refused():
+    with pytest.raises(ValueError, match="a TransformerLM says one token after another"):
+        Masked().check(TransformerConfig(**SHAPE, layers=1).build())
+    Masked().check(PAIRS.build())
+    assert Masked().hides
+    assert Masked().own_batches
+
+
+def test_a_language_model_learns_what_stands_behind_the_end():
+    torch.manual_seed(0)
+    model = MaskedLMConfig(**SHAPE, layers=1, eos=2).build()
+    texts_NT, lengths_N = model.whole_texts(BATCH)
+    assert texts_NT.shape[1] >= 3
+    assert texts_NT[0, :3].tolist() == [4, 5, 2]
+    assert texts_NT[1, :2].tolist() == [6, 2]
+    assert (texts_NT[1, 2:] == 2).all()
+    assert lengths_N.tolist() == [texts_NT.shape[1]] * 2
+    loss = Masked()(model, BATCH, Clock(0, 1))
+    assert math.isfinite(float(loss.total.detach()))
+    loss.total.backward()
+    assert model.mask.grad is not None
