@@ -71,6 +71,8 @@ COMPUTED = {
     "Sigsoftmax": "_logp _squashed",
     "Speculative": "Speculative._advance _redraw",
     "StochasticBeam": "StochasticBeam.__call__ decode/search/gumbel.py:conditioned",
+    "Masked": "Masked.weigh",
+    "MaskedDiffusionLoss": "MaskedDiffusionLoss.weigh",
     "Truncation": "Truncation.__call__",
     "Verdict": "basis/verification/inequality.py:Inequality.holds "
     "basis/verification/counterexample.py:Counterexample.exists",
