@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.config import typed
 from unspool.nn.linear import Linear
 from unspool.nn.low_rank_linear import LowRankLinear
 
@@ -39,6 +40,7 @@ class LoRA:
     """Of what the thin matrices read."""
 
     def __post_init__(self) -> None:
+        typed(self)
         if self.rank < 1:
             raise ValueError(f"rank={self.rank} must be at least 1")
         if not 0.0 < self.alpha < float("inf"):
@@ -64,6 +66,9 @@ class Merged:
 
 def add_adapters(model: Any, lora: LoRA) -> None:
     """Give the model adapters, which alone learn from now on. It says what it said before."""
+    _check(model)
+    if not isinstance(lora, LoRA):
+        raise TypeError(f"lora is {lora!r:.80}, but must be a LoRA, such as LoRA(rank=8)")
     if adapters_of(model):
         raise ValueError("the model has adapters already: merge_adapters(model) first")
     chosen = _chosen(model, lora.targets)
@@ -80,6 +85,7 @@ def adapters_of(model: nn.Module) -> dict[str, LowRankLinear]:
 
 def merge_adapters(model: Any) -> None:
     """Put every adapter into its matrix: the model is a plain one again, and all of it may learn."""
+    _check(model)
     for name, part in adapters_of(model).items():
         _put(model, name, part.merged())
     model.requires_grad_(True)
@@ -102,6 +108,11 @@ def without_adapters(model: Any) -> Any:
     if not isinstance(model, nn.Module) or not adapters_of(model):
         return model
     return Merged(model.config, model.text, merged_weights(model))  # type: ignore[arg-type]
+
+
+def _check(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is {model!r:.80}, but must be one of weights, as us.load gives it")
 
 
 def _is_thin(name: str) -> bool:

@@ -55,6 +55,10 @@ CORRECT = {
         model: {"config": getattr(us, shape)(**SHAPES[shape]), "text": TEXT}
         for model, shape in MODELS.items()
     },
+    "add_adapters": {"model": LM, "lora": us.LoRA(rank=1)},
+    "load_adapters": {"model": LM, "path": "adapters.safetensors"},
+    "merge_adapters": {"model": LM},
+    "save_adapters": {"model": LM, "path": "adapters.safetensors"},
     "BadWords": {"sequences": [[6]]},
     "BasisTest": {"W": torch.eye(4), "rank": 2},
     "Beam": {"width": 2},

@@ -31,6 +31,7 @@ FORMAT = "unspool adapters 1"
 
 def save_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Write the model's adapters to a file, which appears whole or not at all."""
+    _check(model, path)
     if not adapters_of(model):
         raise ValueError("the model has no adapters: add_adapters(model, LoRA()) gives it some")
     with new_file(Path(fspath(path)).expanduser()) as fresh:
@@ -39,6 +40,7 @@ def save_adapters(model: Any, path: str | PathLike[str]) -> None:
 
 def load_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Give the model the adapters of a file or of a run folder; they were learnt for this very model."""
+    _check(model, path)
     path = Path(fspath(path)).expanduser()
     path = path / ADAPTERS if path.is_dir() else path
     said, weights = _read(path)
@@ -85,6 +87,13 @@ def fingerprint(model: nn.Module) -> str:
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
             hashed.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
+
+
+def _check(model: Any, path: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is {model!r:.80}, but must be one of weights, as us.load gives it")
+    if not isinstance(path, str | PathLike) or not fspath(path):
+        raise TypeError(f"adapters are in a file by its name or path, not in {path!r:.80}")
 
 
 def _shapes(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -35,7 +35,7 @@ def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool
     """
     if not isinstance(folder, str | PathLike) or not fspath(folder):
         raise TypeError(f"a model is saved to a folder by its name or path, not to {folder!r:.80}")
-    if format not in FORMATS:
+    if not isinstance(format, str) or format not in FORMATS:
         raise ValueError(f"format={format!r:.40} is unknown: choose from {', '.join(map(repr, FORMATS))}")
     _check_model(model)
     path = Path(fspath(folder)).expanduser()
