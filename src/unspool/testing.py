@@ -23,10 +23,13 @@ class TableState:
     """What a table model remembers: every row's tokens."""
 
     rows: tuple[tuple[int, ...], ...]
-    new: int = field(default=0, compare=False)
-    """How many of them came after the prompt, the same in every row."""
+    new: tuple[int, ...] = field(default=(), compare=False)
+    """How many of them came after the prompt, in each row."""
     spent: bool = field(default=False, compare=False)
     """Whether it has been used: the state that came of it is the one to go on from."""
+
+    def __post_init__(self) -> None:
+        self.new = self.new or (0,) * len(self.rows)
 
     def select(self, rows_M: Tensor) -> TableState:
         """Reorder, repeat or drop rows."""
@@ -37,7 +40,7 @@ class TableState:
                 "one, and only rows that there are"
             )
         self.spend()
-        return TableState(tuple(self.rows[row] for row in rows), self.new)
+        return TableState(tuple(self.rows[row] for row in rows), tuple(self.new[row] for row in rows))
 
     def spend(self) -> None:
         """Refuse a state that was used before, and make this one such a state."""
@@ -90,7 +93,7 @@ class TableModel(Abilities):
         grown = tuple((*row, token) for row, token in zip(state.rows, tokens, strict=True))
         self._check(grown)
         state.spend()
-        return self._said(TableState(grown, state.new + 1))
+        return self._said(TableState(grown, tuple(new + 1 for new in state.new)))
 
     def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Step, TableState]:
         """Remember T more tokens of every row; the Step has T rows for each of them."""
@@ -104,13 +107,50 @@ class TableModel(Abilities):
 
     def rewind(self, state: TableState, tokens: int) -> TableState:
         """Forget the last tokens of every row."""
-        if not 0 <= tokens <= state.new:
+        return self.rewind_rows(
+            state, torch.arange(len(state.rows)), torch.tensor([tokens] * len(state.rows))
+        )
+
+    @property
+    def joining(self) -> Self:
+        """Rows of many askers may stand in one state."""
+        return self
+
+    def join(self, states: Sequence[TableState]) -> TableState:
+        """The rows of all states, one behind the other."""
+        for state in states:
+            state.spend()
+        rows = tuple(row for state in states for row in state.rows)
+        return TableState(rows, tuple(new for state in states for new in state.new))
+
+    def extend_rows(self, state: TableState, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, TableState]:
+        """Remember T more tokens of some rows; the Step has T rows for each of these."""
+        rows = _whole_numbers("rows", rows_M, 1).tolist()
+        tokens = _whole_numbers("tokens", tokens_MT, 2).tolist()
+        if rows != sorted(set(rows)) or len(rows) != len(tokens):
             raise ValueError(
-                f"{tokens} tokens cannot be forgotten of rows that have {state.new} after their prompt: "
-                "forget what was added, and nothing of a prompt"
+                f"rows {rows} are to be extended by {tokens}: name each row once, in their order"
             )
+        added = dict(zip(rows, tokens, strict=True))
+        grown = tuple((*row, *added.get(n, ())) for n, row in enumerate(state.rows))
+        self._check(grown)
+        read = [(*state.rows[row], *added[row][: t + 1]) for row in rows for t in range(len(added[row]))]
+        step, _ = self._said(TableState(tuple(read)))
+        state.spend()  # only now: where it fails, the state is as it was
+        return step, TableState(grown, tuple(new + len(added.get(n, ())) for n, new in enumerate(state.new)))
+
+    def rewind_rows(self, state: TableState, rows_M: Tensor, tokens_M: Tensor) -> TableState:
+        """Forget the last tokens of some rows."""
+        fewer = dict(zip(rows_M.tolist(), tokens_M.tolist(), strict=True))
+        for row, tokens in fewer.items():
+            if not 0 <= tokens <= state.new[row]:
+                raise ValueError(
+                    f"{tokens} tokens cannot be forgotten of rows that have {state.new[row]} after their "
+                    "prompt: forget what was added, and nothing of a prompt"
+                )
         state.spend()
-        return TableState(tuple(row[: len(row) - tokens] for row in state.rows), state.new - tokens)
+        rows = tuple(row[: len(row) - fewer.get(n, 0)] for n, row in enumerate(state.rows))
+        return TableState(rows, tuple(new - fewer.get(n, 0) for n, new in enumerate(state.new)))
 
     def _check(self, rows: tuple[tuple[int, ...], ...]) -> None:
         size, longest = self.vocab_size, max(map(len, rows))

@@ -68,6 +68,26 @@ class CompiledState:
         self.pool.rewind(tokens)
         return self
 
+    def rewind_rows(self, rows_M: Tensor, tokens_M: Tensor) -> CompiledState:
+        """Forget the last tokens of some rows."""
+        tokens_N = np.zeros(self.pool.rows, np.int64)
+        tokens_N[rows_M.numpy()] = tokens_M.numpy()
+        self.pool.rewind(tokens_N)
+        return self
+
+    def extend_rows(self, rows_M: Tensor, tokens_MT: Tensor) -> Step:
+        """Append T tokens to some rows, named in their order; the Step has T rows for each of them."""
+        T = tokens_MT.shape[1]
+        counts_N = np.zeros(self.pool.rows, np.int64)
+        counts_N[rows_M.numpy()] = T
+        flat = in_vocabulary(tokens_MT.numpy().reshape(-1), self.engine.shape.vocab_size)
+        before_N = self.pool.lengths.copy()
+        try:
+            return self._said(flat, counts_N, self.columns if T == 1 else 0)
+        except BaseException:
+            self.pool.lengths = before_N
+            raise
+
     def step(self, tokens_N: Tensor) -> Step:
         """Append one token to every row."""
         tokens = in_vocabulary(tokens_N.numpy(), self.engine.shape.vocab_size)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads import HeadConfig
+from unspool.models.compiled_joining import CompiledJoining
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import reading_state
 from unspool.models.decoding_mode import decodes
@@ -93,6 +94,11 @@ class TransformerLM(LanguageModel):
     def rewindable(self) -> Self:
         """It can forget what it has read."""
         return self
+
+    @property
+    def joining(self) -> CompiledJoining | None:
+        """Rows of many askers stand in one state where its steps are compiled."""
+        return CompiledJoining() if self.engine == "compiled" else None
 
     @property
     def prompt_reading(self) -> Self:

@@ -79,6 +79,11 @@ class Abilities(Protocol):
         return None
 
     @property
+    def joining(self) -> Joining | None:
+        """What lets the rows of many askers stand in one state (`serve`), where its states can be joined."""
+        return None
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
         return None
@@ -93,6 +98,29 @@ class Rewindable(Protocol):
 
     def rewind(self, state: Any, tokens: int) -> Any:
         """Forget the last `tokens` tokens of every row."""
+        ...
+
+
+class Joining(Protocol):
+    """Keeps rows of many askers in one state, which they join and leave; no row's numbers know of the others.
+
+    A row leaves as any row does: by `State.select`.
+    """
+
+    def join(self, states: Sequence[Any]) -> Any:
+        """The rows of all these states, those of the first one first. None may be used afterwards."""
+        ...
+
+    def extend_rows(self, state: Any, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, Any]:
+        """Append T tokens to some rows, named in the order of the state; the others stay as they are.
+
+        Row m·T + t of the Step is about what follows the t-th token of the m-th of them. Where it fails, the
+        state is as it was.
+        """
+        ...
+
+    def rewind_rows(self, state: Any, rows_M: Tensor, tokens_M: Tensor) -> Any:
+        """Forget the last tokens_M[m] tokens of the m-th of these rows."""
         ...
 
 

@@ -146,8 +146,8 @@ class BlockPool:
         self.blocks, self.lengths = self.blocks[rows], self.lengths[rows]
         self._count()
 
-    def rewind(self, tokens: int) -> None:
-        """Forget the last `tokens` tokens of every row."""
+    def rewind(self, tokens: int | NDArray[np.int64]) -> None:
+        """Forget the last `tokens` tokens of every row, or tokens[n] of row n."""
         self.lengths = np.maximum(self.lengths - tokens, 0)
         needed = (self.lengths + BLOCK - 1) // BLOCK
         self.blocks[np.arange(self.blocks.shape[1]) >= needed[:, None]] = NONE

@@ -1,0 +1,1 @@
+"""Models over HTTP: one model that many requests share, and the API that they come through."""

@@ -1,0 +1,172 @@
+"""What one request sees of a model that many share: a StepModel whose `start` and `step` wait for the engine.
+
+Every search runs on it unchanged. It ends by an error where the request was given up or its time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor
+
+from unspool.protocols import Abilities, Step, StepModel, Text
+from unspool.serve.asks import Ask, Call, Extension, Start
+
+if TYPE_CHECKING:
+    from unspool.serve.engine import Engine
+
+
+class GivenUp(Exception):  # noqa: N818 — nothing went wrong
+    """Nobody waits for this request any more."""
+
+
+class DeadlinePassed(Exception):  # noqa: N818
+    """The time that a request had is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """Rows of a lane, as they are to be when the model is next asked about them."""
+
+    lane: Any
+    rows: tuple[int, ...]
+
+    def select(self, rows_M: Tensor) -> SharedState:
+        """Reorder, repeat or drop rows: the engine does it before the next step."""
+        return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
+
+
+class SharedModel(Abilities):
+    """One request's model."""
+
+    def __init__(self, engine: Engine, model: StepModel, deadline: float | None = None) -> None:
+        self._engine, self._model, self.deadline = engine, model, deadline
+        self.stopped: Exception | None = None
+        """What ends it at its next step."""
+        self.lanes: list[Any] = []
+
+    @property
+    def vocab_size(self) -> int:
+        """The model's."""
+        return self._model.vocab_size
+
+    @property
+    def context(self) -> int | None:
+        """The model's."""
+        return self._model.context
+
+    @property
+    def text(self) -> Text | None:
+        """The model's."""
+        return self._model.text
+
+    @property
+    def answers(self) -> bool:
+        """The model's."""
+        return self._model.answers
+
+    @property
+    def source_vocab_size(self) -> int | None:
+        """The model's."""
+        return self._model.source_vocab_size
+
+    @property
+    def source_text(self) -> Text | None:
+        """The model's."""
+        return self._model.source_text
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        """The model's."""
+        return self._model.output_matrix
+
+    @property
+    def rewindable(self) -> Self | None:
+        """Itself, where the model can rewind."""
+        return None if self._model.rewindable is None else self
+
+    @property
+    def prompt_reading(self) -> Self | None:
+        """Itself, where the model can tell."""
+        return None if self._model.prompt_reading is None else self
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SharedState]:
+        """Read the prompts, beside whatever others ask."""
+        step, lane = self._ask(Start(self, [list(prompt) for prompt in prompts]))
+        return step, self._own(lane, len(prompts))
+
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SharedState]:
+        """`start`, with the hidden vectors of the prompts before it."""
+        hidden_NTD, step, lane = self._ask(Call(self, lambda batch: batch.read_all(prompts)))
+        return hidden_NTD, step, self._own(lane, len(prompts))
+
+    def step(self, state: SharedState, tokens_N: Tensor) -> tuple[Step, SharedState]:
+        """Append one token to every row."""
+        return self.extend(state, tokens_N[:, None])
+
+    def extend(self, state: SharedState, tokens_NT: Tensor) -> tuple[Step, SharedState]:
+        """Append T tokens to every row."""
+        step: Step = self._ask(Extension(self, state.lane, state.rows, tokens_NT))
+        return step, self._still(state)
+
+    def rewind(self, state: SharedState, tokens: int) -> SharedState:
+        """Forget the last `tokens` tokens of every row."""
+
+        def forget(batch: Any) -> None:
+            batch.pick(state.lane, state.rows)
+            batch.rewind(state.lane, tokens)
+
+        self._ask(Call(self, forget))
+        return self._still(state)
+
+    def stop(self, why: Exception) -> None:
+        """End this request: at once where it waits, at its next step where it does not."""
+        self.stopped = why
+        self._engine.withdraw(self)
+
+    def close(self) -> None:
+        """Leave: its rows go before the next step of the others."""
+        for lane in self.lanes:
+            lane.open = False
+        self.lanes.clear()
+        self._engine.leave(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, ask: Ask) -> Any:
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise DeadlinePassed
+        if self.stopped is not None:
+            raise self.stopped
+        self._engine.put(ask)
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        try:
+            return ask.answer.result(left)
+        except TimeoutError:
+            self._engine.withdraw(self)
+            raise DeadlinePassed from None
+
+    def _own(self, lane: Any, rows: int) -> SharedState:
+        self.lanes.append(lane)
+        return SharedState(lane, tuple(range(rows)))
+
+    @staticmethod
+    def _still(state: SharedState) -> SharedState:
+        return SharedState(state.lane, tuple(range(len(state.rows))))
+
+
+def probe(model: SharedModel) -> None:
+    """Have one token read: an engine that hangs does not answer."""
+    text, sources = model.text, model.answers
+    first = None if text is None or sources else text.bos_id
+    step, _ = model.start([[first or 0]])
+    if not torch.isfinite(step.logp_NV).any():
+        raise RuntimeError("the model says nothing that is a number")
