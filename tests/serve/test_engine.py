@@ -62,6 +62,7 @@ def test_every_request_is_answered_as_if_it_were_alone(engine_of, gate, compiled
 )
 def test_models_whose_states_cannot_be_joined_are_served_too(engine_of, model):
     model = model.eval()
+    model.engine = "torch"
     engine = engine_of(model)
     places = [place for place in range(21) if not isinstance(told(place)[1], us.ContrastiveSearch)]
     with ThreadPoolExecutor(8) as pool:

@@ -1,0 +1,132 @@
+"""Pieces of text as OpenAI's objects: completions and chats, whole and in chunks."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unspool.decode.output import Piece
+from unspool.decode.path import Ranked
+
+FINISH = {"eos": "stop", "stop": "stop", "loop": "stop", "length": "length", None: None}
+"""OpenAI's word for why a text ended."""
+
+
+@dataclass
+class Choice:
+    """One text as it grows."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+    ranked: list[Ranked] = field(default_factory=list)
+    finish: str | None = None
+
+    def add(self, piece: Piece) -> None:
+        """Append a piece."""
+        self.text += piece.text
+        self.tokens += piece.tokens
+        self.logps += piece.logps
+        self.ranked += piece.ranked
+        self.finish = piece.finish or self.finish
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability of its tokens, which best_of ranks by."""
+        return math.fsum(self.logps) / max(1, len(self.logps))
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one endpoint writes its answers."""
+
+    kind: str
+    chunk_kind: str
+    prefix: str
+    whole: Callable[[Choice], dict[str, Any]]
+    part: Callable[[str, bool], dict[str, Any]]
+    """Of new text, and whether it is the first of its choice."""
+
+
+COMPLETION = Form(
+    "text_completion",
+    "text_completion",
+    "cmpl-",
+    lambda choice: {"text": choice.text},
+    lambda text, first: {"text": text},  # noqa: ARG005
+)
+CHAT = Form(
+    "chat.completion",
+    "chat.completion.chunk",
+    "chatcmpl-",
+    lambda choice: {"message": {"role": "assistant", "content": choice.text, "refusal": None}},
+    lambda text, first: {"delta": {"role": "assistant", "content": text} if first else {"content": text}},
+)
+
+
+class Envelope:
+    """What all chunks of one answer have in common."""
+
+    def __init__(self, form: Form, model: str) -> None:
+        self._form = form
+        self._same = {"id": form.prefix + secrets.token_hex(12), "created": int(time.time()), "model": model}
+
+    def whole(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        """A finished answer."""
+        return {**self._same, "object": self._form.kind, "choices": list(choices), "usage": usage}
+
+    def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
+        """A part of one."""
+        said = {**self._same, "object": self._form.chunk_kind, "choices": list(choices)}
+        return said if usage is None else {**said, "usage": usage}
+
+
+def usage(prompts: Iterable[Sequence[int]], new: int) -> dict[str, int]:
+    """How many tokens were read and written."""
+    read = sum(map(len, prompts))
+    return {"prompt_tokens": read, "completion_tokens": new, "total_tokens": read + new}
+
+
+def completion_logprobs(
+    show: Callable[[int], str], piece: Choice | Piece, count: int, offset: int = 0
+) -> dict[str, Any]:
+    """The old form: lists side by side, the most probable tokens as a mapping."""
+    texts, offsets, tops = [show(token) for token in piece.tokens], [], []
+    for text in texts:
+        offsets.append(offset)
+        offset += len(text)
+    for place, (text, logp) in enumerate(zip(texts, piece.logps, strict=True)):
+        ranked = piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
+        top: dict[str, float] = {}
+        for token, value in ranked:
+            top.setdefault(show(token), value)
+        tops.append(None if math.isnan(logp) else {**top, text: top.get(text, logp)})
+    return {
+        "tokens": texts,
+        "token_logprobs": [_number(logp) for logp in piece.logps],
+        "top_logprobs": tops,
+        "text_offset": offsets,
+    }
+
+
+def chat_logprobs(show: Callable[[int], str], piece: Choice | Piece, count: int) -> dict[str, Any]:
+    """The new form: an object for every token."""
+
+    def entry(token: int, logp: float) -> dict[str, Any]:
+        text = show(token)
+        return {"token": text, "logprob": _number(logp), "bytes": list(text.encode("utf-8", "replace"))}
+
+    content = []
+    for place, (token, logp) in enumerate(zip(piece.tokens, piece.logps, strict=True)):
+        ranked = piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
+        content.append({**entry(token, logp), "top_logprobs": [entry(*each) for each in ranked]})
+    return {"content": content, "refusal": None}
+
+
+def _number(logp: float) -> float | None:
+    """JSON has neither NaN nor −∞."""
+    return None if math.isnan(logp) else max(logp, -9999.0)

@@ -1,0 +1,63 @@
+"""Errors as OpenAI's clients expect them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from unspool.serve.shared_model import DeadlinePassed
+from unspool.serve.worker_pool import QueueFull
+
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+
+
+class ApiError(Exception):
+    """What a client is told: a status, a sentence, and the field that it is about."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = dict(headers or {})
+
+
+def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:
+    """As JSON is made of it."""
+    kind = KINDS.get(error.status, "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def error_body(error: ApiError) -> bytes:
+    """As bytes."""
+    return json.dumps(error_record(error)).encode()
+
+
+def told(error: BaseException, *, begun: bool) -> ApiError:
+    """What a client is told of an error that came of its request: its own fault until work has begun."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, QueueFull):
+        return ApiError(429, str(error), code="queue_full", headers={"Retry-After": str(error.seconds)})
+    if isinstance(error, DeadlinePassed):
+        no_retry = {"x-should-retry": "false"}
+        return ApiError(504, "the time for this request is over", code="deadline", headers=no_retry)
+    if isinstance(error, ValueError | TypeError) and not begun:
+        return ApiError(400, str(error))
+    if isinstance(error, ValueError):  # the model said what is no number
+        return ApiError(500, str(error), code="model_failed")
+    return ApiError(500, "something went wrong here; the server's log says what", code="internal")

@@ -1,0 +1,85 @@
+"""What stands before every route: keys are asked for, and no body is longer than allowed.
+
+A route that nobody has thought of is denied like all others: the guard does not look at paths.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unspool.serve.api_error import ApiError, error_body
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+SHORTEST_KEY = 16
+
+
+def read_keys(environment: str, file: Path | None) -> tuple[str, ...]:
+    """API keys: those of the environment, separated by commas, and those of a file, one in a line."""
+    lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
+    keys = [key.strip() for key in (*environment.split(","), *lines)]
+    found = tuple(key for key in keys if key and not key.startswith("#"))
+    for key in found:
+        if len(key) < SHORTEST_KEY:
+            raise ValueError(f"an API key has {len(key)} characters: give at least {SHORTEST_KEY}")
+    return found
+
+
+class Guard:
+    """An ASGI application behind which another stands."""
+
+    def __init__(self, app: App, keys: Sequence[str], body_bytes: int) -> None:
+        self._app, self._keys, self._most = app, [key.encode() for key in keys], body_bytes
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Let through what has a key and is not too long."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        refused = self._refusal(headers)
+        if refused is not None:
+            await _answer(send, refused)
+            return
+        read = 0
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._most:
+                raise ApiError(413, self._too_long())
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _refusal(self, headers: dict[bytes, bytes]) -> ApiError | None:
+        given = headers.get(b"authorization", b"")
+        token = given[7:] if given[:7].lower() == b"bearer " else b""
+        # Every key is compared, and each in constant time.
+        if self._keys and not sum(hmac.compare_digest(token, key) for key in self._keys):
+            return ApiError(401, "no valid API key was given: send Authorization: Bearer KEY")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > self._most:
+            return ApiError(413, self._too_long())
+        return None
+
+    def _too_long(self) -> str:
+        return f"the body is longer than the {self._most:,} bytes that this server reads"
+
+
+async def _answer(send: Send, error: ApiError) -> None:
+    body = error_body(error)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,43 @@
+import math
+
+from unspool.decode.output import Piece
+from unspool.decode.path import Ranked
+from unspool.serve.answers import CHAT, Choice, Envelope, chat_logprobs, completion_logprobs, usage
+
+PIECE = Piece(
+    "ab", (0, 1), 0, 0, None, (math.nan, -0.5), (), (Ranked((), ()), Ranked(((2, -0.25), (1, -0.5)), ()))
+)
+
+
+def show(token):
+    return "abc"[token]
+
+
+def test_a_choice_grows():
+    choice = Choice()
+    choice.add(PIECE)
+    choice.add(Piece("c", (2,), 0, 0, "eos", (-1.5,)))
+    assert (choice.text, choice.tokens, choice.finish) == ("abc", [0, 1, 2], "eos")
+    assert Choice(logps=[-0.5, -1.5]).mean == -1
+
+
+def test_logprobs_of_both_kinds():
+    old = completion_logprobs(show, PIECE, 1, offset=4)
+    assert old == {
+        "tokens": ["a", "b"],
+        "token_logprobs": [None, -0.5],
+        "top_logprobs": [None, {"c": -0.25, "b": -0.5}],
+        "text_offset": [4, 5],
+    }
+    new = chat_logprobs(show, PIECE, 2)["content"]
+    assert new[1]["bytes"] == [98]
+    assert [entry["token"] for entry in new[1]["top_logprobs"]] == ["c", "b"]
+
+
+def test_chunks_of_an_answer_have_one_name():
+    envelope = Envelope(CHAT, "m")
+    whole, chunk = envelope.whole([], usage([[1, 2]], 3)), envelope.chunk([])
+    assert whole["id"] == chunk["id"]
+    assert (whole["object"], chunk["object"]) == ("chat.completion", "chat.completion.chunk")
+    assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert "usage" not in chunk

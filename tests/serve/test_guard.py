@@ -1,0 +1,51 @@
+import asyncio
+
+import pytest
+
+from unspool.serve.api_error import ApiError
+from unspool.serve.guard import Guard, read_keys
+
+KEY = "0123456789abcdef"
+
+
+def asked(headers, body=b"", keys=(KEY,)):
+    """The status that a client sees, or "let through"."""
+    sent = []
+
+    async def app(scope, receive, send):
+        await receive()
+        sent.append({"status": "let through"})
+
+    async def receive():
+        return {"type": "http.request", "body": body}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "headers": headers}
+    asyncio.run(Guard(app, keys, body_bytes=10)(scope, receive, send))
+    return sent[0]["status"]
+
+
+def test_a_key_is_asked_for_where_there_are_keys():
+    assert asked([(b"authorization", b"Bearer " + KEY.encode())]) == "let through"
+    assert asked([(b"authorization", b"Bearer " + KEY.encode()[:-1])]) == 401
+    assert asked([(b"authorization", b"Bearer ")]) == 401
+    assert asked([]) == 401
+    assert asked([], keys=()) == "let through"
+
+
+def test_a_body_that_is_too_long_is_not_read():
+    assert asked([(b"content-length", b"11")], keys=()) == 413
+    assert asked([(b"content-length", b"-1")], keys=()) == 413
+    with pytest.raises(ApiError, match="10 bytes"):
+        asked([], body=b"x" * 11, keys=())  # without a length, it is counted
+
+
+def test_keys_of_the_environment_and_of_a_file(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text(f"# mine\n{KEY}-file\n\n")
+    assert read_keys(f"{KEY}, ", file) == (KEY, f"{KEY}-file")
+    assert read_keys("", None) == ()
+    with pytest.raises(ValueError, match="at least 16"):
+        read_keys("short", None)
