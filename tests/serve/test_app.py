@@ -26,7 +26,7 @@ class Served:
     """A server on a free port, in a thread."""
 
     def __init__(self, model, keys=(), slots=8, queue=8):
-        self.model, self.engine = model, Engine(model)
+        self.model, self.engine, self.clients = model, Engine(model), []
         self.server = Server({"bible": self.engine}, WorkerPool(slots, queue), Limits(body_bytes=200_000))
         self.app = create_app(self.server, keys)
         listener = socket.socket()
@@ -38,9 +38,12 @@ class Served:
         self.thread.start()
 
     def client(self, key="none"):
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+        self.clients.append(openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0))
+        return self.clients[-1]
 
     def close(self):
+        for client in self.clients:
+            client.close()
         self.uvicorn.should_exit = True
         self.thread.join(30)
 
