@@ -100,7 +100,7 @@ def test_what_has_no_twin_is_refused(config, message):
 
 
 def test_what_is_no_transformer_language_model_is_refused():
-    with pytest.raises(TypeError, match="a RNNLM has no Hugging Face class to fill"):
+    with pytest.raises(TypeError, match="no Hugging Face class to fill from a RNNLM"):
         to_huggingface(RNNConfig(vocab_size=9, width=4).build())
 
 

@@ -24,7 +24,7 @@ def test_every_technique_that_needs_only_a_model_is_compared():
         name
         for name, kind in {**SEARCHES, **TRANSFORMS}.items()
         if all(parameter.default is not parameter.empty for parameter in signature(kind).parameters.values())
-    }
+    } - {"Grammar", "MaskPredict", "MaskedDiffusion"}  # one is given a grammar, two fill masked models
     assert ready - {name for spec in DEFAULT_DECODERS for name in re.findall(r"\w+(?=\()", spec)} == set()
 
 

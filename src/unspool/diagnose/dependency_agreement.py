@@ -19,8 +19,10 @@ from typing import Any
 import torch
 
 from unspool.data.conllu import TreeSentence
+from unspool.decode.arguments import as_whole, items, shown
 from unspool.nn.attention.word_attention import label_arcs, picks, word_attention
 from unspool.objectives.dependency_heads import as_batch
+from unspool.protocols import Abilities
 from unspool.text import Codec
 from unspool.text.word_spans import spelled_words
 
@@ -49,6 +51,16 @@ def agreements(
     model: Any, sentences: Sequence[TreeSentence], labels: Sequence[str] | None = None, least: int = 50
 ) -> list[LabelAgreement]:
     """For each label, or each with at least so many arcs, the most frequent first."""
+    if Abilities not in type(model).__mro__:
+        raise TypeError(f"{shown(model)} is no model such as us.load() returns")
+    sentences = items("sentences", sentences, "sentences, as read_treebank gives them")
+    if not all(isinstance(it, TreeSentence) for it in sentences):
+        raise TypeError("sentences must be those of a treebank, as read_treebank gives them")
+    if labels is not None:
+        labels = items("labels", labels, "names of labels")
+        if not all(isinstance(it, str) for it in labels):
+            raise TypeError(f"labels is {shown(labels)}, but must be names of labels.")
+    least = as_whole("least", least, at_least=0, advice="A label with fewer arcs is left out.")
     if model.attention_reading is None or model.answers or not isinstance(model.text, Codec):
         raise ValueError(
             "heads are looked at in Transformers that read one text, with a tokenizer that knows the "

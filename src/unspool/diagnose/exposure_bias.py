@@ -23,11 +23,15 @@ import numpy as np
 import torch
 
 from unspool.data.languages.known_language import KnownLanguage
+from unspool.decode.arguments import as_whole, ids, items, shown
+from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
 from unspool.decode.search import Sample
 from unspool.protocols import StepModel
 
+Tokens = tuple[int, ...]
+LONGEST = 100_000
 LENGTHS = (1, 2, 4, 8, 16, 32)
 SPAN = 8
 ROWS = 256
@@ -75,8 +79,8 @@ def exposure(
     seed: int = 0,
 ) -> Exposure:
     """On texts whose right continuation is known: a prompt (or source) and what follows, as tokens."""
-    _check(lengths, span)
-    rows = [(tuple(prompt), tuple(right)) for prompt, right in texts if len(right) > min(lengths)]
+    lengths, span, seed = _checked(model, lengths, span, seed)
+    rows = [(prompt, right) for prompt, right in _rows(texts) if len(right) > min(lengths)]
     if not rows:
         raise ValueError(
             f"no text goes on for more than {min(lengths)} tokens after its prompt: give longer texts, or "
@@ -111,7 +115,13 @@ def true_exposure(
     seed: int = 0,
 ) -> Exposure:
     """On a language whose truth is known, and whose tokens are the model's."""
-    _check(lengths, 1)
+    lengths, texts, seed = _checked(model, lengths, texts, seed)
+    if not isinstance(language, KnownLanguage):
+        raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.languages")
+    if language.vocab_size != model.vocab_size:
+        raise ValueError(
+            f"the language has {language.vocab_size} tokens, the model {model.vocab_size}: they must be equal"
+        )
     dice, longest = Random(seed), max(lengths)
     right = [language.sample(dice)[:longest] for _ in range(texts)]
     seeds = [Random(f"{seed} {at}").getrandbits(60) for at in range(texts)]
@@ -168,8 +178,31 @@ def _nats(rows: Sequence[Sequence[float]]) -> float:
     return -sum(map(sum, rows)) / sum(map(len, rows))
 
 
-def _check(lengths: Sequence[int], span: int) -> None:
-    if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths={list(lengths)} must be whole numbers, each at least 1")
-    if span < 1:
-        raise ValueError(f"span={span} must be at least 1: how many tokens of the text are looked at")
+def _checked(
+    model: StepModel, lengths: Sequence[int], count: int, seed: int
+) -> tuple[tuple[int, ...], int, int]:
+    """Lengths, another number and the seed, where they can be used."""
+    check_model(model)
+    wanted = items("lengths", lengths, "whole numbers, each at least 1")
+    if not wanted:
+        raise ValueError("lengths is empty: give whole numbers, each at least 1")
+    advice = "It counts tokens or texts."
+    each = tuple(as_whole("lengths", it, at_least=1, advice="Each counts tokens.") for it in wanted)
+    if max(each) > LONGEST:
+        raise ValueError(f"lengths has {max(each)}, and texts of up to {LONGEST} tokens are looked at")
+    return each, as_whole("span or texts", count, at_least=1, advice=advice), _seed(seed)
+
+
+def _seed(seed: int) -> int:
+    """A seed, where it is one."""
+    return as_whole("seed", seed, at_least=0, advice="The same seed gives the same texts.")
+
+
+def _rows(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[tuple[Tokens, Tokens]]:
+    wanted = "pairs of a prompt and what follows it, each as token ids"
+    for pair in items("texts", texts, wanted):
+        both = items("texts", pair, wanted)
+        if len(both) != 2:
+            raise ValueError(f"texts has {shown(pair)}, but must have {wanted}.")
+        prompt, right = (ids("texts", it, empty=True) for it in both)
+        yield prompt, right

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from unspool.decode.arguments import items
 from unspool.diagnose.dependency_agreement import LabelAgreement
 from unspool.diagnose.drawing import BLUE, INK, SOFT, canvas, drawn
 
 
 def draw_heads(found: Sequence[LabelAgreement], path: str | Path) -> None:
     """Save the picture (.svg, .png, .pdf)."""
+    found = items("found", found, "what `agreements` found")
     for it in found:
         drawn(it, LabelAgreement)
     with canvas(path, 6.4, 0.6 + 0.28 * len(found)) as figure:

@@ -78,7 +78,7 @@ def test_what_has_no_place_there_is_refused_before_anything_is_written(text, tmp
     mixture = TransformerConfig(**{**vars(LLAMA), "head": MixtureHeadConfig()}).build(text)
     with pytest.raises(ValueError, match="is no softmax of one matrix"):
         us.save(mixture, tmp_path / "hf", format="huggingface")
-    with pytest.raises(TypeError, match="RNNLM has no Hugging Face class"):
+    with pytest.raises(TypeError, match="no Hugging Face class to fill from a RNNLM"):
         us.save(RNNConfig(vocab_size=9, width=8).build(), tmp_path / "hf", format="huggingface")
     with pytest.raises(ValueError, match="format='onnx' is unknown: choose from 'huggingface', 'unspool'"):
         us.save(LLAMA.build(text), tmp_path / "hf", format="onnx")

@@ -9,6 +9,9 @@ import torch
 
 import unspool as us
 from unspool import basis, diagnose, evaluate
+from unspool.data.conllu import TreeSentence, TreeWord
+from unspool.data.languages import Agreement
+from unspool.data.languages.true_model import TrueModel
 from unspool.evaluate import Answer, DecoderRow, Dial
 from unspool.heads import HEADS
 from unspool.text.vocabulary import characters
@@ -32,6 +35,9 @@ RULE = basis.KappaRule(3, (0.1, 0.2), (0.5, 0.6))
 DIAL = Dial(lambda least: least < MODEL, 0.0, 1.0)
 ROW = DecoderRow("a", "Greedy()", (Answer("ab", (4, 5), (-1.0, -2.0), "length"),), 1.0)
 TEXTS = ["abcdef", "fedcba ab"]
+LANGUAGE = Agreement()
+SPEAKER = TrueModel(LANGUAGE)
+TREES = [TreeSentence("ab cd", (TreeWord("ab", 0, 2, 1, "det"), TreeWord("cd", 3, 5, None, "root")))]
 
 CALLS = {
     "basis.BasisTest": (basis.BasisTest, {"W": W, "rank": 2, "cache": None, "budget": 1e9}),
@@ -106,6 +112,16 @@ CALLS = {
         {"kept_CV": MODEL > 0.01, "p_CV": MODEL, "true_CV": TRUE},
     ),
     "evaluate.zipf_coefficient": (evaluate.zipf_coefficient, {"texts": [[1, 2, 3, 1, 1, 2]]}),
+    "diagnose.agreements": (diagnose.agreements, {"model": LM, "sentences": TREES, "least": 0}),
+    "diagnose.draw_heads": (
+        diagnose.draw_heads,
+        {"found": diagnose.agreements(LM, TREES, least=0), "path": "p.svg"},
+    ),
+    "diagnose.exposure": (diagnose.exposure, {"model": LM, "texts": [([4], [5, 6, 7])], "lengths": (1,)}),
+    "diagnose.true_exposure": (
+        diagnose.true_exposure,
+        {"model": SPEAKER, "language": LANGUAGE, "lengths": (1,), "texts": 3},
+    ),
     "diagnose.bottleneck": (diagnose.bottleneck, {"model": LM, "texts": TEXTS}),
     "diagnose.draw_ranks": (
         diagnose.draw_ranks,
@@ -144,7 +160,12 @@ CALLS = {
     "diagnose.underestimation": (diagnose.underestimation, {"logp_CV": MODEL.log(), "true_CV": TRUE}),
 }
 """What is called, and what it needs that is right."""
-ENDLESS = {("diagnose.own_text", "tokens")}
+ENDLESS = {
+    ("diagnose.own_text", "tokens"),
+    ("diagnose.true_exposure", "texts"),
+    ("diagnose.true_exposure", "lengths"),
+    ("diagnose.exposure", "lengths"),
+}
 """Where a huge number is no mistake, only more work than any test has time for."""
 
 

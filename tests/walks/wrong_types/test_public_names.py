@@ -49,16 +49,14 @@ def small(name):
 
 
 LM, PAIRS, LABELS = small("TransformerLM"), small("TransformerSeq2Seq"), small("Classifier")
+ADAPTED = small("TransformerLM")
+us.add_adapters(ADAPTED, us.LoRA(rank=1))
 CORRECT = {
     **SHAPES,
     **{
         model: {"config": getattr(us, shape)(**SHAPES[shape]), "text": TEXT}
         for model, shape in MODELS.items()
     },
-    "add_adapters": {"model": LM, "lora": us.LoRA(rank=1)},
-    "load_adapters": {"model": LM, "path": "adapters.safetensors"},
-    "merge_adapters": {"model": LM},
-    "save_adapters": {"model": LM, "path": "adapters.safetensors"},
     "BadWords": {"sequences": [[6]]},
     "BasisTest": {"W": torch.eye(4), "rank": 2},
     "Beam": {"width": 2},
@@ -93,12 +91,16 @@ CORRECT = {
     "StochasticBeam": {"width": 2},
     "TaggedWord": {"label": "x", "p": 0.5, "probabilities": {"x": 0.5}, "word": "w"},
     "TopK": {"k": 3},
+    "add_adapters": {"model": ADAPTED, "lora": us.LoRA()},
     "find_loop": {"tokens": [1, 1, 1, 1, 1, 1]},
     "generate": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
     "load": {"name": "dates"},
+    "load_adapters": {"model": LM, "path": "none.safetensors"},
+    "merge_adapters": {"model": LM},
     "parse": {"spec": "Greedy"},
     "predict": {"model": LABELS, "texts": "ab"},
     "save": {"model": LM, "folder": "saved"},
+    "save_adapters": {"model": ADAPTED, "path": "adapters.safetensors"},
     "score": {"model": LM, "prompts": "ab", "texts": "c"},
     "stream": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
     "survivors": {"rule": us.TopP(0.9), "logp": torch.zeros(V)},

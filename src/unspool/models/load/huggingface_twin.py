@@ -40,7 +40,7 @@ def huggingface_twin(model: TransformerLM) -> Twin:
     """
     if not isinstance(model, TransformerLM):
         raise TypeError(
-            f"a {type(model).__name__} has no Hugging Face class to fill: only a TransformerLM has one"
+            f"there is no Hugging Face class to fill from a {type(model).__name__}: only from a TransformerLM"
         )
     config, head = model.config, _head_weights(model)
     shared = {"tie_word_embeddings": not head, **_ends(model.text)}
