@@ -48,6 +48,12 @@ class Served:
         self.thread.join(30)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def connections():
+    yield
+    WEB.close()
+
+
 @pytest.fixture(scope="module")
 def bible():
     return us.load("bible")
