@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unspool.models.load.dialect import TensorPart
+from unspool.nn.stored.finite import all_finite
 from unspool.nn.stored.formats import BF16, F16, F32
 from unspool.nn.stored.weight import StoredWeight
 from unspool.text.json_file import read_object
@@ -68,8 +69,7 @@ class SafetensorsFiles:
         assert piece.source is not None
         tensor = self.tensor(piece.source)
         out.copy_(tensor.T if piece.turned else tensor)
-        low, high = torch.aminmax(out)  # either is NaN if any number is
-        if not (low.isfinite() and high.isfinite()):
+        if not all_finite(out):
             self._refuse(piece.source)
 
     def let_go(self, piece: TensorPart) -> None:

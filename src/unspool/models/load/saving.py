@@ -13,7 +13,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
 from unspool.files.atomic import new_folder
@@ -21,6 +20,7 @@ from unspool.models import MODELS
 from unspool.models.adapters import without_adapters
 from unspool.models.load.folder import Saveable, is_run_folder, write_files
 from unspool.models.load.huggingface_saving import write_huggingface
+from unspool.nn.stored.finite import all_finite
 
 
 def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
@@ -67,8 +67,7 @@ def _check_model(model: Any) -> None:
     for name, tensor in model.state_dict().items():
         if tensor.is_meta:
             raise ValueError(f"tensor {name!r} is on the device 'meta', where there are no numbers to save")
-        low, high = torch.aminmax(tensor.detach())  # either is NaN if any number is
-        if not (low.isfinite() and high.isfinite()):
+        if not all_finite(tensor.detach()):
             raise ValueError(
                 f"tensor {name!r} holds NaN or infinity: nothing could be said with such a model"
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unspool.nn.stored.finite import all_finite
 from unspool.nn.stored.formats import F32, INT8, Format
 from unspool.nn.stored.unpacking import FLOATS, UNPACK
 
@@ -59,8 +60,7 @@ class StoredWeight:
         """
         for blocks in torch.split(self.packed.view(-1, self.format.block_bytes), CHUNK):
             for at, kind in FLOATS[self.format]:
-                low, high = torch.aminmax(blocks[:, at : at + kind.itemsize].view(kind))  # NaN if any is
-                if not (low.isfinite() and high.isfinite()):
+                if not all_finite(blocks[:, at : at + kind.itemsize].view(kind)):
                     return False
         return True
 
