@@ -72,7 +72,7 @@ DEFAULT_DECODERS = (
     "Sample(MinK(3.0))",
     "Sample(Mirostat(5.0, 0.1))",
     "Sample(MinP(0.05), AdaptiveP(0.5))",
-    "Sample(DynamicTemperature(0.5, 1.5), MinP(0.05))",
+    "Sample(DynamicTemperature(), MinP(0.05))",
     "Sample(QuadraticSmoothing(0.25))",
     "Sample(DRY(), MinP(0.05))",
     "Sample(MinP(0.05), XTC(0.1, 0.5))",
