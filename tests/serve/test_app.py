@@ -12,10 +12,11 @@ import pytest
 import uvicorn
 
 import unspool as us
-from unspool.serve.app import Server, create_app
+from unspool.serve.app import create_app
 from unspool.serve.asks import Call
 from unspool.serve.engine import Engine
 from unspool.serve.limits import Limits
+from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 
 PROMPT = "And God said unto Moses,"

@@ -54,10 +54,11 @@ def run(args: argparse.Namespace) -> int:
         import uvicorn
     except ModuleNotFoundError as error:
         raise ValueError(f"serve needs {error.name}: pip install unspool[serve]") from error
-    from unspool.serve.app import Server, create_app
+    from unspool.serve.app import create_app
     from unspool.serve.engine import Engine
     from unspool.serve.guard import LOOPBACK, read_keys
     from unspool.serve.limits import Limits
+    from unspool.serve.server import Server
     from unspool.serve.worker_pool import WorkerPool
 
     keys = read_keys(os.environ.get(KEYS, ""), args.api_keys)

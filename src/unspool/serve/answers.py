@@ -50,22 +50,8 @@ class Form:
     whole: Callable[[Choice], dict[str, Any]]
     part: Callable[[str, bool], dict[str, Any]]
     """Of new text, and whether it is the first of its choice."""
-
-
-COMPLETION = Form(
-    "text_completion",
-    "text_completion",
-    "cmpl-",
-    lambda choice: {"text": choice.text},
-    lambda text, first: {"text": text},  # noqa: ARG005
-)
-CHAT = Form(
-    "chat.completion",
-    "chat.completion.chunk",
-    "chatcmpl-",
-    lambda choice: {"message": {"role": "assistant", "content": choice.text, "refusal": None}},
-    lambda text, first: {"delta": {"role": "assistant", "content": text} if first else {"content": text}},
-)
+    logprobs: Callable[[Callable[[int], str], Choice | Piece, int, int], dict[str, Any]]
+    """Of how a token is shown, a piece, how many alternatives are told, and how long the text before is."""
 
 
 class Envelope:
@@ -130,3 +116,21 @@ def chat_logprobs(show: Callable[[int], str], piece: Choice | Piece, count: int)
 def _number(logp: float) -> float | None:
     """JSON has neither NaN nor −∞."""
     return None if math.isnan(logp) else max(logp, -9999.0)
+
+
+COMPLETION = Form(
+    "text_completion",
+    "text_completion",
+    "cmpl-",
+    lambda choice: {"text": choice.text},
+    lambda text, first: {"text": text},  # noqa: ARG005
+    completion_logprobs,
+)
+CHAT = Form(
+    "chat.completion",
+    "chat.completion.chunk",
+    "chatcmpl-",
+    lambda choice: {"message": {"role": "assistant", "content": choice.text, "refusal": None}},
+    lambda text, first: {"delta": {"role": "assistant", "content": text} if first else {"content": text}},
+    lambda show, piece, count, offset: chat_logprobs(show, piece, count),  # noqa: ARG005
+)

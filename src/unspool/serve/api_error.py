@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from unspool.serve.shared_model import DeadlinePassed
-from unspool.serve.worker_pool import QueueFull
-
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -51,13 +48,8 @@ def told(error: BaseException, *, begun: bool) -> ApiError:
     """What a client is told of an error that came of its request: its own fault until work has begun."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, QueueFull):
-        return ApiError(429, str(error), code="queue_full", headers={"Retry-After": str(error.seconds)})
-    if isinstance(error, DeadlinePassed):
-        no_retry = {"x-should-retry": "false"}
-        return ApiError(504, "the time for this request is over", code="deadline", headers=no_retry)
-    if isinstance(error, ValueError | TypeError) and not begun:
+    if isinstance(error, ValueError):  # once work has begun: the model said what is no number
+        return ApiError(500, str(error), code="model_failed") if begun else ApiError(400, str(error))
+    if isinstance(error, TypeError) and not begun:
         return ApiError(400, str(error))
-    if isinstance(error, ValueError):  # the model said what is no number
-        return ApiError(500, str(error), code="model_failed")
     return ApiError(500, "something went wrong here; the server's log says what", code="internal")

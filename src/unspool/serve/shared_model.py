@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unspool.protocols import Abilities, Step, StepModel, Text
+from unspool.serve.api_error import ApiError
 from unspool.serve.asks import Ask, Call, Extension, Start
 
 if TYPE_CHECKING:
@@ -24,8 +25,12 @@ class GivenUp(Exception):  # noqa: N818 — nothing went wrong
     """Nobody waits for this request any more."""
 
 
-class DeadlinePassed(Exception):  # noqa: N818
+class DeadlinePassed(ApiError):  # noqa: N818 — named after what is the case
     """The time that a request had is over."""
+
+    def __init__(self) -> None:
+        no_retry = {"x-should-retry": "false"}
+        super().__init__(504, "the time for this request is over", code="deadline", headers=no_retry)
 
 
 @dataclass(frozen=True, slots=True)

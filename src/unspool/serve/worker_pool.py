@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from unspool.serve.api_error import ApiError
 
-class QueueFull(Exception):  # noqa: N818 — the HTTP answer's name
+
+class QueueFull(ApiError):  # noqa: N818 — named after what is the case
     """No place is free, not even for waiting."""
 
     def __init__(self, seconds: int) -> None:
-        super().__init__(f"the queue is full: try again in {seconds} s")
+        message = f"the queue is full: try again in {seconds} s"
+        super().__init__(429, message, code="queue_full", headers={"Retry-After": str(seconds)})
         self.seconds = seconds
 
 

@@ -1,0 +1,67 @@
+"""What the routes check before they run anything; what they answer stands in test_app, over a real port."""
+
+import asyncio
+
+import pytest
+
+from unspool.serve.api_error import ApiError
+from unspool.serve.limits import Limits
+from unspool.serve.request_fields import ChatRequest, CompletionRequest, TokenizeRequest
+from unspool.serve.server import Server
+from unspool.serve.worker_pool import WorkerPool
+from unspool.testing import random_table
+
+
+@pytest.fixture
+def server(engine_of):
+    engines = {name: engine_of(random_table(9, seed=1)) for name in ("small", "other")}
+    return Server(engines, WorkerPool(1, 1), Limits(rows=6))
+
+
+def completion(**fields):
+    return CompletionRequest(**{"model": "small", "prompt": [1], **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"n": 3, "best_of": 2}, "best_of", "less than"),
+        ({"n": 1, "best_of": 2, "stream": True}, "best_of", "streamed"),
+        ({"max_tokens": 0}, "max_tokens", "echo"),
+        ({"n": 7}, "n", "7 texts"),
+        ({"n": 2, "prompt": [[1]] * 4}, "n", "8 texts"),
+        ({"logit_bias": {"9": 1}}, "logit_bias", "token 9"),
+        ({"decoder": "Sample("}, None, "Sample"),
+    ],
+)
+def test_what_cannot_be_is_refused(server, fields, param, said):
+    with pytest.raises(ApiError, match=said) as found:
+        asyncio.run(server.completions(completion(**fields), None))
+    assert (found.value.status, found.value.param) == (400, param)
+
+
+def test_alternatives_of_a_chat_need_log_probabilities(server):
+    body = ChatRequest(model="small", messages=[{"role": "user", "content": "x"}], top_logprobs=2)
+    with pytest.raises(ApiError, match="top_logprobs needs logprobs"):
+        asyncio.run(server.chat(body, None))
+
+
+def test_models_are_known_by_their_names(server):
+    assert [it["id"] for it in asyncio.run(server.models())["data"]] == ["small", "other"]
+    with pytest.raises(ApiError, match="choose from small, other") as found:
+        server.engine("large")
+    assert found.value.status == 404
+
+
+def test_a_model_without_a_tokenizer_says_so(server):
+    with pytest.raises(ApiError, match="no tokenizer"):
+        asyncio.run(server.tokenize(TokenizeRequest(prompt="x")))
+
+
+def test_engines_are_well_until_one_is_closed(server):
+    assert asyncio.run(server.health())["status"] == "ok"
+    assert "unspool_engine_steps" in asyncio.run(server.counted()).body.decode()
+    server.engines["other"].close()
+    with pytest.raises(ApiError, match="other does not answer") as found:
+        asyncio.run(server.health())
+    assert found.value.status == 503
