@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.files.cache import cache_folder
-from unspool.models.load.gguf_file import GGUFTensor, open_gguf
+from unspool.models.load.gguf_file import open_gguf
+from unspool.models.load.gguf_table import GGUFTensor
 from unspool.models.load.packages import PACKAGES, package_file
 
 if TYPE_CHECKING:

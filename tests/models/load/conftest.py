@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -189,5 +190,26 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
         writer.write_tensors_to_file()
         writer.close()
         return tmp_path / "twin.gguf"
+
+    return write
+
+
+@pytest.fixture
+def raw_gguf():
+    """Bytes of a GGUF file from parts: int → u32, (int,) → u64, str → string, bytes as they are."""
+
+    def write(*parts):
+        data = b""
+        for part in parts:
+            match part:
+                case bytes():
+                    data += part
+                case str():
+                    data += struct.pack("<Q", len(part.encode())) + part.encode()
+                case (number,):
+                    data += struct.pack("<Q", number)
+                case number:
+                    data += struct.pack("<I", number)
+        return data
 
     return write

@@ -1,10 +1,5 @@
-"""GGUF, the container of llama.cpp: header, metadata and tensor table, read lazily from a memory map.
+"""GGUF, the container of llama.cpp: its table is read at once, its tensors lazily from a memory map.
 
-    "GGUF" · version u32 · tensors u64 · pairs u64 · pairs × (key, type, value)
-           · tensors × (name, n, n × u64, type u32, offset u64) · padding · data
-
-Every length is checked against what is left of the file before anything is allocated from it, so that a
-cut or hostile file ends in a ValueError that names the file, the offset and what was expected there.
 Tensors of the types in `nn.stored.formats` are used where they lie in the map; the numbers of others are
 restored by `gguf.quants`, block by block. The map is private: writing to it would never reach the file.
 """
@@ -13,16 +8,16 @@ from __future__ import annotations
 
 import math
 import mmap
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 
+from unspool.models.load.gguf_cursor import GGUFCursor
+from unspool.models.load.gguf_table import MAGIC, GGUFTensor, read_table
 from unspool.nn.stored.formats import GGML
 from unspool.nn.stored.weight import StoredWeight
 
@@ -30,39 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-MAGIC = b"GGUF"
-VERSIONS = (2, 3)
-
-# GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
-
-# What the smallest member of a list takes: a count that asks for more than the rest of the file is a lie.
-_SMALLEST_PAIR = 8 + 4 + 1
-_SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8
-_DEEPEST_ARRAY = 4
-_MOST_DIMENSIONS = 4
-
 # Numbers restored at once: enough that numpy's own overhead vanishes, few enough that its temporary arrays
 # stay in the second-level cache and on the heap (larger ones go back to the system each time).
 _CHUNK = 1 << 16
 _ALIGNED = 4
 """Bytes that numbers are read from at multiples of; files keep to 32, unless they say otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class GGUFTensor:
-    """Where one tensor lies in the file, and how its numbers are packed."""
-
-    name: str
-    shape: tuple[int, ...]
-    """As torch writes it: the last dimension runs fastest."""
-    quantisation: int
-    """ggml's number of the type, as in `gguf.GGMLQuantizationType`."""
-    offset: int
-    """From the beginning of the file."""
-    size: int
-    """In bytes."""
 
 
 @dataclass(frozen=True)
@@ -179,182 +146,5 @@ def open_gguf(path: Path) -> GGUFFile:
         if path.stat().st_size < len(MAGIC):  # an empty file cannot be mapped
             raise ValueError(f"{path}: not a GGUF file: it has only {path.stat().st_size} bytes")
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    cursor = _Cursor(path, data)
-    tensor_count, pair_count = _header(cursor)
-    metadata = _metadata(cursor, pair_count)
-    return GGUFFile(path, metadata, _tensors(cursor, tensor_count, metadata), data)
-
-
-class _Cursor:
-    """Reads little-endian values from the map, and never past its end."""
-
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
-        self.path, self.data, self.at, self.end = path, data, 0, len(data)
-
-    def fail(self, expected: str, offset: int | None = None) -> NoReturn:
-        at = self.at if offset is None else offset
-        place = f"{self.path}: at byte {at} of {self.end}"
-        raise ValueError(f"{place}: expected {expected}; the file is cut or damaged")
-
-    def need(self, count: int, each: int, what: str) -> int:
-        """The bytes that `count` things of at least `each` bytes take, if the file still has as many."""
-        if count * each > self.end - self.at:
-            self.fail(f"{what} ({count * each} bytes or more), found {self.end - self.at} bytes")
-        return count * each
-
-    def scalar(self, code: str, what: str) -> Any:
-        size = self.need(1, struct.calcsize("<" + code), what)
-        (value,) = struct.unpack_from("<" + code, self.data, self.at)
-        self.at += size
-        return value
-
-    def string(self, what: str) -> str:
-        length = self.scalar("Q", f"the length of {what}")
-        return self.text(length, what)
-
-    def text(self, length: int, what: str) -> str:
-        self.need(length, 1, what)
-        raw = self.data[self.at : self.at + length]
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError as error:
-            self.fail(f"{what} in UTF-8, found byte {raw[error.start]:#04x}", self.at + error.start)
-        self.at += length
-        return text
-
-    def strings(self, count: int, what: str) -> list[str]:
-        """Many strings at once: a vocabulary has a hundred thousand, so the loop is kept lean."""
-        self.need(count, 8, what)
-        data, end, at, length_at = self.data, self.end, self.at, struct.Struct("<Q").unpack_from
-        texts = []
-        try:
-            for _ in range(count):
-                stop = at + 8 + length_at(data, at)[0]
-                if stop > end:
-                    break
-                texts.append(data[at + 8 : stop].decode())
-                at = stop
-        except (struct.error, UnicodeDecodeError):
-            pass
-        self.at = at
-        if len(texts) < count:
-            # Read the offender once more, slowly, for its message.
-            self.string(f"text {len(texts)} of {count} in {what}")
-        return texts
-
-    def array(self, what: str, depth: int) -> list[Any]:
-        kind = self.scalar("I", f"the type of {what}'s members")
-        count = self.scalar("Q", f"the number of {what}'s members")
-        if kind == _STRING:
-            return self.strings(count, what)
-        if kind == _ARRAY:
-            if depth == _DEEPEST_ARRAY:
-                self.fail(f"arrays no more than {_DEEPEST_ARRAY} deep in {what}")
-            self.need(count, 4 + 8, what)
-            return [self.array(what, depth + 1) for _ in range(count)]
-        code = self.code(kind, what)
-        size = self.need(count, struct.calcsize("<" + code), what)
-        values: list[Any] = np.frombuffer(
-            self.data, np.dtype(code).newbyteorder("<"), count, self.at
-        ).tolist()
-        self.at += size
-        return values
-
-    def code(self, kind: int, what: str) -> str:
-        if kind not in _SCALARS:
-            self.fail(f"a value type from 0 to 12 for {what}, found {kind}", self.at)
-        return _SCALARS[kind]
-
-    def value(self, key: str) -> Any:
-        kind = self.scalar("I", f"the type of {key}")
-        if kind == _STRING:
-            return self.string(key)
-        if kind == _ARRAY:
-            return self.array(key, 1)
-        return self.scalar(self.code(kind, key), key)
-
-
-def _header(cursor: _Cursor) -> tuple[int, int]:
-    if cursor.data[: len(MAGIC)] != MAGIC:
-        raise ValueError(f"{cursor.path}: not a GGUF file: it begins with {cursor.data[:4]!r}, not {MAGIC!r}")
-    cursor.at = len(MAGIC)
-    version = cursor.scalar("I", "the version")
-    if version not in VERSIONS:
-        hint = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
-        raise ValueError(
-            f"{cursor.path}: GGUF version {version}{hint} cannot be read; "
-            f"expected little-endian version {' or '.join(map(str, VERSIONS))}; convert the model again"
-        )
-    tensor_count = cursor.scalar("Q", "the number of tensors")
-    pair_count = cursor.scalar("Q", "the number of metadata pairs")
-    cursor.need(pair_count, _SMALLEST_PAIR, f"{pair_count} metadata pairs")
-    cursor.need(tensor_count, _SMALLEST_TENSOR, f"{tensor_count} tensors")
-    return tensor_count, pair_count
-
-
-def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
-    for number in range(count):
-        start = cursor.at
-        key = cursor.string(f"the key of metadata pair {number}")
-        if key in metadata:
-            cursor.fail(f"a new metadata key, found {key!r} again", start)
-        metadata[key] = cursor.value(key)
-    return metadata
-
-
-def _tensors(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> dict[str, GGUFTensor]:
-    alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise ValueError(f"{cursor.path}: general.alignment must be a power of two, found {alignment!r}")
-    cursor.need(count, _SMALLEST_TENSOR, f"{count} tensors")
-    entries = [(cursor.at, *_tensor(cursor, number)) for number in range(count)]
-    start_of_data = -(-cursor.at // alignment) * alignment
-    tensors: dict[str, GGUFTensor] = {}
-    for at, name, shape, quantisation, offset, size in entries:
-        if name in tensors:
-            cursor.fail(f"a new tensor name, found {name!r} again", at)
-        if offset % alignment:
-            cursor.fail(f"{name}'s offset to be a multiple of {alignment}, found {offset}", at)
-        offset += start_of_data
-        if offset + size > cursor.end:
-            cursor.fail(f"{name}'s data ({size} bytes at {offset})", min(offset, cursor.end))
-        tensors[name] = GGUFTensor(name, shape, quantisation, offset, size)
-    _refuse_overlap(cursor, tensors)
-    return tensors
-
-
-def _refuse_overlap(cursor: _Cursor, tensors: dict[str, GGUFTensor]) -> None:
-    """No byte belongs to two tensors: a table that says so is damaged, or made to mislead."""
-    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
-    for before, after in pairwise(ordered):
-        if before.offset + before.size > after.offset:
-            cursor.fail(f"{after.name}'s data behind {before.name}'s, which ends later", after.offset)
-
-
-def _block(quantisation: int) -> tuple[int, int] | None:
-    """Numbers and bytes of a block of ggml's type of that number; None where nobody knows it."""
-    kind = GGML.get(quantisation)
-    if kind is not None:
-        return kind.sizes
-    from gguf.constants import GGML_QUANT_SIZES  # not before: it comes with much else
-
-    sizes: tuple[int, int] | None = GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers
-    return sizes
-
-
-def _tensor(cursor: _Cursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:
-    name = cursor.string(f"the name of tensor {number}")
-    dimensions = cursor.scalar("I", f"the number of {name}'s dimensions")
-    if not 1 <= dimensions <= _MOST_DIMENSIONS:
-        cursor.fail(f"1 to {_MOST_DIMENSIONS} dimensions for {name}, found {dimensions}")
-    shape = tuple(cursor.scalar("Q", f"{name}'s shape") for _ in range(dimensions))[::-1]
-    quantisation = cursor.scalar("I", f"{name}'s number type")
-    offset = cursor.scalar("Q", f"{name}'s offset")
-    sizes = _block(quantisation)
-    if sizes is None:
-        cursor.fail(f"a number type that gguf knows for {name}, found {quantisation}")
-    block, block_bytes = sizes
-    if 0 in shape or shape[-1] % block:
-        cursor.fail(f"rows of {name} to be whole blocks of {block} numbers, found shape {list(shape)}")
-    return name, shape, quantisation, offset, math.prod(shape) // block * block_bytes
+    metadata, tensors = read_table(GGUFCursor(path, data))
+    return GGUFFile(path, metadata, tensors, data)
