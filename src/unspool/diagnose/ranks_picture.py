@@ -19,12 +19,12 @@ from typing import Any
 from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.job import Job
-from unspool.decode.picks import BasisAware
 from unspool.decode.request import make_job
 from unspool.decode.search import Sample
-from unspool.decode.search.reshape import prepared, reshape
+from unspool.decode.search.reshape import reshape
 from unspool.decode.transforms.scores import alive
 from unspool.diagnose.drawing import BLUE, INK, ORANGE, SOFT, canvas, drawn, label
+from unspool.evaluate.kept_tokens import next_tokens
 from unspool.protocols import Step, StepModel
 
 DEFAULT_RULES = (
@@ -94,20 +94,14 @@ def rank_picture(
 
 def _kept(rule: Sample, model: StepModel, job: Job, step: Step, order: Sequence[int]) -> list[bool]:
     """Which of the tokens the rule may draw next."""
-    transforms = prepared(rule.transforms, model, job)
-    scores_1V = reshape(step, job.paths(), transforms)
+    ready = next_tokens(rule, model, job)
+    scores_1V = reshape(step, job.paths(), ready.transforms)
     kept = alive(scores_1V)[0, order].tolist()
-    if not isinstance(rule.pick, BasisAware):
+    if ready.bound is None:
         return kept
-    bound = rule.pick.bind(model, transforms)
-    tested_1V = scores_1V if rule.pick.on == "processed" else step.logp_NV
-    (tau,) = rule.pick.tau(tested_1V)  # type: ignore[operator]
-    p_V = tested_1V[0].double().exp()
-    test = bound.test.step(p_V)
-    return [
-        k and (bool(p_V[token] >= tau) or bool(test.accepts(token, tau=tau)))
-        for k, token in zip(kept, order, strict=True)
-    ]
+    left = [token for token, k in zip(order, kept, strict=True) if k]
+    accepted = dict(zip(left, ready.accepted(step, scores_1V, left), strict=True))
+    return [accepted.get(token, False) for token in order]
 
 
 def draw_ranks(picture: RankPicture, path: str | Path) -> None:

@@ -41,20 +41,20 @@ def rep_n(tokens: Tokens, n: int = 4) -> float:
 
 def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
     """`rep_n`, averaged over continuations."""
-    _check(texts)
+    check_texts(texts)
     return sum(rep_n(tokens, n) for tokens in texts) / len(texts)
 
 
 def distinct_n(texts: Sequence[Tokens], n: int = 1) -> float:
     """Different n-grams of all texts together, for each token: low is bland."""
-    _check(texts)
+    check_texts(texts)
     length = sum(len(tokens) for tokens in texts)
     return len({gram for tokens in texts for gram in ngrams(tokens, n)}) / length if length else 0.0
 
 
 def zipf_coefficient(texts: Sequence[Tokens]) -> float:
     """How steeply frequency falls with rank: about 1 in natural text, 0 where all are equally frequent."""
-    _check(texts)
+    check_texts(texts)
     counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)
     if len(counts) < 2:
         raise ValueError(f"a slope needs two different tokens or more; these texts have {len(counts)}")
@@ -65,7 +65,8 @@ def zipf_coefficient(texts: Sequence[Tokens]) -> float:
     return -covariance / sum((a - mean_x) ** 2 for a in x)
 
 
-def _check(texts: Sequence[Tokens]) -> None:
+def check_texts(texts: Sequence[Tokens]) -> None:
+    """Refuse what is no list of texts, or an empty one."""
     if isinstance(texts, (str, bytes)):
         raise TypeError(
             f"texts is one text, {texts!r:.40}, and its letters would be taken for texts: give a list of "

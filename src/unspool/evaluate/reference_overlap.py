@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,16 @@ class Overlap:
 
 def overlap(outputs: Sequence[str], references: Sequence[str]) -> Overlap:
     """Scores of the outputs, one reference for each."""
+    check_pairs(outputs, references)
+    scores, signatures = {}, {}
+    for name, metric in sacrebleu_metrics().items():
+        scores[name] = float(metric.corpus_score(list(outputs), [list(references)]).score)
+        signatures[name] = str(metric.get_signature())
+    return Overlap(scores["bleu"], scores["chrf"], scores["ter"], signatures)
+
+
+def check_pairs(outputs: Sequence[str], references: Sequence[str]) -> None:
+    """Refuse what are not two lists of strings of equal length."""
     for name, texts in {"outputs": outputs, "references": references}.items():
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
             raise TypeError(f"{name} is {texts!r:.40}, but must be a list of texts: of one text, give [text]")
@@ -38,14 +49,14 @@ def overlap(outputs: Sequence[str], references: Sequence[str]) -> Overlap:
         raise ValueError(f"{len(outputs)} outputs cannot be compared with {len(references)} references")
     if not outputs:
         raise ValueError("there is no output to score: give at least one")
+
+
+def sacrebleu_metrics() -> dict[str, Any]:
+    """sacrebleu's three, by name, as everybody reports them."""
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError as error:
         raise ImportError(
             "BLEU, chrF and TER need the sacrebleu package: pip install unspool[evaluate]"
         ) from error
-    scores, signatures = {}, {}
-    for name, metric in {"bleu": BLEU(), "chrf": CHRF(), "ter": TER()}.items():
-        scores[name] = float(metric.corpus_score(list(outputs), [list(references)]).score)
-        signatures[name] = str(metric.get_signature())
-    return Overlap(scores["bleu"], scores["chrf"], scores["ter"], signatures)
+    return {"bleu": BLEU(), "chrf": CHRF(), "ter": TER()}

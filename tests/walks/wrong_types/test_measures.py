@@ -37,6 +37,7 @@ ROW = DecoderRow("a", "Greedy()", (Answer("ab", (4, 5), (-1.0, -2.0), "length"),
 TEXTS = ["abcdef", "fedcba ab"]
 LANGUAGE = Agreement()
 SPEAKER = TrueModel(LANGUAGE)
+MEAN = evaluate.mean_of([1.0, 2.0, 4.0])
 TREES = [TreeSentence("ab cd", (TreeWord("ab", 0, 2, 1, "det"), TreeWord("cd", 3, 5, None, "root")))]
 
 CALLS = {
@@ -83,6 +84,33 @@ CALLS = {
     "basis.reference": (basis.reference, {"W": W, "p": P, "i": 1, "tau": 0.5}),
     "basis.tau_from_delta": (basis.tau_from_delta, {"delta": 0.5}),
     "basis.underestimation": (basis.underestimation, {"true_p": P, "model_p": P}),
+    "evaluate.SummedMeasure": (
+        lambda **given: evaluate.bootstrap(evaluate.SummedMeasure(**given)),
+        {"counts_NK": np.ones((3, 2)), "of_sums": lambda sums: float(sums[0])},
+    ),
+    "evaluate.approximate_randomisation": (
+        evaluate.approximate_randomisation,
+        {"first": MEAN, "second": MEAN, "samples": 10},
+    ),
+    "evaluate.bootstrap": (evaluate.bootstrap, {"measure": MEAN, "samples": 10}),
+    "evaluate.calibration": (evaluate.calibration, {"confidences": [0.5, 1.0], "correct": [True, False]}),
+    "evaluate.coherence": (evaluate.coherence, {"model": LM, "prompts": ["ab", "cd"], "texts": ["c", "d"]}),
+    "evaluate.decoder_truth": (
+        evaluate.decoder_truth,
+        {"decoder": us.Greedy(), "model": SPEAKER, "language": LANGUAGE, "sentences": 2},
+    ),
+    "evaluate.length_ratio": (evaluate.length_ratio, {"outputs": [[1, 2]], "references": [[1]]}),
+    "evaluate.mean_of": (evaluate.mean_of, {"values": [1.0, 2.0]}),
+    "evaluate.overlap_measures": (evaluate.overlap_measures, {"outputs": ["a b"], "references": ["a c"]}),
+    "evaluate.paired_bootstrap": (
+        evaluate.paired_bootstrap,
+        {"first": MEAN, "second": MEAN, "samples": 10},
+    ),
+    "evaluate.perplexity_of": (evaluate.perplexity_of, {"nats": [1.0, 2.0], "tokens": [1, 2]}),
+    "evaluate.ratio_of": (evaluate.ratio_of, {"above": [1.0, 2.0], "below": [1, 2]}),
+    "evaluate.self_bleu": (evaluate.self_bleu, {"texts": [[1, 2, 3], [1, 2]]}),
+    "evaluate.text_truth": (evaluate.text_truth, {"texts": [[4, 5]], "language": LANGUAGE}),
+    "evaluate.token_calibration": (evaluate.token_calibration, {"model": LM, "texts": TEXTS}),
     "evaluate.Dial": (
         lambda **given: evaluate.at_mass(Dial(**given), MODEL, 0.5),
         {"keeps": DIAL.keeps, "loosest": 0.0, "strictest": 1.0},
@@ -161,6 +189,7 @@ CALLS = {
 }
 """What is called, and what it needs that is right."""
 ENDLESS = {
+    ("evaluate.decoder_truth", "sentences"),
     ("diagnose.own_text", "tokens"),
     ("diagnose.true_exposure", "texts"),
     ("diagnose.true_exposure", "lengths"),

@@ -1,0 +1,117 @@
+"""Calibration: is a model as often right as it says?
+
+    ECE = Σ_b (n_b / n) · | accuracy_b − confidence_b |       over bins b of equal width
+
+Naeini et al. 2015 (papers.bib: naeini2015obtaining); Guo et al. 2017, eq. 3 and its reliability diagram
+(papers.bib: guo2017calibration). At every token of a text the model's choice is its most probable token, its
+confidence that token's probability, and it is right where the text has that token there.
+
+A confidence of exactly 1 is in the last bin. ECE depends on the number of bins: compare only equal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.decode.arguments import as_number, as_whole, items, shown
+from unspool.evaluate.teacher_forcing import forced, read
+from unspool.protocols import StepModel
+
+BINS = 15
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ConfidenceBin:
+    """The choices whose confidence lies between low and high."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    """Their mean; not a number where there is none."""
+    accuracy: float
+    """The share of them that is right; not a number where there is none."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How confidence and accuracy agree."""
+
+    ece: float
+    """The mean distance between them, over all choices."""
+    worst: float
+    """The largest distance of a bin."""
+    confidence: float
+    accuracy: float
+    count: int
+    bins: tuple[ConfidenceBin, ...]
+
+    @property
+    def overconfidence(self) -> float:
+        """Mean confidence minus accuracy: above 0 the model promises more than it keeps."""
+        return self.confidence - self.accuracy
+
+
+def calibration(confidences: Sequence[float], correct: Sequence[bool], *, bins: int = BINS) -> Calibration:
+    """Of choices: the probability given to each, and whether it was right."""
+    said = items("confidences", confidences, "a list of probabilities")
+    right = items("correct", correct, "a list that says True or False of each choice")
+    bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
+    if len(said) != len(right) or not said:
+        raise ValueError(
+            f"{len(said)} confidences came with {len(right)} outcomes: give both for each choice, of one "
+            "choice or more"
+        )
+    advice = "A confidence is a probability."
+    p_N = np.array([as_number("a confidence", it, at_least=0, at_most=1, advice=advice) for it in said])
+    if not all(isinstance(it, bool | np.bool_) for it in right):
+        raise TypeError(f"correct is {shown(correct)}, but must say True or False of each choice.")
+    return _binned(p_N.astype(float), np.array(right, dtype=float), bins)
+
+
+def token_calibration(
+    model: StepModel,
+    texts: Sequence[str | Sequence[int]],
+    sources: Sequence[str | Sequence[int]] | None = None,
+    *,
+    bins: int = BINS,
+    context: int | None = None,
+    batch: int = 8,
+) -> Calibration:
+    """Of a model's most probable token at every place of texts, strings or token ids.
+
+    An encoder–decoder needs `sources`, one for each text. Long texts are read as for perplexity.
+    """
+    bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
+    said, right = [], []
+    for seen in read(model, forced(model, texts, sources, context=context), batch=batch):
+        logp_M, token_M = seen.logp_MV.max(dim=-1)
+        said.append(logp_M.double().exp().clamp(0, 1).cpu().numpy())
+        right.append((token_M == seen.token_M).double().cpu().numpy())
+    return _binned(np.concatenate(said), np.concatenate(right), bins)
+
+
+def _binned(p_N: Numbers, right_N: Numbers, bins: int) -> Calibration:
+    if not np.isfinite(p_N).all():
+        raise ValueError("the model gave probabilities that are no numbers: look for NaN in its weights")
+    place_N = np.minimum((p_N * bins).astype(int), bins - 1)
+    found = []
+    for b in range(bins):
+        these = place_N == b
+        count = int(these.sum())
+        means = (float(p_N[these].mean()), float(right_N[these].mean())) if count else (float("nan"),) * 2
+        found.append(ConfidenceBin(b / bins, (b + 1) / bins, count, *means))
+    gaps = [(it.count, abs(it.accuracy - it.confidence)) for it in found if it.count]
+    return Calibration(
+        ece=sum(count * gap for count, gap in gaps) / len(p_N),
+        worst=max(gap for _, gap in gaps),
+        confidence=float(p_N.mean()),
+        accuracy=float(right_N.mean()),
+        count=len(p_N),
+        bins=tuple(found),
+    )

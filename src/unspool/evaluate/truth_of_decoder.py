@@ -1,0 +1,131 @@
+"""A decoder beside the truth: what it may say next, and how often, against a language whose truth is known.
+
+    support:  does it keep the tokens that can come, and only those (`exact_support`)
+    KL(p* ‖ q) = Σ p* log(p*/q),   KL(q ‖ p*),   TV(q, p*) = ½ Σ |q − p*|      means over contexts
+
+q is what the decoder draws from, exactly (`kept_tokens`), p* the language's own next-token distribution, and
+the contexts are all places of sentences of the language. A decoder that cuts a token that can come has an
+infinite KL(p* ‖ q); one that keeps a token that cannot, an infinite KL(q ‖ p*); TV is finite always.
+
+The measures are Kullback & Leibler 1951's (papers.bib: kullback1951information); the question is Finlayson et
+al. 2024's, §3 (papers.bib: finlayson2024closing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unspool.data.languages.known_language import KnownLanguage
+from unspool.decode.arguments import as_whole, shown
+from unspool.decode.combine.lockstep import check_model
+from unspool.decode.request import make_job
+from unspool.decode.search import Greedy, Sample
+from unspool.evaluate.exact_support import Support, support
+from unspool.evaluate.kept_tokens import next_tokens
+from unspool.protocols import StepModel
+
+ROWS = 64
+"""Sentences that are read side by side."""
+
+
+@dataclass(frozen=True)
+class DecoderTruth:
+    """The means over contexts."""
+
+    support: Support
+    kl: float
+    """KL(p* ‖ q) in nats: what the truth loses by being coded as the decoder speaks."""
+    reverse_kl: float
+    """KL(q ‖ p*) in nats."""
+    total_variation: float
+    contexts: int
+
+
+def decoder_truth(
+    decoder: Greedy | Sample,
+    model: StepModel,
+    language: KnownLanguage[Any],
+    *,
+    sentences: int = 100,
+    seed: int = 0,
+) -> DecoderTruth:
+    """Of a model whose tokens are the language's, at every place of so many sentences of it."""
+    check_language(model, language)
+    sentences = as_whole("sentences", sentences, at_least=1, advice="100 is usual.")
+    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same sentences.")
+    dice = Random(seed)
+    said = [language.sample(dice) for _ in range(sentences)]
+    most = None if model.context is None else model.context - 1
+    said = [row[:most] for row in said]
+    parts = [
+        part
+        for first in range(0, sentences, ROWS)
+        for part in _walk(decoder, model, language, said[first : first + ROWS])
+    ]
+    kept_CV, q_CV, p_CV, true_CV = (torch.cat(each) for each in zip(*parts, strict=True))
+    return DecoderTruth(
+        support=support(kept_CV, p_CV, true_CV),
+        kl=divergence(true_CV, q_CV),
+        reverse_kl=divergence(q_CV, true_CV),
+        total_variation=float((q_CV - true_CV).abs().sum(dim=1).mean() / 2),
+        contexts=len(q_CV),
+    )
+
+
+def divergence(p_CV: Tensor, q_CV: Tensor) -> float:
+    """KL(p ‖ q), the mean over rows, in which 0 · log 0 is 0."""
+    parts_CV = torch.where(p_CV > 0, p_CV * (p_CV.log() - q_CV.log()), 0.0)
+    return float(parts_CV.sum(dim=1).mean())
+
+
+def check_language(model: StepModel, language: KnownLanguage[Any]) -> None:
+    """Refuse what is no model, no language, or a model of other tokens."""
+    check_model(model)
+    if not isinstance(language, KnownLanguage):
+        raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.languages")
+    if model.answers or language.vocab_size != model.vocab_size:
+        raise ValueError(
+            f"the model {'answers' if model.answers else 'continues'} texts of {model.vocab_size} tokens, "
+            f"the language has {language.vocab_size}: give a language model that learnt this language"
+        )
+
+
+@torch.inference_mode()
+def _walk(
+    decoder: Greedy | Sample,
+    model: StepModel,
+    language: KnownLanguage[Any],
+    rows: Sequence[Sequence[int]],
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Place after place: what is kept, q, p̂ and p* of the sentences that go on."""
+    longest = max(map(len, rows)) + 1
+    job = make_job(model, [(language.bos,)] * len(rows), max_new_tokens=longest, n=1, seed=0, stop=())
+    ready = next_tokens(decoder, model, job)
+    live = [(row, language.start(), path) for row, path in zip(rows, job.paths(), strict=True)]
+    step, state = model.start(job.prompts)
+    for place in range(longest):
+        kept_NV, q_NV = ready(step, [path for _, _, path in live])
+        true_NV = torch.from_numpy(np.stack([language.chances(truth) for _, truth, _ in live]))
+        yield kept_NV.cpu(), q_NV.double().exp().cpu(), step.logp_NV.double().exp().cpu(), true_NV
+        stay = [n for n, (row, _, _) in enumerate(live) if len(row) > place]
+        if not stay:
+            return
+        tokens = [live[n][0][place] for n in stay]
+        live = [
+            (
+                live[n][0],
+                language.after(live[n][1], token),
+                live[n][2].extend(token, float(step.logp_NV[n, token]), float(q_NV[n, token]), job),
+            )
+            for n, token in zip(stay, tokens, strict=True)
+        ]
+        if len(stay) < len(step.logp_NV):
+            state = state.select(torch.tensor(stay, device=step.logp_NV.device))
+        step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))

@@ -1,0 +1,80 @@
+from itertools import product
+
+import numpy as np
+import pytest
+
+from unspool.evaluate.overlap_counts import overlap_measures
+from unspool.evaluate.paired_systems import approximate_randomisation, paired_bootstrap
+from unspool.evaluate.summed_measure import mean_of
+
+TESTS = [paired_bootstrap, approximate_randomisation]
+
+
+def test_randomisation_against_all_swaps():
+    a, b = [3, 1, 4, 1, 5], [2, 0, 1, 2, 3]
+    difference = np.mean(a) - np.mean(b)
+    signs = np.array(list(product((1, -1), repeat=5)))
+    exact = (np.abs((signs * (np.array(a) - b)).mean(axis=1)) >= difference - 1e-12).mean()
+    found = approximate_randomisation(mean_of(a), mean_of(b), samples=20000)
+    assert found.difference == pytest.approx(difference)
+    assert found.p == pytest.approx(exact, abs=0.01)
+
+
+def test_bootstrap_against_all_draws():
+    d = np.array([2.0, -1.0, 1.0])
+    means = np.array([d[list(draw)].mean() for draw in product(range(3), repeat=3)])
+    exact = (np.abs(means - d.mean()) >= d.mean() - 1e-12).mean()
+    found = paired_bootstrap(mean_of(d.tolist()), mean_of([0, 0, 0]), samples=20000)
+    assert found.p == pytest.approx(exact, abs=0.01)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_system_beside_itself_and_beside_one_that_is_far_better(test):
+    values = np.random.default_rng(0).normal(size=50)
+    same = test(mean_of(values.tolist()), mean_of(values.tolist()))
+    assert (same.difference, same.p) == (0, 1)
+    better = test(mean_of((values + 5).tolist()), mean_of(values.tolist()))
+    assert better.difference == pytest.approx(5)
+    assert better.p == 1 / 1001
+    worse = test(mean_of(values.tolist()), mean_of((values + 5).tolist()))
+    assert (worse.difference, worse.p) == (pytest.approx(-5), 1 / 1001)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_chance_is_called_significant_no_more_often_than_promised(test):
+    dice, wrong = np.random.default_rng(5), 0
+    for seed in range(200):
+        a, b = dice.normal(size=(2, 40))
+        wrong += test(mean_of(a.tolist()), mean_of(b.tolist()), samples=300, seed=seed).p <= 0.05
+    assert wrong <= 20
+
+
+@pytest.mark.parametrize(("test", "kind"), [(paired_bootstrap, "bs"), (approximate_randomisation, "ar")])
+def test_bleu_against_sacrebleu(test, kind):
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.significance import PairedTest
+
+    dice = np.random.default_rng(3)
+    words = ["a", "b", "c", "d", "e", "f"]
+    references = [" ".join(dice.choice(words, 12)) for _ in range(40)]
+    spoil = lambda share: [  # noqa: E731
+        " ".join(w if dice.random() < share else "x" for w in it.split()) for it in references
+    ]
+    one, two = spoil(0.7), spoil(0.67)
+    _, theirs = PairedTest(
+        [("one", one), ("two", two)], {"BLEU": BLEU()}, [references], kind, n_samples=4000
+    )()
+    measures = [overlap_measures(outputs, references)["bleu"] for outputs in (one, two)]
+    ours = test(*measures, samples=4000)
+    assert measures[1].value == pytest.approx(theirs["BLEU"][1].score)
+    assert 0.005 < ours.p < 0.5
+    sides = {"bs": 2, "ar": 1}[kind]  # their bootstrap counts one side
+    assert ours.p == pytest.approx(sides * theirs["BLEU"][1].p_value, abs=0.02)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_systems_of_other_texts_are_refused(test):
+    with pytest.raises(ValueError, match="2 and 3 texts"):
+        test(mean_of([1, 2]), mean_of([1, 2, 3]))
+    with pytest.raises(TypeError, match="is no SummedMeasure"):
+        test(mean_of([1, 2]), 3)

@@ -1,0 +1,41 @@
+from math import exp, inf, isnan, log
+
+import numpy as np
+import pytest
+
+from unspool.evaluate.summed_measure import SummedMeasure, mean_of, perplexity_of, ratio_of
+
+
+def test_by_hand():
+    assert mean_of([1, 2, 6]).value == 3
+    assert ratio_of([1, 2], [2, 10]).value == 3 / 12  # not the mean of 1/2 and 1/5
+    assert perplexity_of([log(8), 0.0], [1, 2]).value == pytest.approx(2)
+
+
+def test_drawn_corpora_are_those_of_the_texts_drawn():
+    measure = ratio_of([1, 2, 5], [2, 2, 4])
+    times_BN = np.array([[3, 0, 0], [0, 1, 2]], dtype=float)
+    expected = [ratio_of([1] * 3, [2] * 3).value, ratio_of([2, 5, 5], [2, 4, 4]).value]
+    assert measure.drawn(times_BN).tolist() == expected
+
+
+def test_extremes_are_no_errors():
+    assert isnan(ratio_of([1], [0]).value)
+    assert perplexity_of([1e6], [1]).value == inf
+    assert perplexity_of([3.0], [1]).value == exp(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: mean_of([]), "at least one text"),
+        (lambda: mean_of([float("nan")]), "must be a finite number"),
+        (lambda: ratio_of([1], [1, 2]), "1 numbers stand above and 2 below"),
+        (lambda: SummedMeasure(np.zeros(3), float), "must be an array"),
+        (lambda: SummedMeasure(np.zeros((0, 2)), float), "one text or more"),
+        (lambda: SummedMeasure(np.array([["a"]]), float), "must hold numbers"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
