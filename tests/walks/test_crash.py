@@ -91,7 +91,7 @@ def arm(step):
     checkpoint.save_file = folder.save_file = half
     for owner, name in (
         (atomic, "flush"),
-        (atomic, "_flush_names"),
+        (atomic, "flush_names"),
         (checkpoint, "_hash"),
         (Path, "rename"),
         (Path, "replace"),

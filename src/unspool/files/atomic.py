@@ -29,7 +29,7 @@ def new_file(path: Path) -> Iterator[Path]:
         yield fresh
         flush(fresh)
         fresh.replace(path)
-        _flush_names(path.parent)
+        flush_names(path.parent)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def put(fresh: Path, path: Path) -> None:
     except OSError:
         _refuse_existing(path)
         raise
-    _flush_names(path.parent)
+    flush_names(path.parent)
 
 
 def discard(folder: Path) -> None:
@@ -98,13 +98,14 @@ def flush(path: Path) -> None:
     if path.is_dir():
         for entry in path.iterdir():
             flush(entry)
-        _flush_names(path)
+        flush_names(path)
     else:
         with path.open("rb+") as file:  # Windows flushes nothing that cannot be written to
             os.fsync(file.fileno())
 
 
-def _flush_names(folder: Path) -> None:
+def flush_names(folder: Path) -> None:
+    """The names of the files in a folder onto the disk."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows cannot flush a folder
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,0 +1,33 @@
+"""People's judgement of texts: a blinded set, answers that no kill can lose, and a report.
+
+    from unspool.evaluate.rating import RatingSet, prepare, report
+
+    ratings = prepare("ratings", {"ours": […], "theirs": […]}, prompts, seed=1)
+    item = ratings.next("anna")                    # None when she has answered all
+    ratings.record("anna", item.id, "2")
+    report(ratings)
+
+Nothing here talks to a person: the command line and the server's page do, through these few names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unspool.deferred import deferred
+
+if TYPE_CHECKING:
+    from unspool.evaluate.rating.answer_file import Answer as Answer
+    from unspool.evaluate.rating.bradley_terry import bradley_terry_strengths as bradley_terry_strengths
+    from unspool.evaluate.rating.csv_sheets import read_sheet as read_sheet, write_sheet as write_sheet
+    from unspool.evaluate.rating.krippendorff import alpha as alpha, alpha_measure as alpha_measure
+    from unspool.evaluate.rating.preparing import prepare as prepare
+    from unspool.evaluate.rating.rating_report import (
+        RatingReport as RatingReport,
+        SystemRating as SystemRating,
+        report as report,
+    )
+    from unspool.evaluate.rating.rating_set import RatingItem as RatingItem, RatingSet as RatingSet
+    from unspool.evaluate.rating.scales import SCALES as SCALES, Scale as Scale
+
+__all__, __getattr__, __dir__ = deferred(__name__)

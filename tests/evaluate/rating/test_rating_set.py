@@ -1,0 +1,109 @@
+import json
+import threading
+
+import pytest
+
+from unspool.evaluate.rating import RatingSet, prepare
+
+PROMPTS = [f"q{n}?" for n in range(5)]
+
+
+@pytest.fixture
+def ratings(tmp_path):
+    return prepare(tmp_path / "r", {"x": ["a", "b", "c", "d", "e"], "y": ["f", "g", "h", "i", "j"]}, PROMPTS)
+
+
+def test_a_rater_goes_through_all_items_once(ratings):
+    seen = []
+    while (item := ratings.next("anna")) is not None:
+        seen.append(item.id)
+        ratings.record("anna", item.id, "1")
+    assert sorted(seen) == sorted(it.id for it in ratings.items)
+    assert ratings.next(" anna ") is None
+    assert ratings.next("bert") is not None
+
+
+def test_orders_are_the_raters_own_and_stay(ratings):
+    again = RatingSet.load(ratings.folder)
+    assert again == ratings
+    assert again.order("anna") == ratings.order("anna")
+    assert ratings.order("anna") != ratings.order("bert")
+
+
+def test_a_second_answer_replaces_the_first(ratings):
+    item = ratings.next("anna").id
+    ratings.record("anna", item, "0")
+    ratings.record("bert", item, "1")
+    ratings.record("anna", item, "2")
+    assert [(it.rater, it.choice) for it in ratings.answers()] == [("anna", "2"), ("bert", "1")]
+
+
+def test_many_threads_and_one_file(ratings):
+    def rate(name):
+        mine = RatingSet.load(ratings.folder)
+        while (item := mine.next(name)) is not None:
+            mine.record(name, item.id, "1")
+
+    threads = [threading.Thread(target=rate, args=(f"rater {n}",)) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ratings.answers()) == 50
+
+
+@pytest.mark.parametrize(
+    ("rater", "item", "choice", "said"),
+    [
+        ("anna", "nothing", "1", "none of the 10"),
+        ("anna", None, "5", "is no answer"),
+        ("", None, "1", "must be a name"),
+        (None, None, "1", "must be a name"),
+        ("=SUM(A1)", None, "1", "begins with"),
+        ("a\x1b[2J", None, "1", "cannot be shown"),
+        ("a" * 81, None, "1", "too long"),
+        ("\ud800", None, "1", "half a character"),
+    ],
+)
+def test_wrong_answers_are_refused_and_leave_nothing(ratings, rater, item, choice, said):
+    with pytest.raises(ValueError, match=said):
+        ratings.record(rater, item or ratings.items[0].id, choice)
+    assert ratings.answers() == []
+
+
+def test_damaged_files_are_named(ratings):
+    folder = ratings.folder
+    with pytest.raises(FileNotFoundError, match=r"holds no set\.json: prepare"):
+        RatingSet.load(folder / "elsewhere")
+    (folder / "key.json").rename(folder / "gone")
+    with pytest.raises(FileNotFoundError, match="without the key"):
+        ratings.key()
+    (folder / "key.json").write_text('{"systems": [], "items": {}, "ties": []}')
+    with pytest.raises(ValueError, match="key of another set"):
+        ratings.key()
+    (folder / "key.json").write_text("[]")
+    with pytest.raises(ValueError, match="not the key"):
+        ratings.key()
+    good = (folder / "set.json").read_text()
+    for broken in (
+        good[:-40],
+        "[]",
+        good.replace("rating set 1", "rating set 9"),
+        good.replace('"score"', '"x"'),
+    ):
+        (folder / "set.json").write_text(broken)
+        with pytest.raises(ValueError, match=r"set\.json: not"):
+            RatingSet.load(folder)
+    twice = json.loads(good)
+    twice["items"].append(twice["items"][0])
+    (folder / "set.json").write_text(json.dumps(twice))
+    with pytest.raises(ValueError, match="not those of its scale"):
+        RatingSet.load(folder)
+
+
+def test_answers_of_another_set_are_told(ratings, tmp_path):
+    other = prepare(tmp_path / "s", {"x": ["a"]}, ["q"], seed=9)
+    other.record("anna", other.items[0].id, "1")
+    (tmp_path / "s/answers.jsonl").rename(ratings.folder / "answers.jsonl")
+    with pytest.raises(ValueError, match="answers of another one"):
+        ratings.answers()

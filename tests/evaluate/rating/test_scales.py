@@ -1,0 +1,18 @@
+import pytest
+
+from unspool.evaluate.rating.scales import PREFERENCE, SCALES, SCORE
+
+
+def test_choices_are_taken_and_others_refused():
+    assert [SCORE.check(it) for it in ("0", "1", "2")] == ["0", "1", "2"]
+    assert PREFERENCE.check("=") == "="
+    for wrong in ("3", "", "a", 2, None, ["1"]):
+        with pytest.raises(ValueError, match=r"is no answer to .* choose one of 0 \(neither"):
+            SCORE.check(wrong)
+
+
+def test_every_scale_tells_what_it_means():
+    for name, scale in SCALES.items():
+        assert scale.name == name
+        assert scale.guide
+        assert all(scale.choices.values())
