@@ -1,7 +1,8 @@
 """What raters are asked, and what they may answer.
 
-A score counts two things that a text is or is not: fluent, and relevant. That is the standard of Miao et al. 2019, appendix B (papers.bib: miao2019kernelized). Their word for the second is
-"relative to the input question": the text answers, or goes on with, what stands before it.
+A score counts two things that a text is or is not: fluent, and relevant. That is the standard of Miao et al.
+2019, appendix B (papers.bib: miao2019kernelized). Their word for the second is "relative to the input
+question": the text answers, or goes on with, what stands before it.
 """
 
 from __future__ import annotations
