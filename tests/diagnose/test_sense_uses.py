@@ -7,15 +7,20 @@ from torch import nn
 from unspool.data.batch import Batch
 from unspool.diagnose.sense_uses import sense_contexts
 from unspool.heads.kerbs import Kerbs
+from unspool.protocols import Abilities
 
 
-class Reader(nn.Module):
+class Reader(nn.Module, Abilities):
     """Its hidden vector is (3, 0) after token 0 and (0, 3) after any other; word 1 has a sense along each axis."""
 
     def __init__(self):
         super().__init__()
         self.head = Kerbs(2, torch.tensor([0, 1, 2, 1]), 3)
         self.head.senses_SD.data = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
+
+    @property
+    def sense_head(self):
+        return self.head
 
     def hidden_for(self, batch):
         first = (batch.inputs_NT == 0).float()

@@ -4,11 +4,18 @@ from torch import nn
 
 from unspool.diagnose.word_senses import senses
 from unspool.heads.kerbs import Kerbs
+from unspool.protocols import Abilities
+
+
+class Model(nn.Module, Abilities):
+    @property
+    def sense_head(self):
+        return self.head
 
 
 def test_by_hand():
     """Word 1 has senses along x (length 2) and y; word 0 and word 2 have one each."""
-    model = nn.Module()
+    model = Model()
     model.head = Kerbs(2, torch.tensor([0, 1, 2, 1]), 3)
     model.head.senses_SD.data = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     model.head.theta_S.data = torch.tensor([0.0, 0.5, -1.0, 2.0])
@@ -21,7 +28,7 @@ def test_by_hand():
 
 
 def test_words_whose_senses_are_far_apart_come_first_among_equals():
-    model = nn.Module()
+    model = Model()
     model.head = Kerbs(2, torch.tensor([0, 0, 1, 1]), 2)
     model.head.senses_SD.data = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.0], [-1.0, 0.0]])
     assert [it.word for it in senses(model).words] == [1, 0]

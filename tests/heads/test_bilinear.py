@@ -45,8 +45,8 @@ def test_a_width_that_holds_nothing_is_refused(inner_width):
 
 
 @pytest.mark.parametrize("inner_width", [None, 2, 9])
-def test_tells_its_bias_and_the_width_between_its_matrices(inner_width):
+def test_tells_its_bias_and_what_bounds_its_rank(inner_width):
     head = BilinearHeadConfig(inner_width, bias=True).build(5, 7)
     assert head.bias is head.inner.bias is not None
-    assert head.inner_width == (inner_width or 5)
+    assert head.rank_limit == min(inner_width or 5, 5) + 2
     assert BilinearHeadConfig().build(5, 7).bias is None

@@ -5,7 +5,7 @@ from unspool.models.sources import Ends, Sources, padded
 
 
 class Text:
-    bos_id, eos_ids = 5, frozenset({7, 9})
+    bos_id, eos_ids, source = 5, frozenset({7, 9}), None
 
 
 def test_ends_come_from_the_settings_or_the_text():

@@ -2,6 +2,8 @@ import pytest
 import torch
 
 import unspool as us
+from unspool.data.batch import Batch
+from unspool.heads import KerbsHeadConfig, SoftmaxHeadConfig
 from unspool.models.trigram import TrigramConfig
 from unspool.protocols import Abilities, Step
 
@@ -47,3 +49,26 @@ def test_what_a_model_offers_is_itself():
     assert model.output_matrix is model.embed.weight
     assert (model.layered, model.prompt_reading, model.carrying, model.labels) == (None,) * 4
     assert (model.engine, Plain().engine) == ("torch", None)
+
+
+def test_what_a_head_gives_a_model():
+    class Matrix(Plain):
+        output_matrix = torch.zeros(2, 7)
+
+    assert (Plain().rank_limit, Matrix().rank_limit) == (None, 8)
+    shape = {"vocab_size": 9, "width": 4}
+    biased = TrigramConfig(**shape, inner_width=3, head=SoftmaxHeadConfig(bias=True)).build()
+    assert (biased.rank_limit, biased.sense_head) == (6, None)
+    senses = TrigramConfig(**shape, inner_width=3, head=KerbsHeadConfig()).build()
+    assert senses.sense_head is senses.head
+    assert (senses.rank_limit, senses.output_matrix) == (None, None)
+
+
+def test_stacks_of_attention_are_as_high_and_as_wide_as_is_told():
+    sizes = {"vocab_size": 9, "width": 4, "heads": 2, "inner_width": 4}
+    model = us.TransformerSeq2SeqConfig(**sizes, encoder_layers=1, decoder_layers=3, bos=1, eos=2).build()
+    tokens, lengths = torch.tensor([[3, 4, 2]]), torch.tensor([3])
+    batch = Batch(tokens, lengths, tokens, torch.ones(1, 3), source_NS=tokens, source_lengths_N=lengths)
+    _, stacks = model.attention_reading.read_attention(batch)
+    told = tuple((len(stack.layers), stack.layers[0].shape[1]) for stack in stacks)
+    assert told == model.attention_reading.attention_heads == ((1, 2), (3, 2))

@@ -8,6 +8,7 @@ from torch import nn
 
 from unspool.data import LaneFeed, whole_lanes
 from unspool.data.batch import Batch
+from unspool.heads.kerbs import Kerbs
 from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
 from unspool.protocols import Abilities
@@ -44,6 +45,10 @@ class TinyModel(nn.Module, Abilities):
         self.norm = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
         self.head = TinyHead(width)
+
+    @property
+    def sense_head(self):
+        return self.head if isinstance(self.head, Kerbs) else None
 
     def hidden_for(self, batch):
         x = self.embed(batch.inputs_NT)

@@ -204,7 +204,7 @@ def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: 
 
 def _empty(text: Text) -> str:
     """What to do about a prompt of no tokens; where the first token of a text can be written, how."""
-    first = getattr(text, "bos_token", "")
+    first = "" if text.bos_id is None else text.show(text.bos_id)
     if first and text.encode(first) == [text.bos_id]:
         return (
             f"the prompt is empty: write something, or {first!r}, which begins a text, to begin from nothing"

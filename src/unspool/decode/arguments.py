@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from unspool.protocols import Abilities
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -123,6 +125,11 @@ def function_of(value: Any, count: int) -> bool:
 def is_model(value: Any) -> bool:
     """Whether a value reads texts: it is decoded token by token, or learns."""
     return (hasattr(value, "start") and hasattr(value, "step")) or hasattr(value, "hidden_for")
+
+
+def declares_abilities(value: Any) -> bool:
+    """Whether a model says what it can do, as `protocols.Abilities` wants it said (docs/adr/0009)."""
+    return Abilities in type(value).__mro__
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> None:

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 
 from unspool.data.conllu import TreeSentence
-from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.arguments import as_whole, declares_abilities, items, shown
 from unspool.nn.attention.word_attention import label_arcs, picks, word_attention
 from unspool.objectives.dependency_heads import as_batch
-from unspool.protocols import Abilities
 from unspool.text import Codec
 from unspool.text.word_spans import spelled_words
 
@@ -51,7 +50,7 @@ def agreements(
     model: Any, sentences: Sequence[TreeSentence], labels: Sequence[str] | None = None, least: int = 50
 ) -> list[LabelAgreement]:
     """For each label, or each with at least so many arcs, the most frequent first."""
-    if Abilities not in type(model).__mro__:
+    if not declares_abilities(model):
         raise TypeError(f"{shown(model)} is no model such as us.load() returns")
     sentences = items("sentences", sentences, "sentences, as read_treebank gives them")
     if not all(isinstance(it, TreeSentence) for it in sentences):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.decode.arguments import as_whole, ids, shown, within
-from unspool.diagnose.word_senses import kerbs_head
+from unspool.diagnose.word_senses import sense_head
 from unspool.heads.kerbs_kernel import kernel
 
 ROWS = 256
@@ -54,7 +54,7 @@ def sense_contexts(
     model: Any, batches: Iterable[Batch], words: Collection[int], *, examples: int = 3, before: int = 8
 ) -> dict[int, WordUse]:
     """The use of the senses of some words, of a model with a KerBS head, in the targets of batches."""
-    head = kerbs_head(model)
+    head = sense_head(model)
     words = ids("words", words, empty=True)
     within("words", words, head.vocab_size)
     examples = as_whole(

@@ -150,14 +150,7 @@ def fitting_contexts(model: StepModel) -> int:
 def rank_limit(model: StepModel) -> int | None:
     """What the rank of a model's log-probabilities cannot exceed; None without a single output matrix."""
     check_model(model)
-    matrix_VD = model.output_matrix
-    if matrix_VD is None:
-        return None
-    head = getattr(model, "head", None)
-    bias_V: Tensor | None = getattr(head, "bias", None)
-    width = matrix_VD.shape[1]
-    between: int = getattr(head, "inner_width", width)
-    return min(width, between) + 1 + (bias_V is not None)
+    return model.rank_limit
 
 
 def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None = None) -> Bottleneck:

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from unspool.heads.kerbs import Kerbs
+from unspool.decode.arguments import declares_abilities, shown
+from unspool.protocols import SenseHead
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Senses:
 @torch.no_grad()
 def senses(model: Any) -> Senses:
     """Read the senses off a model with a KerBS head."""
-    head = kerbs_head(model)
+    head = sense_head(model)
     vectors_SD, thetas_S = head.senses_SD.detach().double().cpu(), head.theta_S.detach().double().cpu()
     found = []
     for word, (places, real) in enumerate(
@@ -70,12 +71,12 @@ def senses(model: Any) -> Senses:
     return Senses(tuple(found))
 
 
-def kerbs_head(model: Any) -> Kerbs:
+def sense_head(model: Any) -> SenseHead:
     """The head whose senses are looked at; a TypeError where a model has no such head."""
-    head = getattr(model, "head", None)
-    if not isinstance(head, Kerbs):
+    head: SenseHead | None = model.sense_head if declares_abilities(model) else None
+    if head is None:
         raise TypeError(
-            f"the model's head is {type(head).__name__}, and only a KerBS head has senses: train one with "
+            f"the model is {shown(model)}, and only a KerBS head has senses: train one with "
             'model.head.kind = "kerbs"'
         )
     return head

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, rank_of_log_probabilities
 
 
 class Bilinear(nn.Module):
@@ -39,9 +39,9 @@ class Bilinear(nn.Module):
         return self.inner.bias
 
     @property
-    def inner_width(self) -> int:
-        """E: neither W nor e, and so not their product, has a higher rank."""
-        return self.form_DE.shape[1]
+    def rank_limit(self) -> int:
+        """As `protocols.Head` says: the product of W and e has no higher rank than either."""
+        return rank_of_log_probabilities(min(self.form_DE.shape), self.bias)
 
     def folded(self) -> Softmax:
         """The plain softmax that says the same."""

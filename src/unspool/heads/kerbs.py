@@ -51,7 +51,7 @@ class SenseStatistics:
 class Kerbs(nn.Module):
     """Softmax over senses, summed by word."""
 
-    weight = None
+    weight = rank_limit = None
     """A word has several vectors, and a kernel in place of their product."""
 
     owners_S: Tensor

@@ -31,7 +31,7 @@ class Mixture(nn.Module):
 
     logits = None
     """A sum of softmaxes is no log_softmax of anything."""
-    weight = None
+    weight = rank_limit = None
     """Each expert reads another vector: no one matrix makes the logits."""
 
     def __init__(self, words: Softmax | TiedSoftmax, width: int, experts: int, bent: bool = True) -> None:

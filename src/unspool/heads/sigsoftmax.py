@@ -23,7 +23,7 @@ from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, norma
 class Sigsoftmax(nn.Module):
     """Softmax of z + log σ(z)."""
 
-    weight = None
+    weight = rank_limit = None
     """What is bent is no product with a matrix."""
 
     def __init__(self, words: Softmax | TiedSoftmax) -> None:

@@ -22,11 +22,24 @@ def normalised(scores: Tensor) -> Tensor:
     return torch.log_softmax(scores if scores.dtype == torch.float64 else scores.float(), dim=-1)
 
 
+def rank_of_log_probabilities(width: int, bias: Tensor | None) -> int:
+    """The most that log p of many contexts can have: W h has rank D; normalisation and a bias add 1 each.
+
+    Yang et al. 2018, §2.2 (papers.bib: yang2018breaking).
+    """
+    return width + 1 + (bias is not None)
+
+
 class LinearSoftmax(nn.Module):
     """Softmax over inner products with one vector for each word, whoever owns these: `weight` and `bias`."""
 
     weight: Tensor
     bias: nn.Parameter | None
+
+    @property
+    def rank_limit(self) -> int:
+        """As `protocols.Head` says."""
+        return rank_of_log_probabilities(self.weight.shape[1], self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""

@@ -11,13 +11,18 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from unspool.heads.chunked import linear_loss
-from unspool.heads.softmax import normalised
+from unspool.heads.softmax import normalised, rank_of_log_probabilities
 from unspool.nn.stored.matrix import StoredMatrix
 from unspool.nn.stored.weight import StoredWeight
 
 
 class StoredSoftmax(StoredMatrix):
     """Softmax over inner products with vectors of its own."""
+
+    @property
+    def rank_limit(self) -> int:
+        """As `protocols.Head` says."""
+        return rank_of_log_probabilities(self.columns, self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""
@@ -52,6 +57,11 @@ class TiedStoredSoftmax(nn.Module):
     def weight(self) -> Tensor:
         """(V, D): the embedding's."""
         return self._embed[0].weight
+
+    @property
+    def rank_limit(self) -> int:
+        """As `protocols.Head` says."""
+        return rank_of_log_probabilities(self._embed[0].columns, self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""

@@ -35,6 +35,11 @@ class Tempered(nn.Module):
         """(V,): the softmax's own."""
         return self.inner.bias
 
+    @property
+    def rank_limit(self) -> int:
+        """As `protocols.Head` says: β changes no rank."""
+        return self.inner.rank_limit
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""
         return self.inner.logits(self.beta * hidden)

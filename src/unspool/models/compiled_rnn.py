@@ -10,6 +10,8 @@ from torch import Tensor
 
 from unspool.models.compiled_state import said_one_by_one
 from unspool.models.engine import plain_head
+from unspool.nn.attention.additive import AdditiveScore
+from unspool.nn.attention.bilinear import BilinearScore
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
@@ -114,9 +116,9 @@ def _encoder(model: RNNSeq2Seq) -> RNNEngine:
     _put_network(weights, network)
     weights.put(own, parts.EMBED, embed)
     weights.put(own, rnn_parts.BEGIN, model.begin.weight, model.begin.bias)
-    key = getattr(model.score, "key", None)
-    if key is not None:
-        weights.put(own, rnn_parts.KEY, key.weight, key.bias)
+    keyed = isinstance(model.score, AdditiveScore | BilinearScore)
+    if keyed:
+        weights.put(own, rnn_parts.KEY, model.score.key.weight, model.score.key.bias)
     shape = rnn_parts.RNNShape(
         c.width,
         c.width,
@@ -126,7 +128,7 @@ def _encoder(model: RNNSeq2Seq) -> RNNEngine:
         len(embed),
         rnn_parts.CONTEXTS[c.context_kind],
         network.out_width,
-        0 if key is None else c.width,
+        c.width if keyed else 0,
     )
     return RNNEngine(shape, weights)
 
@@ -142,9 +144,8 @@ def _decoder(model: RNNSeq2Seq) -> RNNEngine:
     _put_network(weights, model.rnn)
     _put_ends(weights, own, model)
     weights.put(own, rnn_parts.READOUT, model.readout.weight, model.readout.bias)
-    query = getattr(model.score, "query", None)
-    if query is not None:
-        weights.put(own, rnn_parts.QUERY, query.weight)
+    if isinstance(model.score, AdditiveScore):
+        weights.put(own, rnn_parts.QUERY, model.score.query.weight)
         weights.put(own, rnn_parts.SCORE, model.score.score.weight)
     shape = rnn_parts.RNNShape(
         c.width,
@@ -163,14 +164,12 @@ def _decoder(model: RNNSeq2Seq) -> RNNEngine:
 def _put_network(weights: Weights, network: Recurrent) -> None:
     from unspool.nn.compiled import rnn_parts
 
-    endings = ("", "_reverse") if network.bidirectional else ("",)
+    backwards = (False, True) if network.bidirectional else (False,)
     for layer in range(network.layers):
-        for direction, ending in enumerate(endings):
-            row = layer * len(endings) + direction
+        for direction, backward in enumerate(backwards):
+            row = layer * len(backwards) + direction
             for part, which in ((rnn_parts.INPUT_GATES, "ih"), (rnn_parts.STATE_GATES, "hh")):
-                name = f"{which}_l{layer}{ending}"
-                weight, bias = (getattr(network.net, f"{what}_{name}") for what in ("weight", "bias"))
-                weights.put(row, part, weight, bias)
+                weights.put(row, part, *network.weights(layer, which, backward=backward))
 
 
 def _put_ends(weights: Weights, own: int, model: RNNLM | RNNSeq2Seq) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from unspool.deferred import uncollected
+from unspool.heads.stored_softmax import TiedStoredSoftmax
 from unspool.models.compiled_state import CompiledState
 from unspool.models.engine import plain_head
+from unspool.nn.norms import LayerNorm, RMSNorm
+from unspool.nn.stored.matrix import StoredMatrix
+from unspool.nn.transformer import CrossBlock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from unspool.nn.compiled.encoder import Encoder
     from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.parts import Shape
+    from unspool.nn.compiled.weights import Weights
 
 
 def reading_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
@@ -108,7 +113,7 @@ def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
     )
 
 
-def _put_block(weights: Any, layer: int, block: Any) -> None:
+def _put_block(weights: Weights, layer: int, block: Any) -> None:
     from unspool.nn.compiled import parts
 
     matrices = {
@@ -123,9 +128,11 @@ def _put_block(weights: Any, layer: int, block: Any) -> None:
         parts.FEED_FORWARD_NORM: block.feed_forward_norm,
         parts.FEED_FORWARD_POST_NORM: block.feed_forward_post_norm,
     }
-    cross = getattr(block, "cross_attention", None)
-    if cross is not None:
-        matrices |= {parts.CROSS_QUERY: cross.query, parts.CROSS_OUT: cross.out}
+    if isinstance(block, CrossBlock):
+        matrices |= {
+            parts.CROSS_QUERY: block.cross_attention.query,
+            parts.CROSS_OUT: block.cross_attention.out,
+        }
         norms |= {
             parts.CROSS_NORM: block.cross_attention_norm,
             parts.CROSS_POST_NORM: block.cross_attention_post_norm,
@@ -136,15 +143,14 @@ def _put_block(weights: Any, layer: int, block: Any) -> None:
         _put_norm(weights, layer, part, norm)
 
 
-def _put_matrix(weights: Any, layer: int, part: int, module: nn.Module) -> None:
-    bias, pieces = getattr(module, "bias", None), getattr(module, "pieces", None)
-    if pieces is None:
-        weights.put(layer, part, module.weight, bias)
+def _put_matrix(weights: Weights, layer: int, part: int, module: Any) -> None:
+    bias = None if isinstance(module, nn.Embedding) else module.bias
+    if isinstance(module, StoredMatrix | TiedStoredSoftmax):
+        weights.put_stored(layer, part, module.pieces, bias)
     else:
-        weights.put_stored(layer, part, pieces, bias)
+        weights.put(layer, part, module.weight, bias)
 
 
-def _put_norm(weights: Any, layer: int, part: int, norm: nn.Module) -> None:
-    weight: Tensor | None = getattr(norm, "weight", None)
-    if weight is not None:
-        weights.put(layer, part, weight, getattr(norm, "bias", None))
+def _put_norm(weights: Weights, layer: int, part: int, norm: nn.Module) -> None:
+    if isinstance(norm, LayerNorm | RMSNorm):  # and no Identity, where a block has none
+        weights.put(layer, part, norm.weight, norm.bias)

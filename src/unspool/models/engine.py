@@ -21,6 +21,7 @@ from unspool.config import word_among
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.nn.attention.keyless_attention import KeylessAttention
+from unspool.nn.stored.matrix import StoredMatrix
 
 if TYPE_CHECKING:
     from unspool.models.sequence_model import SequenceModel
@@ -59,8 +60,7 @@ def _body(name: str) -> bool:
 
 def stored_shape(part: nn.Module) -> tuple[int, int]:
     """(outputs, inputs) of a matrix that stays as it is stored (`nn.stored`); zeros of any other part."""
-    pieces = getattr(part, "pieces", ())
-    return sum(piece.shape[0] for piece in pieces), pieces[0].shape[1] if pieces else 0
+    return (part.rows, part.columns) if isinstance(part, StoredMatrix) else (0, 0)
 
 
 def plain_head(model: SequenceModel) -> bool:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.models.transformer_shape import TransformerShape
+from unspool.models.masked_lm import MaskedLM
+from unspool.models.transformer_lm import TransformerLM
 from unspool.nn.attention.keyless_attention import joined, parted, refuse_rotary
 
 
@@ -98,12 +99,11 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
 
 
 def _shape(model: Any) -> Any:
-    config = getattr(model, "config", None)
-    if not isinstance(config, TransformerShape) or hasattr(config, "encoder_layers"):
+    if not isinstance(model, TransformerLM | MaskedLM):
         raise ValueError(
             f"a {type(model).__name__} is no Transformer language model: keys are left out of those only"
         )
-    return config
+    return model.config
 
 
 def _layers(weights: Mapping[str, Tensor], ending: str) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
+from unspool.heads.kerbs import Kerbs
 from unspool.models.encoders import EncoderConfig, TransformerEncoder
 from unspool.models.sequence_model import unit_embedding
 from unspool.models.shape_checks import at_least_one, given, shares
@@ -103,6 +104,17 @@ class Labeller(nn.Module, Abilities):
     def attention_reading(self) -> Self | None:
         """It can tell where its heads look, if it has any."""
         return self if isinstance(self.encoder, TransformerEncoder) else None
+
+    @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        """The encoder's layers, and the heads in each."""
+        shape: Any = self.config.encoder
+        return ((shape.layers, shape.heads),)
+
+    @property
+    def sense_head(self) -> Kerbs | None:
+        """Its head, where that is KerBS."""
+        return self.head if isinstance(self.head, Kerbs) else None
 
     def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
         """What the head reads of every row, or of every token: a subclass says."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads import chosen_head
+from unspool.heads.kerbs import Kerbs
 from unspool.models.engine import Blueprint, EngineName, engine_of, known_engine
 from unspool.models.shape_checks import given
 from unspool.models.sources import Ends
@@ -74,6 +75,17 @@ class SequenceModel(nn.Module, Abilities):
         """(V, D): log p = log_softmax of its products with the hidden vector; None: the head has none."""
         weight: Tensor | None = self.head.weight
         return weight
+
+    @property
+    def rank_limit(self) -> int | None:
+        """The head's."""
+        limit: int | None = self.head.rank_limit
+        return limit
+
+    @property
+    def sense_head(self) -> Kerbs | None:
+        """Its head, where that is KerBS."""
+        return self.head if isinstance(self.head, Kerbs) else None
 
     @property
     def device(self) -> torch.device:

@@ -49,7 +49,7 @@ class Ends:
         cls, bos: int | None, eos: int | None, text: Text | None, vocab_size: int | None
     ) -> Ends | None:
         """Those of sources with a vocabulary of their own, of `vocab_size` tokens; None: they have not."""
-        own = getattr(text, "source", None)
+        own = None if text is None else text.source
         if vocab_size is None:
             if own is not None:
                 raise ValueError(

@@ -111,6 +111,11 @@ class TransformerLM(LanguageModel):
         return self
 
     @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        """Its layers, and the heads in each."""
+        return ((self.config.layers, self.config.heads),)
+
+    @property
     def attention_reading(self) -> Self:
         """It can tell where its heads look."""
         return self

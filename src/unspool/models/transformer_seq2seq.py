@@ -139,6 +139,12 @@ class TransformerSeq2Seq(EncoderDecoder):
         return CompiledJoining() if self.engine == "compiled" else None
 
     @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        """The layers of encoder and decoder, and the heads in each."""
+        c = self.config
+        return ((c.encoder_layers, c.heads), (c.decoder_layers, c.heads))
+
+    @property
     def attention_reading(self) -> Self:
         """It can tell where its heads look."""
         return self

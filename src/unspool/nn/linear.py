@@ -53,10 +53,6 @@ def _one_row(x: Tensor, weight_OI: Tensor) -> Tensor:
     return y_2H if outputs == 2 * half else torch.cat((y_2H[0], y_2H[1, 1:]))
 
 
-def _few_rows(x: Tensor, weight_OI: Tensor) -> Tensor:
-    return torch.mm(weight_OI, x.reshape(-1, weight_OI.shape[1]).t()).t().contiguous()
-
-
 class Linear(DirectCall, torch.nn.Linear):
     """torch's linear layer, with its product made as the number of rows wants it."""
 

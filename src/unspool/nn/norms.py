@@ -29,6 +29,9 @@ class LayerNorm(DirectCall, nn.LayerNorm):
 class RMSNorm(DirectCall, nn.RMSNorm):
     """Root mean square 1, then a learnt gain."""
 
+    bias = None
+    """It has no shift."""
+
     def __init__(self, width: int, eps: float) -> None:
         super().__init__(width, eps=eps)
 

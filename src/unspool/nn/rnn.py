@@ -102,10 +102,11 @@ class Recurrent(nn.Module, ABC):
         weight, bias = self.weights(layer, "hh")
         return linear(h_NH, weight, bias)
 
-    def weights(self, layer: int, which: str) -> tuple[Tensor, Tensor]:
-        """W ("ih") or U ("hh") of one layer, and its bias."""
-        weight: Tensor = getattr(self.net, f"weight_{which}_l{layer}")
-        bias: Tensor = getattr(self.net, f"bias_{which}_l{layer}")
+    def weights(self, layer: int, which: str, *, backward: bool = False) -> tuple[Tensor, Tensor]:
+        """W ("ih") or U ("hh") of one layer, and its bias; of the one that reads `backward`, if asked."""
+        name = f"{which}_l{layer}{'_reverse' if backward else ''}"
+        weight: Tensor = getattr(self.net, f"weight_{name}")  # torch's own names
+        bias: Tensor = getattr(self.net, f"bias_{name}")
         return weight, bias
 
     def top(self, state_NLS: Tensor) -> Tensor:

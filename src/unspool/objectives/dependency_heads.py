@@ -76,11 +76,11 @@ class DependencyHeads(AttentionLoss):
                 "dependency_heads are learnt by models of one text with a tokenizer that knows the "
                 "characters of each token: choose a language model, a tagger or a classifier"
             )
-        shape = getattr(own.config, "encoder", own.config)
-        if self.layer >= shape.layers or len(self.labels) > shape.heads:
+        ((layers, heads),) = self.reading(model).attention_heads
+        if self.layer >= layers or len(self.labels) > heads:
             raise ValueError(
-                f"layer={self.layer} and {len(self.labels)} labels do not fit a model of {shape.layers} "
-                f"layers with {shape.heads} heads each: layers count from 0, and each label takes a head"
+                f"layer={self.layer} and {len(self.labels)} labels do not fit a model of {layers} "
+                f"layers with {heads} heads each: layers count from 0, and each label takes a head"
             )
         _ = self._sentences
 

@@ -16,6 +16,7 @@ from unspool.protocols.abilities import (
     Layered,
     PromptReading,
     Rewindable,
+    SenseHead,
 )
 from unspool.protocols.decoding import Bindable, Counting, Judge, Pick, Preparing, Search, Transform
 from unspool.protocols.model import AttentionStack, Head, Model, State, Step, StepModel
@@ -47,6 +48,7 @@ __all__ = [
     "PromptReading",
     "Rewindable",
     "Search",
+    "SenseHead",
     "State",
     "Step",
     "StepModel",

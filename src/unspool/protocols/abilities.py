@@ -43,6 +43,17 @@ class Abilities(Protocol):
         return None
 
     @property
+    def rank_limit(self) -> int | None:
+        """What the rank of its log-probabilities over many contexts cannot exceed; None where nothing bounds
+        it. By the matrix alone: W h has rank D, and the normalisation adds 1."""
+        return None if self.output_matrix is None else self.output_matrix.shape[1] + 1
+
+    @property
+    def sense_head(self) -> SenseHead | None:
+        """Its head, where words have senses, each with a vector of its own (KerBS)."""
+        return None
+
+    @property
     def rewindable(self) -> Rewindable | None:
         """Itself, where it can read several tokens at once and forget them again."""
         return None
@@ -87,6 +98,34 @@ class Abilities(Protocol):
     def labels(self) -> tuple[str, ...] | None:
         """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
         return None
+
+
+class SenseHead(Protocol):
+    """A head whose words have one or more senses."""
+
+    vocab_size: int
+    senses_SD: Any
+    """The vector of every sense."""
+    theta_S: Any
+    """How wide each is."""
+
+    @property
+    def words_S(self) -> Tensor:
+        """The word of every sense."""
+        ...
+
+    @property
+    def table(self) -> Any:
+        """The senses of every word (`heads.sense_table`)."""
+        ...
+
+    def take_seen(self) -> Any:
+        """How words and senses were used since the last call (`heads.kerbs.SenseStatistics`)."""
+        ...
+
+    def reassign(self, sense: int, word: int, vector_D: Tensor) -> None:
+        """Give a sense to another word, with a new vector."""
+        ...
 
 
 class Rewindable(Protocol):
@@ -145,6 +184,11 @@ class Layered(Protocol):
 
 class AttentionReading(Protocol):
     """Tells where its heads look (losses on attention, dependency heads)."""
+
+    @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        """How many layers and how many heads in each, of every stack that `read_attention` tells."""
+        ...
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and the self-attention of its encoder and of its decoder, of whichever it has."""

@@ -124,4 +124,9 @@ class Head(Protocol):
         """The matrix (V, D) whose products with the hidden vector the logits are, but for a bias, or None."""
         ...
 
+    @property
+    def rank_limit(self) -> int | None:
+        """What the rank of its log-probabilities over many contexts cannot exceed; None without a matrix."""
+        ...
+
     def __call__(self, hidden: Tensor) -> Tensor: ...

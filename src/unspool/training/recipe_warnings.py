@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unspool.config import plain
 from unspool.training.schedule import Schedule
 from unspool.training.settings import TrainSettings
 
@@ -9,7 +10,7 @@ from unspool.training.settings import TrainSettings
 def recipe_warnings(train: TrainSettings, schedule: Schedule, validates: bool) -> list[str]:
     """A sentence for each; `train` counts its updates, and `validates` says whether there is data for it."""
     found = []
-    warmup = getattr(schedule, "warmup", 0)
+    warmup = plain(schedule).get("warmup", 0)
     if warmup > train.updates:
         reached = schedule(train.updates, train.updates)
         found.append(

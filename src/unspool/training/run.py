@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from unspool.config import plain
 from unspool.data import LaneFeed, Prepared, prepare
 from unspool.data.fingerprint import Files, of_files
 from unspool.data.resegmentation import resegmented
@@ -199,8 +200,8 @@ def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Files) -> lis
     before = run_config(found.path)
     shape = before
     if recipe.pretrained is None:
-        sources = getattr(before, "source_vocab_size", None)
-        shape = recipe.shape(before.vocab_size, getattr(before, "labels", ()), sources)
+        said = plain(before)
+        shape = recipe.shape(before.vocab_size, said.get("labels", ()), said.get("source_vocab_size"))
     new = differences(about.get("recipe", {}), spelled(recipe, shape), recipe.data)
     check_settings(path, new)
     check_files(path, about.get("data_files", files), files, recipe.data)

@@ -12,7 +12,9 @@ from unspool.protocols import Abilities
 
 
 class Model(nn.Module, Abilities):
-    pass
+    @property
+    def sense_head(self):
+        return self.head
 
 
 @pytest.fixture

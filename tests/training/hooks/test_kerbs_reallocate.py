@@ -17,6 +17,10 @@ class Model(nn.Module, Abilities):
         super().__init__()
         self.head = Kerbs(4, torch.tensor(words), max(words) + 1)
 
+    @property
+    def sense_head(self):
+        return self.head
+
 
 class Memory:
     """As much of an optimizer as the hook looks at."""
@@ -162,9 +166,9 @@ def test_a_resumed_run_is_bit_equal_and_keeps_the_number_of_senses(tiny):
     assert counts.min() >= 1
 
 
-def test_another_head_and_impossible_settings_are_refused():
+def test_another_head_and_impossible_settings_are_refused(tiny):
     with pytest.raises(TypeError, match=r'set model\.head\.kind to "kerbs"'):
-        KerbsReallocate().build(nn.Linear(2, 2))
+        KerbsReallocate().build(tiny().model)
     with pytest.raises(ValueError, match="every=0"):
         KerbsReallocate(every=0)
     with pytest.raises(ValueError, match=r"rate=0\.0"):

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from unspool.decode.arguments import shown
+from unspool.decode.arguments import declares_abilities, shown
 from unspool.decode.prompts import reading
 from unspool.protocols import Abilities, Rewindable, Step, StepModel, Text
 
@@ -123,7 +123,7 @@ def check_model(model: Any) -> None:
             f"{shown(model)} cannot be decoded, because it does not say what follows a text token by token."
             f"{labels or ' Give a model such as us.load() returns.'}"
         )
-    if Abilities not in type(model).__mro__:
+    if not declares_abilities(model):
         raise TypeError(
             f"{shown(model)} does not say what it can do besides. Write class {type(model).__name__}"
             "(unspool.protocols.Abilities), which says that it can do nothing more."

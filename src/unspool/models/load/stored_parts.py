@@ -14,6 +14,7 @@ from torch import nn
 
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
+from unspool.models.encoders import RNNEncoder, TransformerEncoder
 from unspool.models.load.keeping import Pieces
 from unspool.nn.linear import Linear
 from unspool.nn.stored.linear import StoredEmbedding, StoredLinear
@@ -38,17 +39,20 @@ def put_stored(model: nn.Module, stored: Mapping[str, Pieces]) -> None:
     for name, pieces in stored.items():
         module = name.removesuffix(".weight")
         part: Any = model.get_submodule(module)
-        bias = getattr(part, "bias", None)
+        bias = None if isinstance(part, nn.Embedding) else part.bias
         shared[part] = STORED[type(part)](pieces, bias)
         _put(model, module, shared[part])
     for name, part in list(model.named_modules()):
-        held: Any = getattr(part, "_embed", None)
-        if held is None or held[0] not in shared:
+        if (
+            not isinstance(part, TiedSoftmax | TransformerEncoder | RNNEncoder)
+            or part._embed[0] not in shared
+        ):
             continue
+        embed = shared[part._embed[0]]
         if isinstance(part, TiedSoftmax):
-            _put(model, name, TiedStoredSoftmax(shared[held[0]], part.bias))
+            _put(model, name, TiedStoredSoftmax(embed, part.bias))
         else:
-            part._embed = (shared[held[0]],)
+            part._embed = (embed,)  # type: ignore[assignment]
     if stored:
         model.requires_grad_(False)
 

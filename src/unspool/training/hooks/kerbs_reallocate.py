@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Clock
+from unspool.protocols import Clock, SenseHead, Trainable
 from unspool.training.settings import TrainSettings
 
 
@@ -68,12 +67,12 @@ class KerbsReallocate:
                 "kerbs_reallocate cannot move senses that are shared out: set train.shard to false"
             )
 
-    def build(self, model: nn.Module) -> Reallocation:
+    def build(self, model: Trainable) -> Reallocation:
         """The hook for a model with a KerBS head."""
-        head = getattr(model, "head", None)
-        if not isinstance(head, Kerbs):
+        head = model.sense_head
+        if head is None:
             raise TypeError(
-                f"kerbs_reallocate needs a model with a KerBS head, not {type(head).__name__}: "
+                f"kerbs_reallocate needs a model with a KerBS head, and a {type(model).__name__} has none: "
                 'set model.head.kind to "kerbs", or leave the hook out'
             )
         if len(head.words_S) == head.vocab_size:
@@ -87,17 +86,17 @@ class KerbsReallocate:
 class Reallocation:
     """The hook: two averages, and moves from time to time."""
 
-    def __init__(self, settings: KerbsReallocate, head: Kerbs) -> None:
+    def __init__(self, settings: KerbsReallocate, head: SenseHead) -> None:
         self.settings = settings
         self.logp_V = torch.zeros(head.vocab_size)
         self.usage_S = torch.zeros(len(head.words_S))
 
     def __call__(self, model: Any, optimizer: Any, batch: Batch, clock: Clock) -> None:  # noqa: ARG002
         """Renew the averages; at every M-th update, move senses."""
-        self._average(model.head)
+        self._average(model.sense_head)
         if clock.update % self.settings.every == 0:
-            for sense, word in self.moves(model.head):
-                self._move(model.head, optimizer, sense, word, clock.update)
+            for sense, word in self.moves(model.sense_head):
+                self._move(model.sense_head, optimizer, sense, word, clock.update)
 
     def state(self) -> Mapping[str, Tensor]:
         """Both averages: the rest is the model's."""
@@ -107,7 +106,7 @@ class Reallocation:
         """Go on from there."""
         self.logp_V, self.usage_S = state["logp_V"].clone(), state["usage_S"].clone()
 
-    def _average(self, head: Kerbs) -> None:
+    def _average(self, head: SenseHead) -> None:
         seen = head.take_seen()
         sums = torch.cat([seen.targets[None], seen.logp_V, seen.usage_S]).double()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -116,7 +115,7 @@ class Reallocation:
         self.logp_V.lerp_(means[1 : 1 + head.vocab_size], self.settings.rate)
         self.usage_S.lerp_(means[1 + head.vocab_size :], self.settings.rate)
 
-    def moves(self, head: Kerbs) -> list[tuple[int, int]]:
+    def moves(self, head: SenseHead) -> list[tuple[int, int]]:
         """Which sense goes to which word: the least used that can be spared, to the worst words in turn."""
         words = head.words_S.tolist()
         counts = torch.bincount(head.words_S, minlength=head.vocab_size).tolist()
@@ -136,7 +135,7 @@ class Reallocation:
         return found
 
     @torch.no_grad()
-    def _move(self, head: Kerbs, optimizer: Any, sense: int, word: int, update: int) -> None:
+    def _move(self, head: SenseHead, optimizer: Any, sense: int, word: int, update: int) -> None:
         own = (head.words_S == word).nonzero()[:, 0].cpu()
         model_D = head.senses_SD[own[self.usage_S[own].argmax()]]
         # Of the update and the sense alone, so that a resumed run draws the same.
