@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import chat, compare, compile, diagnose, generate, predict, serve, train  # noqa: A004
+from unspool.cli import chat, compare, compile, diagnose, generate, predict, rate, serve, train  # noqa: A004
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {
@@ -14,6 +14,7 @@ VERBS: dict[str, ModuleType] = {
     "diagnose": diagnose,
     "generate": generate,
     "predict": predict,
+    "rate": rate,
     "serve": serve,
     "train": train,
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         true_exposure as true_exposure,
     )
     from unspool.diagnose.heads_picture import draw_heads as draw_heads
+    from unspool.diagnose.intervals_picture import draw_intervals as draw_intervals
     from unspool.diagnose.matched_thresholds import (
         rejected_shares as rejected_shares,
         thresholds as thresholds,

@@ -151,6 +151,10 @@ CALLS = {
         {"model": SPEAKER, "language": LANGUAGE, "lengths": (1,), "texts": 3},
     ),
     "diagnose.bottleneck": (diagnose.bottleneck, {"model": LM, "texts": TEXTS}),
+    "diagnose.draw_intervals": (
+        diagnose.draw_intervals,
+        {"panels": {"score": {"ours": evaluate.bootstrap(MEAN)}}, "path": "p.svg"},
+    ),
     "diagnose.draw_ranks": (
         diagnose.draw_ranks,
         {"picture": diagnose.rank_picture(LM, "abc", [us.Sample(us.TopP())], ["a"]), "path": "p.svg"},

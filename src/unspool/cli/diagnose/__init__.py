@@ -7,7 +7,7 @@ import argparse
 from types import ModuleType
 
 from unspool.cli.diagnose import bottleneck, exposure, heads, picture, senses, thresholds
-from unspool.cli.parser import Parser
+from unspool.cli.subverbs import add_subverbs, all_examples
 
 DIAGNOSES: dict[str, ModuleType] = {
     "bottleneck": bottleneck,
@@ -19,26 +19,12 @@ DIAGNOSES: dict[str, ModuleType] = {
 }
 
 SUMMARY = "See why text degenerates: measure a model and its decoders."
-EXAMPLES = "examples:\n" + "\n".join(
-    line
-    for diagnosis in DIAGNOSES.values()
-    for line in diagnosis.EXAMPLES.splitlines()
-    if line.startswith("  unspool ")
-)
+EXAMPLES = all_examples(DIAGNOSES)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """One sub-command for each diagnosis."""
-    subs = parser.add_subparsers(dest="diagnosis", metavar="WHAT", required=True, parser_class=Parser)
-    for name, diagnosis in DIAGNOSES.items():
-        sub = subs.add_parser(
-            name, help=diagnosis.SUMMARY, description=diagnosis.SUMMARY, epilog=diagnosis.EXAMPLES
-        )
-        diagnosis.add_options(sub)
-        # SUPPRESS: the flag after the diagnosis must not undo the one before it.
-        sub.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-        )
+    add_subverbs(parser, DIAGNOSES, "diagnosis")
 
 
 def run(args: argparse.Namespace) -> int:

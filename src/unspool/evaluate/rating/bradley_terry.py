@@ -24,6 +24,8 @@ from unspool.evaluate.summed_measure import Counts
 PRIOR = 0.5
 ROUNDS = 10_000
 CLOSE = 1e-10
+MOST = 1e9
+"""Wins."""
 
 
 def bradley_terry_strengths(wins: Sequence[Sequence[float]], *, prior: float = PRIOR) -> tuple[float, ...]:
@@ -32,8 +34,8 @@ def bradley_terry_strengths(wins: Sequence[Sequence[float]], *, prior: float = P
     if len(rows) < 2 or any(len(row) != len(rows) for row in rows):
         raise ValueError(f"wins is {shown(wins)}, but must be a square table of two systems or more")
     advice = "It is a number of wins."
-    table = [[as_number("wins", it, at_least=0, advice=advice) for it in row] for row in rows]
-    prior = as_number("prior", prior, at_least=0, advice="0.5 is usual; 0 adds nothing.")
+    table = [[as_number("wins", it, at_least=0, at_most=MOST, advice=advice) for it in row] for row in rows]
+    prior = as_number("prior", prior, at_least=0, at_most=MOST, advice="0.5 is usual; 0 adds nothing.")
     return tuple(map(float, strengths(np.array(table, dtype=float), prior)))
 
 

@@ -114,7 +114,7 @@ class RatingSet:
 
     def checked(self, rater: str, item: str, choice: str) -> Answer:
         """An answer that could be recorded; a ValueError where it could not."""
-        if item not in self.by_id:
+        if not isinstance(item, str) or item not in self.by_id:
             raise ValueError(f"item {item!r:.40} is none of the {len(self.items)} of {self.folder}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return Answer(check_rater(rater), item, self.scale.check(choice), now)
