@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import chat, compare, compile, diagnose, generate, predict, rate, serve, train  # noqa: A004
+from unspool.cli import chat, compare, compile, diagnose, generate, lab, predict, rate, serve, train  # noqa: A004
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {
@@ -13,6 +13,7 @@ VERBS: dict[str, ModuleType] = {
     "compile": compile,
     "diagnose": diagnose,
     "generate": generate,
+    "lab": lab,
     "predict": predict,
     "rate": rate,
     "serve": serve,

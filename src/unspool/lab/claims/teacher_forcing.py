@@ -1,0 +1,114 @@
+"""With right prefixes, one parallel pass gives what reading step by step gives.
+
+    log p(y | x) = Σ_j log p(y_j | y_{<j}, x)
+
+He He's lecture, "Training" and "Decoder attention masking".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import torch
+
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import lecture
+from unspool.lab.pictures import bars
+from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, language, learnt, task
+
+SEQ2SEQ = {
+    **{"kind": "transformer_seq2seq", "width": 32, "heads": 4, "inner_width": 64},
+    **{"encoder_layers": 1, "decoder_layers": 2},
+}
+MODELS: dict[str, Any] = {
+    "recurrent": RNN_LM,
+    "Transformer": TRANSFORMER_LM,
+    "recurrent encoder–decoder": {"kind": "rnn_seq2seq", "width": 32, "context_kind": "additive"},
+    "Transformer encoder–decoder": SEQ2SEQ,
+}
+
+
+@torch.no_grad()
+def apart(model: Any, dice: Random, length: int) -> tuple[float, float]:
+    """The largest difference, and what a changed future changes in the past."""
+    words = range(4, model.vocab_size)
+    tokens_T = [dice.choice(words) for _ in range(length)]
+    source = [dice.choice(words) for _ in range(6)]
+    model.engine = "torch"
+    if model.answers:
+        step, state = model.start([source])
+        rows = torch.tensor([[model.ends.bos, *tokens_T]])
+    else:
+        step, state = model.start([[model.text.bos_id, tokens_T[0]]])
+        rows = torch.tensor([[model.text.bos_id, *tokens_T]])
+    said = [step.logp_NV]
+    for token in tokens_T[0 if model.answers else 1 :]:
+        step, state = model.step(state, torch.tensor([token]))
+        said.append(step.logp_NV)
+    stepwise = torch.cat(said)
+    lengths, framed = (
+        torch.tensor([7]),
+        torch.tensor([[*source, min(model.ends.eos)]]) if model.answers else None,
+    )
+    parallel = model(framed, lengths, rows) if model.answers else model(rows)
+    changed = rows.clone()
+    changed[0, -1] = words[0] if changed[0, -1] != words[0] else words[1]
+    other = model(framed, lengths, changed) if model.answers else model(changed)
+    parallel_TV = parallel[0, -len(stepwise) :]
+    past = float((other[0, :-1] - parallel[0, :-1]).abs().max())
+    return float((stepwise - parallel_TV).abs().max()), past
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Four kinds of models, each on random words."""
+    found: dict[str, Any] = {}
+    for done, (name, shape) in enumerate(MODELS.items()):
+        data = (
+            task("copy", seed)
+            if "seq2seq" in shape["kind"]
+            else language("zipf_markov", seed, word_count=100)
+        )
+        model = learnt(data, shape, 20 if quick else 150, seed)
+        difference, past = apart(model, Random(seed), 40)
+        found[f"{name}: largest difference of log p"] = difference
+        found[f"{name}: a changed last word changes earlier log p by"] = past
+        progress((done + 1) / len(MODELS))
+    return found
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """The differences, on a logarithmic scale."""
+    axes = figure.subplots()
+    bars(axes, runs, {f"{name}: largest difference of log p": name for name in MODELS})
+    axes.set(
+        xscale="log", xlim=(1e-8, 1e-3), xlabel="largest difference of log p, parallel against step by step"
+    )
+    axes.axvline(1e-4, color="#c0392b")
+
+
+CLAIM = Claim(
+    name="teacher_forcing",
+    statement="Training with right prefixes reads a whole text in one pass: it gives the probabilities that "
+    "reading "
+    "step by step gives, and the future stays hidden.",
+    source=lecture("Training; decoder attention masking", "vaswani2017attention"),
+    measured="Four kinds of models, shortly trained, read 40 random words at once and one by one (both by "
+    "torch). Then "
+    "the last word is changed, and what was said before it is compared.",
+    criterion=(
+        Part(
+            "no log p differs by more than 1e-4, in any model",
+            lambda n: all(n[f"{name}: largest difference of log p"] <= 1e-4 for name in MODELS),
+        ),
+        Part(
+            "a changed last word changes no earlier log p (at most 1e-6), in any model",
+            lambda n: all(
+                n[f"{name}: a changed last word changes earlier log p by"] <= 1e-6 for name in MODELS
+            ),
+        ),
+    ),
+    measure=measure,
+    draw=draw,
+)

@@ -1,0 +1,27 @@
+import torch
+
+from unspool.lab.small_models import RNN_LM, language, learnt, recipe, task
+
+
+def test_the_same_seed_gives_the_same_model():
+    data = language("zipf_markov", 1, 50, word_count=20, order=1)
+    told = []
+    models = [learnt(data, {**RNN_LM, "width": 8}, 5, seed, told=told) for seed in (1, 1, 2)]
+    one, same, other = (model.head.weight for model in models)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert len(told) == 15
+    assert not models[0].training
+
+
+def test_a_language_may_have_a_seed_of_its_own():
+    assert language("zipf_markov", 1, seed=4)["language"]["seed"] == 4
+
+
+def test_tables_take_the_place_of_those_of_the_recipe():
+    made = recipe(
+        task("copy", 1), {"kind": "rnn_seq2seq"}, 40, 1, schedule={"kind": "constant"}, train={"clip": 2.0}
+    )
+    assert made["schedule"] == {"kind": "constant"}
+    assert (made["train"]["clip"], made["train"]["updates"]) == (2.0, 40)
+    assert made["text"] == {"kind": "words"}

@@ -1,0 +1,42 @@
+"""Every experiment of the lab runs, quickly, and makes a page; what the criteria say of so little means nothing."""
+
+import json
+
+import pytest
+
+from unspool.cli import main
+from unspool.lab.claims import CLAIMS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("lab")
+
+
+def test_every_claim_is_measured_quickly(folder, capsys):
+    assert main(["lab", "run", "--all", "--quick", "--folder", str(folder), "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [it["name"] for it in found] == [claim.name for claim in CLAIMS]
+    slow = {it["name"]: it["results"][0]["seconds"] for it in found if it["results"][0]["seconds"] > 30}
+    assert slow == {}
+    assert all(it["numbers"] for it in found)
+    assert "failed" not in err
+
+
+def test_it_makes_a_page(folder, tmp_path, capsys):
+    argv = ["lab", "report", "--quick", "--folder", str(folder), "-o", str(tmp_path / "lab.html")]
+    assert main(argv) == 0
+    assert "not run yet" not in capsys.readouterr().err
+    page = (tmp_path / "lab.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == len(CLAIMS)
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    ).replace("https://matplotlib.org", "")
+
+
+def test_names_are_those_of_the_files(folder):
+    for claim in CLAIMS:
+        module = claim.measure.__module__
+        assert module == f"unspool.lab.claims.{claim.name}"
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
