@@ -21,13 +21,12 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from random import Random
 
 import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 import unspool as us
 from unspool.basis import BasisTest
@@ -35,50 +34,11 @@ from unspool.data.languages import ZipfMarkov
 from unspool.diagnose.drawing import canvas
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
 from unspool.evaluate.exact_support import Dial, at_mass, support
+from unspool.lab.small_bottleneck import Lesson, NarrowTrigram, at_optimum, narrow, some_contexts
 
 TAUS = (0.01, 0.1, 0.5)
 CLOSE = 2e-3
 """The exact test takes long: the mass it keeps is matched as closely as this."""
-
-
-class Trigram(nn.Module):
-    """Bengio et al. 2003: log p(· | two words) = log_softmax(W tanh(A [e₁; e₂])), W of `width` columns."""
-
-    def __init__(self, vocabulary: int, width: int, body: int = 64) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(vocabulary, body)
-        self.layers = nn.Sequential(nn.Linear(2 * body, 4 * body), nn.Tanh(), nn.Linear(4 * body, width))
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, contexts_N2: Tensor) -> Tensor:
-        return self.head(self.layers(self.embed(contexts_N2).flatten(1))).log_softmax(-1)
-
-
-def examples(language: ZipfMarkov, sentences: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Every place of some sentences: the two words before it, and what comes."""
-    dice, contexts, nexts = Random(seed), [], []
-    for _ in range(sentences):
-        row = [*language.start(), *language.sample(dice), language.eos]
-        contexts += [row[t - 2 : t] for t in range(2, len(row))]
-        nexts += row[2:]
-    return torch.tensor(contexts), torch.tensor(nexts)
-
-
-def train(language: ZipfMarkov, width: int, args: argparse.Namespace, tick) -> Trigram:
-    torch.manual_seed(args.seed)
-    model = Trigram(language.vocab_size, width)
-    context_N2, next_N = examples(language, args.sentences, args.seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.updates)
-    for _ in range(args.updates):
-        rows_B = torch.randint(len(next_N), (args.batch,))
-        loss = nn.functional.nll_loss(model(context_N2[rows_B]), next_N[rows_B])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        tick()
-    return model.eval()
 
 
 def dials(logp_CV: Tensor, matrix_VD: Tensor, ranks: list[int]) -> dict[str, Dial]:
@@ -104,27 +64,8 @@ def dials(logp_CV: Tensor, matrix_VD: Tensor, ranks: list[int]) -> dict[str, Dia
     return found
 
 
-def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6, steps: int = 200) -> Tensor:
-    """log p̂ of the hidden vectors with the least cross-entropy, so that Wᵀp̂ = Wᵀp*: Newton, damped by the logits.
-
-    Where no finite vector is best, `pull` towards 0 keeps it finite; without it, Wᵀp̂ comes as near as the steps allow.
-    """
-    w_VD = matrix_VD.double() - matrix_VD.double().mean(dim=0)
-    h_CD, goal_CD = w_VD.new_zeros(len(true_CV), w_VD.shape[1]), true_CV.double() @ w_VD
-    for _ in range(steps):
-        p_CV = (h_CD @ w_VD.T).softmax(-1)
-        mean_CD = p_CV @ w_VD
-        curvature_CDD = torch.einsum("cv,vd,ve->cde", p_CV, w_VD, w_VD)
-        curvature_CDD -= mean_CD[:, :, None] * mean_CD[:, None, :]
-        curvature_CDD += max(pull, 1e-9) * torch.eye(w_VD.shape[1], dtype=w_VD.dtype)
-        step_CD = torch.linalg.solve(curvature_CDD, mean_CD - goal_CD + pull * h_CD)
-        longest_C1 = (step_CD @ w_VD.T).abs().amax(-1, keepdim=True)
-        h_CD -= step_CD / longest_C1.clamp(min=1.0)
-    return (h_CD @ w_VD.T).log_softmax(-1)
-
-
-def examine(language: ZipfMarkov, model: Trigram, args: argparse.Namespace) -> dict:
-    context_C2 = some_contexts(language, args)
+def examine(language: ZipfMarkov, model: NarrowTrigram, args: argparse.Namespace) -> dict:
+    context_C2 = some_contexts(language, args.contexts, args.seed)
     true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
     matrix_VD = model.head.weight.detach()
     with torch.no_grad():
@@ -135,12 +76,6 @@ def examine(language: ZipfMarkov, model: Trigram, args: argparse.Namespace) -> d
     reached_C = optimality_gap(exact_CV, true_CV, matrix_VD).residual_C < 1e-12
     found["optimal"]["safe"] = safe(exact_CV[reached_C], true_CV[reached_C], matrix_VD)
     return found
-
-
-def some_contexts(language: ZipfMarkov, args: argparse.Namespace) -> Tensor:
-    context_N2, _ = examples(language, args.contexts, args.seed + 1)
-    order_N = torch.randperm(len(context_N2), generator=torch.Generator().manual_seed(args.seed))
-    return context_N2[order_N[: args.contexts]]
 
 
 def judge(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor, args: argparse.Namespace) -> dict:
@@ -300,7 +235,8 @@ def main() -> int:
             if str(width) in found:
                 progress.advance(bar, args.updates)
                 continue
-            model = train(language, width, args, lambda: progress.advance(bar))
+            lesson = Lesson(args.sentences, args.updates, args.batch, args.seed)
+            model = narrow(language, width, lesson, lambda: progress.advance(bar))
             found[str(width)] = examine(language, model, args)
             if args.json:
                 args.json.parent.mkdir(parents=True, exist_ok=True)

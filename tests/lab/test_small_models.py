@@ -1,6 +1,9 @@
+import pytest
 import torch
 
-from unspool.lab.small_models import RNN_LM, language, learnt, recipe, task
+from unspool.data.languages import ZipfMarkov
+from unspool.data.languages.true_model import TrueModel
+from unspool.lab.small_models import RNN_LM, excess, language, learnt, recipe, task
 
 
 def test_the_same_seed_gives_the_same_model():
@@ -25,3 +28,10 @@ def test_tables_take_the_place_of_those_of_the_recipe():
     assert made["schedule"] == {"kind": "constant"}
     assert (made["train"]["clip"], made["train"]["updates"]) == (2.0, 40)
     assert made["text"] == {"kind": "words"}
+
+
+def test_the_truth_has_no_excess():
+    truth = ZipfMarkov(word_count=12, order=1)
+    assert excess(TrueModel(truth), truth, 20, 3) == pytest.approx(0.0, abs=1e-5)
+    model = learnt(language("zipf_markov", 1, 20, word_count=12, order=1), {**RNN_LM, "width": 8}, 1, 1)
+    assert excess(model, truth, 20, 3) > 0.3

@@ -1,6 +1,7 @@
 """Every experiment of the lab runs, quickly, and makes a page; what the criteria say of so little means nothing."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,12 @@ def test_names_are_those_of_the_files(folder):
         module = claim.measure.__module__
         assert module == f"unspool.lab.claims.{claim.name}"
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_every_claim_is_complete_and_its_papers_are_known():
+    bib = (Path(__file__).resolve().parents[2] / "papers.bib").read_text(encoding="utf-8")
+    for claim in CLAIMS:
+        assert claim.statement.endswith(".")
+        assert claim.criterion
+        assert len(claim.measured) > 40
+        assert [key for key in claim.source.papers if f"{{{key}," not in bib] == [], claim.name

@@ -41,7 +41,7 @@ class Source:
     document: str
     section: str
     papers: tuple[str, ...] = ()
-    """Keys of papers.bib: those that the document has it from."""
+    """Keys in the file papers.bib of what the document has it from."""
 
     def __str__(self) -> str:
         return f"{self.document}, {self.section}"

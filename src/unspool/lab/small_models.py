@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
+import torch
+
 from unspool.data import prepare
+from unspool.data.languages import KnownLanguage
+from unspool.evaluate.teacher_forcing import read, windows
 from unspool.training import training
 from unspool.training.run import as_recipe, start
 
@@ -66,3 +71,17 @@ def learnt(
         if told is not None:
             told.append(done.nll)
     return run.model.eval()
+
+
+@torch.inference_mode()
+def excess(model: Any, truth: KnownLanguage[Any], sentences: int, seed: int) -> float:
+    """Nats a token that the model is worse than the truth, on sentences of a seed of their own."""
+    dice = Random(seed)
+    said = [truth.sample(dice) for _ in range(sentences)]
+    best = -sum(truth.log_prob(row) for row in said)
+    rows = [(truth.bos, *row, truth.eos) for row in said]
+    found = -sum(
+        float(seen.logp_MV.gather(1, seen.token_M[:, None]).double().sum())
+        for seen in read(model, windows(rows), batch=32)
+    )
+    return (found - best) / sum(len(row) - 1 for row in rows)

@@ -1,0 +1,132 @@
+"""Lemma A.1: where a word's contexts fall into two parts, two senses of it take one part each.
+
+    P(s = ⟨i,1⟩ | y = i) → 1 in part 1   ⇒   ∂L/∂w_i² comes from part 2, and w_i² moves there
+
+Miao et al. 2019, appendix A, Lemma A.1 (papers.bib: miao2019kernelized).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.heads.kerbs import Kerbs
+from unspool.heads.kerbs_kernel import kernel
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import kerbs
+from unspool.lab.pictures import lines
+
+WIDTH, EACH, STEPS = 8, 50, 250
+
+
+def descend(head: Kerbs, parameters: Sequence[Any], hidden: Tensor, targets: Tensor, rate: float) -> None:
+    """One step of plain gradient descent on some parameters."""
+    loss, _ = head.loss(hidden, targets, torch.ones(len(targets)))
+    grads = torch.autograd.grad(loss / len(targets), list(parameters))
+    for parameter, grad in zip(parameters, grads, strict=True):
+        parameter.data -= rate * grad
+
+
+def clusters(second: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Contexts of word 0 around an axis and around `second`; of words 1 and 2 around ± another axis."""
+    axes = torch.eye(WIDTH)
+    centres = torch.stack([axes[0], second, axes[2], -axes[2]]).repeat_interleave(EACH, 0)
+    hidden = 3 * centres + 0.3 * torch.randn(4 * EACH, WIDTH, generator=dice)
+    return hidden, torch.tensor([0, 0, 1, 2]).repeat_interleave(EACH)
+
+
+@torch.no_grad()
+def shares(head: Kerbs, hidden: Tensor) -> Tensor:
+    """(2, 2): in each part of word 0's contexts, how much either of its senses is used."""
+    scores = kernel(hidden[: 2 * EACH], head.senses_SD, head.theta_S)[:, [0, 3]]
+    return scores.softmax(-1).reshape(2, EACH, 2).mean(1)
+
+
+def new_sense(seed: int, copied: bool) -> list[Tensor]:
+    """The first sense stands in the first part; the second begins near 0, or as a copy of the first."""
+    dice, axes = torch.Generator().manual_seed(seed), torch.eye(WIDTH)
+    hidden, targets = clusters(
+        math.cos(2 * math.pi / 3) * axes[0] + math.sin(2 * math.pi / 3) * axes[1], dice
+    )
+    head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]), 3)
+    new = 2 * copied * axes[0] + 0.2 * torch.randn(WIDTH, generator=dice) / WIDTH**0.5
+    head.senses_SD.data = torch.stack([2 * axes[0], 2 * axes[2], -2 * axes[2], new])
+    seen = [shares(head, hidden)]
+    for _ in range(STEPS):
+        descend(head, [head.senses_SD], hidden, targets, 0.3)
+        seen.append(shares(head, hidden))
+    return seen
+
+
+def from_anywhere(seed: int) -> list[Tensor]:
+    """Both senses begin at random, and every θ is learnt, too."""
+    dice, axes = torch.Generator().manual_seed(seed), torch.eye(WIDTH)
+    hidden, targets = clusters(-axes[0], dice)
+    head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]), 3)
+    head.senses_SD.data = torch.randn(4, WIDTH, generator=dice) / WIDTH**0.5
+    seen = [shares(head, hidden)]
+    for _ in range(STEPS):
+        descend(head, [head.senses_SD, head.theta_S], hidden, targets, 0.3)
+        seen.append(shares(head, hidden))
+    return seen
+
+
+def parted(seen: Tensor) -> float:
+    """The lesser of how much each part's own sense is used there, at the better of both assignments."""
+    return float(torch.stack([seen.diagonal().min(), seen.flip(1).diagonal().min()]).max())
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Three ways to begin."""
+    del quick  # it takes a second
+    ways = {
+        "begun near 0": new_sense(seed, False),
+        "begun as a copy": new_sense(seed, True),
+        "all begun at random": from_anywhere(seed),
+    }
+    progress(1.0)
+    curves = {name: [parted(each) for each in seen[::10]] for name, seen in ways.items()}
+    return {
+        **{f"{name}: the part's own sense is used": curve[-1] for name, curve in curves.items()},
+        "steps": [10.0 * at for at in range(STEPS // 10 + 1)],
+        **curves,
+    }
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """How the senses part."""
+    axes = figure.subplots()
+    lines(
+        axes,
+        runs,
+        "steps",
+        {name: name for name in ("begun near 0", "begun as a copy", "all begun at random")},
+    )
+    axes.set(xlabel="steps of gradient descent", ylim=(0, 1.03))
+    axes.set_ylabel("how much each part's\nown sense is used there")
+
+
+CLAIM = Claim(
+    name="second_sense",
+    statement="Lemma A.1: KerBS learns several senses. Where a word's contexts are disconnected parts, its "
+    "senses come "
+    "to represent one part each.",
+    source=kerbs("Lemma A.1"),
+    measured="Fixed context vectors in 8 dimensions: a word with two clusters, 120° apart (180° in the "
+    "third way), and "
+    "two other words. One sense stands in the first cluster, the second is new; gradient descent for 250 "
+    "steps.",
+    criterion=tuple(
+        Part(
+            f"{name}: in each part, its own sense is used for at least 0.95",
+            lambda n, name=name: n[f"{name}: the part's own sense is used"] >= 0.95,  # type: ignore[misc]
+        )
+        for name in ("begun near 0", "begun as a copy", "all begun at random")
+    ),
+    measure=measure,
+    draw=draw,
+)
