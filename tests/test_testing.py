@@ -151,3 +151,18 @@ def test_what_a_step_holds_cannot_be_written_to():
 def test_a_table_that_changes_its_size_is_refused():
     with pytest.raises(ValueError, match=r"gave \[1\] probabilities, and 2"):
         TableModel(lambda row: [0.5, 0.5] if row == (0,) else [1.0]).start([[1]])
+
+
+def test_rows_that_begin_as_others():
+    model = random_table(5, seed=1, order=9)
+    state = model.fork_rows(model.start([[1, 2, 3]])[1], torch.tensor([0, 0]), torch.tensor([2, 0]))
+    assert model.bytes_held(state, torch.tensor([0, 1, 2])) == 3
+    step, state = model.read_rows(state, torch.tensor([1, 2]), [[4], [1, 2]])
+    assert state.rows == ((1, 2, 3), (1, 2, 4), (1, 2))
+    assert torch.equal(step.logp_NV, model.start([[1, 2, 4], [1, 2]])[0].logp_NV)
+    for row, length in ((3, 0), (0, 4), (0, -1)):
+        with pytest.raises(ValueError, match="no more than it has"):
+            model.fork_rows(state, torch.tensor([row]), torch.tensor([length]))
+    with pytest.raises(ValueError, match="at least one token"):
+        model.read_rows(state, torch.tensor([0]), [[]])
+    assert model.compact(state).rows == state.rows

@@ -152,6 +152,52 @@ class TableModel(Abilities):
         rows = tuple(row[: len(row) - fewer.get(n, 0)] for n, row in enumerate(state.rows))
         return TableState(rows, tuple(new - fewer.get(n, 0) for n, new in enumerate(state.new)))
 
+    @property
+    def forking(self) -> Self:
+        """Rows may begin as parts of others."""
+        return self
+
+    def fork_rows(self, state: TableState, rows_K: Tensor, lengths_K: Tensor) -> TableState:
+        """New rows behind all others, each the beginning of one that is there."""
+        pairs = zip(_whole_numbers("rows", rows_K, 1).tolist(), lengths_K.tolist(), strict=True)
+        forks = []
+        for row, length in pairs:
+            if not 0 <= row < len(state.rows) or not 0 <= length <= len(state.rows[row]):
+                raise ValueError(
+                    f"{length} tokens of row {row} were asked of rows of {[len(it) for it in state.rows]} "
+                    "tokens: choose a row that there is, and no more than it has"
+                )
+            forks.append(state.rows[row][:length])
+        state.spend()
+        return TableState((*state.rows, *forks), (*state.new, *(0 for _ in forks)))
+
+    def read_rows(
+        self, state: TableState, rows_M: Tensor, texts: Sequence[Sequence[int]]
+    ) -> tuple[Step, TableState]:
+        """Remember texts of any lengths behind some rows; the Step has a row for each of these."""
+        rows = _whole_numbers("rows", rows_M, 1).tolist()
+        if rows != sorted(set(rows)) or len(rows) != len(texts) or not all(texts):
+            raise ValueError(
+                f"rows {rows} are to read {list(texts)}: name each row once, in their order, each with at "
+                "least one token"
+            )
+        added = {row: tuple(text) for row, text in zip(rows, texts, strict=True)}
+        grown = tuple((*row, *added.get(n, ())) for n, row in enumerate(state.rows))
+        self._check(grown)
+        step, _ = self._said(TableState(tuple(grown[row] for row in rows)))
+        state.spend()
+        return step, TableState(grown, state.new)
+
+    def bytes_held(self, state: TableState, rows_M: Tensor) -> int:
+        """One byte for a token of every beginning that there is."""
+        rows = [state.rows[row] for row in rows_M.tolist()]
+        return len({row[: t + 1] for row in rows for t in range(len(row))})
+
+    def compact(self, state: TableState) -> TableState:
+        """The same rows: they hold nothing else."""
+        state.spend()
+        return TableState(state.rows, state.new)
+
     def _check(self, rows: tuple[tuple[int, ...], ...]) -> None:
         size, longest = self.vocab_size, max(map(len, rows))
         outside = sorted({token for row in rows for token in row if not 0 <= token < size})

@@ -144,3 +144,18 @@ def test_what_cannot_be_said_is_refused(chat):
         us.Chat("smollm2")
     with pytest.raises(TypeError, match="is no search"):
         us.Chat(MODEL, us.TopP(0.9))
+
+
+def test_a_turn_is_read_from_where_it_is_new(chat):
+    for said in ("x", "xx", "xxx"):
+        chat.ask(said)
+    # uxa, then what follows the answer bcd: uxxa, uxxxa
+    assert chat._reader.batch.read_tokens == 3 + 4 + 5
+    fresh = us.Chat(MODEL, us.Greedy(), seed=5, max_new_tokens=6, messages=chat.messages[:4])
+    assert (
+        fresh.ask("xxx").logps
+        == us.generate(MODEL, [*TEXT.encode("uxabcduxxabcduxxxa")], us.Greedy(), max_new_tokens=6).logps
+    )
+    chat.undo()
+    chat.ask("xxx")
+    assert chat._reader.batch.read_tokens == 12 + 1

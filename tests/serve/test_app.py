@@ -217,6 +217,7 @@ def test_models_tokens_health_and_metrics(served, client, bible):
     metrics = WEB.get(f"{served.url}/metrics").text
     assert "unspool_generated_tokens_total" in metrics
     assert "unspool_engine_steps" in metrics
+    assert "unspool_prompt_tokens_shared" in metrics
 
 
 def test_the_document_tells_what_is_taken_and_how_it_is_refused(served):

@@ -2,12 +2,14 @@ import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import torch
 
 import unspool as us
 from unspool.models.trigram import TrigramConfig
+from unspool.serve.engine import Engine
 from unspool.serve.shared_model import DeadlinePassed, GivenUp
 from unspool.testing import TableModel, random_table
 
@@ -52,6 +54,32 @@ def test_every_request_is_answered_as_if_it_were_alone(engine_of, gate, compiled
     assert engine.batch.rows == 0
 
 
+def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, compiled_model):
+    beginning = [1 + k % 29 for k in range(40)]
+    with closing(Engine(compiled_model, kept_bytes=2**20)) as engine:
+        for search in (us.Sample(), us.Beam(3), us.Greedy()):
+            hold = gate(engine)
+            prompts = [[*beginning, 3 + k, 4] for k in range(6)]
+
+            def served(prompt, search=search):
+                with engine.open() as model:
+                    return us.generate(model, prompt, search, max_new_tokens=8, seed=prompt[-2])
+
+            with ThreadPoolExecutor(6) as pool:
+                answers = [pool.submit(served, prompt) for prompt in prompts]
+                hold.opened_when(6)
+                found = [answer.result() for answer in answers]
+            for prompt, output in zip(prompts, found, strict=True):
+                alone = us.generate(compiled_model, prompt, search, max_new_tokens=8, seed=prompt[-2])
+                assert output == alone  # log-probabilities to the bit
+        assert engine.batch.rows == 0
+        engine.batch.sweep()
+        assert 0 < engine.batch.kept <= 18
+        # 18 prompts of 42 tokens: the beginning is read once, and no later prompt is read but for its end.
+        assert engine.batch.read_tokens <= 6 * 42 + 12 * 2
+        assert engine.batch.read_tokens + engine.batch.shared_tokens == 18 * 42
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -81,7 +109,7 @@ def test_those_who_wait_are_read_in_one_step(engine_of, gate):
         ]
         hold.opened_when(9)
         [answer.result() for answer in answers]
-    assert engine.counts.prompt_tokens == 9
+    assert engine.batch.read_tokens == 9
 
 
 def poisoned(row):
@@ -130,7 +158,7 @@ def test_a_request_that_is_given_up_leaves_before_the_next_step(engine_of):
         leaving.step(gone, torch.tensor([1, 1, 1]))
     leaving.close()
     staying.step(state, torch.tensor([1, 1]))
-    assert engine.batch.rows == engine.batch._size == 2
+    assert engine.batch.rows == len(engine.batch._texts.lengths_N) == 2
 
 
 def test_a_request_that_waits_is_given_up_at_once(engine_of, gate):

@@ -37,6 +37,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=positive, default=600, metavar="S", help="for a request (default: %(default)s)"
     )
     parser.add_argument(
+        "--prefix-cache",
+        type=natural,
+        default=256,
+        metavar="MB",
+        help="memory for what was read, so that prompts that begin alike are not read twice (default: "
+        "%(default)s; 0 keeps nothing)",
+    )
+    parser.add_argument(
         "--api-keys",
         type=Path,
         metavar="FILE",
@@ -65,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
     if not keys and args.host not in LOOPBACK:
         raise ValueError(f"--host {args.host} is open to others: give --api-keys FILE, or set {KEYS}")
     names = list(dict.fromkeys(args.models)) or [chosen_model(None)]
-    engines = {name: Engine(speaker(name, loading(args))) for name in names}
+    kept = args.prefix_cache * 2**20 // len(names)
+    engines = {name: Engine(speaker(name, loading(args)), kept) for name in names}
     server = Server(engines, WorkerPool(args.slots, args.queue), Limits(seconds=args.seconds))
     uvicorn.run(create_app(server, keys), host=args.host, port=args.port, log_level="info")
     return 0

@@ -24,10 +24,13 @@ from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece
 from unspool.decode.prompts import ids_of
 from unspool.decode.request import checked_search
+from unspool.decode.sharing.remembering import Remembering
 from unspool.decode.tokens_left import tokens_left
 from unspool.files.atomic import new_file
 from unspool.protocols import Search, StepModel
 
+KEPT_BYTES = 2**28
+"""Memory for what was read, besides what the turn that runs needs."""
 ROOM = 4
 """A conversation may fill the context but for a part in so many, which is left for the answer."""
 
@@ -56,16 +59,17 @@ class Chat:
         if self.seed is None:
             self.seed = secrets.randbits(32)
         self.messages = [*items("Chat.messages", self.messages, "a list of messages")]
+        self._reader: Remembering | None = None
 
     def ask(self, said: str) -> Output:
         """The answer to what is said, which is then a part of the conversation."""
-        output: Output = generate(self.model, self._read(said), self.search, **self._options())
+        output: Output = generate(self._model(), self._read(said), self.search, **self._options())
         self._keep(said, output.text)
         return output
 
     def stream(self, said: str) -> Iterator[Piece]:
         """The same in pieces, as they come. Who stops listening has heard a shorter answer."""
-        return self._heard(said, stream(self.model, self._read(said), self.search, **self._options()))
+        return self._heard(said, stream(self._model(), self._read(said), self.search, **self._options()))
 
     def undo(self) -> str:
         """Take the last turn back; what was said in it."""
@@ -93,6 +97,14 @@ class Chat:
             if free is None or free >= self._wanted() or len(turns) < 2:
                 return ids
             messages = messages[turns[1] :]
+
+    def _model(self) -> StepModel:
+        """The model, or one that remembers for it what of the conversation it has read."""
+        if self.model.forking is None:
+            return self.model
+        if self._reader is None or self._reader.model is not self.model:
+            self._reader = Remembering(self.model, KEPT_BYTES)
+        return self._reader
 
     def _wanted(self) -> int:
         """How many tokens must be left for an answer."""

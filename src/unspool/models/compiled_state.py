@@ -75,6 +75,30 @@ class CompiledState:
         self.pool.rewind(tokens_N)
         return self
 
+    def fork_rows(self, rows_K: Tensor, lengths_K: Tensor) -> CompiledState:
+        """New rows behind all others, each the beginning of one that is there."""
+        before = self.pool.rows
+        self.pool.select(np.concatenate([np.arange(before), rows_K.numpy()]))
+        tokens_N = np.zeros(self.pool.rows, np.int64)
+        tokens_N[before:] = self.pool.lengths[before:] - lengths_K.numpy()
+        self.pool.rewind(tokens_N)
+        return self
+
+    def read_rows(self, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> Step:
+        """Append texts of any lengths to some rows, named in their order; what is said behind each."""
+        counts_N = np.zeros(self.pool.rows, np.int64)
+        counts_N[rows_M.numpy()] = [len(text) for text in texts]
+        flat = np.array([token for text in texts for token in text], np.int64)
+        flat = in_vocabulary(flat, self.engine.shape.vocab_size)
+        before_N = self.pool.lengths.copy()
+        try:
+            hidden = self.engine.read(self.pool, flat, counts_N).hidden
+        except BaseException:
+            self.pool.lengths = before_N
+            raise
+        last_M = np.cumsum([len(text) for text in texts]) - 1
+        return self.say(torch.from_numpy(hidden[last_M]))
+
     def extend_rows(self, rows_M: Tensor, tokens_MT: Tensor) -> Step:
         """Append T tokens to some rows, named in their order; the Step has T rows for each of them."""
         T = tokens_MT.shape[1]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.heads import HeadConfig
+from unspool.models.compiled_forking import CompiledForking
 from unspool.models.compiled_joining import CompiledJoining
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import reading_state
@@ -99,6 +100,11 @@ class TransformerLM(LanguageModel):
     def joining(self) -> CompiledJoining | None:
         """Rows of many askers stand in one state where its steps are compiled."""
         return CompiledJoining() if self.engine == "compiled" else None
+
+    @property
+    def forking(self) -> CompiledForking | None:
+        """What texts have in common is read once, where its steps are compiled."""
+        return CompiledForking() if self.engine == "compiled" else None
 
     @property
     def prompt_reading(self) -> Self:

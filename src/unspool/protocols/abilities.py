@@ -95,6 +95,11 @@ class Abilities(Protocol):
         return None
 
     @property
+    def forking(self) -> Forking | None:
+        """What lets a row begin as a part of another one of its state, where its prompts can be read so."""
+        return None
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
         return None
@@ -160,6 +165,32 @@ class Joining(Protocol):
 
     def rewind_rows(self, state: Any, rows_M: Tensor, tokens_M: Tensor) -> Any:
         """Forget the last tokens_M[m] tokens of the m-th of these rows."""
+        ...
+
+
+class Forking(Protocol):
+    """Lets rows begin where others have been, so that what texts have in common is read once.
+
+    What is said of a row is the same, to the bit, as if it had been read alone from its beginning.
+    """
+
+    def fork_rows(self, state: Any, rows_K: Tensor, lengths_K: Tensor) -> Any:
+        """New rows behind all others: the k-th is the first lengths_K[k] tokens of row rows_K[k], or none."""
+        ...
+
+    def read_rows(self, state: Any, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
+        """Append texts of any lengths to some rows, named in the order of the state.
+
+        Row m of the Step is about what follows the m-th text. Where it fails, the state is as it was.
+        """
+        ...
+
+    def bytes_held(self, state: Any, rows_M: Tensor) -> int:
+        """The memory of these rows together; what they share is counted once."""
+        ...
+
+    def compact(self, state: Any) -> Any:
+        """The same rows, without memory that rows once needed which are gone."""
         ...
 
 

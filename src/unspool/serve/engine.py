@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from unspool.decode.sharing.joined_batch import JoinedBatch
 from unspool.protocols import StepModel
 from unspool.serve.asks import Ask, Round
-from unspool.serve.joined_batch import JoinedBatch
 from unspool.serve.shared_model import GivenUp, SharedModel
 from unspool.serve.solo_batch import SoloBatch
 
@@ -35,20 +35,19 @@ class Counts:
     """Calls of the model that appended tokens."""
     rows: int = 0
     """Rows of all these calls."""
-    prompt_tokens: int = 0
 
 
-def batch_of(model: StepModel) -> Any:
+def batch_of(model: StepModel, kept_bytes: int) -> Any:
     """One state for all askers where the model's can be joined, else one for each."""
     joining = model.joining
-    return SoloBatch(model) if joining is None else JoinedBatch(model, joining)
+    return SoloBatch(model) if joining is None else JoinedBatch(model, joining, kept_bytes)
 
 
 class Engine:
     """A model, and the thread that alone calls it."""
 
-    def __init__(self, model: StepModel) -> None:
-        self.model, self.batch, self.counts = model, batch_of(model), Counts()
+    def __init__(self, model: StepModel, kept_bytes: int = 0) -> None:
+        self.model, self.batch, self.counts = model, batch_of(model, kept_bytes), Counts()
         self._waiting = Round()
         self._askers: set[SharedModel] = set()
         self._change = threading.Condition()
@@ -110,7 +109,7 @@ class Engine:
         with self._change:
             while not self._waiting and not self._closed:
                 if not self._askers:
-                    self.batch.sweep()
+                    self.batch.compact()
                 self._change.wait()
             self._change.wait_for(self._nobody_is_missing, timeout=PATIENCE * self._last_step)
             if self._closed:
@@ -127,7 +126,6 @@ class Engine:
         if asks.extensions:
             self._extend(asks)
         if asks.starts:
-            self.counts.prompt_tokens += sum(ask.tokens for ask in asks.starts)
             begun = self.batch.begin([ask.prompts for ask in asks.starts])
             for start, found in zip(asks.starts, begun, strict=True):
                 start.tell(found)

@@ -120,6 +120,9 @@ class Server:
         for engine in self.engines.values():
             for name, count in asdict(engine.counts).items():
                 gauges[f"engine_{name}"] = gauges.get(f"engine_{name}", 0) + count
+        for name in ("read", "shared"):
+            counts = [getattr(engine.batch, f"{name}_tokens") for engine in self.engines.values()]
+            gauges[f"prompt_tokens_{name}"] = sum(counts)
         return PlainTextResponse(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
     def _bound(self, rows: int) -> None:

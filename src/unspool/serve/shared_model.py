@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from unspool.protocols import Abilities, Step, StepModel, Text
+from unspool.decode.sharing.stand_in import StandIn
+from unspool.protocols import Step, StepModel
 from unspool.serve.api_error import ApiError
 from unspool.serve.asks import Ask, Call, Extension, Start
 
@@ -45,59 +46,25 @@ class SharedState:
         return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
 
 
-class SharedModel(Abilities):
+class SharedModel(StandIn):
     """One request's model."""
 
     def __init__(self, engine: Engine, model: StepModel, deadline: float | None = None) -> None:
-        self._engine, self._model, self.deadline = engine, model, deadline
+        super().__init__(model)
+        self._engine, self.deadline = engine, deadline
         self.stopped: Exception | None = None
         """What ends it at its next step."""
         self.lanes: list[Any] = []
 
     @property
-    def vocab_size(self) -> int:
-        """The model's."""
-        return self._model.vocab_size
-
-    @property
-    def context(self) -> int | None:
-        """The model's."""
-        return self._model.context
-
-    @property
-    def text(self) -> Text | None:
-        """The model's."""
-        return self._model.text
-
-    @property
-    def answers(self) -> bool:
-        """The model's."""
-        return self._model.answers
-
-    @property
-    def source_vocab_size(self) -> int | None:
-        """The model's."""
-        return self._model.source_vocab_size
-
-    @property
-    def source_text(self) -> Text | None:
-        """The model's."""
-        return self._model.source_text
-
-    @property
-    def output_matrix(self) -> Tensor | None:
-        """The model's."""
-        return self._model.output_matrix
-
-    @property
     def rewindable(self) -> Self | None:
         """Itself, where the model can rewind."""
-        return None if self._model.rewindable is None else self
+        return None if self.model.rewindable is None else self
 
     @property
     def prompt_reading(self) -> Self | None:
         """Itself, where the model can tell."""
-        return None if self._model.prompt_reading is None else self
+        return None if self.model.prompt_reading is None else self
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SharedState]:
         """Read the prompts, beside whatever others ask."""
@@ -136,6 +103,7 @@ class SharedModel(Abilities):
     def close(self) -> None:
         """Leave: its rows go before the next step of the others."""
         for lane in self.lanes:
+            self._engine.batch.keep(lane)
             lane.open = False
         self.lanes.clear()
         self._engine.leave(self)

@@ -10,8 +10,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
+from unspool.decode.sharing.joined_batch import Prompts
 from unspool.protocols import Step, StepModel
-from unspool.serve.joined_batch import Prompts
 
 
 @dataclass(eq=False)
@@ -30,6 +30,8 @@ class SoloBatch:
     def __init__(self, model: StepModel) -> None:
         self.model = model
         self._lanes: WeakSet[SoloLane] = WeakSet()
+        self.read_tokens = self.shared_tokens = 0
+        """Of prompts; what they have in common is read again."""
 
     @property
     def rows(self) -> int:
@@ -80,13 +82,21 @@ class SoloBatch:
         assert self.model.rewindable is not None
         lane.state = self.model.rewindable.rewind(lane.state, tokens)
 
+    def keep(self, lane: SoloLane) -> None:
+        """Nothing is kept of those who have left."""
+
     def sweep(self) -> None:
         """Let go of the states of those who have left."""
         for lane in self._lanes:
             if not lane.open:
                 lane.state = None
 
+    def compact(self) -> None:
+        """Hold no more memory than is needed."""
+        self.sweep()
+
     def _lane(self, state: Any, prompts: Prompts) -> SoloLane:
         lane = SoloLane(state, len(prompts))
+        self.read_tokens += sum(map(len, prompts))
         self._lanes.add(lane)
         return lane

@@ -116,3 +116,23 @@ def test_a_pool_grows_and_what_does_not_fit_is_said(monkeypatch):
     monkeypatch.setattr(np, "empty", refuse)
     with pytest.raises(MemoryError, match="decode fewer rows side by side"):
         rows.write([64 * BLOCK, 64 * BLOCK])
+
+
+def test_memory_is_counted_once_and_let_go_where_it_is_not_needed():
+    rows = Rows(2)
+    rows.write([3 * BLOCK, 1])
+    block = rows.pool.block_size * 4
+    assert rows.pool.bytes_held(np.array([0])) == 3 * block
+    rows.select([0, 0, 1])
+    assert rows.pool.bytes_held(np.array([0, 1, 2])) == 4 * block
+    rows.select([1] * 300)
+    rows.write([1] * 300)
+    large = rows.pool.kv.size
+    rows.pool.compact()  # all of it is in use
+    assert rows.pool.kv.size == large
+    rows.select([5, 299])
+    rows.pool.compact()
+    assert rows.pool.kv.size < large / 4
+    rows.check()
+    rows.write([2, 1])
+    rows.check()

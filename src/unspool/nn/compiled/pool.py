@@ -8,7 +8,7 @@ papers.bib: kwon2023efficient). Blocks that no row uses any more are used again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ FIRST_BLOCKS = 64
 """Blocks a pool begins with, at least. Memory that was never written to costs nothing."""
 FIRST_NUMBERS = 2**25
 """Numbers in the blocks that a pool begins with because it has many rows, at most."""
+ROOMY = 4
+"""How many times the blocks that rows have a pool may hold when nobody writes."""
 NONE = -1
 
 
@@ -67,6 +69,11 @@ class BlockPool:
     def used(self) -> int:
         """Blocks that some row has."""
         return int(np.count_nonzero(self.users))
+
+    def bytes_held(self, rows: NDArray[np.int64]) -> int:
+        """The memory of the blocks that these rows have; those that they share are counted once."""
+        theirs = self.blocks[rows]
+        return len(np.unique(theirs[theirs != NONE])) * self.block_size * self.kv.itemsize
 
     def make_room(self, counts: NDArray[np.int64] | None) -> None:
         """Let row n write its next counts[n] tokens, or one: into blocks that it has for itself."""
@@ -152,6 +159,20 @@ class BlockPool:
         needed = (self.lengths + BLOCK - 1) // BLOCK
         self.blocks[np.arange(self.blocks.shape[1]) >= needed[:, None]] = NONE
         self._count()
+
+    def compact(self) -> None:
+        """Let go of memory, where there is much more than rows have."""
+        needed = max(FIRST_BLOCKS, self.used)
+        if len(self.users) <= ROOMY * needed:
+            return
+        rows, self.blocks, self.lengths = (
+            replace(self),
+            np.full((0, 1), NONE),
+            np.zeros(0, np.int64),
+        )
+        self.kv, self.users = np.empty(0, np.float32), np.zeros(0, np.int64)
+        self._grow(needed)
+        self.join(rows)
 
     def join(self, other: BlockPool) -> None:
         """Take over another pool's rows, behind one's own."""

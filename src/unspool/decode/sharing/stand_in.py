@@ -1,0 +1,49 @@
+"""A model in another's place: what it says of itself is what the other would."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from unspool.protocols import Abilities, StepModel, Text
+
+
+class StandIn(Abilities):
+    """A StepModel but for `start` and `step`, which a subclass has."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.model = model
+
+    @property
+    def vocab_size(self) -> int:
+        """The model's."""
+        return self.model.vocab_size
+
+    @property
+    def context(self) -> int | None:
+        """The model's."""
+        return self.model.context
+
+    @property
+    def text(self) -> Text | None:
+        """The model's."""
+        return self.model.text
+
+    @property
+    def answers(self) -> bool:
+        """The model's."""
+        return self.model.answers
+
+    @property
+    def source_vocab_size(self) -> int | None:
+        """The model's."""
+        return self.model.source_vocab_size
+
+    @property
+    def source_text(self) -> Text | None:
+        """The model's."""
+        return self.model.source_text
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        """The model's."""
+        return self.model.output_matrix

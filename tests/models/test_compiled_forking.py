@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from unspool.models.transformer_lm import TransformerConfig
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    shape = TransformerConfig(
+        vocab_size=17, width=16, layers=2, heads=4, kv_heads=2, head_width=4, inner_width=20, context=99
+    )
+    return shape.build().eval()
+
+
+TEXT = [1 + k % 15 for k in range(40)]
+
+
+def test_rows_begin_as_parts_of_others(model):
+    forking = model.forking
+    state = model.start([TEXT, [4]])[1]
+    held = forking.bytes_held(state, torch.tensor([0]))
+    state = forking.fork_rows(state, torch.tensor([0, 0, 1]), torch.tensor([37, 5, 0]))
+    assert state.pool.lengths.tolist() == [40, 1, 37, 5, 0]
+    assert forking.bytes_held(state, torch.tensor([0, 2, 3])) == held  # nothing was copied
+    ends = [[9], [8] * 30, [7, 6]]
+    step, state = forking.read_rows(state, torch.tensor([2, 3, 4]), ends)
+    for row, text in enumerate([[*TEXT[:37], 9], TEXT[:5] + [8] * 30, [7, 6]]):
+        alone = model.start([text])[0]
+        assert torch.equal(step.logp_NV[row], alone.logp_NV[0])
+        assert torch.equal(step.hidden_ND[row], alone.hidden_ND[0])
+        assert torch.equal(step.log_norm_N[row], alone.log_norm_N[0])
+    step, state = model.step(state, torch.tensor([3] * 5))  # the first rows were not written over
+    for row, text in enumerate([TEXT, [4], [*TEXT[:37], 9], TEXT[:5] + [8] * 30, [7, 6]]):
+        assert torch.equal(step.logp_NV[row], model.start([[*text, 3]])[0].logp_NV[0])
+
+
+def test_a_failure_leaves_the_state_as_it_was(model):
+    state = model.start([TEXT])[1]
+    with pytest.raises(IndexError):
+        model.forking.read_rows(state, torch.tensor([0]), [[17]])
+    step, _ = model.forking.read_rows(state, torch.tensor([0]), [[5]])
+    assert torch.equal(step.logp_NV, model.start([[*TEXT, 5]])[0].logp_NV)
+
+
+def test_memory_that_rows_no_longer_need_is_let_go(model):
+    _, state = model.start([[1 + k] * 99 for k in range(15)] + [TEXT])
+    _, state = model.step(state.select(torch.arange(15, 16).repeat(300)), torch.tensor([2] * 300))
+    large = len(state.pool.users)
+    state = model.forking.compact(state.select(torch.tensor([7])))
+    assert len(state.pool.users) < large
+    step, _ = model.step(state, torch.tensor([3]))
+    assert torch.equal(step.logp_NV, model.start([[*TEXT, 2, 3]])[0].logp_NV)
+
+
+def test_torchs_states_are_not_forked(model):
+    model.engine = "torch"
+    assert model.forking is None
