@@ -1,13 +1,13 @@
 import pytest
 
 from unspool.cli import compile as verb
-from unspool.nn.compiled import engine, rnn_engine
+from unspool.nn.compiled import rnn_engine, transformer_engine
 
 
 def test_steps_are_ready_behind_it(unspool):
     status, out, _ = unspool("compile")
     assert (status, out) == (0, "")
-    assert engine.step.ready
+    assert transformer_engine.step.ready
     assert rnn_engine.step.ready
 
 

@@ -6,7 +6,7 @@ from unspool.config import choose
 from unspool.data.batches import BATCHES, Bucketed, Packed
 from unspool.data.bucket import BucketFeed
 from unspool.data.examples import Sequences
-from unspool.data.lanes import LaneFeed
+from unspool.data.lane_feed import LaneFeed
 from unspool.data.pack import PackFeed
 from unspool.data.ragged import ragged
 

@@ -4,7 +4,7 @@ import torch
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.linear import StoredEmbedding
+from unspool.nn.stored.stored_linear import StoredEmbedding
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "bias"])

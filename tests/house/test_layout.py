@@ -125,3 +125,30 @@ def test_what_is_no_danger_is_let_through(source):
 
 def test_no_test_folder_is_a_package(root):
     assert list((root / "tests").rglob("__init__.py")) == []
+
+
+ALIKE = {
+    # Two rooms' sides of one thing: a technique by torch and compiled, ...
+    *("best_tokens", "chain", "cross_attention", "mass_edge", "norms", "nuclei", "score_cuts", "int8"),
+    # ... a verb or a word of the command line and what it calls, ...
+    *("chat", "generate", "output", "prompts"),
+    # ... a technique that learns and that decodes; ...
+    "masked_diffusion",
+    # ... or what the room makes plain: settings of a run of training, and of a foreign file.
+    "settings",
+}
+"""Names that several files of the package may have."""
+
+
+def repeated(src):
+    names = [path.stem for path in modules(src) if path.stem not in UNTESTED]
+    return {name for name in names if names.count(name) > 1}
+
+
+def test_a_name_tells_one_file_unless_it_is_known_to_tell_two(root):
+    assert repeated(root / "src/unspool") == ALIKE
+
+
+def test_a_name_that_stands_twice_is_noticed(tree):
+    root = tree({"a/weights.py": "", "b/weights.py": "", "b/once.py": "", "a/__init__.py": ""})
+    assert repeated(root) == {"weights"}

@@ -31,7 +31,13 @@ def test_the_walks_pass_what_they_are_about(root, walks):
     passed = found[TRAIN]
     assert [path for path in passed if path in order] == order
     assert passed.index(f"{room}/training/update.py") < passed.index(f"{room}/objectives/cross_entropy.py")
-    for part in ("decode/request", "decode/job", "decode/output", "models/engine", "models/compiled_state"):
+    for part in (
+        "decode/request",
+        "decode/job",
+        "decode/output",
+        "models/engine_choice",
+        "models/compiled_state",
+    ):
         assert f"{room}/{part}.py" in found[GENERATE]
 
 

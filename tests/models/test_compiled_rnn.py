@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from unspool.heads import HEADS
-from unspool.models.engine import ENGINES
+from unspool.models.engine_choice import ENGINES
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from unspool.heads import HEADS
 from unspool.models.compiled_transformer import compiled_encoder
-from unspool.models.engine import ENGINES
+from unspool.models.engine_choice import ENGINES
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import SOURCE_KV, WEIGHT

@@ -59,7 +59,7 @@ def write_text(folder):
 def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
     import unspool.data.bucket as bucket
-    import unspool.data.lanes as lanes
+    import unspool.data.lane_feed as lanes
     import unspool.models.load.folder as folder
     import unspool.training.checkpoint as checkpoint
     from unspool.files import atomic

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001
     from unspool import Beam, Greedy, Sample, TopP, generate
     from unspool.models.rnn_lm import RNNConfig
     from unspool.models.transformer_lm import TransformerConfig
-    from unspool.nn.compiled.products.packed import MADE, compiled
+    from unspool.nn.compiled.products.packed_product import MADE, compiled
 
     words = 5000  # enough for tokens to be drawn as they are from a large vocabulary
     transformer = TransformerConfig(vocab_size=words, layers=1, width=16, heads=2, inner_width=16).build()

@@ -7,7 +7,7 @@ from unspool.data.dialogues import Dialogues
 from unspool.data.examples import Examples, Sequences
 from unspool.data.jsonl import JSONL
 from unspool.data.labelled_lines import LabelledLines
-from unspool.data.lanes import LaneFeed, whole_lanes
+from unspool.data.lane_feed import LaneFeed, whole_lanes
 from unspool.data.languages.made_data import Language, Task
 from unspool.data.lines import Lines
 from unspool.data.pack import PackFeed, whole_stream

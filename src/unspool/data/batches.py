@@ -11,7 +11,7 @@ import numpy as np
 from unspool.data.batch import Batch
 from unspool.data.bucket import BucketFeed, whole
 from unspool.data.examples import Chosen, Examples, Sequences
-from unspool.data.lanes import LaneFeed, whole_lanes
+from unspool.data.lane_feed import LaneFeed, whole_lanes
 from unspool.data.pack import PackFeed, whole_stream
 from unspool.data.ragged import Ragged
 from unspool.protocols import Feed

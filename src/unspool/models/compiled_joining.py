@@ -1,6 +1,6 @@
 """Rows of many askers in one compiled state: they join it, go on in it at their own pace, and leave it.
 
-What is said of a row is the same, to the bit, whoever else is there (`nn.compiled.engine`).
+What is said of a row is the same, to the bit, whoever else is there (`nn.compiled.transformer_engine`).
 """
 
 from __future__ import annotations

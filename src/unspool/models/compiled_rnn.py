@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from unspool.models.compiled_state import said_one_by_one
-from unspool.models.engine import plain_head
-from unspool.nn.attention.additive import AdditiveScore
-from unspool.nn.attention.bilinear import BilinearScore
+from unspool.models.engine_choice import plain_head
+from unspool.nn.attention.additive_score import AdditiveScore
+from unspool.nn.attention.bilinear_score import BilinearScore
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unspool.models.rnn_lm import RNNLM
     from unspool.models.rnn_seq2seq import RNNSeq2Seq
     from unspool.nn.compiled.rnn_engine import Remembered, RNNEngine, SourceMemory
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.weight_table import Weights
     from unspool.nn.rnn import Recurrent
 
 
@@ -74,7 +74,7 @@ def read_prompts(model: RNNLM, prompts: Sequence[Sequence[int]]) -> CompiledRNNS
     """A state that has read these prompts."""
     from unspool.nn.compiled import rnn_parts
     from unspool.nn.compiled.rnn_engine import RNNEngine
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.weight_table import Weights
 
     c = model.config
     weights = Weights(c.layers)
@@ -106,7 +106,7 @@ def _begun(begun_NLPH: Any) -> Remembered:
 def _encoder(model: RNNSeq2Seq) -> RNNEngine:
     from unspool.nn.compiled import parts, rnn_parts
     from unspool.nn.compiled.rnn_engine import RNNEngine
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.weight_table import Weights
 
     c, network = model.config, model.encoder.rnn
     embed = (model.source_embed or model.embed).weight
@@ -136,7 +136,7 @@ def _encoder(model: RNNSeq2Seq) -> RNNEngine:
 def _decoder(model: RNNSeq2Seq) -> RNNEngine:
     from unspool.nn.compiled import rnn_parts
     from unspool.nn.compiled.rnn_engine import RNNEngine
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.weight_table import Weights
 
     c = model.config
     own = c.decoder_layers

@@ -20,8 +20,8 @@ from unspool.nn.compiled.token_range import in_vocabulary
 from unspool.protocols import Step
 
 if TYPE_CHECKING:
-    from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.pool import BlockPool
+    from unspool.nn.compiled.transformer_engine import Engine
 
 
 @dataclass

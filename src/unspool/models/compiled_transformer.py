@@ -9,7 +9,7 @@ from torch import nn
 from unspool.deferred import uncollected
 from unspool.heads.stored_softmax import TiedStoredSoftmax
 from unspool.models.compiled_state import CompiledState
-from unspool.models.engine import plain_head
+from unspool.models.engine_choice import plain_head
 from unspool.nn.norms import LayerNorm, RMSNorm
 from unspool.nn.stored.matrix import StoredMatrix
 from unspool.nn.transformer import CrossBlock
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from unspool.models.transformer_seq2seq import TransformerSeq2Seq
     from unspool.models.transformer_shape import TransformerShape
     from unspool.nn.compiled.encoder import Encoder
-    from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.parts import Shape
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.transformer_engine import Engine
+    from unspool.nn.compiled.weight_table import Weights
 
 
 def reading_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
@@ -57,9 +57,9 @@ def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
 def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
     """The step of a language model."""
     from unspool.nn.compiled import parts
-    from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.tables import Tables
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.transformer_engine import Engine
+    from unspool.nn.compiled.weight_table import Weights
 
     layers = len(model.blocks)
     weights = Weights(layers)
@@ -77,9 +77,9 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
     """One pass over sources, down to the keys and values that the decoder looks at."""
     from unspool.nn.compiled import parts
     from unspool.nn.compiled.encoder import Encoder
-    from unspool.nn.compiled.engine import Engine
     from unspool.nn.compiled.tables import Tables
-    from unspool.nn.compiled.weights import Weights
+    from unspool.nn.compiled.transformer_engine import Engine
+    from unspool.nn.compiled.weight_table import Weights
 
     encoder, embed = model.encoder, model.source_embed or model.embed
     layers = len(encoder.blocks)

@@ -19,7 +19,7 @@ from unspool.config import typed
 from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_prompts
 from unspool.models.decoding_mode import decodes
-from unspool.models.engine import blueprint
+from unspool.models.engine_choice import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares

@@ -26,7 +26,7 @@ from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_sources
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
-from unspool.models.engine import blueprint
+from unspool.models.engine_choice import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares

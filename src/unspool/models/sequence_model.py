@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unspool.heads import chosen_head
 from unspool.heads.kerbs import Kerbs
-from unspool.models.engine import Blueprint, EngineName, engine_of, known_engine
+from unspool.models.engine_choice import Blueprint, EngineName, engine_of, known_engine
 from unspool.models.shape_checks import given
 from unspool.models.sources import Ends
 from unspool.protocols import Abilities
@@ -39,7 +39,7 @@ class SequenceModel(nn.Module, Abilities):
         self.config = config
         self.text = text
         self.built: Blueprint = {}
-        """What it was made of, where its steps can be compiled (`models.engine`)."""
+        """What it was made of, where its steps can be compiled (`models.engine_choice`)."""
         self._forced_engine: EngineName | None = None
 
     def new_head(self, tied: bool) -> Any:
@@ -49,7 +49,7 @@ class SequenceModel(nn.Module, Abilities):
 
     @property
     def engine(self) -> EngineName:
-        """What runs the steps of a text that begins now: "torch" or "compiled" (`models.engine`).
+        """What runs the steps of a text that begins now: "torch" or "compiled" (`models.engine_choice`).
 
         It is set to force one of them; None leaves the choice to the model again.
         """

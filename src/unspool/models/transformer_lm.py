@@ -22,7 +22,7 @@ from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import reading_state
 from unspool.models.decoding_mode import decodes
 from unspool.models.early_exits import Exits
-from unspool.models.engine import blueprint
+from unspool.models.engine_choice import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one

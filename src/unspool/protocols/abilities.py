@@ -80,7 +80,7 @@ class Abilities(Protocol):
 
     @property
     def engine(self) -> str | None:
-        """What runs its steps, where there is a choice (`models.engine`); it can then be set."""
+        """What runs its steps, where there is a choice (`models.engine_choice`); it can then be set."""
         return None
 
     @property

@@ -1,6 +1,6 @@
 """Training that survives anything: the loop, its optimizer and schedules, checkpoints, many processes."""
 
-from unspool.training.finite import Diverged
+from unspool.training.finite_loss import Diverged
 from unspool.training.loop import Stopped, training
 from unspool.training.recipe import Recipe, read_recipe
 from unspool.training.run import train

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.protocols import Clock
-from unspool.training.finite import explain
+from unspool.training.finite_loss import explain
 from unspool.training.model_data_check import check_length
 from unspool.training.precision import arithmetic
 from unspool.training.run_state import Run

@@ -2,7 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled.scratch import Scratch, fill, scratch
+from unspool.decode.compiled.row_scratch import Scratch, fill, scratch
 
 
 @numba.njit

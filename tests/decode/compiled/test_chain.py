@@ -18,7 +18,7 @@ from unspool.decode.compiled.chain import (
     TOP_P,
     TYPICAL,
 )
-from unspool.decode.compiled.scratch import Scratch
+from unspool.decode.compiled.row_scratch import Scratch
 
 from .conftest import made
 

@@ -2,13 +2,13 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import inverse_cdf, weights
-from unspool.decode.compiled.scratch import BLOCK
+from unspool.decode.compiled import inverse_cdf, row_weights
+from unspool.decode.compiled.row_scratch import BLOCK
 
 
 @numba.njit
 def invert(size, u, room):
-    whole = weights.weigh_again(size, room)
+    whole = row_weights.weigh_again(size, room)
     block, before = inverse_cdf.find_block(size, u * whole, room)
     return inverse_cdf.find_token(size, whole, u, block, before, room)
 

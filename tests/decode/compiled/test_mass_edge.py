@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unspool.decode.compiled import mass_edge as module
-from unspool.decode.compiled.scratch import Scratch
+from unspool.decode.compiled.row_scratch import Scratch
 
 from .conftest import made
 

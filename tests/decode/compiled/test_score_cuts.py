@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unspool.decode.compiled import score_cuts
-from unspool.decode.compiled.scratch import Scratch
-from unspool.decode.compiled.weights import ALIVE
+from unspool.decode.compiled.row_scratch import Scratch
+from unspool.decode.compiled.row_weights import ALIVE
 
 from .conftest import filled_up, made
 

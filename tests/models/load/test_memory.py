@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from unspool.models.load.keeping import KEPT
+from unspool.models.load.kept_weights import KEPT
 from unspool.models.load.memory import LESS, fitting
 
 CHILD = """

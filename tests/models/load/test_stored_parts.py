@@ -9,7 +9,7 @@ from unspool.models import TransformerConfig
 from unspool.models.load.folder import load_folder, save_folder
 from unspool.models.load.stored_parts import put_stored, storable
 from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.linear import StoredEmbedding, StoredLinear
+from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
 
 V = 7
 LM = TransformerConfig(

@@ -11,7 +11,7 @@ import torch
 
 from unspool.nn.compiled import parts, rnn_engine, rnn_parts
 from unspool.nn.compiled.rnn_engine import Remembered, RNNEngine, SourceMemory, groups
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.weight_table import Weights
 
 D, H, L, V = 6, 10, 2, 17
 SHAPE = rnn_parts.RNNShape(H, H, L, 1, rnn_parts.CELLS["gru"], V, rnn_parts.NO_CONTEXT, 0, 0)

@@ -6,7 +6,7 @@ import torch
 
 from unspool.nn.compiled import parts, rnn_parts
 from unspool.nn.compiled.rnn_engine import RNNEngine
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.weight_table import Weights
 from unspool.nn.rnn import CELLS
 
 V, D, H, L = 11, 5, 7, 2

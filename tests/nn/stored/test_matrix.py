@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from unspool.nn.stored import matrix
 from unspool.nn.stored.formats import F32, INT8, Q4_K, Q6_K, Q8_0
 from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.linear import StoredEmbedding, StoredLinear
 from unspool.nn.stored.matrix import StoredMatrix
+from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
 
 
 def assert_same_products(layer, x):

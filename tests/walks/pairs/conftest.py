@@ -26,7 +26,7 @@ from unspool.data.languages.true_model import TrueModel
 from unspool.heads import HEADS
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
-from unspool.models.engine import obstacle
+from unspool.models.engine_choice import obstacle
 from unspool.protocols import Finish, Step
 from unspool.testing import TableModel
 from unspool.text.vocabulary import characters

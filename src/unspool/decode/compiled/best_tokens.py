@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.decode.compiled.weights import ALIVE
+from unspool.decode.compiled.row_weights import ALIVE
 from unspool.kernels.choices import lowest, reaching
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.kernel import NOUGHT, entry, kernel

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool.decode.compiled import nuclei, score_cuts
+from unspool.decode.compiled.floor_cut import keep
 from unspool.decode.compiled.inverse_cdf import find_block, find_token
-from unspool.decode.compiled.keeping import keep
-from unspool.decode.compiled.scratch import STRIDE, Scratch, fill, scratch
-from unspool.decode.compiled.weights import (
+from unspool.decode.compiled.row_scratch import STRIDE, Scratch, fill, scratch
+from unspool.decode.compiled.row_weights import (
     ALIVE,
     MEAN,
     cool,

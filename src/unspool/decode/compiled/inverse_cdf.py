@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from unspool.decode.compiled.nuclei import margin
-from unspool.decode.compiled.scratch import BLOCK, Scratch, filled
+from unspool.decode.compiled.row_scratch import BLOCK, Scratch, filled
 from unspool.kernels.kernel import kernel
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool.decode.compiled.scratch import BINS, Scratch, filled
+from unspool.decode.compiled.row_scratch import BINS, Scratch, filled
 from unspool.kernels.choices import lowest, reaching
 from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.lanes import WIDTH, load, spread

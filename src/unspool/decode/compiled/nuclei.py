@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from unspool.decode.compiled.mass_edge import mass_edge
-from unspool.decode.compiled.scratch import Scratch, filled
-from unspool.decode.compiled.weights import ROUNDING
+from unspool.decode.compiled.row_scratch import Scratch, filled
+from unspool.decode.compiled.row_weights import ROUNDING
 from unspool.kernels.choices import distance, lowest, reaching
 from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import WIDTH, load, spread, store, times

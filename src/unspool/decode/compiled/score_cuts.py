@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from unspool.decode.compiled.mass_edge import mass_edge, part
-from unspool.decode.compiled.scratch import Scratch, filled
-from unspool.decode.compiled.weights import ALIVE, MEAN, ROUNDING
+from unspool.decode.compiled.row_scratch import Scratch, filled
+from unspool.decode.compiled.row_weights import ALIVE, MEAN, ROUNDING
 from unspool.kernels.choices import lowest, reaching
 from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.lanes import WIDTH, higher, highest, load, spread

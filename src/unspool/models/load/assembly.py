@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unspool.models.load.dialect import Dialect, Target, plan
-from unspool.models.load.keeping import KEPT, Pieces, Source, State, Weights
+from unspool.models.load.kept_weights import KEPT, Pieces, Source, State, Weights
 from unspool.models.load.stored_parts import put_stored
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from unspool.files.atomic import new_folder, present
 from unspool.models.config_tables import configured, described
 from unspool.models.load.assembly import furnish, outline
 from unspool.models.load.dialect import Target, TensorPart
-from unspool.models.load.keeping import KEPT, Weights
+from unspool.models.load.kept_weights import KEPT, Weights
 from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors
 from unspool.models.load.stored_parts import storable
 from unspool.models.load.tokenizer import save_text, text_of_run

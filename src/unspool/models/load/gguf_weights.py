@@ -21,7 +21,7 @@ import torch
 
 from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect, TensorPart
-from unspool.models.load.keeping import State, Weights
+from unspool.models.load.kept_weights import State, Weights
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling

@@ -15,7 +15,7 @@ import torch
 
 from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect
-from unspool.models.load.keeping import State, Weights
+from unspool.models.load.kept_weights import State, Weights
 from unspool.models.load.safetensors_files import SafetensorsFiles, open_safetensors
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from unspool.models.load.keeping import Weights
+from unspool.models.load.kept_weights import Weights
 
 LESS: dict[Weights, str] = {
     "float32": 'weights="as stored" leaves them in their file, weights="int8" takes a quarter',

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.deferred import uncollected
-from unspool.models.engine import known_engine
+from unspool.models.engine_choice import known_engine
 from unspool.models.load.assembly import build
 from unspool.models.load.builtin import BUILTIN, builtin_folder
 from unspool.models.load.default import default_model
 from unspool.models.load.device import usable_device
+from unspool.models.load.dtypes import PRECISIONS, known_precision
 from unspool.models.load.folder import is_run_folder, load_folder
 from unspool.models.load.gguf_file import is_gguf, open_gguf
 from unspool.models.load.gguf_weights import gguf_weights
 from unspool.models.load.hub import hub_folder, is_hub_id
 from unspool.models.load.huggingface_folder import huggingface_weights
-from unspool.models.load.keeping import Weights, known_weights
+from unspool.models.load.kept_weights import Weights, known_weights
 from unspool.models.load.memory import fitting
 from unspool.models.load.packages import PACKAGES, package_file
-from unspool.models.load.precision import PRECISIONS, known_precision
 from unspool.models.load.safetensors_files import PICKLES
 from unspool.models.load.tokenizer import text_of_gguf, text_of_huggingface
 

@@ -15,10 +15,10 @@ from torch import nn
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.models.encoders import RNNEncoder, TransformerEncoder
-from unspool.models.load.keeping import Pieces
+from unspool.models.load.kept_weights import Pieces
 from unspool.nn.linear import Linear
-from unspool.nn.stored.linear import StoredEmbedding, StoredLinear
 from unspool.nn.stored.matrix import StoredMatrix
+from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
 
 STORED: dict[type[nn.Module], type[StoredMatrix]] = {
     Linear: StoredLinear,

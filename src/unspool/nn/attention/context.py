@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unspool.nn.attention.additive import AdditiveScore
-from unspool.nn.attention.bilinear import BilinearScore
-from unspool.nn.attention.dot import DotScore
+from unspool.nn.attention.additive_score import AdditiveScore
+from unspool.nn.attention.bilinear_score import BilinearScore
+from unspool.nn.attention.dot_score import DotScore
 
 SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {
     "additive": AdditiveScore,

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unspool.nn.compiled.engine import NONE, SLICE, Engine, Whole
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.step_memory import Past, Rows, Said, Source
 from unspool.nn.compiled.tables import NOTHING
 from unspool.nn.compiled.text_groups import text_groups
 from unspool.nn.compiled.token_range import in_vocabulary
+from unspool.nn.compiled.transformer_engine import NONE, SLICE, Engine, Whole
 
 
 class Encoder:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.lanes import WIDTH
-from unspool.nn.compiled.engine import NONE, WORTH_SHARING, Whole
 from unspool.nn.compiled.rnn_parts import LSTM, MEAN, Memory, RNNSaid, RNNShape, RNNWork, State, Texts
 from unspool.nn.compiled.rnn_step import compiled, phases
 from unspool.nn.compiled.tables import NOTHING, Numbers
 from unspool.nn.compiled.text_groups import text_groups
 from unspool.nn.compiled.token_range import in_vocabulary
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.transformer_engine import NONE, WORTH_SHARING, Whole
+from unspool.nn.compiled.weight_table import Weights
 
 TOGETHER = 4096
 """Tokens of all texts that one pass reads side by side, about: what it keeps of each is much."""

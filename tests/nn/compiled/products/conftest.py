@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unspool.nn.compiled import products
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.weight_table import Weights
 from unspool.nn.stored.formats import BF16, F16, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
 from unspool.nn.stored.weight import StoredWeight
 

@@ -23,7 +23,7 @@ from unspool.nn.compiled.parts import (
     PIECES,
     WEIGHT,
 )
-from unspool.nn.compiled.products import dense, int8, packed
+from unspool.nn.compiled.products import dense, int8, packed_product
 from unspool.nn.compiled.products.row_tiles import Outputs
 from unspool.nn.stored.formats import FLOAT32, NUMBER_INT8
 
@@ -46,7 +46,7 @@ def product(part: Any, x: Any, rows: int, y: Any, first: int, last: int) -> None
             w = octets(address, height * int8.row_bytes(inputs))
             int8.product(w, inputs, x, rows, out, low, high)
         else:
-            packed.product(part[at + FUNCTION], address, inputs, x, rows, out, low, high)
+            packed_product.product(part[at + FUNCTION], address, inputs, x, rows, out, low, high)
     if part[BIAS]:
         bias = floats(part[BIAS], outputs)
         for n in range(rows):

@@ -19,7 +19,7 @@ import numpy as np
 
 from unspool.kernels.kernel import small_kernel
 from unspool.kernels.lanes import fma, spread, times
-from unspool.kernels.packed import above, codes, half, numbers, part, signed_codes
+from unspool.kernels.packed_lanes import above, codes, half, numbers, part, signed_codes
 
 LOW, PAIR, SIX = 15, 3, 63
 

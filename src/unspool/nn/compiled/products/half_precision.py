@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from unspool.kernels.kernel import small_kernel
-from unspool.kernels.packed import from_bfloats, from_halves, shorts
+from unspool.kernels.packed_lanes import from_bfloats, from_halves, shorts
 
 
 @small_kernel

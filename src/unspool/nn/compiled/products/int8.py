@@ -15,7 +15,7 @@ import numpy as np
 
 from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import FLOAT, FLOATS, INTS, fused, fused_lanes, spread_lanes
-from unspool.kernels.packed import BYTES_OF_LANES, single
+from unspool.kernels.packed_lanes import BYTES_OF_LANES, single
 from unspool.nn.compiled.products.row_tiles import Outputs, product_of
 
 GROUP, BYTES, BEGIN = 64, 68, 4

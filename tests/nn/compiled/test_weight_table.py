@@ -1,7 +1,7 @@
 import torch
 
 from unspool.nn.compiled.parts import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, WEIGHT
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.weight_table import Weights
 from unspool.nn.stored.formats import F16, FLOAT32, INT8
 from unspool.nn.stored.int8 import quantise_int8
 from unspool.nn.stored.weight import StoredWeight

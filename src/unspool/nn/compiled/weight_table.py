@@ -20,7 +20,7 @@ from unspool.nn.compiled.parts import (
     PIECES,
     WEIGHT,
 )
-from unspool.nn.compiled.products.packed import HALVES, MADE, compiled
+from unspool.nn.compiled.products.packed_product import HALVES, MADE, compiled
 from unspool.nn.stored.formats import BF16, F16, F32, Format
 from unspool.nn.stored.weight import StoredWeight
 

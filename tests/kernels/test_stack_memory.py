@@ -2,7 +2,7 @@ import numba
 import numpy as np
 from numba import carray
 
-from unspool.kernels.scratch import MOST, reserve
+from unspool.kernels.stack_memory import MOST, reserve
 
 
 @numba.njit

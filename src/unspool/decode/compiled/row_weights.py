@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool.decode.compiled.scratch import BLOCK, STRIDE, Scratch, filled
+from unspool.decode.compiled.row_scratch import BLOCK, STRIDE, Scratch, filled
 from unspool.kernels.choices import either
 from unspool.kernels.doubles import added, nothing, summed
 from unspool.kernels.exponential import LOWEST, exp

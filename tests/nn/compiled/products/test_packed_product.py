@@ -3,8 +3,8 @@ import pytest
 import torch
 from tests.nn.compiled.products.conftest import PACKED, stored
 
-from unspool.kernels.scratch import MOST
-from unspool.nn.compiled.products.packed import tile_rows
+from unspool.kernels.stack_memory import MOST
+from unspool.nn.compiled.products.packed_product import tile_rows
 from unspool.nn.stored.formats import INT8, Q4_K, Q6_K, Q8_0
 
 

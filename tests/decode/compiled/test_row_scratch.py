@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unspool.decode.compiled.scratch import STRIDE
+from unspool.decode.compiled.row_scratch import STRIDE
 from unspool.kernels.lanes import WIDTH
 
 

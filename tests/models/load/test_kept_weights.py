@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.models.load.dialect import Target, TensorPart
-from unspool.models.load.keeping import KEPT, known_weights
+from unspool.models.load.kept_weights import KEPT, known_weights
 from unspool.nn.stored.formats import F16, F32, INT8
 from unspool.nn.stored.weight import StoredWeight
 

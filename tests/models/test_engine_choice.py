@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from unspool.heads import HEADS
-from unspool.models.engine import ENGINES, known_engine, obstacle
+from unspool.models.engine_choice import ENGINES, known_engine, obstacle
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
 from unspool.nn.positions import RotaryScaling
 from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.linear import StoredLinear
+from unspool.nn.stored.stored_linear import StoredLinear
 
 SIZES = {
     "vocab_size": 31,
@@ -210,7 +210,7 @@ def test_without_numba_and_under_autocast_it_is_torch(monkeypatch):
     model = made()
     with torch.autocast("cpu"):
         assert obstacle(model) == "autocast is on"
-    monkeypatch.setattr("unspool.models.engine.find_spec", lambda _: None)
+    monkeypatch.setattr("unspool.models.engine_choice.find_spec", lambda _: None)
     assert "pip install unspool[fast]" in obstacle(model)
     assert model.engine == "torch"
     model.start([[1, 2]])

@@ -31,7 +31,7 @@ ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
 PLAIN_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
 
 WIDEST = 65536
-"""Inputs of a packed matrix, at most (`kernels.scratch`)."""
+"""Inputs of a packed matrix, at most (`kernels.stack_memory`)."""
 
 Blueprint = Mapping[str, Any]
 """The class of every part and the shape of every weight, by name."""

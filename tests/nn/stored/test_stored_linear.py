@@ -1,7 +1,7 @@
 import torch
 
 from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.linear import StoredEmbedding, StoredLinear
+from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
 
 
 def test_a_linear_layer():

@@ -22,7 +22,7 @@ from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.step import compiled, phases
 from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.weight_table import Weights
 
 SLICE = 64
 """Rows that one call works on, at most."""

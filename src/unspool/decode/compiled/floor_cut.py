@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool.decode.compiled.scratch import Scratch, fill, filled
+from unspool.decode.compiled.row_scratch import Scratch, fill, filled
 from unspool.kernels.choices import either, lowest, reaching
 from unspool.kernels.doubles import added, nothing, summed
 from unspool.kernels.kernel import NOUGHT, kernel

@@ -2,12 +2,12 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import keeping
+from unspool.decode.compiled import floor_cut
 
 
 @numba.njit
 def keep(key, floor, surplus, score, size, whole, room):
-    return keeping.keep(key, floor, surplus, score, size, whole, room)
+    return floor_cut.keep(key, floor, surplus, score, size, whole, room)
 
 
 def left(room, size, whole):

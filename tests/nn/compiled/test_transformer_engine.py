@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from unspool.nn.compiled import parts
-from unspool.nn.compiled.engine import SLICE, Engine
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.tables import Tables
-from unspool.nn.compiled.weights import Weights
+from unspool.nn.compiled.transformer_engine import SLICE, Engine
+from unspool.nn.compiled.weight_table import Weights
 from unspool.nn.positions import Rotary
 
 D, H, K, I, F, V, L = 16, 4, 2, 6, 20, 31, 2  # noqa: E741
@@ -110,7 +110,7 @@ def test_token_by_token_in_any_company_and_as_a_prompt_is_the_same_to_the_bit(en
 
 
 def test_any_number_of_threads_says_the_same_to_the_bit(engine, monkeypatch):
-    monkeypatch.setattr("unspool.nn.compiled.engine.WORTH_SHARING", 0)
+    monkeypatch.setattr("unspool.nn.compiled.transformer_engine.WORTH_SHARING", 0)
     found = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

@@ -24,7 +24,7 @@ from unspool.kernels.compilation import Announcement, listening, version
 from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import WIDTH, fma, load, plus, spread, store, total
 from unspool.kernels.pointers import call
-from unspool.kernels.scratch import MOST, reserve
+from unspool.kernels.stack_memory import MOST, reserve
 from unspool.nn.compiled.products import dense, ggml, half_precision
 from unspool.nn.compiled.products.dense import GROUP
 from unspool.nn.compiled.products.row_tiles import Outputs

@@ -1,7 +1,7 @@
 import torch
 
-from unspool.nn.attention.bilinear import BilinearScore
-from unspool.nn.attention.dot import DotScore
+from unspool.nn.attention.bilinear_score import BilinearScore
+from unspool.nn.attention.dot_score import DotScore
 
 
 def test_by_hand():
