@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unspool.decode.stand_in import SameTokens
 from unspool.models.compiled_state import CompiledState
 from unspool.models.decoding_mode import decoding
 from unspool.models.read_out import read_out
-from unspool.protocols import Abilities, Step
+from unspool.protocols import Step
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import LMState, TransformerLM
-    from unspool.protocols import Text
 
 
 @dataclass(frozen=True)
-class Exits(Abilities):
+class Exits(SameTokens):
     """A view of a model, with its weights and its states, whose Steps carry `exits_NEV`."""
 
     model: TransformerLM
@@ -45,21 +45,6 @@ class Exits(Abilities):
                     f"layer {layer} is not an early one of {self.model.layers}: choose from 0 "
                     f"(the embedding) to {self.model.layers - 1}"
                 )
-
-    @property
-    def vocab_size(self) -> int:
-        """The model's."""
-        return self.model.vocab_size
-
-    @property
-    def context(self) -> int | None:
-        """The model's."""
-        return self.model.context
-
-    @property
-    def text(self) -> Text | None:
-        """The model's."""
-        return self.model.text
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
         """Read the prompts."""

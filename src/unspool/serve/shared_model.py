@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.sharing.stand_in import StandIn
+from unspool.decode.stand_in import StandIn
 from unspool.protocols import Step, StepModel
 from unspool.serve.api_error import ApiError
 from unspool.serve.asks import Ask, Call, Extension, Start

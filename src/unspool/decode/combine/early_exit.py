@@ -29,11 +29,12 @@ from torch import Tensor
 from unspool.decode.arguments import as_whole, items, keep
 from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
 from unspool.decode.combine.lockstep import check_model
-from unspool.protocols import Abilities, Step, StepModel, Text
+from unspool.decode.stand_in import SameTokens
+from unspool.protocols import Step, StepModel
 
 
 @dataclass(frozen=True)
-class EarlyExit(Abilities):
+class EarlyExit(SameTokens):
     """EarlyExit(model): the model, contrasted with itself at an earlier depth."""
 
     model: StepModel
@@ -69,21 +70,6 @@ class EarlyExit(Abilities):
             candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
             keep(self, layers=candidates)
         keep(self, candidates=candidates, view=layered.exits(candidates))
-
-    @property
-    def vocab_size(self) -> int:
-        """The model's."""
-        return self.model.vocab_size
-
-    @property
-    def context(self) -> int | None:
-        """The model's."""
-        return self.model.context
-
-    @property
-    def text(self) -> Text | None:
-        """The model's."""
-        return self.model.text
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Read the prompts."""

@@ -25,7 +25,8 @@ from unspool.decode.arguments import keep, number
 from unspool.decode.combine.contrast import FLOOR
 from unspool.decode.combine.lockstep import Lockstep, check_model
 from unspool.decode.prompts import ids_of
-from unspool.protocols import Abilities, Rewindable, Step, StepModel, Text
+from unspool.decode.stand_in import SameTokens
+from unspool.protocols import Rewindable, Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -69,41 +70,11 @@ class Guidance(Lockstep):
 
 
 @dataclass(frozen=True)
-class Reprompted(Abilities):
+class Reprompted(SameTokens):
     """A model that reads something else than its prompts: the same for all, or the last token of each."""
 
     model: StepModel
     prompt: tuple[int, ...] | None
-
-    @property
-    def vocab_size(self) -> int:
-        """The model's."""
-        return self.model.vocab_size
-
-    @property
-    def context(self) -> int | None:
-        """The model's."""
-        return self.model.context
-
-    @property
-    def text(self) -> Text | None:
-        """The model's."""
-        return self.model.text
-
-    @property
-    def answers(self) -> bool:
-        """As the model does."""
-        return self.model.answers
-
-    @property
-    def source_vocab_size(self) -> int | None:
-        """The model's."""
-        return self.model.source_vocab_size
-
-    @property
-    def source_text(self) -> Text | None:
-        """The model's."""
-        return self.model.source_text
 
     @property
     def rewindable(self) -> Self | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unspool.decode.sharing.joined_batch import JoinedBatch
 from unspool.decode.sharing.lane import Lane
-from unspool.decode.sharing.stand_in import StandIn
+from unspool.decode.stand_in import StandIn
 from unspool.protocols import Step, StepModel
 
 

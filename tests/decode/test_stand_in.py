@@ -1,4 +1,4 @@
-from unspool.decode.sharing.stand_in import StandIn
+from unspool.decode.stand_in import SameTokens, StandIn
 from unspool.testing import random_table
 
 
@@ -16,3 +16,11 @@ def test_it_says_of_itself_what_the_model_would():
     ):
         assert getattr(other, name) == getattr(model, name)
     assert other.rewindable is None  # what it can do is another question
+
+
+def test_the_same_tokens_are_no_same_matrix():
+    class Other(SameTokens):
+        model = random_table(7, seed=1)
+
+    assert (Other().vocab_size, Other().text, Other().answers) == (7, None, False)
+    assert Other().output_matrix is Other().rank_limit is None

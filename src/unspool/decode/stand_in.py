@@ -7,11 +7,10 @@ from torch import Tensor
 from unspool.protocols import Abilities, StepModel, Text
 
 
-class StandIn(Abilities):
-    """A StepModel but for `start` and `step`, which a subclass has."""
+class SameTokens(Abilities):
+    """Reads and says the tokens of `model`. What it says of them is a subclass's: `start` and `step`."""
 
-    def __init__(self, model: StepModel) -> None:
-        self.model = model
+    model: StepModel
 
     @property
     def vocab_size(self) -> int:
@@ -42,6 +41,13 @@ class StandIn(Abilities):
     def source_text(self) -> Text | None:
         """The model's."""
         return self.model.source_text
+
+
+class StandIn(SameTokens):
+    """Says of them what the model says, too."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.model = model
 
     @property
     def output_matrix(self) -> Tensor | None:
