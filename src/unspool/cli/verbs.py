@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import chat, compare, compile, diagnose, generate, lab, predict, rate, serve, train  # noqa: A004
+from unspool.cli import (
+    chat,
+    compare,
+    compile,  # noqa: A004
+    diagnose,
+    evaluate,
+    generate,
+    lab,
+    predict,
+    rate,
+    serve,
+    train,
+)
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {
@@ -12,6 +24,7 @@ VERBS: dict[str, ModuleType] = {
     "compare": compare,
     "compile": compile,
     "diagnose": diagnose,
+    "evaluate": evaluate,
     "generate": generate,
     "lab": lab,
     "predict": predict,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         draw_ranks as draw_ranks,
         rank_picture as rank_picture,
     )
+    from unspool.diagnose.reliability_picture import draw_reliability as draw_reliability
     from unspool.diagnose.sense_uses import (
         Place as Place,
         WordUse as WordUse,

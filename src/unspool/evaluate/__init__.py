@@ -53,6 +53,11 @@ if TYPE_CHECKING:
         perplexity_of as perplexity_of,
         ratio_of as ratio_of,
     )
+    from unspool.evaluate.system_measures import (
+        SystemMeasures as SystemMeasures,
+        measure_system as measure_system,
+        paired_tests as paired_tests,
+    )
     from unspool.evaluate.text_perplexity import Perplexity as Perplexity, perplexity as perplexity
     from unspool.evaluate.truth_of_decoder import (
         DecoderTruth as DecoderTruth,

@@ -102,6 +102,18 @@ CALLS = {
     "evaluate.length_ratio": (evaluate.length_ratio, {"outputs": [[1, 2]], "references": [[1]]}),
     "evaluate.mean_of": (evaluate.mean_of, {"values": [1.0, 2.0]}),
     "evaluate.overlap_measures": (evaluate.overlap_measures, {"outputs": ["a b"], "references": ["a c"]}),
+    "evaluate.measure_system": (
+        evaluate.measure_system,
+        {"system": "x", "texts": ["ab", "cd"], "prompts": ["a", "b"], "references": ["a", "b"], "model": LM}
+        | {"human": None, "tokens": str.split},
+    ),
+    "evaluate.paired_tests": (
+        evaluate.paired_tests,
+        {
+            "first": evaluate.measure_system("x", ["a", "b"]),
+            "second": evaluate.measure_system("y", ["a", "c"]),
+        },
+    ),
     "evaluate.paired_bootstrap": (
         evaluate.paired_bootstrap,
         {"first": MEAN, "second": MEAN, "samples": 10},
@@ -158,6 +170,10 @@ CALLS = {
     "diagnose.draw_ranks": (
         diagnose.draw_ranks,
         {"picture": diagnose.rank_picture(LM, "abc", [us.Sample(us.TopP())], ["a"]), "path": "p.svg"},
+    ),
+    "diagnose.draw_reliability": (
+        diagnose.draw_reliability,
+        {"found": evaluate.calibration([0.5], [True]), "path": "p.svg"},
     ),
     "diagnose.draw_senses": (diagnose.draw_senses, {"found": diagnose.senses(KERBS), "path": "p.svg"}),
     "diagnose.draw_simplex": (diagnose.draw_simplex, {"path": "p.svg"}),

@@ -61,7 +61,7 @@ def gold_material(model: StepModel, folder: Path, path: Path | None, prompt: int
         return GoldTexts(str(path), found)
     if path is not None:
         return GoldTexts(str(path), _pieces(encode(model, read_texts(path)), prompt, room))
-    language = None if model.answers else _language(model, folder)
+    language = None if model.answers else learnt_language(model, folder)
     if language is not None:
         return GoldTexts("sentences of its language", [], language)
     pairs = _validation_pairs(model, folder)
@@ -90,7 +90,7 @@ def find_material(model: StepModel, folder: Path, path: Path | None, contexts: i
         return _pairs(model, folder, path, contexts, seed)
     if path is not None:
         return Material(str(path), forced(model, read_texts(path)))
-    language = _language(model, folder)
+    language = learnt_language(model, folder)
     if language is not None:
         from unspool.diagnose.truth import sentences
 
@@ -99,7 +99,7 @@ def find_material(model: StepModel, folder: Path, path: Path | None, contexts: i
     return Material("its own words", windows(own_text(model, contexts, seed), fitting(model, None)))
 
 
-def _language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
+def learnt_language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
     """The language that the run learnt, word by word; None where it learnt anything else."""
     from unspool.data.languages.made_data import Language
     from unspool.diagnose.truth import speaks

@@ -1,0 +1,25 @@
+"""`unspool evaluate WHAT …`: measures of texts, of models, and of decoders. One file each."""
+
+from __future__ import annotations
+
+import argparse
+from types import ModuleType
+
+from unspool.cli.evaluate import judged_model, judged_texts, judged_truth
+from unspool.cli.subverbs import add_subverbs, all_examples
+
+SUBJECTS: dict[str, ModuleType] = {"texts": judged_texts, "model": judged_model, "truth": judged_truth}
+
+SUMMARY = "Measure texts, models and decoders, with intervals."
+EXAMPLES = all_examples(SUBJECTS)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """One sub-command for each kind of thing that is measured."""
+    add_subverbs(parser, SUBJECTS, "subject")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure what was asked for."""
+    status: int = SUBJECTS[args.subject].run(args)
+    return status
