@@ -1,9 +1,10 @@
 """Many requests to a server: is anything lost or mixed up, and what is gained by reading them side by side?
 
     python benchmarks/serve.py --model smollm2 --requests 200 --at-once 32
+    python benchmarks/serve.py --url http://127.0.0.1:8001 --model NAME --name llama.cpp     # somebody else's server
 
 Every request has its own prompt and seed. Each is asked again one at a time (a part of them, `--alone`), and
-must then say the same.
+must then say the same; of other servers, which promise no such thing, it is only told.
 """
 
 import argparse
@@ -14,8 +15,10 @@ import statistics
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 OPENINGS = (
     "Once upon a time",
@@ -33,32 +36,68 @@ def body(model, number, tokens):
 
 
 def ask(url, data):
-    """The text, how many chunks it came in, and the seconds to the first one."""
-    began, first, text, chunks = time.perf_counter(), None, "", 0
+    """The text, its tokens (a chunk each where nobody counts them), and the seconds to the first one."""
+    began, first, text, tokens = time.perf_counter(), None, "", 0
     request = urllib.request.Request(f"{url}/v1/completions", data, {"content-type": "application/json"})
     with urllib.request.urlopen(request) as answer:
         for line in answer:
             if line.startswith(b"data: {"):
                 first = first or time.perf_counter() - began
-                text += json.loads(line[6:])["choices"][0]["text"]
-                chunks += 1
-        assert line == b"\n" or b"[DONE]" in line
-    return text, chunks, first
+                choice = json.loads(line[6:])["choices"][0]
+                text += choice["text"]
+                tokens += bool(choice["text"])
+    return text, tokens, first
 
 
 def tokens_so_far(url):
-    with urllib.request.urlopen(f"{url}/metrics") as answer:
-        found = re.search(rb"unspool_generated_tokens_total\{\} (\S+)", answer.read())
-    return float(found[1]) if found else 0.0
+    """What our server has counted; None of another one."""
+    try:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            found = re.search(rb"unspool_generated_tokens_total\{\} (\S+)", answer.read())
+    except urllib.error.HTTPError:
+        return None
+    return float(found[1]) if found else None
 
 
 def measured(url, bodies, at_once):
-    """All answers, tokens a second, and the times to first tokens."""
+    """All texts, tokens a second, and the times to first tokens."""
     before, began = tokens_so_far(url), time.perf_counter()
     with ThreadPoolExecutor(at_once) as pool:
         found = list(pool.map(lambda data: ask(url, data), bodies))
-    rate = (tokens_so_far(url) - before) / (time.perf_counter() - began)
-    return [text for text, _, _ in found], rate, [first for _, _, first in found if first is not None]
+    seconds, after = time.perf_counter() - began, tokens_so_far(url)
+    tokens = sum(it[1] for it in found) if after is None else after - (before or 0)
+    return [it[0] for it in found], tokens / seconds, [it[2] for it in found if it[2] is not None]
+
+
+@contextmanager
+def served(model, requests):
+    """The address of a server of ours, until it is over."""
+    command = [sys.executable, "-m", "unspool", "serve", model, "--port", "0", "--queue", str(requests)]
+    server = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        lines = (re.search(r"running on (http://\S+)", line) for line in server.stderr)
+        yield next(found[1] for found in lines if found)
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def report(args, url):
+    bodies = [body(args.model, number, args.tokens) for number in range(args.requests)]
+    ask(url, bodies[0])
+    alone, one_rate, one_first = measured(url, bodies[: args.alone], 1)
+    texts, rate, first = measured(url, bodies, args.at_once)
+    lost = sum(not text for text in texts)
+    mixed = sum(text != other for text, other in zip(texts, alone, strict=False))
+    late = statistics.quantiles(first, n=20)[-1]
+    print(f"{args.name}: {args.requests} requests of {args.tokens} tokens, {args.at_once} at once")
+    print(f"  lost {lost}; of {len(alone)} asked for alone, too, {mixed} said something else")
+    print(f"  tokens a second: {rate:.1f}; one at a time {one_rate:.1f}; {rate / one_rate:.2f} times as many")
+    print(f"  first token: median {statistics.median(first):.2f} s, 95 % within {late:.2f} s; ", end="")
+    print(f"one at a time {statistics.median(one_first):.2f} s")
+    return 1 if lost or (mixed and not args.url) else 0
 
 
 def main(argv=None):
@@ -70,45 +109,13 @@ def main(argv=None):
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--alone", type=int, default=10, help="how many are asked again one at a time")
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--url", help="a server that runs already")
+    parser.add_argument("--name", default="unspool", help="what it is called in the report")
     args = parser.parse_args(argv)
-    command = [
-        sys.executable,
-        "-m",
-        "unspool",
-        "serve",
-        args.model,
-        "--port",
-        "0",
-        "--queue",
-        str(args.requests),
-    ]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    try:
-        url = None
-        for line in server.stderr:
-            if found := re.search(r"running on (http://\S+)", line):
-                url = found[1]
-                break
-        assert url, "the server did not begin"
-        bodies = [body(args.model, number, args.tokens) for number in range(args.requests)]
-        ask(url, bodies[0])
-        alone, one_rate, one_first = measured(url, bodies[: args.alone], 1)
-        texts, rate, first = measured(url, bodies, args.at_once)
-        lost = sum(not text for text in texts)
-        mixed = sum(text != other for text, other in zip(texts, alone, strict=False))
-        print(
-            f"{args.requests} requests, {args.at_once} at once: {lost} lost, {mixed} of {len(alone)} other than alone"
-        )
-        print(
-            f"tokens a second: {rate:.1f}, one at a time {one_rate:.1f}: {rate / one_rate:.2f} times as many"
-        )
-        late = statistics.quantiles(first, n=20)[-1]
-        print(f"first token: median {statistics.median(first):.2f} s, 95 % within {late:.2f} s")
-        print(f"first token, one at a time: median {statistics.median(one_first):.2f} s")
-        return 1 if lost or mixed else 0
-    finally:
-        server.terminate()
-        server.communicate()
+    if args.url:
+        return report(args, args.url)
+    with served(args.model, args.requests) as url:
+        return report(args, url)
 
 
 if __name__ == "__main__":

@@ -78,33 +78,31 @@ def usage(prompts: Iterable[Sequence[int]], new: int) -> dict[str, int]:
 
 
 def completion_logprobs(
-    show: Callable[[int], str], piece: Choice | Piece, count: int, offset: int = 0
+    text: Text, piece: Choice | Piece, count: int, offsets: Sequence[int]
 ) -> dict[str, Any]:
     """The old form: lists side by side, the most probable tokens as a mapping."""
-    texts, offsets, tops = [show(token) for token in piece.tokens], [], []
-    for text in texts:
-        offsets.append(offset)
-        offset += len(text)
-    for place, (text, logp) in enumerate(zip(texts, piece.logps, strict=True)):
+    texts, tops = [text.show(token) for token in piece.tokens], []
+    for place, (shown, logp) in enumerate(zip(texts, piece.logps, strict=True)):
         ranked = piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
-        top: dict[str, float] = {}
+        top: dict[str, float | None] = {}
         for token, value in ranked:
-            top.setdefault(show(token), value)
-        tops.append(None if math.isnan(logp) else {**top, text: top.get(text, logp)})
+            top.setdefault(text.show(token), _number(value))
+        tops.append(None if math.isnan(logp) else {**top, shown: top.get(shown, _number(logp))})
     return {
         "tokens": texts,
         "token_logprobs": [_number(logp) for logp in piece.logps],
         "top_logprobs": tops,
-        "text_offset": offsets,
+        "text_offset": list(offsets),
     }
 
 
-def chat_logprobs(show: Callable[[int], str], piece: Choice | Piece, count: int) -> dict[str, Any]:
+def chat_logprobs(text: Text, piece: Choice | Piece, count: int) -> dict[str, Any]:
     """The new form: an object for every token."""
 
     def entry(token: int, logp: float) -> dict[str, Any]:
-        text = show(token)
-        return {"token": text, "logprob": _number(logp), "bytes": list(text.encode("utf-8", "replace"))}
+        shown, adds = text.show(token), text.piece(token)
+        written = shown.encode("utf-8", "replace") if adds is None else adds
+        return {"token": shown, "logprob": _number(logp), "bytes": list(written)}
 
     content = []
     for place, (token, logp) in enumerate(zip(piece.tokens, piece.logps, strict=True)):
@@ -132,5 +130,5 @@ CHAT = Form(
     "chatcmpl-",
     lambda choice: {"message": {"role": "assistant", "content": choice.text, "refusal": None}},
     lambda text, first: {"delta": {"role": "assistant", "content": text} if first else {"content": text}},
-    lambda show, piece, count, offset: chat_logprobs(show, piece, count),  # noqa: ARG005
+    lambda text, piece, count, offsets: chat_logprobs(text, piece, count),  # noqa: ARG005
 )
