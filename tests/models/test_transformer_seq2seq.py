@@ -210,3 +210,17 @@ def test_where_the_heads_of_both_sides_look_is_told():
     assert encoder.layers[0].shape == (2, 2, 4, 4)
     assert not encoder.layers[0][1, :, :, 2:].any()  # nobody looks at padding
     assert decoder.layers[0].triu(1).abs().sum() == 0
+
+
+def test_it_tells_where_it_looks_at_the_source():
+    model = make(decoder_layers=3, heads=4, kv_heads=2)
+    tokens, source = torch.tensor([[1, 3, 4], [1, 5, 0]]), torch.tensor([[5, 6, 7, 2], [5, 2, 0, 0]])
+    lengths = torch.tensor([3, 2]), torch.tensor([4, 2])
+    batch = Batch(tokens, lengths[0], tokens, torch.ones(2, 3), source, lengths[1])
+    stack = model.source_attention_reading.read_source_attention(batch)
+    assert [tuple(alpha.shape) for alpha in stack.layers] == [(2, 4, 3, 4)] * 3
+    assert not stack.layers[0][1, :, :, 2:].any()  # nobody looks at padding
+    torch.testing.assert_close(stack.layers[1].sum(-1), torch.ones(2, 4, 3))
+    # Averaged over the heads, the last layer's is what a step tells.
+    step, _ = model.start([[5, 6, 7]])
+    torch.testing.assert_close(step.attention[0], stack.layers[2][0, :, 0].mean(0), atol=1e-5, rtol=1e-5)

@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from unspool.serve.engine import Engine
     from unspool.serve.guard import LOOPBACK, read_keys
     from unspool.serve.limits import Limits
+    from unspool.serve.playground.static_files import StaticFiles
     from unspool.serve.server import Server
     from unspool.serve.worker_pool import WorkerPool
 
@@ -76,5 +77,6 @@ def run(args: argparse.Namespace) -> int:
     kept = args.prefix_cache * 2**20 // len(names)
     engines = {name: Engine(speaker(name, loading(args)), kept) for name in names}
     server = Server(engines, WorkerPool(args.slots, args.queue), Limits(seconds=args.seconds))
-    uvicorn.run(create_app(server, keys), host=args.host, port=args.port, log_level="info")
+    page = StaticFiles(create_app(server, keys))
+    uvicorn.run(page, host=args.host, port=args.port, log_level="info")
     return 0

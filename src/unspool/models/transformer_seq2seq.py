@@ -149,6 +149,11 @@ class TransformerSeq2Seq(EncoderDecoder):
         """It can tell where its heads look."""
         return self
 
+    @property
+    def source_attention_reading(self) -> Self:
+        """It can tell where its heads look at the source."""
+        return self
+
     def read(self, source_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Sources:
         """Encode sources that are padded on the right."""
         return self.look_at(self.encoder(source_NS, lengths_N, looks), lengths_N)
@@ -167,6 +172,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         sources: Sources,
         past: TransformerState | None = None,
         looks: list[Tensor] | None = None,
+        source_looks: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`."""
         T = tokens_NT.shape[1]
@@ -180,7 +186,8 @@ class TransformerSeq2Seq(EncoderDecoder):
         *kv, padding_B11S = sources.used
         for layer, block in enumerate(self.blocks):
             source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
-            x_NTD = block(x_NTD, rotary, mask, None if past is None else past.layers[layer], looks, source)
+            kept = None if past is None else past.layers[layer]
+            x_NTD = block(x_NTD, rotary, mask, kept, looks, source, source_looks)
         normed: Tensor = self.norm(x_NTD)
         return normed
 
@@ -220,6 +227,13 @@ class TransformerSeq2Seq(EncoderDecoder):
             AttentionStack(tuple(encoder), source_lengths_N),
             AttentionStack(tuple(decoder), batch.lengths_N),
         )
+
+    def read_source_attention(self, batch: Batch) -> AttentionStack:
+        """Where the heads of every layer of the decoder look at the source."""
+        source_looks: list[Tensor] = []
+        source_NS, source_lengths_N = _sources(batch)
+        self.hidden(batch.inputs_NT, self.read(source_NS, source_lengths_N), source_looks=source_looks)
+        return AttentionStack(tuple(source_looks), batch.lengths_N)
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""

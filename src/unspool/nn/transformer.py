@@ -8,6 +8,8 @@ Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from unspool.nn.attention.cross_attention import CrossAttention
@@ -113,10 +115,19 @@ class CrossBlock(Block):
         past: KeyValues | None = None,
         looks: list[Tensor] | None = None,
         source: CrossKeyValues | None = None,
+        source_looks: list[Tensor] | None = None,
     ) -> Tensor:
-        """(N, T, D) → (N, T, D); without a source, as a block that has none."""
+        """(N, T, D) → (N, T, D); without a source, as a block that has none.
+
+        α of every head, where it is asked for, is appended to `looks`, and of those that look at the source,
+        (N, H, T, S), to `source_looks`.
+        """
         x_NTD = self.attend(x_NTD, rotary, mask, past, looks)
-        return self.apply_feed_forward(x_NTD if source is None else self.attend_to_source(x_NTD, source))
+        if source is not None and source_looks is not None:
+            x_NTD = self._told(x_NTD, source, self.cross_attention.watched_heads, source_looks)
+        elif source is not None:
+            x_NTD = self.attend_to_source(x_NTD, source)
+        return self.apply_feed_forward(x_NTD)
 
     def attend_to_source(self, x: Tensor, source: CrossKeyValues) -> Tensor:
         """x + cross-attention: (N, T, D) or (N, D) → the same."""
@@ -130,11 +141,21 @@ class CrossBlock(Block):
     def attend_to_source_and_tell(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
         """x + cross-attention, and where it looked, averaged over the heads: (N, T, S) or (N, S)."""
         looked: list[Tensor] = []
+        x = self._told(x, source, self.cross_attention.watched, looked)
+        return x, looked[0]
+
+    def _told(
+        self,
+        x: Tensor,
+        source: CrossKeyValues,
+        watched: Callable[..., tuple[Tensor, Tensor]],
+        looks: list[Tensor],
+    ) -> Tensor:
+        """x + cross-attention; what `watched` tells of it is appended to `looks`."""
 
         def branch(x: Tensor) -> Tensor:
-            out, alpha = self.cross_attention.watched(x, *source)
-            looked.append(alpha)
+            out, alpha = watched(x, *source)
+            looks.append(alpha)
             return self._dropped(out)
 
-        x = self.place(x, self.cross_attention_norm, branch, self.cross_attention_post_norm)
-        return x, looked[0]
+        return self.place(x, self.cross_attention_norm, branch, self.cross_attention_post_norm)

@@ -18,6 +18,7 @@ from unspool.protocols.abilities import (
     PromptReading,
     Rewindable,
     SenseHead,
+    SourceAttentionReading,
 )
 from unspool.protocols.decoding import Bindable, Counting, Judge, Pick, Preparing, Search, Transform
 from unspool.protocols.model import AttentionStack, Head, Model, State, Step, StepModel
@@ -51,6 +52,7 @@ __all__ = [
     "Rewindable",
     "Search",
     "SenseHead",
+    "SourceAttentionReading",
     "State",
     "Step",
     "StepModel",

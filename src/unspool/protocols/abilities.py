@@ -74,6 +74,11 @@ class Abilities(Protocol):
         return None
 
     @property
+    def source_attention_reading(self) -> SourceAttentionReading | None:
+        """Itself, where it can tell where its heads look at a source."""
+        return None
+
+    @property
     def carrying(self) -> Carrying | None:
         """Itself, where its rows may go on where those of an earlier batch ended."""
         return None
@@ -223,6 +228,14 @@ class AttentionReading(Protocol):
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and the self-attention of its encoder and of its decoder, of whichever it has."""
+        ...
+
+
+class SourceAttentionReading(Protocol):
+    """Tells where the heads of its decoder look at the source (maps of alignments)."""
+
+    def read_source_attention(self, batch: Batch) -> AttentionStack:
+        """α of every layer, (N, H, T, S): from every input to the source, 0 on its padding."""
         ...
 
 

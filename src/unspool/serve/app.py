@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from unspool.serve.api_error import ApiError, error_record, told
 from unspool.serve.guard import Guard
 from unspool.serve.openapi import described
+from unspool.serve.playground.routes import add_routes
 from unspool.serve.server import Server
 
 
@@ -35,6 +36,7 @@ def create_app(server: Server, keys: Sequence[str] = ()) -> Guard:
     app.post("/tokenize")(server.tokenize)
     app.get("/health")(server.health)
     app.get("/metrics", response_class=PlainTextResponse)(server.counted)
+    add_routes(app, server)
 
     app.openapi = partial(described, app)  # type: ignore[method-assign]
 

@@ -6,7 +6,7 @@ Every search runs on it unchanged. It ends by an error where the request was giv
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -94,6 +94,10 @@ class SharedModel(StandIn):
 
         self._ask(Call(self, forget))
         return self._still(state)
+
+    def with_model(self, work: Callable[[Any], Any]) -> Any:
+        """What a function of the model itself gives, between two steps of all who share it."""
+        return self._ask(Call(self, lambda batch: work(batch.model)))
 
     def stop(self, why: Exception) -> None:
         """End this request: at once where it waits, at its next step where it does not."""

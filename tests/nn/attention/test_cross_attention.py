@@ -40,10 +40,13 @@ def test_equals_a_loop_over_heads(heads, kv_heads, T):
     source = layer.keys_values(memory)
     watched, alpha = layer.watched(x, *source)
     torch.testing.assert_close(layer(x, *source), watched, atol=1e-5, rtol=1e-5)
+    again, by_head = layer.watched_heads(x, *source)
+    torch.testing.assert_close(again, watched, atol=1e-5, rtol=1e-5)
     for row in range(2):
         want, alphas = loop_over_heads(layer, x[row], memory[row])
         torch.testing.assert_close(watched[row], want, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(alpha[row], alphas.mean(0), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(by_head[row], alphas, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("T", [1, 3])

@@ -50,15 +50,26 @@ class CrossAttention(DirectCall):
         self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The same, and α, averaged over the heads: (N, T, S) or (N, S)."""
-        q_BKQI = self._queries(x, len(k_BKSI))
-        score_BKQS = (q_BKQI * self.head_width**-0.5) @ k_BKSI.transpose(2, 3)
-        if padding is not None:
-            score_BKQS = score_BKQS + padding
-        alpha_BKQS = score_BKQS.softmax(dim=-1)
+        alpha_BKQS = self._alpha(x, k_BKSI, padding)
         mean_BQS, group = alpha_BKQS.mean(dim=1), self.heads // self.kv_heads
         if group > 1:
             mean_BQS = mean_BQS.view(len(k_BKSI), -1, group, k_BKSI.shape[2]).mean(dim=2)
         return self._joined(alpha_BKQS @ v_BKSI, x), mean_BQS.view(*x.shape[:-1], k_BKSI.shape[2])
+
+    def watched_heads(
+        self, x_NTD: Tensor, k_NKSI: Tensor, v_NKSI: Tensor, padding: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same, and α of every head: (N, H, T, S), where each row has a source of its own."""
+        alpha_NKQS = self._alpha(x_NTD, k_NKSI, padding)
+        N, T, _ = x_NTD.shape
+        alpha_NKTGS = alpha_NKQS.view(N, self.kv_heads, T, self.heads // self.kv_heads, -1)
+        alpha_NHTS = alpha_NKTGS.transpose(2, 3).flatten(1, 2)
+        return self._joined(alpha_NKQS @ v_NKSI, x_NTD), alpha_NHTS
+
+    def _alpha(self, x: Tensor, k_BKSI: Tensor, padding: Tensor | None) -> Tensor:
+        score_BKQS = (self._queries(x, len(k_BKSI)) * self.head_width**-0.5) @ k_BKSI.transpose(2, 3)
+        alpha_BKQS: Tensor = (score_BKQS if padding is None else score_BKQS + padding).softmax(dim=-1)
+        return alpha_BKQS
 
     def _queries(self, x: Tensor, B: int) -> Tensor:
         """(B, K, Q, I): the W·T·G queries that look at the same keys stand side by side."""

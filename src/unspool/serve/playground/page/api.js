@@ -1,0 +1,82 @@
+// Questions to the server. Where it asks for a key, the reader is asked once, and the tab remembers.
+
+const KEY = "unspool-api-key";
+
+export class Refused extends Error {}
+
+async function send(path, options) {
+  for (;;) {
+    const key = sessionStorage.getItem(KEY);
+    const headers = { "content-type": "application/json", ...(key ? { authorization: `Bearer ${key}` } : {}) };
+    const answer = await fetch(path, { ...options, headers });
+    if (answer.status !== 401) return answer;
+    sessionStorage.removeItem(KEY);
+    await askForKey();
+  }
+}
+
+let asking = null;
+function askForKey() {
+  asking ??= new Promise((resolve) => {
+    const dialog = document.getElementById("key-dialog");
+    const input = document.getElementById("key");
+    dialog.addEventListener("close", () => {
+      if (input.value) sessionStorage.setItem(KEY, input.value);
+      input.value = "";
+      asking = null;
+      resolve();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}
+
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
+async function checked(answer) {
+  if (answer.ok) return answer;
+  const told = await answer.json().catch(() => null);
+  throw new Refused(told?.error?.message ?? `The server answered ${answer.status}.`);
+}
+
+export async function get(path) {
+  return (await checked(await send(path, { method: "GET" }))).json();
+}
+
+export async function ask(path, body, signal) {
+  return (await checked(await send(path, { method: "POST", body: JSON.stringify(body), signal }))).json();
+}
+
+// The records of an event stream, one after the other.
+export async function* stream(path, body, signal) {
+  const answer = await checked(await send(path, { method: "POST", body: JSON.stringify(body), signal }));
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const data = event.replace(/^data: /, "");
+      if (data === "[DONE]") return;
+      const record = JSON.parse(data);
+      if (record.error) throw new Refused(record.error.message);
+      yield record;
+    }
+  }
+}
+
+// Runs the newest question only: what is asked meanwhile replaces what waits, and stops what runs.
+export function newest(work, failed) {
+  let running = null;
+  return async (...args) => {
+    running?.abort();
+    const mine = (running = new AbortController());
+    try {
+      await work(mine.signal, ...args);
+    } catch (error) {
+      if (error.name !== "AbortError" && running === mine) failed(error);
+    }
+  };
+}

@@ -1,0 +1,15 @@
+// Code that does what a view shows.
+
+import { hasKey } from "./api.js";
+
+// A string of JSON is one of Python, too, if no half characters are in it.
+export const python = (text) => JSON.stringify(text.toWellFormed());
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+export function curl(path, body) {
+  const key = hasKey() ? ` -H "authorization: Bearer $UNSPOOL_API_KEY"` : "";
+  return `curl ${quoted(location.origin + path)} -H 'content-type: application/json'${key} \\\n    -d ${quoted(JSON.stringify(body))}\n`;
+}
+
+export const list = (items) => `[${items.join(", ")}]`;
