@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
+from unspool.decode.sharing.lane import LaneState
 from unspool.decode.stand_in import StandIn
 from unspool.protocols import Step, StepModel
 from unspool.serve.api_error import ApiError
@@ -32,18 +32,6 @@ class DeadlinePassed(ApiError):  # noqa: N818 — named after what is the case
     def __init__(self) -> None:
         no_retry = {"x-should-retry": "false"}
         super().__init__(504, "the time for this request is over", code="deadline", headers=no_retry)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedState:
-    """Rows of a lane, as they are to be when the model is next asked about them."""
-
-    lane: Any
-    rows: tuple[int, ...]
-
-    def select(self, rows_M: Tensor) -> SharedState:
-        """Reorder, repeat or drop rows: the engine does it before the next step."""
-        return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
 
 
 class SharedModel(StandIn):
@@ -66,26 +54,26 @@ class SharedModel(StandIn):
         """Itself, where the model can tell."""
         return None if self.model.prompt_reading is None else self
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SharedState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LaneState]:
         """Read the prompts, beside whatever others ask."""
         step, lane = self._ask(Start(self, [list(prompt) for prompt in prompts]))
         return step, self._own(lane, len(prompts))
 
-    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SharedState]:
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LaneState]:
         """`start`, with the hidden vectors of the prompts before it."""
         hidden_NTD, step, lane = self._ask(Call(self, lambda batch: batch.read_all(prompts)))
         return hidden_NTD, step, self._own(lane, len(prompts))
 
-    def step(self, state: SharedState, tokens_N: Tensor) -> tuple[Step, SharedState]:
+    def step(self, state: LaneState, tokens_N: Tensor) -> tuple[Step, LaneState]:
         """Append one token to every row."""
         return self.extend(state, tokens_N[:, None])
 
-    def extend(self, state: SharedState, tokens_NT: Tensor) -> tuple[Step, SharedState]:
+    def extend(self, state: LaneState, tokens_NT: Tensor) -> tuple[Step, LaneState]:
         """Append T tokens to every row."""
         step: Step = self._ask(Extension(self, state.lane, state.rows, tokens_NT))
         return step, self._still(state)
 
-    def rewind(self, state: SharedState, tokens: int) -> SharedState:
+    def rewind(self, state: LaneState, tokens: int) -> LaneState:
         """Forget the last `tokens` tokens of every row."""
 
         def forget(batch: Any) -> None:
@@ -131,13 +119,13 @@ class SharedModel(StandIn):
             self._engine.withdraw(self)
             raise DeadlinePassed from None
 
-    def _own(self, lane: Any, rows: int) -> SharedState:
+    def _own(self, lane: Any, rows: int) -> LaneState:
         self.lanes.append(lane)
-        return SharedState(lane, tuple(range(rows)))
+        return LaneState(lane, tuple(range(rows)))
 
     @staticmethod
-    def _still(state: SharedState) -> SharedState:
-        return SharedState(state.lane, tuple(range(len(state.rows))))
+    def _still(state: LaneState) -> LaneState:
+        return LaneState(state.lane, tuple(range(len(state.rows))))
 
 
 def probe(model: SharedModel) -> None:

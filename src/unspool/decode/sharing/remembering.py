@@ -8,27 +8,14 @@ What it says is the same, to the bit, as what the model says that reads it all a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from torch import Tensor
 
 from unspool.decode.sharing.joined_batch import JoinedBatch
-from unspool.decode.sharing.lane import Lane
+from unspool.decode.sharing.lane import Lane, LaneState
 from unspool.decode.stand_in import StandIn
 from unspool.protocols import Step, StepModel
-
-
-@dataclass(frozen=True, slots=True)
-class LaneState:
-    """Rows of a lane, as they are to be when the model is next asked about them."""
-
-    lane: Lane
-    rows: tuple[int, ...]
-
-    def select(self, rows_M: Tensor) -> LaneState:
-        """Reorder, repeat or drop rows: it is done before the next step."""
-        return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
 
 
 class Remembering(StandIn):
