@@ -1,35 +1,48 @@
-"""Attention studies on real text: a small language model of a treebank's sentences, four times.
+"""Attention studies on real text: a small language model of a treebank's sentences, several times.
 
-    python benchmarks/attention.py en_ewt-ud-train.conllu en_ewt-ud-dev.conllu [--updates 400] [--out FOLDER]
+    python benchmarks/attention.py en_ewt-ud-train.conllu en_ewt-ud-dev.conllu --beside smollm2 [--out FOLDER]
 
 1. With the losses focus and near beside likelihood: mean entropy and mean squared distance of attention (all
    layers but the last), perplexity; and what a training update costs with weight 0 against without the feature.
 2. Key elimination: the largest change of log p by conversion to W̃ and back, perplexity by rank, the table of
    parameters and FLOPs of a head by width.
-3. Dependency heads: for the frequent labels, the best head of the plain model, the best fixed offset, and
-   heads that were taught a label each.
+3. Dependency heads: for the frequent labels, the best head of the plain model and of others (`--beside`), the best
+   fixed offset, and heads that were taught a label each. Heads and offsets are chosen on one half of the
+   sentences and judged on the other.
 """
 
 import argparse
-import math
+import statistics
 import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import torch
 
 import unspool as us
+from stopwatch import Stopwatch
 from unspool.data.conllu import read_treebank
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate import perplexity
 from unspool.models.key_elimination import costs, with_keys, without_keys
+from unspool.nn.attention.word_attention import label_arcs
 from unspool.objectives.attention_focus import entropy
 from unspool.objectives.attention_near import distance
 from unspool.objectives.dependency_heads import as_batch
 
 LABELS = ("nsubj", "obj")
+LAYER = 2
+"""Whose heads are taught these."""
+LOSSES = {
+    "plain": [],
+    "focus 0.03": [{"kind": "attention_focus", "weight": 0.03}],
+    "focus 0.3": [{"kind": "attention_focus", "weight": 0.3}],
+    "near 0.005": [{"kind": "attention_near", "weight": 0.005}],
+    "near 0.05": [{"kind": "attention_near", "weight": 0.05}],
+}
 
 
 def recipe(lines, updates, auxiliary=()):
@@ -71,17 +84,21 @@ def study_losses(runs, texts):
         print(f"| {name} | {perplexity(model, texts).value:.2f} | {spread:.3f} | {far:.1f} |")
 
 
-def study_speed(lines, folder):
-    """CPU time of updates with weight 0 against without; rounds are interleaved, and the fastest counts."""
+def study_speed(lines, rounds=6, updates=30):
+    """CPU time of an update with weight 0 against without; rounds are interleaved."""
     zero = [{"kind": "attention_focus", "weight": 0.0}, {"kind": "attention_near", "weight": 0.0}]
     seconds = {"without": [], "weight 0": []}
-    for turn in range(6):
+    for _ in range(rounds):
         for name, auxiliary in (("without", ()), ("weight 0", zero)):
-            begin = time.process_time()
-            us.train(recipe(lines, 20, auxiliary), folder / f"speed-{turn}-{name}")
-            seconds[name].append(time.process_time() - begin)
-    best = {name: min(it) for name, it in seconds.items()}
-    print(f"\n20 updates, CPU seconds: {best}; ratio {best['weight 0'] / best['without']:.3f}")
+            watch = Stopwatch()
+            us.train(recipe(lines, updates, auxiliary), reporter=watch)
+            seconds[name].append(sum(watch.seconds[updates // 3 : -1]))  # the last one writes a checkpoint
+    ratios = [b / a for a, b in zip(*seconds.values(), strict=True)]
+    each = {name: min(it) / (updates - updates // 3 - 1) for name, it in seconds.items()}
+    print(
+        f"\nCPU seconds of an update: {each}; weight 0 / without, round by round: median "
+        f"{statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}"
+    )
 
 
 def study_keys(model, texts):
@@ -94,7 +111,7 @@ def study_keys(model, texts):
         f"{(back(rows) - logp).abs().max():.1e} back at rank {width}"
     )
     print("\n| rank | perplexity |\n|---|---|")
-    for rank in (width, width // 2, width // 4, width // 8, 1):
+    for rank in (width, width // 2, width // 4, width // 8, 2, 1):
         print(f"| {rank} | {perplexity(with_keys(keyless, rank), texts).value:.2f} |")
     print(
         "\n| J | I | parameters, q and k | W̃ | FLOPs a token, q and k | W̃ | scores of 512 others, q and k | W̃ |\n"
@@ -109,15 +126,37 @@ def study_keys(model, texts):
         )
 
 
-def study_heads(runs, dev):
-    found = {name: {it.label: it for it in agreements(model, dev, least=100)} for name, model in runs.items()}
-    print(f"\n| label | arcs | best offset | {' | '.join(runs)} |\n|---|---|---" + "|---" * len(runs) + "|")
-    for label, it in found["plain"].items():
-        said = [f"{f[label].agreement:.1%} ({f[label].layer}.{f[label].head})" for f in found.values()]
-        print(f"| {label} | {it.arcs} | {it.offset_agreement:.1%} (−{it.offset}) | {' | '.join(said)} |")
-    for at, label in enumerate(LABELS):
-        if "taught" in found:
-            print(f"taught head 1.{at}, {label}: {found['taught'][label].every[1][at]:.1%}")
+def judged(model, choose, judge, least):
+    """Label → (agreement, its head): the head that is best on `choose`, judged on `judge`; and every head there."""
+    found = {}
+    every = {it.label: it.every for it in agreements(model, judge, least=0)}
+    for it in agreements(model, choose, least=least):
+        if it.label in every:
+            found[it.label] = (every[it.label][it.layer][it.head], f"{it.layer}.{it.head}", every[it.label])
+    return found
+
+
+def offsets(sentences, label):
+    """How many arcs of a label go back by how many words."""
+    words = ([(it.head, it.label) for it in sentence.words] for sentence in sentences)
+    return Counter(later - earlier for row in words for later, earlier in label_arcs(row, label))
+
+
+def study_heads(models, choose, judge, taught, least=50):
+    found = {name: judged(model, choose, judge, least) for name, model in models.items()}
+    columns = ["label", "arcs", "best offset", *(f"{it}, best head" for it in models)]
+    print(f"\n| {' | '.join(columns)} | taught head |\n" + "|---" * (len(columns) + 1) + "|")
+    for label in found["plain"]:
+        arcs = offsets(judge, label)
+        offset = offsets(choose, label).most_common(1)[0][0]
+        said = [f"{share:.1%} ({head})" for share, head, _ in (it[label] for it in found.values())]
+        if label not in LABELS:
+            said.append("")
+        else:
+            at = LABELS.index(label)
+            said.append(f"{judged(taught, choose, judge, least)[label][2][LAYER][at]:.1%} ({LAYER}.{at})")
+        share = arcs[offset] / arcs.total()
+        print(f"| {label} | {arcs.total()} | {share:.1%} (−{offset}) | {' | '.join(said)} |", flush=True)
 
 
 def main():
@@ -126,8 +165,11 @@ def main():
     )
     parser.add_argument("train", type=Path)
     parser.add_argument("dev", type=Path)
-    parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--sentences", type=int, default=300, help="of the dev treebank")
+    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument(
+        "--sentences", type=int, default=250, help="to choose heads on, and as many to judge them on"
+    )
+    parser.add_argument("--beside", nargs="*", default=[], help="models whose heads are looked at, too")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -137,34 +179,23 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     lines = folder / "lines.txt"
     lines.write_text("\n".join(it.text for it in read_treebank(args.train)) + "\n", encoding="utf-8")
-    dev = read_treebank(args.dev)[: args.sentences]
-    texts = [it.text for it in dev if len(it.words) > 3][:100]
-    heads = {
-        "kind": "dependency_heads",
-        "treebank": str(args.train),
-        "labels": list(LABELS),
-        "layer": 1,
-        "weight": 0.3,
-    }
-    tables = {
-        "plain": [],
-        "focus 0.3": [{"kind": "attention_focus", "weight": 0.3}],
-        "near 0.05": [{"kind": "attention_near", "weight": 0.05}],
-        "taught": [heads],
-    }
+    dev = read_treebank(args.dev)[: 2 * args.sentences]
+    texts = [it.text for it in dev if len(it.words) > 3][:200]
+    heads = {"kind": "dependency_heads", "treebank": str(args.train), "labels": list(LABELS), "layer": LAYER}
     runs = {}
-    for name, auxiliary in tables.items():
+    for name, auxiliary in {**LOSSES, "taught": [{**heads, "rows": 16, "weight": 0.3}]}.items():
         run = folder / name.replace(" ", "-")
         done = (run / "config.json").exists()
         begin = time.process_time()
         runs[name] = us.load(run) if done else us.train(recipe(lines, args.updates, auxiliary), run)
         runs[name].eval()
         print(f"{name}: {time.process_time() - begin:.0f} CPU seconds", flush=True)
-    study_losses({name: runs[name] for name in ("plain", "focus 0.3", "near 0.05")}, texts)
+    study_losses(runs, texts)
     study_keys(runs["plain"], texts)
-    study_heads({name: runs[name] for name in ("plain", "taught")}, dev)
-    study_speed(lines, folder)
-    assert math.isfinite(perplexity(runs["plain"], texts[:2]).value)
+    study_speed(lines)
+    beside = {name: us.load(name) for name in args.beside}
+    choose, judge = dev[: args.sentences], dev[args.sentences :]
+    study_heads({"plain": runs["plain"], **beside}, choose, judge, runs["taught"])
 
 
 if __name__ == "__main__":

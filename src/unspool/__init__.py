@@ -111,6 +111,11 @@ if TYPE_CHECKING:
         load_adapters as load_adapters,
         save_adapters as save_adapters,
     )
+    from unspool.models.masked_lm import MaskedLM as MaskedLM, MaskedLMConfig as MaskedLMConfig
+    from unspool.models.masked_seq2seq import (
+        MaskedSeq2Seq as MaskedSeq2Seq,
+        MaskedSeq2SeqConfig as MaskedSeq2SeqConfig,
+    )
     from unspool.models.prediction import predict as predict
     from unspool.models.rnn_lm import RNNLM as RNNLM, RNNConfig as RNNConfig
     from unspool.models.rnn_seq2seq import RNNSeq2Seq as RNNSeq2Seq, RNNSeq2SeqConfig as RNNSeq2SeqConfig

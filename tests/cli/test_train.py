@@ -54,6 +54,28 @@ def test_a_run_and_its_end(unspool, recipe, tmp_path):
     assert status == 0
 
 
+def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them(unspool, recipe, tmp_path):
+    out = tmp_path / "run"
+    masked = ["model.kind=masked_lm", "objective.kind=masked", "train.updates=2"]
+    status, _, err = unspool("train", recipe, "--out", out, *(it for m in masked for it in ("--set", m)))
+    assert status == 0
+    hint = f'unspool: the model is in {out}: unspool generate "…" --model {out} --decoder "MaskPredict()"\n'
+    assert err.endswith(hint)
+    for decoder in ("MaskPredict()", "MaskPredict(1, lengths=1)", "MaskedDiffusion(3, temperature=1)"):
+        asked = ["generate", "ab", "--model", out, "--decoder", decoder, "--max-new-tokens", "5"]
+        assert unspool(*asked)[0] == 0
+        status, said, _ = unspool(*asked, "--json", "--seed", "1")
+        assert (status, len(json.loads(said)["tokens"]) <= 5) == (0, True)
+        assert unspool(*asked, "--json", "--seed", "1")[1] == said
+    for decoder in ("Greedy()", "Beam(3)", "Sample(TopP(0.9))", "MBR(3)"):
+        status, said, err = unspool("generate", "ab", "--model", out, "--decoder", decoder)
+        assert (status, said) == (2, "")
+        assert err == (
+            "unspool: a MaskedLM fills hidden places and says no token after another: decode it by "
+            "MaskPredict() or MaskedDiffusion()\n"
+        )
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -106,3 +106,16 @@ def test_an_impossible_share_is_refused(wrong):
 def test_a_model_that_one_of_them_cannot_teach_is_refused(lstm):
     with pytest.raises(ValueError, match="needs a Transformer"):
         WeightedSum(CrossEntropy(), ((AttentionFocus(), Share()),)).check(lstm)
+
+
+@dataclass(frozen=True)
+class Rewarded(Fixed):
+    @property
+    def rewarded(self):
+        return True
+
+
+def test_a_reward_counts_where_it_is_ever_on():
+    assert not WeightedSum(Main(1.0), ((Rewarded(1.0), Share(0.0)), (Fixed(1.0), Share()))).rewarded
+    assert WeightedSum(Main(1.0), ((Rewarded(1.0), Share(0.1, begin=9)),)).rewarded
+    assert WeightedSum(Rewarded(1.0), ()).rewarded

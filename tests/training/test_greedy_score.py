@@ -75,6 +75,18 @@ def test_patience_ends_by_the_score(recipe, tmp_path, monkeypatch):
     assert last == {"checkpoint": "00000004"}
 
 
+@pytest.mark.parametrize("measure", ["bleu", "chrf"])
+def test_a_model_that_fills_places_is_scored_by_what_it_fills_in(recipe, tmp_path, measure):
+    masked = {
+        **recipe,
+        "model": {**recipe["model"], "kind": "masked_seq2seq"},
+        "objective": {"kind": "masked"},
+    }
+    train(masked, tmp_path / "run", changes=[f"train.measure={measure}"])
+    points = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text().splitlines()]
+    assert all(0.0 <= it[measure] <= 100.0 for it in points if "valid" in it)
+
+
 def test_a_true_score_changes_no_weight(recipe):
     plain = train(recipe, changes=["train.final=last"])
     scored = train(recipe, changes=["train.final=last", "train.measure=bleu"])

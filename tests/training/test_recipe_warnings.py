@@ -40,3 +40,13 @@ def test_a_number_of_checkpoints_that_nobody_takes_the_mean_of_is_said():
     assert said == (
         'train.average=3 changes nothing while train.final = "best": set train.final = "average" as well'
     )
+
+
+def test_the_best_likelihood_is_not_what_a_reward_looks_for():
+    best = TrainSettings(updates=5)
+    (said,) = recipe_warnings(best, Constant(), validates=True, rewarded=True)
+    assert said.startswith('an objective follows a reward, and train.final = "best" takes')
+    assert 'set train.measure to "bleu" or "chrf"' in said
+    assert recipe_warnings(best, Constant(), validates=False, rewarded=True) == []
+    for other in ({"final": "last"}, {"measure": "chrf"}):
+        assert recipe_warnings(TrainSettings(updates=5, **other), Constant(), True, rewarded=True) == []

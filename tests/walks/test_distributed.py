@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 UPDATES, KILLED_AT = 10, 6
+KINDS = ("carried", "remedies", "masked", "adapted")
 
 
 REMEDIES = {
@@ -29,15 +30,30 @@ REMEDIES = {
 }
 
 
-def recipe(folder, carry=False, remedies=False, **train):
-    """For carry, a recurrent model that remembers from block to block; with remedies, all that draws."""
-    if remedies:
-        return plain(folder, **train) | REMEDIES
+def recipe(folder, kind="plain", **train):
+    """A run of the kind: what of a plain one it replaces."""
+    sizes = {"width": 16, "layers": 2, "heads": 2, "inner_width": 24, "context": 64, "dropout": 0.2}
     other = {
-        "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
-        "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
-    }
-    return plain(folder, **train) | (other if carry else {})
+        "plain": {},
+        # A recurrent model that remembers from block to block.
+        "carried": {
+            "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
+            "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
+        },
+        # Everything that draws.
+        "remedies": REMEDIES,
+        # Places hidden at random, in validation, too.
+        "masked": {
+            "model": {"kind": "masked_lm", **sizes},
+            "objective": {"kind": "masked_diffusion"},
+        },
+        # Adapters beside the weights of the first run.
+        "adapted": {
+            "text": None,
+            "model": {"from": str(folder / "one"), "lora": {"rank": 2, "dropout": 0.1}},
+        },
+    }[kind]
+    return {name: it for name, it in (plain(folder, **train) | other).items() if it is not None}
 
 
 def plain(folder, **train):
@@ -110,15 +126,14 @@ def harness(folder):
         "fsdp": team(2, folder, "fsdp", shard=True),
         "fsdp, killed": team(2, folder, "fsdp_killed", kill=True, shard=True),
         "fsdp, resumed by one": team(1, folder, "fsdp_killed"),
-        "carried, one": team(1, folder, "carried_one", carry=True),
-        "carried": team(2, folder, "carried", carry=True),
-        "carried, killed": team(2, folder, "carried_killed", kill=True, carry=True),
-        "carried, resumed by one": team(1, folder, "carried_killed", carry=True),
-        "remedies, one": team(1, folder, "remedies_one", remedies=True),
-        "remedies": team(2, folder, "remedies", remedies=True),
-        "remedies, killed": team(2, folder, "remedies_killed", kill=True, remedies=True),
-        "remedies, resumed by one": team(1, folder, "remedies_killed", remedies=True),
     }
+    for kind in KINDS:
+        ended |= {
+            f"{kind}, one": team(1, folder, f"{kind}_one", kind=kind),
+            f"{kind}": team(2, folder, kind, kind=kind),
+            f"{kind}, killed": team(2, folder, f"{kind}_killed", kill=True, kind=kind),
+            f"{kind}, resumed by one": team(1, folder, f"{kind}_killed", kind=kind),
+        }
     print(json.dumps(ended))
 
 
@@ -144,28 +159,18 @@ def test_all_end_as_they_should(trained):
     killed = [3, -signal.SIGKILL]
     expected = {"one": [0], "ddp": [0, 0], "ddp, killed": killed, "ddp, resumed": [0, 0]}
     expected |= {"fsdp": [0, 0], "fsdp, killed": killed, "fsdp, resumed by one": [0]}
-    expected |= {"carried, one": [0], "carried": [0, 0]}
-    expected |= {"carried, killed": killed, "carried, resumed by one": [0]}
-    expected |= {"remedies, one": [0], "remedies": [0, 0], "remedies, killed": killed}
-    expected |= {"remedies, resumed by one": [0]}
+    for kind in KINDS:
+        expected |= {f"{kind}, one": [0], kind: [0, 0], f"{kind}, killed": killed}
+        expected |= {f"{kind}, resumed by one": [0]}
     assert ended == expected, errors
 
 
-RUNS = [
-    "ddp",
-    "ddp_killed",
-    "fsdp",
-    "fsdp_killed",
-    "carried",
-    "carried_killed",
-    "remedies",
-    "remedies_killed",
-]
+RUNS = [f"{kind}{how}" for kind in ("ddp", "fsdp", *KINDS) for how in ("", "_killed")]
 
 
 def alone(run):
     kind = run.partition("_")[0]
-    return f"{kind}_one" if kind in ("carried", "remedies") else "one"
+    return f"{kind}_one" if kind in KINDS else "one"
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         return DIVERGED
     if first:
         verb = "predict" if model.labels is not None else "generate"
-        print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}', file=sys.stderr)
+        how = "" if model.infilling is None else ' --decoder "MaskPredict()"'
+        print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}{how}', file=sys.stderr)
     return 0
 
 

@@ -42,6 +42,11 @@ class MinimumRisk(Generating):
         if not 0.0 < self.alpha < math.inf:
             raise ValueError(f"alpha={self.alpha} must be above 0, and finite")
 
+    @property
+    def rewarded(self) -> bool:
+        """It does."""
+        return True
+
     def check(self, model: Trainable) -> None:
         """Refuse a model that says no texts, and a reward that is not there."""
         super().check(model)

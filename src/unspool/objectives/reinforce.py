@@ -36,6 +36,11 @@ class Reinforce(Generating):
         if self.samples < 1:
             raise ValueError(f"samples={self.samples} must be at least 1")
 
+    @property
+    def rewarded(self) -> bool:
+        """It does."""
+        return True
+
     def check(self, model: Trainable) -> None:
         """Refuse a model that says no texts, and a reward that is not there."""
         super().check(model)

@@ -54,6 +54,11 @@ class WeightedSum(Objective):
         """Whether the main one does."""
         return self.main.hides
 
+    @property
+    def rewarded(self) -> bool:
+        """Whether one of them does, and is ever on."""
+        return self.main.rewarded or any(it.rewarded and share.weight > 0 for it, share in self.others)
+
     def check(self, model: Trainable) -> None:
         """Refuse a model that one of them cannot teach."""
         for objective in (self.main, *(it for it, _ in self.others)):

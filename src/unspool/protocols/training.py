@@ -106,6 +106,11 @@ class Objective(Protocol):
         """Whether it hides places of a text, for models that say what stands there; it validates, too."""
         return False
 
+    @property
+    def rewarded(self) -> bool:
+        """Whether it follows a reward, for which it may lower the likelihood of right answers."""
+        return False
+
     def check(self, model: Trainable) -> None:  # noqa: ARG002
         """Refuse, before the first update, a model that it cannot teach."""
         return

@@ -79,7 +79,7 @@ def dry_run(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[s
     learning = sum(it.numel() for it in run.optimizer.state)
     held = sum(it.numel() * it.element_size() for it in run.model.parameters())
     moments = sum(3 * it.numel() * it.element_size() for it in run.optimizer.state)
-    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid))
+    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid), read.minimised.rewarded)
     return DryRun(
         {name: it for name, it in prepared.facts.items() if it},
         type(run.model).__name__,

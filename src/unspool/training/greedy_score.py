@@ -4,7 +4,8 @@
 
 It may get better while −log p gets worse, and it is what a translation is judged by: `train.measure` lets it
 choose the best checkpoint and end the run. Papineni et al. 2002 (papers.bib: papineni2002bleu); Popović 2015
-(papers.bib: popovic2015chrf).
+(papers.bib: popovic2015chrf). A model that fills hidden places answers by mask-predict, which
+draws nothing, either.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.decode.generate import generate
 from unspool.decode.search.greedy import Greedy
+from unspool.decode.search.mask_predict import MaskPredict
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
+    from unspool.protocols import Search
     from unspool.training.run_state import Run
 
 
@@ -47,7 +50,8 @@ def greedy_score(run: Run) -> float | None:
         model.eval()
         sources, references = pairs(run.valid, run.settings.measured_rows, model.text)
         longest = max(len(model.text.encode(it)) for it in references)
-        outputs = generate(model, sources, Greedy(), max_new_tokens=2 * longest + 10, seed=0)
+        search: Search = Greedy() if model.infilling is None else MaskPredict()
+        outputs = generate(model, sources, search, max_new_tokens=2 * longest + 10, seed=0)
         found = measure([out.text for out in outputs], references)
         model.train()
     return run.team.sums([found])[0]

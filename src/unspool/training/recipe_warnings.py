@@ -7,8 +7,11 @@ from unspool.training.schedule import Schedule
 from unspool.training.settings import TrainSettings
 
 
-def recipe_warnings(train: TrainSettings, schedule: Schedule, validates: bool) -> list[str]:
-    """A sentence for each; `train` counts its updates, and `validates` says whether there is data for it."""
+def recipe_warnings(
+    train: TrainSettings, schedule: Schedule, validates: bool, rewarded: bool = False
+) -> list[str]:
+    """A sentence for each; `train` counts its updates, `validates` says whether there is data for it, and
+    `rewarded` whether an objective follows a reward."""
     found = []
     warmup = plain(schedule).get("warmup", 0)
     if warmup > train.updates:
@@ -31,4 +34,10 @@ def recipe_warnings(train: TrainSettings, schedule: Schedule, validates: bool) -
         )
     if train.patience is not None and not validates:
         found.append("train.patience has nothing to go by: the data has no part to validate on")
+    if rewarded and validates and train.final == "best" and train.measure == "loss":
+        found.append(
+            'an objective follows a reward, and train.final = "best" takes the weights with the best '
+            'likelihood, which a reward may lower: set train.measure to "bleu" or "chrf", or train.final = '
+            '"last"'
+        )
     return found

@@ -99,7 +99,9 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
     # Only now, when nothing is left that could be refused: else a refused change would stay here.
     if team.rank == 0:
         write_recipe(path, recipe.settings, history)
-    for oddity in recipe_warnings(run.settings, recipe.schedule, bool(prepared.valid)):
+    for oddity in recipe_warnings(
+        run.settings, recipe.schedule, bool(prepared.valid), recipe.minimised.rewarded
+    ):
         reporter.warn(oddity)
     if found is not None:
         for change in history[len(found.about.get("history", ())) :]:

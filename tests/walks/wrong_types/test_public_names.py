@@ -24,6 +24,8 @@ SIZES = {"width": 4, "heads": 2, "inner_width": 4}
 ENCODER = ENCODERS["rnn"](width=4)
 SHAPES = {
     "ClassifierConfig": {"vocab_size": V, "labels": ("x", "y"), "encoder": ENCODER},
+    "MaskedLMConfig": SIZES | {"vocab_size": V, "layers": 1},
+    "MaskedSeq2SeqConfig": SIZES | {"vocab_size": V, "encoder_layers": 1, "decoder_layers": 1},
     "RNNConfig": {"vocab_size": V, "width": 4},
     "RNNSeq2SeqConfig": {"vocab_size": V, "width": 4},
     "TaggerConfig": {"vocab_size": V, "labels": ("x", "y"), "encoder": ENCODER},
@@ -34,6 +36,8 @@ SHAPES = {
 }
 MODELS = {
     "Classifier": "ClassifierConfig",
+    "MaskedLM": "MaskedLMConfig",
+    "MaskedSeq2Seq": "MaskedSeq2SeqConfig",
     "RNNLM": "RNNConfig",
     "RNNSeq2Seq": "RNNSeq2SeqConfig",
     "Tagger": "TaggerConfig",
@@ -49,6 +53,7 @@ def small(name):
 
 
 LM, PAIRS, LABELS = small("TransformerLM"), small("TransformerSeq2Seq"), small("Classifier")
+MASKED = small("MaskedLM")
 ADAPTED = small("TransformerLM")
 us.add_adapters(ADAPTED, us.LoRA(rank=1))
 CORRECT = {
@@ -143,7 +148,9 @@ def call(name, argument, value):
 
 def use(name, made):
     """Work with what a public name gave: what it took without a word must do no harm later."""
-    if hasattr(made, "streams"):
+    if name in ("MaskPredict", "MaskedDiffusion"):
+        decode(MASKED, made)
+    elif hasattr(made, "streams"):
         decode(LM, made)
     elif name == "Grammar":  # it asks for a model's tokenizer first
         decode(LM, us.Sample(made))
@@ -167,6 +174,8 @@ def use(name, made):
         use(type(built := made.build(TEXT)).__name__, built)
     elif name in ("Classifier", "Tagger"):
         us.predict(made, "ab")
+    elif name in ("MaskedLM", "MaskedSeq2Seq"):
+        decode(made, us.MaskPredict(2, lengths=2))
     elif name in MODELS:
         made.start([[0]])
     elif name == "stream":
