@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 import unspool as us
-from stopwatch import Stopwatch
+from peers.stopwatch import Stopwatch
 from unspool.data.conllu import read_treebank
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate import perplexity

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 import unspool as us
-from stopwatch import Stopwatch
+from peers.stopwatch import Stopwatch
 from unspool.data.languages.made_data import Language, Task
 from unspool.diagnose.exposure_bias import exposure, true_exposure
 
@@ -180,7 +180,8 @@ def main():
     columns = list(seeds[0]["maximum likelihood"])
     print(f"\n| {args.task} | {' | '.join(columns)} |\n|---" + "|---" * len(columns) + "|")
     for name in seeds[0]:
-        said = [_spread([it[name].get(column, math.nan) for it in seeds]) for column in columns]
+        had = [column for column in columns if column in seeds[0][name]]  # nothing has been spent before
+        said = [_spread([it[name][column] for it in seeds]) if column in had else "" for column in columns]
         print(f"| {name} | {' | '.join(said)} |")
 
 

@@ -79,9 +79,18 @@ def merging(model: str, run: Path) -> dict[str, float]:
         weights = max(weights, float((merged.get_submodule(name).weight.double() - exact).abs().max()))
     text = merged.text.chat([{"role": "user", "content": "What do you do in the evening?"}])
     tokens = torch.tensor([merged.text.encode(text)])
-    single = float((merged(tokens) - beside(tokens)).abs().max())
-    double = float((merged.double()(tokens) - beside.double()(tokens)).abs().max())
-    return {"weights": weights, "log p, float64": double, "log p, float32": single}
+    single = merged(tokens), beside(tokens)
+    double = merged.double()(tokens), beside.double()(tokens)
+    return {
+        "weights": weights,
+        "log p, float64": _apart(*double),
+        "log p, float32": _apart(*single),
+        "one model in float32 and in float64": max(map(_apart, single, double)),
+    }
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).abs().max())
 
 
 @torch.no_grad()

@@ -63,6 +63,7 @@ def test_several_sentences(bank):
         (PREFER.replace("# text =", "# words ="), "line 1: the sentence has no"),
         (PREFER.replace("\tnsubj\t_\t_\n", "\tnsubj\n", 1), "line 3: 8 columns"),
         (PREFER.replace("2\tobj", "9\tobj"), "line 5: word 3 depends on 9, but words are 1 to 8"),
+        (PREFER.replace("2\tobj", "3\tobj"), "line 5: word 3 depends on 3, .* none depends on itself"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(bank, content, message):

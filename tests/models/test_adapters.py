@@ -106,6 +106,8 @@ def test_what_cannot_be_is_said():
     stored = RNNConfig(vocab_size=9, width=8).build()
     with pytest.raises(ValueError, match="it has none that can learn"):
         add_adapters(stored, LoRA(targets=("weight",)))
+    with pytest.raises(ValueError, match=r"rank=17 is more than .* a matrix of 48 × 16: choose 16 or less"):
+        add_adapters(LM.build(), LoRA(rank=17))
     for wrong in ({"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"targets": ()}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             replace(LoRA(), **wrong)

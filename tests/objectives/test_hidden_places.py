@@ -7,9 +7,17 @@ from unspool.data.batch import Batch
 from unspool.models.masked_lm import MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
+from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.hidden_places import HidingObjective
 from unspool.objectives.masked import Masked
+from unspool.objectives.minimum_risk import MinimumRisk
+from unspool.objectives.reinforce import Reinforce
+from unspool.objectives.scheduled_sampling import ScheduledSampling
+from unspool.objectives.sequence_unlikelihood import SequenceUnlikelihood
+from unspool.objectives.unlikelihood import Unlikelihood
+from unspool.objectives.weighted_sum import Share, WeightedSum
 from unspool.protocols import Clock
+from unspool.text import words
 
 SHAPE = {"vocab_size": 7, "width": 8, "heads": 2, "inner_width": 8}
 PAIRS = MaskedSeq2SeqConfig(**SHAPE, encoder_layers=1, decoder_layers=1, bos=1, eos=2, longest=5)
@@ -53,6 +61,18 @@ def test_models_that_say_one_token_after_another_are_refused():
     Masked().check(PAIRS.build())
     assert Masked().hides
     assert Masked().own_batches
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [CrossEntropy(), Unlikelihood(), SequenceUnlikelihood(), ScheduledSampling(), Reinforce(), MinimumRisk()],
+)
+def test_what_is_of_the_next_token_refuses_models_that_fill_places(objective):
+    masked = PAIRS.build(words(["a b c"]))
+    beside = WeightedSum(Masked(), ((objective, Share(0.5, begin=1000)),))
+    for it in (objective, beside):
+        with pytest.raises(ValueError, match="is of the next token, and a MaskedSeq2Seq fills hidden places"):
+            it.check(masked)
 
 
 def test_a_language_model_learns_what_stands_behind_the_end():

@@ -1,7 +1,9 @@
 import sys
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 
 from unspool.objectives.rewards import REWARDS, bleu, check_name, chrf, exact_match, reward_of
 
@@ -37,7 +39,12 @@ def test_a_function_of_ones_own(mine):
     [
         (lambda said, wanted: 1 / 0, "'my_rewards:it' failed with ZeroDivisionError: .*said 'x' where 'y'"),
         (lambda said, wanted: float("nan"), "'my_rewards:it' is nan, but must be a finite number"),
-        (lambda said, wanted: "much", "failed with ValueError"),
+        (lambda said, wanted: "0.5", "'my_rewards:it' is '0.5', but must be a number"),
+        (lambda said, wanted: None, "'my_rewards:it' is None, but must be a number"),
+        (lambda said: 1.0, "failed with TypeError"),
+        (lambda said, wanted: sys.exit(0), "failed with SystemExit: 0"),
+        (lambda said, wanted: "".join([1]), "failed with TypeError"),
+        (lambda said, wanted: exec("raise KeyError('a\\n' * 999)"), r"failed with KeyError: .{1,190}… \("),
     ],
 )
 def test_its_mistakes_are_told_in_one_line(mine, function, message):
@@ -54,12 +61,37 @@ def test_its_mistakes_are_told_in_one_line(mine, function, message):
         ("no_such_module:f", "cannot be imported"),
         ("my_rewards:lost", "has no 'lost'"),
         ("my_rewards:number", "must be a function"),
+        ("../my_rewards:it", "is not a known reward.*module:function"),
+        ("my_rewards:it:again", "is not a known reward"),
+        ("", "is not a known reward"),
     ],
 )
 def test_a_reward_that_is_not_there_is_refused(mine, name, message):
     mine.number = 7
     with pytest.raises(ValueError, match=message):
         reward_of(name)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = (", "failed when it was imported, with SyntaxError"),
+        ("import sys; sys.exit(0)", "failed when it was imported, with SystemExit: 0"),
+        ("None.x", "failed when it was imported, with AttributeError"),
+        ("import no_such_module", "cannot be imported .*no_such_module"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_refused(tmp_path, monkeypatch, source, message):
+    (tmp_path / "broken_rewards.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        reward_of("broken_rewards:it")
+
+
+def test_numbers_of_numpy_and_torch_are_numbers(mine):
+    for number in (np.float32(0.5), np.array(0.5), torch.tensor(0.5), True, 1):
+        mine.it = lambda said, wanted, number=number: number
+        assert reward_of("my_rewards:it")("x", "y") == float(number)
 
 
 def test_a_recipe_that_is_only_read_imports_nothing():

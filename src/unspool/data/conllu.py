@@ -72,10 +72,10 @@ def _sentence(block: list[str], path: Path, first: int) -> TreeSentence:
     words, places = list[TreeWord](), dict(_places(rows, text, path))
     plain = [(line, row) for line, row in rows if row[0].isdigit()]
     for at, (line, row) in enumerate(plain):
-        if row[0] != str(at + 1) or not row[6].isdigit() or int(row[6]) > len(plain):
+        if row[0] != str(at + 1) or not row[6].isdigit() or int(row[6]) > len(plain) or row[6] == row[0]:
             raise ValueError(
                 f"{path}, line {line}: word {row[0]} depends on {row[6]}, but words are 1 to {len(plain)}, "
-                "in order, and 0 is the root"
+                "in order, none depends on itself, and 0 is the root"
             )
         head = int(row[6]) - 1
         words.append(TreeWord(row[1], *places[row[0]], None if head < 0 else head, row[7]))

@@ -72,6 +72,13 @@ def add_adapters(model: Any, lora: LoRA) -> None:
     if adapters_of(model):
         raise ValueError("the model has adapters already: merge_adapters(model) first")
     chosen = _chosen(model, lora.targets)
+    for name, linear in chosen.items():
+        if lora.rank > min(linear.weight.shape):
+            rows, columns = linear.weight.shape
+            raise ValueError(
+                f"rank={lora.rank} is more than {name!r} has, a matrix of {rows} × {columns}: choose "
+                f"{min(rows, columns)} or less"
+            )
     model.requires_grad_(False)
     for name, linear in chosen.items():
         made = LowRankLinear(linear, lora.rank, lora.alpha, lora.dropout)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
+from unspool.objectives.hidden_places import refuse_hidden_places
 from unspool.protocols import Clock, Loss, Objective, Trainable
 
 
@@ -27,6 +28,10 @@ class CrossEntropy(Objective):
     def __post_init__(self) -> None:
         if not 0.0 <= self.smoothing < 1.0:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1")
+
+    def check(self, model: Trainable) -> None:
+        """Refuse a model that would see what it is to say."""
+        refuse_hidden_places(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """The sum over the batch; stats has "nll" without smoothing, and of labels how many are "right"."""

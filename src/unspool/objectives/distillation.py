@@ -18,6 +18,7 @@ from unspool.data.batch import Batch
 from unspool.data.fingerprint import of_text
 from unspool.decode.search import Beam
 from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.objectives.hidden_places import refuse_hidden_places
 from unspool.objectives.rollouts import Generating, Question, questions, rows_of
 from unspool.protocols import Clock, Loss, Trainable
 
@@ -55,6 +56,7 @@ class Distillation(Generating):
     def check(self, model: Trainable) -> None:
         """Refuse a teacher that speaks other tokens."""
         super().check(model)
+        refuse_hidden_places(self._model, self)
         own: Any = model
         sides = [(self._model.answers, model.answers), (_tokens(self._model), _tokens(own))]
         if any(theirs != ours for theirs, ours in sides):

@@ -60,6 +60,15 @@ class HidingObjective(Objective):
         return size
 
 
+def refuse_hidden_places(model: Trainable, objective: Objective) -> None:
+    """Refuse a model that fills hidden places, for an objective that asks for the next token."""
+    if model.infilling is not None:
+        raise ValueError(
+            f"{type(objective).__name__} is of the next token, and a {type(model).__name__} fills hidden "
+            'places: leave it out, and choose objective.kind = "masked" or "masked_diffusion"'
+        )
+
+
 def real(lengths_N: Tensor, longest: int) -> Tensor:
     """(N, T): True where a place is no padding."""
     return torch.arange(longest, device=lengths_N.device) < lengths_N[:, None]

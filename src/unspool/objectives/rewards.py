@@ -15,6 +15,8 @@ A function is imported when a run begins that names it, never when a recipe is o
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -23,6 +25,10 @@ from typing import Any
 from unspool.config import unknown
 
 Reward = Callable[[str, str], float]
+FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+"""A function by its module: names of Python, no path of a file."""
+LONGEST = 200
+"""Characters of an error that are told."""
 
 
 def exact_match(said: str, wanted: str) -> float:
@@ -57,7 +63,7 @@ def _metric(name: str) -> Any:
 
 def check_name(name: str) -> None:
     """Refuse a reward that is neither known nor the name of a function."""
-    if name not in REWARDS and ":" not in name:
+    if name not in REWARDS and not FUNCTION.fullmatch(name):
         said = unknown(name, list(REWARDS), "reward")
         raise ValueError(f"{said}; or name a Python function, as in module:function")
 
@@ -70,16 +76,24 @@ def reward_of(name: str) -> Reward:
     module, _, function = name.partition(":")
     try:
         found = getattr(import_module(module), function)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ValueError(
             f"reward {name!r}: the module {module!r} cannot be imported ({error}): put its folder "
             "on PYTHONPATH"
         ) from error
-    except AttributeError:
-        raise ValueError(f"reward {name!r}: the module {module!r} has no {function!r}") from None
+    except AttributeError as error:
+        if module in sys.modules:
+            raise ValueError(f"reward {name!r}: the module {module!r} has no {function!r}") from None
+        raise ValueError(_broken(name, module, error)) from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(_broken(name, module, error)) from error
     if not callable(found):
         raise ValueError(f"reward {name!r} is {found!r:.60}, but must be a function of two texts")
     return _guarded(name, found)
+
+
+def _broken(name: str, module: str, error: BaseException) -> str:
+    return f"reward {name!r}: the module {module!r} failed when it was imported, with {_line(error)}"
 
 
 def _guarded(name: str, function: Any) -> Reward:
@@ -88,13 +102,20 @@ def _guarded(name: str, function: Any) -> Reward:
     def reward(said: str, wanted: str) -> float:
         asked = f"said {said!r:.60} where {wanted!r:.60} was wanted"
         try:
-            value = float(function(said, wanted))
-        except Exception as error:
-            raise ValueError(
-                f"the reward {name!r} failed with {type(error).__name__}: {error} ({asked})"
-            ) from error
+            value = function(said, wanted)
+            value = value.item() if hasattr(value, "item") else value  # of NumPy, or of torch
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"the reward {name!r} failed with {_line(error)} ({asked})") from error
+        if not isinstance(value, int | float):
+            raise ValueError(f"the reward {name!r} is {value!r:.60}, but must be a number ({asked})")
         if not math.isfinite(value):
             raise ValueError(f"the reward {name!r} is {value}, but must be a finite number ({asked})")
-        return value
+        return float(value)
 
     return reward
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line, and not a long one."""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"

@@ -20,6 +20,7 @@ from torch import Tensor
 from unspool.data.batch import Batch
 from unspool.decode.generate import generate
 from unspool.decode.output import Output
+from unspool.objectives.hidden_places import refuse_hidden_places
 from unspool.protocols import Objective, Search, Trainable
 
 ROWS = 4096
@@ -60,6 +61,7 @@ class Generating(Objective):
 
     def check(self, model: Trainable) -> None:
         """Refuse a model that says no texts."""
+        refuse_hidden_places(model, self)
         if model.labels is not None:
             raise ValueError(
                 f"{type(self).__name__} learns from what a model says by itself, and a "

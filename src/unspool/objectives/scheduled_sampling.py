@@ -25,6 +25,7 @@ from unspool.config import choose, kind_of
 from unspool.data.batch import Batch
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.decays import DECAYS
+from unspool.objectives.hidden_places import refuse_hidden_places
 from unspool.protocols import Clock, Loss, Objective, Trainable
 
 CELLS = 1 << 22
@@ -57,6 +58,7 @@ class ScheduledSampling(Objective):
 
     def check(self, model: Trainable) -> None:
         """Refuse a model that reads no tokens of its own."""
+        refuse_hidden_places(model, self)
         if model.labels is not None:
             raise ValueError(
                 f"scheduled_sampling has a model read what it says, and a {type(model).__name__} says "

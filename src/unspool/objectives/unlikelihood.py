@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.objectives.chosen_logp import chosen_logp
+from unspool.objectives.hidden_places import refuse_hidden_places
 from unspool.protocols import Clock, Loss, Objective, Trainable
 
 CLOSEST = 1e-5
@@ -27,6 +28,7 @@ class Unlikelihood(Objective):
 
     def check(self, model: Trainable) -> None:
         """Refuse a model that says no texts."""
+        refuse_hidden_places(model, self)
         if model.labels is not None:
             raise ValueError("unlikelihood is of tokens that repeat, and labels are none: leave it out")
 

@@ -137,13 +137,13 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: A
         model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
     if recipe.train.recompute:
         recompute(model)
-    recipe.minimised.check(model)
-    _check_own_batches(recipe, feed)
     if model.infilling is not None and not recipe.minimised.hides:
         raise ValueError(
             f"a {type(model).__name__} learns what stands at hidden places, and the objective hides none: "
             'choose objective.kind = "masked" or "masked_diffusion"'
         )
+    recipe.minimised.check(model)
+    _check_own_batches(recipe, feed)
     check_measure(recipe.train.measure, model, prepared.valid)
     limit: int = min(recipe.batches.longest, model.context or recipe.batches.longest)
     feed = resegmented(feed, recipe.text, prepared.text, limit, recipe.seed)

@@ -86,3 +86,34 @@ def test_what_is_no_adapter_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"'blocks\.0\.attention\.qkv\.lora_a' has the shape None"):
         load_adapters(model, tmp_path / "c.safetensors")
     assert adapters_of(model) == {}
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "settings", "message"),
+    [
+        (
+            {"blocks.0.attention.out.lora_a": torch.full((2, 16), torch.nan)},
+            {},
+            "numbers that are not finite",
+        ),
+        ({"blocks.0.attention.out.lora_a": torch.ones(2, 16).int()}, {}, "numbers that are not finite"),
+        ({"blocks.0.attention.out.lora_a": torch.zeros(0, 16)}, {}, r"has the shape \(0, 16\)"),
+        ({}, {"lora": "[1e9"}, "what adapters it has cannot be read"),
+        ({}, {"lora": '{"rank": 1000000000}'}, "rank=1000000000 is more than 'blocks.0.attention.qkv' has"),
+        ({}, {"lora": '{"rank": "2"}'}, "must be of type int"),
+        ({}, {"base": ""}, "learnt for another model"),
+    ],
+)
+def test_a_file_that_somebody_changed_is_refused_and_the_model_stays_as_it_was(
+    tmp_path, spoiled, settings, message
+):
+    model = built()
+    lora = '{"rank": 2, "alpha": 3.0}'
+    said = {"format": "unspool adapters 1", "lora": lora, "base": fingerprint(model), **settings}
+    save_file({**adapter_weights(adapted()), **spoiled}, tmp_path / "a.safetensors", said)
+    before = model(TOKENS)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_adapters(model, tmp_path / "a.safetensors")
+    assert "\n" not in str(caught.value)
+    assert adapters_of(model) == {}
+    assert torch.equal(model(TOKENS), before)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from unspool.config import build, plain
 from unspool.files.atomic import new_file
 from unspool.models.adapters import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
+from unspool.nn.stored.finite import all_finite
 
 ADAPTERS = "adapters.safetensors"
 FORMAT = "unspool adapters 1"
@@ -44,13 +45,20 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
     path = Path(fspath(path)).expanduser()
     path = path / ADAPTERS if path.is_dir() else path
     said, weights = _read(path)
-    if said["base"] != fingerprint(model):
+    if said.get("base") != fingerprint(model):
         raise ValueError(
             f"{path}: these adapters were learnt for another model than this {type(model).__name__}, whose "
             "weights are not those that they stand beside: load the model that they were learnt for"
         )
+    for name, it in weights.items():
+        if it.numel() and not (it.is_floating_point() and all_finite(it)):
+            raise ValueError(f"{path}: {name!r} has numbers that are not finite: the file is damaged")
     try:
-        add_adapters(model, build(LoRA, json.loads(said["lora"]), "lora"))
+        settings = json.loads(said.get("lora", ""))
+    except ValueError as error:
+        raise ValueError(f"{path}: what adapters it has cannot be read ({error}): it is damaged") from error
+    try:
+        add_adapters(model, build(LoRA, settings, "lora"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     expected, found = _shapes(adapter_weights(model)), _shapes(weights)
