@@ -9,8 +9,14 @@ PIECE = Piece(
 )
 
 
-def show(token):
-    return "abc"[token]
+class Letters:
+    """A tokenizer of three letters; the last one is a special token."""
+
+    def show(self, token):
+        return "abc"[token]
+
+    def piece(self, token):
+        return None if token == 2 else bytes([200 + token])
 
 
 def test_a_choice_grows():
@@ -22,15 +28,16 @@ def test_a_choice_grows():
 
 
 def test_logprobs_of_both_kinds():
-    old = completion_logprobs(show, PIECE, 1, offset=4)
+    old = completion_logprobs(Letters(), PIECE, 1, [4, 5])
     assert old == {
         "tokens": ["a", "b"],
         "token_logprobs": [None, -0.5],
         "top_logprobs": [None, {"c": -0.25, "b": -0.5}],
         "text_offset": [4, 5],
     }
-    new = chat_logprobs(show, PIECE, 2)["content"]
-    assert new[1]["bytes"] == [98]
+    new = chat_logprobs(Letters(), PIECE, 2)["content"]
+    assert new[1]["bytes"] == [201]  # a part of a character: the token itself cannot show it
+    assert new[1]["top_logprobs"][0]["bytes"] == [99]
     assert [entry["token"] for entry in new[1]["top_logprobs"]] == ["c", "b"]
 
 

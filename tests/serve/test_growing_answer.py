@@ -6,28 +6,21 @@ from unspool.serve.answers import CHAT, COMPLETION
 from unspool.serve.generation import Begun
 from unspool.serve.growing_answer import GrowingAnswer
 from unspool.serve.request_fields import CompletionRequest
+from unspool.text.vocabulary import characters
 
+TEXT = characters(["abcd"])
+A, B, C, D = TEXT.encode("abcd")
 PIECES = (
-    Piece("a", (0,), 0, 0, None, (-1.0,)),
-    Piece("b", (1,), 0, 1, None, (-3.0,)),
-    Piece("c", (2,), 0, 0, "eos", (-2.0,)),
-    Piece("d", (3,), 0, 1, "length", (-3.0,)),
+    Piece("a", (A,), 0, 0, None, (-1.0,)),
+    Piece("b", (B,), 0, 1, None, (-3.0,)),
+    Piece("c", (C,), 0, 0, "eos", (-2.0,)),
+    Piece("d", (D,), 0, 1, "length", (-3.0,)),
 )
-
-
-class Letters:
-    """A tokenizer of four letters."""
-
-    def show(self, token):
-        return "abcd"[token]
-
-    def decode(self, ids):
-        return "".join(map(self.show, ids))
 
 
 @pytest.fixture
 def begun(job_of):
-    return Begun(job_of([[0, 1]]), ())
+    return Begun(job_of([[A, B]]), ())
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def job_of():
 
 def answer(n=2, form=COMPLETION, alternatives=None, echo=False):
     body = CompletionRequest(model="m", prompt="ab", n=n)
-    return GrowingAnswer(form, body, Letters(), alternatives, echo=echo)
+    return GrowingAnswer(form, body, TEXT, alternatives, echo=echo)
 
 
 def test_the_whole_is_its_pieces_in_order(begun):
@@ -76,12 +69,18 @@ def test_chunks_are_the_same_text_and_only_the_first_names_its_role():
 
 def test_an_echo_comes_first_and_moves_the_offsets(begun):
     growing = answer(n=1, alternatives=0, echo=True)
+    scored = Piece("ab", (A, B), 0, 0, None, (float("nan"), -1.0))
+    begun = Begun(begun.job, (scored,))
     (echo,) = growing.echoed(begun)
+    assert echo["choices"][0]["logprobs"]["text_offset"] == [0, 1]
     assert echo["choices"][0]["text"] == "ab"
     assert growing.chunk(PIECES[0])["choices"][0]["logprobs"]["text_offset"] == [2]
     assert growing.chunk(PIECES[2])["choices"][0]["logprobs"]["text_offset"] == [3]
-    growing.add(PIECES[0])
-    assert growing.whole(begun)["choices"][0]["text"] == "aba"
+    whole = answer(n=1, alternatives=0, echo=True)
+    whole.add(PIECES[0])
+    (choice,) = whole.whole(begun)["choices"]
+    assert choice["text"] == "aba"
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2]
 
 
 def test_log_probabilities_are_told_only_where_asked_for(begun):

@@ -11,6 +11,7 @@ from typing import Any
 
 from unspool.decode.output import Piece
 from unspool.decode.path import Ranked
+from unspool.protocols import Text
 
 FINISH = {"eos": "stop", "stop": "stop", "loop": "stop", "length": "length", None: None}
 """OpenAI's word for why a text ended."""
@@ -50,8 +51,8 @@ class Form:
     whole: Callable[[Choice], dict[str, Any]]
     part: Callable[[str, bool], dict[str, Any]]
     """Of new text, and whether it is the first of its choice."""
-    logprobs: Callable[[Callable[[int], str], Choice | Piece, int, int], dict[str, Any]]
-    """Of how a token is shown, a piece, how many alternatives are told, and how long the text before is."""
+    logprobs: Callable[[Text, Choice | Piece, int, Sequence[int]], dict[str, Any]]
+    """Of the tokenizer, a piece, how many alternatives are told, and where in the text its tokens begin."""
 
 
 class Envelope:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unspool.decode.job import Job
 from unspool.decode.output import Piece
 from unspool.protocols import Text
 from unspool.serve.answers import FINISH, Choice, Envelope, Form, usage
 from unspool.serve.generation import Begun
 from unspool.serve.request_fields import DecodingFields
+from unspool.serve.token_offsets import TokenOffsets
 
 
 class GrowingAnswer:
@@ -27,7 +29,12 @@ class GrowingAnswer:
         self.body, self.envelope, self.new = body, Envelope(form, body.model), 0
         self._form, self._text, self._alternatives, self._echo = form, text, alternatives, echo
         self._choices: dict[tuple[int, int], Choice] = {}
-        self._length: dict[tuple[int, int], int] = {}
+        self._offsets: dict[tuple[int, int], TokenOffsets] = {}
+        self._job: Job | None = None
+
+    def begin(self, job: Job) -> None:
+        """All has been checked, and the prompts are known."""
+        self._job = job
 
     def add(self, piece: Piece) -> None:
         """Keep a piece for the whole answer."""
@@ -45,7 +52,7 @@ class GrowingAnswer:
                 record = {
                     "index": request * self.body.n + sample,
                     **self._form.whole(shown),
-                    "logprobs": self._logs(shown, 0),
+                    "logprobs": self._logs((request, sample), shown),
                     "finish_reason": FINISH[text.finish],
                 }
                 choices.append(record)
@@ -59,33 +66,38 @@ class GrowingAnswer:
         for request, prompt in enumerate(begun.job.prompts):
             text = self._with_prompt(begun, request, prompt, Choice())
             for sample in range(self.body.n):
-                self._length[request, sample] = len(text.text)
-                found.append(self._part((request, sample), text.text, text, 0, None))
+                found.append(self._part((request, sample), text.text, text, None))  # noqa: PERF401
         return [self.envelope.chunk([each]) for each in found]
 
     def chunk(self, piece: Piece) -> dict[str, Any]:
         """One piece as a chunk."""
         key = (piece.request, piece.sample)
-        offset = self._length.get(key, 0)
-        return self.envelope.chunk([self._part(key, piece.text, piece, offset, piece.finish)])
+        return self.envelope.chunk([self._part(key, piece.text, piece, piece.finish)])
 
     def _part(
-        self, key: tuple[int, int], text: str, piece: Choice | Piece, offset: int, finish: str | None
+        self, key: tuple[int, int], text: str, piece: Choice | Piece, finish: str | None
     ) -> dict[str, Any]:
         first = key not in self._choices
         self._choices.setdefault(key, Choice())
-        self._length[key] = offset + len(text)
         return {
             "index": key[0] * self.body.n + key[1],
             **self._form.part(text, first),
-            "logprobs": self._logs(piece, offset),
+            "logprobs": self._logs(key, piece),
             "finish_reason": FINISH[finish],
         }
 
-    def _logs(self, piece: Choice | Piece, offset: int) -> dict[str, Any] | None:
+    def _logs(self, key: tuple[int, int], piece: Choice | Piece) -> dict[str, Any] | None:
         if self._alternatives is None or self._text is None:
             return None
-        return self._form.logprobs(self._text.show, piece, self._alternatives, offset)
+        if key not in self._offsets:
+            self._offsets[key] = self._begun(self._text, key[0])
+        return self._form.logprobs(self._text, piece, self._alternatives, self._offsets[key](piece.tokens))
+
+    def _begun(self, text: Text, request: int) -> TokenOffsets:
+        """What an echo repeats is a part of the text; otherwise the text begins behind the prompt."""
+        if self._echo or self._job is None or self._job.answers:
+            return TokenOffsets(text)
+        return TokenOffsets(text, after=self._job.prompts[request][-1])
 
     def _with_prompt(self, begun: Begun, request: int, prompt: Sequence[int], text: Choice) -> Choice:
         if not self._echo:

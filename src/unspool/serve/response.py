@@ -31,6 +31,7 @@ async def respond(answer: GrowingAnswer, running: Running, request: Request, met
         running.stop()
         gone.cancel()
         raise
+    answer.begin(begun.job)
     if answer.body.stream:
         gone.cancel()  # the streaming response listens for that itself
         events = _events(answer, running, begun, count)
