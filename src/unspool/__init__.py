@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING
 from unspool.deferred import deferred
 
 if TYPE_CHECKING:
-    from unspool.adapters.huggingface import to_huggingface as to_huggingface
+    from unspool.adapters import hf as hf
+    from unspool.adapters.huggingface.export import to_huggingface as to_huggingface
+    from unspool.adapters.huggingface.wrapping import from_huggingface as from_huggingface
+    from unspool.adapters.loading import load as load
     from unspool.basis import BasisTest as BasisTest
     from unspool.decode.chat import Chat as Chat
     from unspool.decode.combine import (
@@ -106,7 +109,7 @@ if TYPE_CHECKING:
     )
     from unspool.models.classifier import Classifier as Classifier, ClassifierConfig as ClassifierConfig
     from unspool.models.labels import Prediction as Prediction
-    from unspool.models.load import load as load, save as save
+    from unspool.models.load import save as save
     from unspool.models.load.adapter_file import (
         load_adapters as load_adapters,
         save_adapters as save_adapters,

@@ -36,11 +36,19 @@ def deferred(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with uncollected():
-            value = getattr(import_module(homes[name]), name)
+            value = _found(homes[name], name)
         setattr(sys.modules[package], name, value)
         return value
 
     return names, __getattr__, lambda: [*names, *(it for it in vars(sys.modules[package]) if it[:2] == "__")]
+
+
+def _found(home: str, name: str) -> Any:
+    """A name of a module, or a module of a package."""
+    module = import_module(home)
+    if not hasattr(module, name) and hasattr(module, "__path__"):
+        return import_module(f"{home}.{name}")
+    return getattr(module, name)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def test_all_is_sorted_and_has_no_name_twice():
 @pytest.mark.parametrize("name", us.__all__)
 def test_every_public_name_is_importable_and_explained(name):
     thing = getattr(us, name)
-    assert callable(thing)
+    assert callable(thing) or isinstance(thing, types.ModuleType)
     assert is_explained(thing), f"unspool.{name} has no docstring"
 
 

@@ -134,3 +134,16 @@ def test_chat_ends_its_turn(model):
     out = us.generate(model, prompt, us.Greedy(), max_new_tokens=60)
     assert out.finish == "eos"
     assert "hello" in out.text.lower()
+
+
+def test_transformers_writes_through_us_what_it_writes_itself_and_what_our_engine_writes(model, reference):
+    wrapped = us.from_huggingface(reference, model.text)
+    found = us.generate(wrapped, PROMPTS[:4], us.Greedy(), max_new_tokens=32)
+    assert [out.tokens for out in found] == [tokens[:32] for tokens in theirs(model, reference)[:4]]
+    ours = us.generate(model, PROMPTS[:4], us.Greedy(), max_new_tokens=32)
+    assert [out.text for out in found] == [out.text for out in ours]
+    sampled = [
+        us.generate(it, PROMPTS[1], us.Sample(us.TopP(0.9)), max_new_tokens=16, seed=3)
+        for it in (wrapped, model)
+    ]
+    assert sampled[0].text == sampled[1].text

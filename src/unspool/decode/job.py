@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unspool.decode.path import Path
 
 if TYPE_CHECKING:
-    from unspool.protocols import Judge, TextWatch
+    from unspool.protocols import Judge, TextWatch, Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Job:
     """Whether the prompts are sources (Answering), which no text continues."""
     rows: int = 256
     """The most rows that are decoded side by side; no text depends on it."""
+    first: tuple[Transform, ...] = ()
+    """Transforms before those of the search: what a host, such as Hugging Face's `generate`, asks of any."""
 
     @property
     def ends(self) -> int:

@@ -47,7 +47,7 @@ def make_job(
     return Job(
         prompts=tuple(ids),
         limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
-        seeds=_seeds(seed, len(prompts)),
+        seeds=seeds_of(seed, len(prompts)),
         n=_counted("n", n),
         eos=model.text.eos_ids if model.text is not None else frozenset(),
         watches=tuple(watches),
@@ -83,7 +83,8 @@ def _counted(name: str, value: Any, at_least: int = 1, at_most: int | None = Non
     return found
 
 
-def _seeds(seed: Any, count: int) -> tuple[int, ...]:
+def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
+    """One for each prompt, from one for all of them, from one for each, or from chance."""
     if seed is None:
         return (secrets.randbits(32),) * count
     one = whole(seed)

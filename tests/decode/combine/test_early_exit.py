@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.adapters.huggingface import to_huggingface
+from unspool.adapters.huggingface.export import to_huggingface
 from unspool.decode.combine.early_exit import EarlyExit, divergence, high, low
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy, Sample

@@ -15,8 +15,9 @@ from unspool.decode.job import Job
 from unspool.decode.path import Path
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample
-from unspool.decode.search.reshape import check_transforms, prepared, reshape
+from unspool.decode.search.reshape import check_transforms, prepared, reshape, reshaped
 from unspool.decode.transforms import (
+    LogitBias,
     MinLength,
     RepetitionPenalty,
     SequenceBias,
@@ -25,7 +26,7 @@ from unspool.decode.transforms import (
     TopP,
 )
 from unspool.protocols import Step
-from unspool.testing import random_table
+from unspool.testing import TableModel, random_table
 
 LOGITS = torch.tensor([[3.0, 1.0, -2.0, 0.5], [0.5, -1.0, 4.0, 2.0]])
 STEP = Step(LOGITS.log_softmax(-1), log_norm_N=LOGITS.logsumexp(-1))
@@ -124,3 +125,21 @@ def test_a_rule_is_told_of_the_job():
     model = random_table(5, seed=0)
     assert prepared((TopP(0.9), MinLength(2)), model, job) == (TopP(0.9), MinLength(2, (3,)))
     assert ContrastiveSearch().streams
+
+
+def test_logits_as_the_rules_have_left_them():
+    logits = torch.tensor([[2.0, 1.0, 0.5]])
+    step = Step(logits.log_softmax(-1), log_norm_N=logits.logsumexp(-1))
+    scores, log_norm = reshaped(step, [Path(0, 0, (1,))], (TopK(2),))
+    left = scores + log_norm[:, None]
+    torch.testing.assert_close(left, torch.tensor([[2.0, 1.0, -torch.inf]]))
+
+
+def test_what_a_host_asks_of_every_search_comes_first():
+    only = LogitBias({0: -99.0})
+    job = Job(((1,),), (2,), (0,), first=(only,))
+    assert prepared((TopK(2),), random_table(4, 0), job) == (only, TopK(2))
+    for search in (Greedy(), Sample(TopK(1)), Beam(2)):
+        table = TableModel(lambda row: [0.9, 0.06, 0.03, 0.01])
+        paths = [path for frontier in search(table, job) for path in frontier.ended]
+        assert paths[0].tokens == (1, 1)

@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
 import unspool as us
@@ -148,6 +149,59 @@ SPEAKERS: dict[str, Callable[[], Any]] = {
     "TrueModel": lambda: TrueModel(ZipfMarkov(word_count=8, branching=6, order=1)),
     **{kind: (lambda kind=kind: labeller(kind)) for kind in LABELLERS},
 }
+THEIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    # class, configuration, sizes
+    "GPT-2": (
+        transformers.GPT2LMHeadModel,
+        transformers.GPT2Config,
+        {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": CONTEXT},
+    ),
+    "Llama": (
+        transformers.LlamaForCausalLM,
+        transformers.LlamaConfig,
+        {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "num_hidden_layers": 1},
+    ),
+    "OPT": (
+        transformers.OPTForCausalLM,
+        transformers.OPTConfig,
+        {"hidden_size": 8, "num_attention_heads": 2, "ffn_dim": 8, "num_hidden_layers": 1}
+        | {"word_embed_proj_dim": 8},
+    ),
+    "T5": (
+        transformers.T5ForConditionalGeneration,
+        transformers.T5Config,
+        {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2},
+    ),
+    "BART": (transformers.BartForConditionalGeneration, transformers.BartConfig, {}),
+    "Marian": (transformers.MarianMTModel, transformers.MarianConfig, {}),
+}
+"""Families of Hugging Face's, each of which `us.from_huggingface` makes a model of ours."""
+BOTH_SIDES = {
+    f"{side}_{name}": size
+    for side in ("encoder", "decoder")
+    for name, size in {"layers": 1, "attention_heads": 2, "ffn_dim": 8}.items()
+}
+
+
+def theirs(family: str) -> Any:
+    """A random model of a family of Hugging Face's, as a model of ours."""
+    kind, config, sizes = THEIRS[family]
+    torch.manual_seed(0)
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "forced_eos_token_id": None}
+    sizes = sizes or {"d_model": 8} | BOTH_SIDES
+    if family != "T5":
+        sizes = sizes | {"max_position_embeddings": CONTEXT}
+    model = kind(config(vocab_size=V, decoder_start_token_id=1, **ends, **sizes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    return us.from_huggingface(model, TEXT)
+
+
+WRAPPED = {f"Hugging Face's {family}": (lambda family=family: theirs(family)) for family in THEIRS}
+WHOLLY = ("Hugging Face's Llama", "Hugging Face's BART")
+"""One of each kind in every way of asking; of the others, as of every head, every aspect at once."""
+SPEAKERS |= {name: WRAPPED[name] for name in WHOLLY}
 COMPILED = " compiled"
 STEPS_ARE_COMPILED = [kind for kind in SHAPES if kind != "trigram"]
 SPEAKERS |= {
@@ -172,6 +226,7 @@ HEADED |= {
     for name in HEADED
     if name.split()[0] in STEPS_ARE_COMPILED
 }
+HEADED |= {name: it for name, it in WRAPPED.items() if name not in WHOLLY}
 """Every head in every model of ours: of these, every aspect is tried at once."""
 
 
@@ -298,8 +353,10 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
             "TableModel*",
             "Guidance",
             "DExperts",
+            "Hugging Face's Llama",
         )
     ),
+    ("*", "Hugging Face's BART", "full", "reads sources of at most", "its end would not fit"),
     ("*", "transformer_seq2seq learned*", "full", "reads sources of at most", "its end would not fit"),
     *(
         (beam, "*", "too many", "texts were asked", "it keeps no more than its width or samples")

@@ -53,7 +53,8 @@ def _fault(rule: Any) -> str:
 
 def prepared(transforms: Sequence[Transform], model: StepModel, job: Job) -> tuple[Transform, ...]:
     """The transforms for one job: those that must know the model or the job have looked at them."""
-    return tuple(rule.prepare(model, job) if isinstance(rule, Preparing) else rule for rule in transforms)
+    rules = (*job.first, *transforms)
+    return tuple(rule.prepare(model, job) if isinstance(rule, Preparing) else rule for rule in rules)
 
 
 def on_logits(transforms: Sequence[Transform]) -> bool:
@@ -63,12 +64,19 @@ def on_logits(transforms: Sequence[Transform]) -> bool:
 
 def reshape(step: Step, history: Sequence[Path], transforms: Sequence[Transform]) -> Tensor:
     """The scores that are drawn from: normalised before and after every transform."""
-    scores_NV = step.logp_NV
     if transforms and not on_logits(transforms):
         step = replace(step, log_norm_N=None)
+    return reshaped(step, history, transforms)[0]
+
+
+def reshaped(
+    step: Step, history: Sequence[Path], transforms: Sequence[Transform]
+) -> tuple[Tensor, Tensor | None]:
+    """The same, and log_norm_k, which makes logits of them again, as the transforms have left these."""
+    scores_NV = step.logp_NV
     for transform in transforms:
         moved_NV = applied(transform, scores_NV, step, history)
         if step.log_norm_N is not None:
             step = replace(step, log_norm_N=step.log_norm_N + moved_NV.logsumexp(dim=-1))
         scores_NV = torch.log_softmax(moved_NV, dim=-1)
-    return scores_NV
+    return scores_NV, step.log_norm_N

@@ -23,6 +23,7 @@ from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect, TensorPart
 from unspool.models.load.kept_weights import State, Weights
 from unspool.models.load.settings import Settings
+from unspool.models.load.unsupported import UnsupportedModelError
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
 
@@ -113,7 +114,9 @@ def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
     architecture = general.word("general.architecture")
     if architecture not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
-        raise ValueError(f"{file.path}: architecture {architecture!r:.40} is unknown; known are {known}")
+        raise UnsupportedModelError(
+            f"{file.path}: architecture {architecture!r:.40} is unknown; known are {known}"
+        )
     with named(str(file.path)):
         return ARCHITECTURES[architecture](file, Settings(str(file.path), file.metadata, architecture + "."))
 

@@ -18,6 +18,7 @@ from unspool.models.load.dialect import Dialect
 from unspool.models.load.kept_weights import State, Weights
 from unspool.models.load.safetensors_files import SafetensorsFiles, open_safetensors
 from unspool.models.load.settings import Settings
+from unspool.models.load.unsupported import UnsupportedModelError
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
 from unspool.text.json_file import read_object
@@ -84,9 +85,9 @@ def _read(folder: Path) -> tuple[TransformerConfig, Dialect]:
     family = settings.word("model_type")
     if family not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
-        raise ValueError(f"{path}: model_type {family!r:.40} is unknown; known are {known}")
+        raise UnsupportedModelError(f"{path}: model_type {family!r:.40} is unknown; known are {known}")
     if settings.has("quantization_config"):
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{path}: the weights are quantised; fetch the model in float32, float16 or bfloat16"
         )
     with named(str(path)):
@@ -100,7 +101,7 @@ def _gpt2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
     activation = settings.word("activation_function", "gelu_new")
     if activation not in _GPT2_ACTIVATIONS:
         known = ", ".join(_GPT2_ACTIVATIONS)
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{settings.source}: activation_function {activation!r} is unknown; known are {known}"
         )
     width, heads = settings.integer("n_embd"), settings.integer("n_head")
@@ -191,7 +192,7 @@ def _rotary(settings: Settings) -> tuple[float, RotaryScaling | None]:
     if kind == "default":
         return base, None
     if kind != "llama3":
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are default, llama3"
         )
     context = settings.integer("max_position_embeddings", 2048)

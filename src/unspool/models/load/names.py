@@ -41,28 +41,8 @@ def load(
     weights: str | None = None,
     engine: str | None = None,
 ) -> Model:
-    """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
-    package or a Hub id.
-
-    What is on disk goes first, then built-in models and model packages, then the Hub. Without a name it is
-    smollm2 where its package is installed, else a small language model that comes with this one. The model is
-    ready to generate (dropout is off); its `text` is None where no tokenizer came with it.
-
-    `dtype` "bfloat16" or "float16" halves the memory of the weights. Log-probabilities are normalised all the
-    same; those of bfloat16 are off by some hundredths, those of float16 by some thousandths.
-
-    `weights` is how they are kept: "float32" (None), "as stored" in their file, or "int8". The latter two are
-    for generation on a CPU, in float32 otherwise, and such a model cannot be trained. Weights that are used
-    as they are stored, and float32 ones, may stay in their file, which is mapped into memory: replace it by
-    another, but do not write into it while the model is in use.
-
-    `engine` is what runs the model's steps: "torch", "compiled", or None for the best (`model.engine`).
-    """
-    name = default_model() if name is None else name
-    if not isinstance(name, str | PathLike):
-        raise TypeError(f'a model is loaded by its name or path, as in load("smollm2"), not by {name!r:.80}')
-    if not fspath(name):  # a path of no name would be the folder that one happens to be in
-        raise ValueError(f'the name of the model is empty: give one, as in load("{default_model()}")')
+    """`us.load` for the models that this package runs itself; for all others, `UnsupportedModelError`."""
+    found = check_name(name)
     # All of it before the work of loading.
     place, precision, kept = usable_device(device), known_precision(dtype), known_weights(weights)
     known_engine(engine)
@@ -72,12 +52,22 @@ def load(
             f"weights={kept!r} are multiplied with float32 numbers on the CPU, and {asked} was asked for: "
             "leave weights out there"
         )
-    with fitting(fspath(name), kept):
-        model = _find(fspath(name), kept).to(place, precision)
+    with fitting(found, kept):
+        model = _find(found, kept).to(place, precision)
     if engine is not None:
         _take(model, engine)
     loaded: Model = model
     return loaded
+
+
+def check_name(name: Any) -> str:
+    """The name or path of a model as a string; None is the default one."""
+    name = default_model() if name is None else name
+    if not isinstance(name, str | PathLike):
+        raise TypeError(f'a model is loaded by its name or path, as in load("smollm2"), not by {name!r:.80}')
+    if not fspath(name):  # a path of no name would be the folder that one happens to be in
+        raise ValueError(f'the name of the model is empty: give one, as in load("{default_model()}")')
+    return fspath(name)
 
 
 def _take(model: Any, engine: str) -> None:
@@ -109,6 +99,22 @@ def _find(name: str, weights: Weights) -> Any:
         f"no model {name!r}: there is no such folder or file, no built-in model, no model package of that "
         f"name (known: {', '.join(known)}), and it is no id of the Hugging Face Hub (owner/model)"
     )
+
+
+def huggingface_folder(name: str) -> Path | None:
+    """The folder of a model that its name says to be in Hugging Face's form; None for every other model."""
+    path = Path(name).expanduser()
+    if path.exists() or name in BUILTIN or name in PACKAGES:
+        return path if path.is_dir() and not is_run_folder(path) else None
+    return hub_folder(name) if is_hub_id(name) else None
+
+
+def gguf_path(name: str) -> Path | None:
+    """The GGUF file of a model; None for every other model."""
+    path = Path(name).expanduser()
+    if path.exists() or name in BUILTIN:
+        return path if path.is_file() and is_gguf(path) else None
+    return package_file(name) if name in PACKAGES else None
 
 
 def _from_folder(folder: Path, weights: Weights) -> TransformerLM:

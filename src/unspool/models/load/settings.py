@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from unspool.models.load.unsupported import UnsupportedModelError
+
 _LARGEST = 2**31 - 1
 _LARGEST_FLOAT = sys.float_info.max  # JSON writes whole numbers of any length
 
@@ -63,7 +65,10 @@ class Settings:
     def demand(self, key: str, expected: Any) -> None:
         """Refuse a setting that the model here cannot follow; absent means as expected."""
         if self.has(key) and self.values[self.prefix + key] != expected:
-            self._fail(key, self.values[self.prefix + key], f"{expected!r}, the only kind that is supported")
+            raise UnsupportedModelError(
+                f"{self.source}: {self.prefix + key} is {self.values[self.prefix + key]!r:.80}; expected "
+                f"{expected!r}, the only kind that is supported"
+            )
 
     def _value(self, key: str, default: Any, kind: str) -> Any:
         value = self.values.get(self.prefix + key)

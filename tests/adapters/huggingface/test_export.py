@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from unspool.adapters.huggingface import to_huggingface
+from unspool.adapters.huggingface.export import to_huggingface
 from unspool.decode.job import Job
 from unspool.decode.search import Greedy
 from unspool.heads import (

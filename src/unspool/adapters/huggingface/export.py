@@ -10,18 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from unspool.adapters.needed_packages import TRANSFORMERS
 from unspool.models.load.huggingface_twin import huggingface_twin
 from unspool.models.transformer_lm import TransformerLM
 
 
 def to_huggingface(model: TransformerLM) -> Any:
     """The `LlamaForCausalLM` or `GPT2LMHeadModel` with this model's weights, and with its BOS and EOS."""
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "to_huggingface needs the transformers package: pip install transformers"
-        ) from error
+    transformers = TRANSFORMERS.imported("to_huggingface")
     twin = huggingface_twin(model)
     config = transformers.AutoConfig.for_model(twin.family, **twin.config)
     made = getattr(transformers, twin.architecture)(config)

@@ -1,0 +1,112 @@
+"""`us.load`: a model by its name, run by this package where it can, else by a library that is installed.
+
+engine              who runs it
+None                this package; a Hugging Face folder of a family that is not ours: transformers
+"compiled", "torch" this package, so or so (`models.engine`)
+"transformers"      Hugging Face's library
+"llama.cpp"         llama-cpp-python, from a GGUF file
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from unspool.config import word_among
+from unspool.deferred import uncollected
+from unspool.models.engine_choice import ENGINES
+from unspool.models.load.device import usable_device
+from unspool.models.load.kept_weights import known_weights
+from unspool.models.load.names import check_name, huggingface_folder, load as load_native
+from unspool.models.load.dtypes import known_precision
+from unspool.models.load.unsupported import UnsupportedModelError
+
+if TYPE_CHECKING:
+    import torch
+
+    from unspool.protocols import Model
+
+
+@uncollected()
+def load(
+    name: str | PathLike[str] | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype = "float32",
+    weights: str | None = None,
+    engine: str | None = None,
+) -> Model:
+    """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
+    package or a Hub id.
+
+    What is on disk goes first, then built-in models and model packages, then the Hub. Without a name it is
+    smollm2 where its package is installed, else a small language model that comes with this one. The model is
+    ready to generate (dropout is off); its `text` is None where no tokenizer came with it.
+
+    `dtype` "bfloat16" or "float16" halves the memory of the weights. Log-probabilities are normalised all the
+    same; those of bfloat16 are off by some hundredths, those of float16 by some thousandths.
+
+    `weights` is how they are kept: "float32" (None), "as stored" in their file, or "int8". The latter two are
+    for generation on a CPU, in float32 otherwise, and such a model cannot be trained. Weights that are used
+    as they are stored, and float32 ones, may stay in their file, which is mapped into memory: replace it by
+    another, but do not write into it while the model is in use.
+
+    `engine` is what runs the model's steps: "torch", "compiled", "transformers" (Hugging Face's library), or
+    None for the best (`model.engine` tells). A Hugging Face folder of a family that is not ours is run by
+    transformers where that is installed, with a warning that says so.
+    """
+    said = check_name(name)
+    if engine is not None and word_among(engine, (*ENGINES, *OTHERS)) is None:
+        known = ", ".join((*ENGINES, *OTHERS))
+        raise ValueError(f"engine {engine!r:.40} is unknown: choose from {known}, or None for the best")
+    if engine in OTHERS:
+        return OTHERS[engine](said, device, dtype, weights)
+    try:
+        return load_native(said, device=device, dtype=dtype, weights=weights, engine=engine)
+    except UnsupportedModelError as unsupported:
+        if engine is not None:
+            raise
+        return _by_another(said, device, dtype, weights, unsupported)
+
+
+def _by_another(
+    name: str, device: Any, dtype: Any, weights: str | None, unsupported: UnsupportedModelError
+) -> Model:
+    """The model run by transformers, with a word about it; what is no folder of theirs stays refused."""
+    folder = huggingface_folder(name)
+    if folder is None:
+        raise unsupported
+    if find_spec("transformers") is None:
+        raise UnsupportedModelError(
+            f"{unsupported}. Hugging Face's transformers may run it: pip install 'unspool[huggingface]'"
+        ) from unsupported
+    model = _transformers(name, device, dtype, weights)
+    warnings.warn(
+        f"{unsupported}. So transformers runs it (engine='transformers' says so without this warning)",
+        UserWarning,
+        stacklevel=4,
+    )
+    return model
+
+
+def _transformers(name: str, device: Any, dtype: Any, weights: str | None) -> Model:
+    from unspool.adapters.huggingface.pretrained_folder import load_folder
+
+    place, precision = usable_device(device), known_precision(dtype)
+    if known_weights(weights) != "float32":
+        raise ValueError(f"weights={weights!r} is for this package's own engines: leave it out, or engine")
+    folder = huggingface_folder(name)
+    if folder is None:
+        raise ValueError(
+            f"{name}: engine='transformers' reads Hugging Face folders and ids, and this is neither: "
+            "leave it out"
+        )
+    model: Any = load_folder(folder, place, precision)
+    return model  # type: ignore[no-any-return]
+
+
+OTHERS: dict[str, Callable[[str, Any, Any, str | None], Model]] = {"transformers": _transformers}
+"""Name of an engine → what loads a model into it: its name, device, dtype and weights."""

@@ -1,0 +1,82 @@
+"""Small random models of Hugging Face's families."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+
+V = 40
+ENDS = {"vocab_size": V, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+PAIR = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 64,
+    "forced_eos_token_id": None,
+}
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "gpt2": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=64, **ENDS)),
+    "llama": lambda: tf.LlamaForCausalLM(
+        tf.LlamaConfig(num_key_value_heads=2, intermediate_size=24, **SIZES, **ENDS)
+    ),
+    "opt": lambda: tf.OPTForCausalLM(tf.OPTConfig(ffn_dim=24, word_embed_proj_dim=16, **SIZES, **ENDS)),
+    "t5": lambda: tf.T5ForConditionalGeneration(
+        tf.T5Config(d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, decoder_start_token_id=0, **ENDS)
+    ),
+    "bart": lambda: tf.BartForConditionalGeneration(tf.BartConfig(decoder_start_token_id=2, **PAIR, **ENDS)),
+    "marian": lambda: tf.MarianMTModel(tf.MarianConfig(decoder_start_token_id=0, **PAIR, **ENDS)),
+    # Beyond those of the issue: a sliding window, a cap on the logits, and no attention at all.
+    "gemma2": lambda: tf.Gemma2ForCausalLM(
+        tf.Gemma2Config(
+            num_key_value_heads=2, head_dim=4, intermediate_size=24, sliding_window=4, **SIZES, **ENDS
+        )
+    ),
+    "mamba": lambda: tf.MambaForCausalLM(
+        tf.MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, **ENDS)
+    ),
+}
+
+
+def made(family: str) -> Any:
+    """A model whose random weights are large enough to count."""
+    torch.manual_seed(0)
+    model = FAMILIES[family]().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="session")
+def families() -> dict[str, Any]:
+    """One model of each family."""
+    return {family: made(family) for family in FAMILIES}
+
+
+@pytest.fixture
+def llama(families: dict[str, Any]) -> Any:
+    return families["llama"]
+
+
+@pytest.fixture
+def bart(families: dict[str, Any]) -> Any:
+    return families["bart"]
+
+
+def asked(model: Any) -> dict[str, Any]:
+    """Two prompts of unequal lengths, as `generate` takes them."""
+    rows = [[5, 6, 2, 3], [9, 8, 7, 2]] if model.config.is_encoder_decoder else [[3, 5, 6, 7], [9, 8, 7, 6]]
+    input_ids = torch.tensor(rows)
+    return {"input_ids": input_ids, "attention_mask": (input_ids != 3).long(), "max_new_tokens": 8}
+
+
+@pytest.fixture
+def ask() -> Callable[[Any], dict[str, Any]]:
+    return asked

@@ -1,0 +1,100 @@
+import pytest
+import torch
+from transformers import StoppingCriteria
+
+import unspool as us
+
+SIX = ["gpt2", "llama", "opt", "t5", "bart", "marian"]
+
+
+@pytest.mark.parametrize("family", SIX)
+def test_greedy_search_is_theirs(families, ask, family):
+    model = families[family]
+    for rules in ({}, {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}, {"min_new_tokens": 5}):
+        want = model.generate(**ask(model), do_sample=False, **rules)
+        assert torch.equal(model.generate(**ask(model), custom_generate=us.hf.greedy(), **rules), want)
+
+
+@pytest.mark.parametrize("family", SIX)
+def test_beam_search_is_theirs(families, ask, family):
+    model = families[family]
+    canonical = {"length_penalty": 0.0, "early_stopping": "never", "num_return_sequences": 2}
+    want = model.generate(**ask(model), num_beams=3, **canonical)
+    assert torch.equal(model.generate(**ask(model), custom_generate=us.hf.beam(3), n=2), want)
+
+
+@pytest.mark.parametrize("family", SIX)
+def test_every_search_gives_what_us_generate_gives(families, ask, family):
+    model = families[family]
+    wrapped = us.from_huggingface(model)
+    ids, mask = ask(model)["input_ids"], ask(model)["attention_mask"]
+    prompts = [row[kept.bool()].tolist() for row, kept in zip(ids, mask, strict=True)]
+    for search in (
+        us.Sample(us.TopP(0.9)),
+        us.BeamSample(3),
+        us.ContrastiveSearch(3, 0.6),
+        us.DiverseBeam(4, 2, 0.5),
+        us.ConstrainedBeam(3, ((7,),)),
+        us.StochasticBeam(3),
+        us.Speculative(wrapped, length=2),
+        us.MBR(3),
+    ):
+        out = model.generate(
+            **ask(model), custom_generate=us.hf.decoder(search), seed=4, return_dict_in_generate=True
+        )
+        want = us.generate(wrapped, prompts, search, seed=4, max_new_tokens=8, stop_ids=[2])
+        new = 1 if wrapped.answers else 4
+        for row, logps, scores, each in zip(out.sequences, out.logps, out.scores, want, strict=True):
+            assert tuple(row[new : new + len(each.tokens)].tolist()) == each.tokens, search
+            assert logps == pytest.approx(each.logps, abs=1e-5)
+            assert scores == pytest.approx(each.scores, abs=1e-5)
+
+
+def test_num_return_sequences_where_generate_allows_it(llama, ask):
+    asked = ask(llama) | {"do_sample": True, "top_k": 0, "seed": 4, "custom_generate": us.hf.sample()}
+    assert torch.equal(llama.generate(**asked, num_return_sequences=2), llama.generate(**asked, n=2))
+
+
+def test_seeds_are_of_rows_or_torchs(llama, ask):
+    sample = us.hf.sample(us.Temperature(1.5))
+    asked = ask(llama) | {"custom_generate": sample}
+    both = llama.generate(**asked, seed=[4, 5])
+    alone = {name: it[1:] if isinstance(it, torch.Tensor) else it for name, it in asked.items()}
+    assert both[1].tolist()[: both.shape[1]] == llama.generate(**alone, seed=5)[0].tolist()
+    texts = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        texts.append(llama.generate(**asked).tolist())
+    assert texts[0] == texts[1] != texts[2]
+    with pytest.raises(ValueError, match="1 seeds for 2 prompts"):
+        llama.generate(**asked, seed=[4])
+
+
+class After(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.tensor([len(row) >= 7 for row in input_ids])
+
+
+def test_their_stopping_criteria_end_texts(llama, ask):
+    out = llama.generate(
+        **ask(llama),
+        custom_generate=us.hf.sample(),
+        seed=1,
+        stopping_criteria=[After()],
+        return_dict_in_generate=True,
+    )
+    assert out.sequences.shape == (2, 7)
+    assert set(out.finish) <= {"stop", "eos"}
+
+
+def test_what_would_be_ignored_is_refused(llama, ask):
+    with pytest.raises(ValueError, match=r"num_beams=4 is for the search of transformers.*us\.hf\.beam"):
+        llama.generate(**ask(llama), custom_generate=us.hf.beam(4), num_beams=4)
+    past = llama(torch.tensor([[5, 6]]), use_cache=True).past_key_values
+    asked = ask(llama) | {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3).long()}
+    with pytest.raises(ValueError, match="past_key_values hold tokens already"):
+        llama.generate(**asked, custom_generate=us.hf.greedy(), past_key_values=past)
+    with pytest.raises(
+        ValueError, match="stands before BasisAware"
+    ):  # their rule would be drawn from, ours tested
+        llama.generate(**ask(llama), custom_generate=us.hf.sample(us.BasisAware()), repetition_penalty=2.0)

@@ -1,0 +1,40 @@
+import inspect
+
+import pytest
+
+import unspool as us
+from unspool.adapters import hf
+from unspool.adapters.huggingface.custom_generate import CustomGenerate
+from unspool.decode.search import SEARCHES
+
+INFILLING = {"MaskPredict", "MaskedDiffusion"}
+"""Transformers has no model that fills hidden places."""
+
+
+def snake(name):
+    return "".join(
+        f"_{it.lower()}" if it.isupper() and place else it.lower() for place, it in enumerate(name)
+    )
+
+
+def test_every_search_has_its_place_here():
+    names = {"mbr" if name == "MBR" else snake(name): name for name in {*SEARCHES, "Speculative"} - INFILLING}
+    for ours, search in names.items():
+        assert getattr(us, search).__name__ in inspect.getdoc(getattr(hf, ours))
+    assert us.hf is hf
+
+
+def test_a_search_keeps_its_arguments():
+    assert us.hf.beam(5, length_penalty=us.GNMT(0.6)) == CustomGenerate(
+        us.Beam(5, length_penalty=us.GNMT(0.6))
+    )
+    assert us.hf.decoder(us.Greedy(), tokenizer=3).tokenizer == 3
+
+
+@pytest.mark.parametrize("wrong", ["Greedy", us.Greedy, us.TopP(0.9), None])
+def test_what_is_no_search_is_refused(wrong):
+    if wrong is None:
+        assert us.hf.decoder(wrong).search == us.parse("Sample(Temperature(0.8), TopP(0.95))")
+        return
+    with pytest.raises(TypeError, match="search"):
+        us.hf.decoder(wrong)
