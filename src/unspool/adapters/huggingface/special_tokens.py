@@ -41,7 +41,7 @@ class SpecialTokens(Ends):
 
 def stated(model: Any, name: str) -> Any:
     """A setting of `generate`, or else of the model; None where neither has it."""
-    for settings in (getattr(model, "generation_config", None), model.config):
+    for settings in (model.generation_config, model.config):
         value = getattr(settings, name, None)
         if value is not None:
             return value

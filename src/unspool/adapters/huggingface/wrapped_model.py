@@ -57,8 +57,7 @@ class WrappedModel(nn.Module, Abilities):
     @cached_property
     def vocab_size(self) -> int:
         """Width of the logits."""
-        weight = getattr(self.head, "weight", None)
-        size: int = self._settings.vocab_size if weight is None else weight.shape[0]
+        size: int = self._settings.vocab_size if self.head is None else self.head.weight.shape[0]
         return size
 
     @property
@@ -75,8 +74,8 @@ class WrappedModel(nn.Module, Abilities):
     @property
     def output_matrix(self) -> Tensor | None:
         """Their output layer's, where the logits are its products with what it reads, but for a bias."""
-        weight: Tensor | None = getattr(self.head, "weight", None)
-        return weight if weight is not None and self._is_linear else None
+        weight: Tensor | None = self.head.weight if self.head is not None and self._is_linear else None
+        return weight
 
     def run(self, **inputs: Any) -> tuple[Any, Tensor | None]:
         """What their `forward` returns, and what the head has read: (N, T, D)."""
@@ -102,7 +101,7 @@ class WrappedModel(nn.Module, Abilities):
 
     @property
     def _recurrent(self) -> bool:
-        return bool(getattr(self.model, "_is_stateful", False))
+        return bool(self.model._is_stateful)
 
     @cached_property
     def _is_linear(self) -> bool:
