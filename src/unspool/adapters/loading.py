@@ -19,9 +19,9 @@ from unspool.config import word_among
 from unspool.deferred import uncollected
 from unspool.models.engine_choice import ENGINES
 from unspool.models.load.device import usable_device
+from unspool.models.load.dtypes import known_precision
 from unspool.models.load.kept_weights import known_weights
 from unspool.models.load.names import check_name, huggingface_folder, load as load_native
-from unspool.models.load.dtypes import known_precision
 from unspool.models.load.unsupported import UnsupportedModelError
 
 if TYPE_CHECKING:
