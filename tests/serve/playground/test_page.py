@@ -1,0 +1,369 @@
+"""Every view of the page, in a browser: what it shows is what the library says, and its code does the same."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
+
+import pytest
+
+import unspool as us
+from unspool.serve.playground.attention_map import attention_map
+from unspool.serve.playground.beam_tree import beam_tree
+from unspool.serve.playground.next_token import next_token
+
+PROMPT = "And God said unto Moses,"
+HOSTILE = (
+    """'; "quoted" $(touch stolen) `x` \\ <script>alert(1)</script>&#x3c;img src=x onerror=alert(2)> é 🙂"""
+)
+VIEWS = ("next-token", "side-by-side", "beam-tree", "attention")
+
+
+def texts(page, selector):
+    return page.locator(selector).all_inner_texts()
+
+
+def visible(text):
+    """As the page shows a token."""
+    return re.sub("^ ", "·", text).replace("\n", "↵").replace("\t", "⇥") or "∅"
+
+
+def until(page, script, arg=None):
+    """Wait until it is so. (Playwright's own way to wait for a script is what the page's policy forbids.)"""
+    for _ in range(600):
+        if page.evaluate(script, arg):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never came true: {script}")
+
+
+def copied(page, button):
+    page.click(button)
+    until(page, "button => document.querySelector(button).textContent === 'Copied'", button)
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def run_python(code):
+    out = StringIO()
+    with redirect_stdout(out):
+        exec(compile(code, "copied", "exec"), {"__name__": "copied"})
+    return out.getvalue()
+
+
+def run_curl(command, folder, **environment):
+    if shutil.which("curl") is None:
+        pytest.fail("there is no curl to try the code with: install it")
+    done = subprocess.run(
+        ["sh", "-ec", command],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == []
+    return done.stdout
+
+
+# Next token
+
+
+def rows(page):
+    return [[cell.strip() for cell in row.split("\t")] for row in texts(page, ".tokens tbody tr")]
+
+
+def fates(page, place):
+    """What the column of a decoder says of every token."""
+    return texts(page, f".tokens tbody td:nth-of-type({place + 2}) .spoken")
+
+
+def test_the_distribution_and_what_survives(tab, models):
+    decoders = ["Sample(TopK(3))", "Sample(BasisAware(0.1))", "Beam(2)"]
+    page = tab.open("next-token", model="bible", prompt=PROMPT, decoder=decoders)
+    page.wait_for_selector(".tokens tbody tr")
+    seen = next_token(models["bible"], PROMPT, (), [us.parse(each) for each in decoders])
+    assert texts(page, "button.token") == [visible(token.text) for token in seen.tokens]
+    assert page.inner_text("#entropy") == f"{seen.entropy:.2f} bits"
+    meaning = {"kept": "kept", "proved": "kept below the threshold, by a proof", "cut": "cut"}
+    for place in (0, 1):
+        assert fates(page, place) == [meaning[fate] for fate in seen.decoders[place].fates]
+    assert page.locator("td.proved").count() == seen.decoders[1].fates.count("proved") > 0
+    notes = texts(page, ".editor .note")
+    assert notes[0].startswith("keeps 3 tokens")
+    assert "chooses whole texts" in notes[2]
+
+
+def test_a_slider_acts_at_once_and_is_written_into_the_address(tab):
+    page = tab.open("next-token", prompt=PROMPT, decoder="Sample(TopK(3))")
+    page.wait_for_selector("td.kept")
+    page.get_by_label("TopK").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    until(page, "document.querySelectorAll('td.kept').length === 7")
+    assert page.input_value("input.decoder") == "Sample(TopK(7))"
+    assert "TopK%287%29" in page.url
+
+
+def test_a_token_is_chosen_and_taken_back_by_the_keyboard(tab, models):
+    page = tab.open("next-token", prompt=PROMPT)
+    page.wait_for_selector("button.token")
+    before = rows(page)
+    page.locator("button.token").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".chosen")
+    second = next_token(models["bible"], PROMPT).tokens[1]
+    assert texts(page, ".chosen") == [visible(second.text)]
+    after = next_token(models["bible"], PROMPT, [second.id]).tokens
+    until(
+        page,
+        "shown => document.querySelector('button.token').textContent === shown",
+        arg=visible(after[0].text),
+    )
+    assert f"token={second.id}" in page.url
+    page.click("#step-back")
+    page.wait_for_selector("#step-back", state="hidden")
+    assert rows(page) == before
+
+
+def test_a_prompt_is_read_as_it_is_typed(tab, models):
+    page = tab.open("next-token", prompt=PROMPT)
+    page.wait_for_selector("button.token")
+    page.fill("#prompt", "In the beginning")
+    first = visible(next_token(models["bible"], "In the beginning").tokens[0].text)
+    until(page, "shown => document.querySelector('button.token').textContent === shown", arg=first)
+
+
+# Side by side
+
+
+def test_decoders_stream_side_by_side(tab, models):
+    decoders = ["Greedy()", "Sample(TopP(0.9))", "Beam(2)", "Sample(TopP(9))"]
+    page = tab.open("side-by-side", prompt=PROMPT, decoder=decoders, tokens=40, seed=3)
+    until(page, "document.querySelectorAll('.card[aria-busy=false]').length === 4")
+    outs = [
+        us.generate(models["bible"], PROMPT, us.parse(decoder), max_new_tokens=40, seed=3)
+        for decoder in decoders[:3]
+    ]
+    assert page.locator(".card .text").all_text_contents()[:3] == [out.text for out in outs]
+    loop = us.find_loop(outs[0].tokens)
+    facts = texts(page, ".card:first-child dd")
+    assert (facts[0], facts[5]) == ("40", f"of {loop.period} from token {loop.start + 1}")
+    assert float(facts[2]) == pytest.approx(sum(outs[0].logps) / 40, abs=0.006)
+    assert page.locator(".card:first-child .loop").count() == 40 - loop.start
+    assert "TopP.p is 9" in page.inner_text(".card:nth-child(4) [role=alert]")
+    tab.wrong = [each for each in tab.wrong if "400" not in each]  # chromium tells of every refusal
+
+
+def test_loops_and_repeats_are_the_librarys(tab):
+    page = tab.open("side-by-side", prompt=PROMPT, decoder="Greedy()", tokens=10)
+    die = random.Random(1)
+    rows = [[die.randrange(3) for _ in range(die.randrange(30))] for _ in range(200)]
+    rows += [row + row[-4:] * 3 for row in rows[:50]]
+    found = page.evaluate(
+        "async (rows) => { const {findLoop} = await import('/playground/repeats.js'); return rows.map((row) => findLoop(row)); }",
+        rows,
+    )
+    for row, loop in zip(rows, found, strict=True):
+        known = us.find_loop(row)
+        assert loop == (None if known is None else {"start": known.start, "period": known.period})
+    marks = page.evaluate(
+        "async () => (await import('/playground/repeats.js')).repeated([1,2,3,4,5,1,2,3,4,1,2])"
+    )
+    assert [place for place, mark in enumerate(marks) if mark] == [5, 6, 7, 8]
+
+
+def test_every_decoder_of_the_menus_can_be_read(tab):
+    page = tab.open("beam-tree", prompt=PROMPT, tokens=2)
+    for decoder in page.evaluate("async () => (await import('/playground/decoders.js')).ALL"):
+        us.parse(decoder)
+    numbers = page.evaluate(
+        """async () => (await import('/playground/decoders.js')).numbers('Beam(4, BadWords(["a(1)"]), length_penalty=GNMT(0.6))')
+        .map(({value, owner, argument}) => [value, owner, argument])"""
+    )
+    assert numbers == [[4, "Beam", None], [0.6, "GNMT", None]]
+
+
+# Beam tree
+
+
+def test_a_beam_is_drawn(tab, models):
+    search = us.Beam(3, length_penalty=us.GNMT(0.6))
+    page = tab.open("beam-tree", prompt=PROMPT, decoder=repr(search), tokens=6)
+    page.wait_for_selector(".tree g.node")
+    tree = beam_tree(models["bible"], PROMPT, search, 6)
+    assert page.locator(".tree g.node").count() == len(tree.nodes)
+    assert page.locator(".tree g.dropped").count() == [node.status for node in tree.nodes].count("dropped")
+    assert page.locator(".found .text").all_text_contents() == [
+        text.text or "(nothing)" for text in tree.texts
+    ]
+    page.locator(".tree g.best").last.focus()
+    said = page.inner_text("section[aria-label=Tree] .about")
+    assert f"sum {tree.nodes[tree.texts[0].node].score:.2f}" in said
+    page.get_by_role("slider", name="Beam").fill("5")
+    until(page, "document.querySelectorAll('.found li').length === 5")
+    page.fill("input.decoder", "Greedy()")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".note.wrong")
+    assert "keeps no tree" in page.inner_text(".editor .note")
+    tab.wrong = [each for each in tab.wrong if "400" not in each]
+
+
+# Attention
+
+
+def test_heads_of_a_language_model(tab, models):
+    page = tab.open("attention", prompt="And God said", tokens=4, layer=2, head=1)
+    page.wait_for_selector(".head")
+    seen = attention_map(models["bible"], "And God said", us.Greedy(), 4, layer=2)
+    assert page.locator(".head").count() == seen.heads
+    assert page.inner_text("section[aria-label=Map] h2") == "Layer 3, head 2"
+    assert texts(page, ".strip button") == [visible(text) for text in seen.looking]
+    page.locator(".strip button").nth(3).click()
+    weights = [
+        float(each)
+        for each in page.eval_on_selector_all(
+            ".lit", "all => all.map((each) => each.style.getPropertyValue('--weight'))"
+        )
+    ]
+    assert weights == seen.weights[1][3]
+    page.locator(".head").nth(2).click()
+    assert "head=2" in page.url
+    page.locator("canvas.map").hover(position={"x": 120, "y": 120})
+    assert " looks at " in page.inner_text("section[aria-label=Map] .about")
+
+
+def test_a_translator_looks_at_its_source(tab):
+    page = tab.open("attention", model="dates", prompt="May 5th, 1921", tokens=12)
+    page.wait_for_selector(".head")
+    assert "".join(texts(page, ".lit")) == "May·5th,·1921<eos>"
+    page.select_option("select:near(:text('Who looks'))", "encoder")
+    until(page, "document.querySelectorAll('.strip button').length === 14")
+
+
+# What all views have
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_link_shows_the_same_again(tab, view):
+    values = {"next-token": {"token": 419}, "attention": {"layer": 1, "head": 3, "tokens": 2}}.get(
+        view, {"tokens": 5}
+    )
+    page = tab.open(view, model="bible", prompt=HOSTILE, **values)
+    ready = {
+        "next-token": ".chosen",
+        "side-by-side": ".card[aria-busy=false]",
+        "beam-tree": ".found li",
+        "attention": ".lit",
+    }
+    page.wait_for_selector(ready[view])
+    until(page, "!document.querySelector('.card[aria-busy=true]')")
+    shown = "[...document.querySelectorAll('main h2, main .text, main .token, main .lit, main g title, main .chosen')].map((each) => each.textContent)"
+    first = page.evaluate(shown)
+    link = copied(page, "#copy-link")
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector(ready[view])
+    until(page, "!document.querySelector('.card[aria-busy=true]')")
+    assert page.evaluate(shown) == first
+    assert page.input_value("#prompt") == HOSTILE
+    assert page.locator("main script, main img").count() == 0
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_copied_code_runs(tab, view, tmp_path, models):
+    page = tab.open(
+        view, model="bible", prompt=HOSTILE, tokens=4, token=[419] if view == "next-token" else []
+    )
+    page.wait_for_selector("#python:not(:empty)", state="attached")
+    python, curl = copied(page, "#copy-python"), copied(page, "#copy-curl")
+    assert page.locator("#python").text_content() == python
+    said, told = run_python(python), run_curl(curl, tmp_path)
+    match view:
+        case "next-token":
+            tokens = json.loads(told)["tokens"]
+            assert len(said.splitlines()) == 1 + len(tokens)
+            assert all(repr(token["text"]) in said for token in tokens)
+        case "side-by-side":
+            out = us.generate(models["bible"], HOSTILE, us.Greedy(), max_new_tokens=4, seed=1)
+            assert out.text in said
+            chunks = [json.loads(line[6:]) for line in told.splitlines() if line.startswith("data: {")]
+            whole = "".join(chunk["choices"][0]["text"] for chunk in chunks)
+            assert whole.startswith(out.text)
+        case "beam-tree":
+            assert len(said.splitlines()) > len(json.loads(told)["nodes"])
+        case "attention":
+            assert len(said.splitlines()) == len(json.loads(told)["looking"])
+
+
+def test_what_a_model_says_stays_text(tab):
+    evil = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+
+    def answer(route):
+        told = route.fetch().json()
+        told["tokens"][0]["text"] = told["chosen"][0]["text"] = evil
+        told["decoders"][0]["error"] = evil
+        route.fulfill(json=told)
+
+    tab.context.route("**/playground/next-token", answer)
+    page = tab.open("next-token", prompt=PROMPT, token=419)
+    page.wait_for_selector("button.token")
+    assert page.locator("button.token").first.text_content() == page.locator(".chosen").text_content() == evil
+    assert page.locator(".note").first.text_content() == evil
+    assert page.locator("main img, main script").count() == 0
+    refused = page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>'; return ''; } catch (error) { return error.name; } }"
+    )
+    assert refused == "TypeError"
+    tab.wrong = [each for each in tab.wrong if "TrustedHTML" not in each]
+
+
+def test_a_key_is_asked_for_once(tabs, serving, models, tmp_path):
+    key = "a-key-of-sixteen-characters"
+    with serving({"bible": models["bible"]}, [key]) as url:
+        tab = tabs(url)
+        page = tab.open("beam-tree", prompt=PROMPT, tokens=2)
+        for given in ("wrong", key):
+            page.wait_for_selector("#key-dialog[open]")
+            page.fill("#key", given)
+            page.keyboard.press("Enter")
+        page.wait_for_selector(".tree g.node")
+        page.reload()
+        page.wait_for_selector(".tree g.node")
+        assert key not in json.dumps(page.evaluate("({...localStorage})"))
+        assert key not in page.url
+        command = copied(page, "#copy-curl")
+        assert key not in command
+        assert json.loads(run_curl(command, tmp_path, UNSPOOL_API_KEY=key))["nodes"]
+        assert {each for each in tab.wrong if "401" not in each} == set()
+        tab.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_every_view_without_scrolling_sideways(tabs, url, scheme):
+    tab = tabs(
+        url, viewport={"width": 390, "height": 844}, color_scheme=scheme, has_touch=True, is_mobile=True
+    )
+    for view in VIEWS:
+        page = tab.open(view, prompt="unbroken" * 8 + " And God said", tokens=6)
+        page.wait_for_selector(".token, .card[aria-busy=false], .tree g.node")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
+        nameless = "[...document.querySelectorAll('button, input, select, textarea, a')].filter((each) => !(each.labels?.length || each.ariaLabel || each.textContent.trim())).map((each) => each.outerHTML)"
+        assert page.evaluate(nameless) == []
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", paper))) > 380) == (scheme == "light")
+    assert tab.wrong == []
+
+
+def test_colours_are_chosen_and_kept(tab):
+    page = tab.open("attention", prompt="And God", tokens=0)
+    page.wait_for_selector(".head")
+    page.click("#theme")
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.style.colorScheme") == "dark"
+    page.reload()
+    page.wait_for_selector(".head")
+    assert page.evaluate("document.documentElement.style.colorScheme") == "dark"
