@@ -5,7 +5,17 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, read, token_ids, windows
+from unspool.evaluate.teacher_forcing import (
+    Window,
+    encode,
+    fitting,
+    forced,
+    paired,
+    read,
+    token_ids,
+    token_pairs,
+    windows,
+)
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.protocols import Abilities
 from unspool.testing import TableModel, bigram, random_table
@@ -270,3 +280,11 @@ def test_what_says_no_text_is_refused():
         for ask in (forced, encode):
             with pytest.raises(TypeError, match=said):
                 ask(model, [[0, 1]])
+
+
+def test_pairs_of_tokens():
+    assert token_pairs([([1], torch.tensor([2, 3])), ((), (4,))]) == [((1,), (2, 3)), ((), (4,))]
+    with pytest.raises(ValueError, match="texts is empty"):
+        token_pairs([])
+    with pytest.raises(ValueError, match="must have pairs"):
+        token_pairs([([0],)])

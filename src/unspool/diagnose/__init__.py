@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING
 from unspool.deferred import deferred
 
 if TYPE_CHECKING:
+    from unspool.diagnose.beam_curse import (
+        BeamWidth as BeamWidth,
+        BeamWidths as BeamWidths,
+        beam_widths as beam_widths,
+        draw_widths as draw_widths,
+    )
     from unspool.diagnose.dependency_agreement import (
         LabelAgreement as LabelAgreement,
         agreements as agreements,
@@ -63,6 +69,23 @@ if TYPE_CHECKING:
         spectrum as spectrum,
     )
     from unspool.diagnose.spectrum_picture import draw_spectrum as draw_spectrum
+    from unspool.diagnose.text_attention import (
+        AttentionMap as AttentionMap,
+        AttentionMaps as AttentionMaps,
+        attention_maps as attention_maps,
+        draw_attention as draw_attention,
+    )
+    from unspool.diagnose.text_loops import (
+        DecoderLoops as DecoderLoops,
+        LoopRates as LoopRates,
+        draw_loops as draw_loops,
+        loop_rates as loop_rates,
+    )
+    from unspool.diagnose.trap_of_likelihood import (
+        LikelihoodTrap as LikelihoodTrap,
+        draw_trap as draw_trap,
+        likelihood_trap as likelihood_trap,
+    )
     from unspool.diagnose.word_senses import Senses as Senses, WordSenses as WordSenses, senses as senses
 
 __all__, __getattr__, __dir__ = deferred(__name__)

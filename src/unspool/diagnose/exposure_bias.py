@@ -23,11 +23,12 @@ import numpy as np
 import torch
 
 from unspool.data.languages.known_language import KnownLanguage
-from unspool.decode.arguments import as_whole, ids, items, shown
+from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
 from unspool.decode.search import Sample
+from unspool.evaluate.teacher_forcing import token_pairs
 from unspool.protocols import StepModel
 
 Tokens = tuple[int, ...]
@@ -80,7 +81,7 @@ def exposure(
 ) -> Exposure:
     """On texts whose right continuation is known: a prompt (or source) and what follows, as tokens."""
     lengths, span, seed = _checked(model, lengths, span, seed)
-    rows = [(prompt, right) for prompt, right in _rows(texts) if len(right) > min(lengths)]
+    rows = [(prompt, right) for prompt, right in token_pairs(texts) if len(right) > min(lengths)]
     if not rows:
         raise ValueError(
             f"no text goes on for more than {min(lengths)} tokens after its prompt: give longer texts, or "
@@ -196,13 +197,3 @@ def _checked(
 def _seed(seed: int) -> int:
     """A seed, where it is one."""
     return as_whole("seed", seed, at_least=0, advice="The same seed gives the same texts.")
-
-
-def _rows(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[tuple[Tokens, Tokens]]:
-    wanted = "pairs of a prompt and what follows it, each as token ids"
-    for pair in items("texts", texts, wanted):
-        both = items("texts", pair, wanted)
-        if len(both) != 2:
-            raise ValueError(f"texts has {shown(pair)}, but must have {wanted}.")
-        prompt, right = (ids("texts", it, empty=True) for it in both)
-        yield prompt, right

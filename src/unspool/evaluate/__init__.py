@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Calibration as Calibration,
         ConfidenceBin as ConfidenceBin,
         calibration as calibration,
+        pair_calibration as pair_calibration,
         token_calibration as token_calibration,
     )
     from unspool.evaluate.diversity import (

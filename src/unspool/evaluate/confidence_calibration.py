@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.decode.arguments import as_number, as_whole, items, shown
-from unspool.evaluate.teacher_forcing import forced, read
+from unspool.decode.combine.lockstep import check_model
+from unspool.evaluate.teacher_forcing import Window, forced, paired, read, token_ids, token_pairs
 from unspool.protocols import StepModel
 
 BINS = 15
+CLOSE = 0.02
+"""An ECE below which a model is called well calibrated."""
 Numbers = NDArray[np.float64]
 
 
@@ -56,6 +59,16 @@ class Calibration:
         """Mean confidence minus accuracy: above 0 the model promises more than it keeps."""
         return self.confidence - self.accuracy
 
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        numbers = f"ECE {self.ece:.3f}: {self.accuracy:.1%} right at a confidence of {self.confidence:.1%}"
+        if self.ece < CLOSE:
+            return f"{numbers}, well calibrated"
+        if abs(self.overconfidence) < self.ece / 2:
+            return f"{numbers}, too sure in some places and not sure enough in others"
+        return f"{numbers}, {'overconfident' if self.overconfidence > 0 else 'underconfident'}"
+
 
 def calibration(confidences: Sequence[float], correct: Sequence[bool], *, bins: int = BINS) -> Calibration:
     """Of choices: the probability given to each, and whether it was right."""
@@ -87,9 +100,29 @@ def token_calibration(
 
     An encoder–decoder needs `sources`, one for each text. Long texts are read as for perplexity.
     """
+    return _of_windows(model, forced(model, texts, sources, context=context), bins, batch)
+
+
+def pair_calibration(
+    model: StepModel,
+    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    bins: int = BINS,
+    batch: int = 8,
+) -> Calibration:
+    """The same of tokens after a prompt, or of answers to a source, both as token ids: only they count."""
+    check_model(model)
+    pairs = token_pairs(texts)
+    for place, (prompt, right) in enumerate(pairs):
+        token_ids(model, prompt, place, "source" if model.answers else "text")
+        token_ids(model, right, place)
+    return _of_windows(model, paired(model, pairs, cut=True), bins, batch)
+
+
+def _of_windows(model: StepModel, parts: Sequence[Window], bins: int, batch: int) -> Calibration:
     bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
     said, right = [], []
-    for seen in read(model, forced(model, texts, sources, context=context), batch=batch):
+    for seen in read(model, parts, batch=batch):
         logp_M, token_M = seen.logp_MV.max(dim=-1)
         said.append(logp_M.double().exp().clamp(0, 1).cpu().numpy())
         right.append((token_M == seen.token_M).double().cpu().numpy())

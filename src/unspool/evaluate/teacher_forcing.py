@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole
+from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, reading
 from unspool.decode.score import read_on
@@ -123,6 +123,23 @@ def paired(
     return found
 
 
+def token_pairs(
+    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Pairs of a prompt, or source, and what follows it, as tuples of token ids."""
+    wanted = "pairs of a prompt and what follows it, each as token ids"
+    found = []
+    for pair in items("texts", texts, wanted):
+        both = items("texts", pair, wanted)
+        if len(both) != 2:
+            raise ValueError(f"texts has {shown(pair)}, but must have {wanted}.")
+        prompt, right = (ids("texts", it, empty=True) for it in both)
+        found.append((prompt, right))
+    if not found:
+        raise ValueError(f"texts is empty, but must have {wanted}.")
+    return found
+
+
 def windows(
     rows: Sequence[Sequence[int]], context: int | None = None, stride: int | None = None
 ) -> list[Window]:
@@ -210,21 +227,21 @@ def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str
     if isinstance(text, (bytes, bytearray)):
         raise TypeError(f'{what} {place} is bytes: decode them, as .decode("utf-8") does.')
     try:
-        ids = tuple(map(operator.index, text))
+        found = tuple(map(operator.index, text))
     except TypeError:
         raise TypeError(
             f"{what} {place} is {text!r:.60}, but must be a string or a list of token ids."
         ) from None
-    check_ids(reading(model)[1] if what == "source" else model.vocab_size, ids, f"{what} {place}")
-    return ids
+    check_ids(reading(model)[1] if what == "source" else model.vocab_size, found, f"{what} {place}")
+    return found
 
 
 def _target(model: StepModel, text: str | Sequence[int], place: int) -> tuple[int, ...]:
     """What an encoder–decoder should say: of a string, its tokens without BOS, and EOS at the end."""
-    ids = token_ids(model, text, place)
+    found = token_ids(model, text, place)
     if not isinstance(text, str) or model.text is None:
-        return ids
-    bare = ids[1:] if ids[:1] == (model.text.bos_id,) else ids
+        return found
+    bare = found[1:] if found[:1] == (model.text.bos_id,) else found
     return (*bare, min(model.text.eos_ids)) if model.text.eos_ids else bare
 
 

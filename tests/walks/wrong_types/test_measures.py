@@ -37,6 +37,7 @@ ROW = DecoderRow("a", "Greedy()", (Answer("ab", (4, 5), (-1.0, -2.0), "length"),
 TEXTS = ["abcdef", "fedcba ab"]
 LANGUAGE = Agreement()
 SPEAKER = TrueModel(LANGUAGE)
+TRAP = diagnose.likelihood_trap(LM, [([4], [5, 6, 7])], length=3, phrase=1)
 MEAN = evaluate.mean_of([1.0, 2.0, 4.0])
 TREES = [TreeSentence("ab cd", (TreeWord("ab", 0, 2, 1, "det"), TreeWord("cd", 3, 5, None, "root")))]
 
@@ -114,6 +115,7 @@ CALLS = {
             "second": evaluate.measure_system("y", ["a", "c"]),
         },
     ),
+    "evaluate.pair_calibration": (evaluate.pair_calibration, {"model": LM, "texts": [([4], [5, 6])]}),
     "evaluate.paired_bootstrap": (
         evaluate.paired_bootstrap,
         {"first": MEAN, "second": MEAN, "samples": 10},
@@ -161,6 +163,32 @@ CALLS = {
     "diagnose.true_exposure": (
         diagnose.true_exposure,
         {"model": SPEAKER, "language": LANGUAGE, "lengths": (1,), "texts": 3},
+    ),
+    "diagnose.attention_maps": (diagnose.attention_maps, {"model": LM, "text": "abcdef"}),
+    "diagnose.beam_widths": (
+        diagnose.beam_widths,
+        {"model": LM, "texts": [([4], [5, 6])], "widths": [1, 2], "max_new_tokens": 3},
+    ),
+    "diagnose.draw_attention": (
+        diagnose.draw_attention,
+        {"found": diagnose.attention_maps(LM, "abcdef"), "path": "p.svg"},
+    ),
+    "diagnose.draw_loops": (
+        diagnose.draw_loops,
+        {"found": diagnose.loop_rates(LM, ["ab"], {"g": us.Greedy()}, max_new_tokens=2), "path": "p.svg"},
+    ),
+    "diagnose.draw_trap": (diagnose.draw_trap, {"found": TRAP, "path": "p.svg"}),
+    "diagnose.draw_widths": (
+        diagnose.draw_widths,
+        {"found": diagnose.beam_widths(LM, [([4], [5])], [1]), "path": "p.svg"},
+    ),
+    "diagnose.likelihood_trap": (
+        diagnose.likelihood_trap,
+        {"model": LM, "texts": [([4], [5, 6, 7])], "length": 3, "phrase": 1},
+    ),
+    "diagnose.loop_rates": (
+        diagnose.loop_rates,
+        {"model": LM, "prompts": ["ab"], "decoders": {"g": us.Greedy()}, "max_new_tokens": 2},
     ),
     "diagnose.bottleneck": (diagnose.bottleneck, {"model": LM, "texts": TEXTS}),
     "diagnose.draw_intervals": (

@@ -6,16 +6,33 @@ from __future__ import annotations
 import argparse
 from types import ModuleType
 
-from unspool.cli.diagnose import bottleneck, exposure, heads, picture, senses, thresholds
+from unspool.cli.diagnose import (
+    attention,
+    beams,
+    bottleneck,
+    calibration,
+    exposure,
+    heads,
+    loops,
+    picture,
+    senses,
+    thresholds,
+    trap,
+)
 from unspool.cli.subverbs import add_subverbs, all_examples
 
 DIAGNOSES: dict[str, ModuleType] = {
+    "attention": attention,
+    "beams": beams,
     "bottleneck": bottleneck,
+    "calibration": calibration,
     "exposure": exposure,
     "heads": heads,
+    "loops": loops,
     "picture": picture,
     "senses": senses,
     "thresholds": thresholds,
+    "trap": trap,
 }
 
 SUMMARY = "See why text degenerates: measure a model and its decoders."

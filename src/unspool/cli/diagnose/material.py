@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.diagnose.texts import read_pairs, read_texts
+from unspool.cli.parser import natural, positive
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -72,6 +75,38 @@ def gold_material(model: StepModel, folder: Path, path: Path | None, prompt: int
     if model.answers:
         return GoldTexts("the run's validation pairs", list(pairs))
     return GoldTexts("the run's validation texts", _pieces([row for _, row in pairs], prompt, room))
+
+
+def add_gold_options(parser: argparse.ArgumentParser, texts: int) -> None:
+    """Which texts a model is set beside."""
+    parser.add_argument(
+        "--text", type=Path, metavar="PATH", help="a text, or JSON lines (default: the run's validation set)"
+    )
+    parser.add_argument(
+        "--texts", type=positive, default=texts, metavar="N", help="at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--prompt", type=positive, default=16, metavar="N", help="tokens that are given (default: 16)"
+    )
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the draws (default: 0)")
+
+
+def gold_texts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTexts:
+    """What the options of `add_gold_options` ask for; of a language, sentences drawn from it."""
+    if args.text:  # what cannot be read must fail before the work
+        args.text.open("rb").close()
+    found = gold_material(model, Path(args.model), args.text, args.prompt, room)
+    if found.language is not None:
+        dice = Random(args.seed)
+        said = (found.language.sample(dice) for _ in range(args.texts))
+        texts = [((found.language.bos,), (*row, found.language.eos)) for row in said]
+        return GoldTexts(found.whose, texts, found.language)
+    if not found.texts:
+        raise ValueError(
+            f"{found.whose}: no text is longer than the {args.prompt} tokens of its prompt; give longer "
+            "ones, or a smaller --prompt"
+        )
+    return GoldTexts(found.whose, found.texts[: args.texts])
 
 
 def _pieces(

@@ -1,0 +1,83 @@
+"""`unspool diagnose loops`: how often texts end in a loop, under each decoder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from unspool.cli.decoders import add_several_decoders_option, name_decoders
+from unspool.cli.diagnose.material import add_gold_options, gold_texts
+from unspool.cli.model_loading import load_speaker
+from unspool.cli.output import json_line
+from unspool.cli.parser import add_running_options, positive
+from unspool.cli.plain_table import print_rows
+from unspool.cli.reserved_file import reserved
+
+SUMMARY = "Count the texts that go round in circles, decoder by decoder."
+EXAMPLES = """examples:
+  unspool diagnose loops smollm2 --text articles.jsonl --texts 20
+  unspool diagnose loops runs/language --decoder "Greedy()" --decoder "Sample(TopP(0.9))" -o loops.svg --json
+
+The first --prompt tokens of each text are continued; a run without --text takes what it was validated on. A
+text loops where its last tokens are a phrase three times over. The figure shows log p by turn: it rises
+where a loop feeds itself.
+"""
+DECODERS = ("Greedy()", "Beam(4)", "Sample(Temperature(0.5))", "Sample(TopP(0.9))", "Sample()")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything `unspool diagnose loops` takes."""
+    parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
+    add_running_options(parser)
+    add_gold_options(parser, texts=20)
+    add_several_decoders_option(parser)
+    parser.add_argument(
+        "--max-new-tokens", type=positive, default=128, metavar="N", help="of a text (default: 128)"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw them: .svg, .png or .pdf")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Continue, count, tell."""
+    named_decoders = name_decoders(args.decoder, None, DECODERS)
+
+    import unspool as us
+    from unspool.diagnose.drawing import named
+    from unspool.diagnose.text_loops import draw_loops, loop_rates
+
+    decoders = {name: us.parse(spec) for name, spec in named_decoders.items()}
+    if args.output:
+        named(args.output)
+    with reserved(args.output):
+        model = load_speaker(args)
+        gold = gold_texts(model, args, room=args.prompt + 8)
+        prompts = [prompt for prompt, _ in gold.texts]
+        found = loop_rates(model, prompts, decoders, max_new_tokens=args.max_new_tokens, seed=args.seed)
+        if args.output:
+            draw_loops(found, args.output)
+    if args.json:
+        rows = [{**asdict(it), "rate": it.rate} for it in found.decoders]
+        print(json_line({"of": gold.whose, "verdict": found.verdict, "decoders": rows}))
+    else:
+        print(f"texts after the beginnings of {gold.whose}, up to {found.tokens} tokens")
+        print_rows(
+            ["decoder", "loops", "of", "rate", "rep-4", "periods"],
+            [
+                [
+                    it.decoder,
+                    str(len(it.periods)),
+                    str(it.texts),
+                    f"{it.rate:.0%}",
+                    f"{it.rep_4:.3f}",
+                    " ".join(map(str, sorted(it.periods)[:8])) + " …" * (len(it.periods) > 8),
+                ]
+                for it in found.decoders
+            ],
+        )
+        print(found.verdict)
+    if args.output:
+        print(f"unspool: wrote {args.output}", file=sys.stderr)
+    return 0

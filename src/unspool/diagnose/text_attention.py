@@ -1,0 +1,195 @@
+"""Attention maps: where a model looks, token by token, and what its heads have in common.
+
+    self-attention:  α[t, u], the share of its attention that the head at token t gives to token u
+    to the source:   α[t, s], from each token of an answer to the tokens of what it answers
+
+Bahdanau et al. 2015, figure 3, for maps of the second kind (papers.bib: bahdanau2015neural); Clark et al.
+2019, §3, for heads that look at the token before, or at a mark (papers.bib: clark2019what), which where it
+begins the text is the attention sink of Xiao et al. 2024 (papers.bib: xiao2024efficient). A head is said to
+look at something where it gives it half of its attention or more, averaged over the tokens that could look
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.decode.arguments import as_whole, shown
+from unspool.decode.combine.lockstep import check_model
+from unspool.diagnose.drawing import INK, canvas, drawn, label
+from unspool.evaluate.teacher_forcing import forced, token_ids
+from unspool.objectives.dependency_heads import as_batch
+from unspool.protocols import StepModel
+
+HALF = 0.5
+MOST = 64
+"""Tokens of a text: more cannot be seen in a picture."""
+PLACES = ("the first token", "the token before", "itself")
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMap:
+    """One head's, or an answer's to its source."""
+
+    layer: int | None
+    head: int | None
+    weights_TS: Tensor
+    looks_at: str
+    """One of "the first token", "the token before", "itself", "many tokens" and "the source"."""
+    share: float
+    """Of its attention, what that gets; of several tokens, what the most watched one of each row gets."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """Every map of one text."""
+
+    tokens: tuple[str, ...]
+    sources: tuple[str, ...]
+    """What is looked at: the same tokens, or those of the source."""
+    maps: tuple[AttentionMap, ...]
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.maps[0].layer is None:
+            (one,) = self.maps
+            best_T = one.weights_TS.argmax(dim=1)
+            forward = float((best_T[1:] >= best_T[:-1]).double().mean()) if len(best_T) > 1 else 1.0
+            return (
+                f"a token of the answer gives the source token that it watches most {one.share:.0%} of its "
+                f"attention, and what is watched moves on, or stays, in {forward:.0%} of the steps"
+            )
+        counts = Counter(it.looks_at for it in self.maps)
+        first = sum(float(it.weights_TS[1:, 0].mean()) for it in self.maps) / len(self.maps)
+        said = ", ".join(f"{counts[it]} at {it}" for it in (*PLACES, "many tokens") if counts[it])
+        return f"{len(self.maps)} heads look: {said}; the first token gets {first:.0%} of all attention" + (
+            " (an attention sink)" if first >= HALF else ""
+        )
+
+
+@torch.no_grad()
+def attention_maps(
+    model: StepModel, text: str | Sequence[int], source: str | Sequence[int] | None = None
+) -> AttentionMaps:
+    """Of a text, a string or token ids; an encoder–decoder's is an answer, and needs its source.
+
+    The first 64 tokens are looked at.
+    """
+    check_model(model)
+    if model.answers:
+        return _to_source(model, text, source)
+    if source is not None:
+        raise ValueError("the model continues texts, and has no use for a source: leave it out.")
+    if model.attention_reading is None:
+        raise ValueError(f"{type(model).__name__} has no attention that could be looked at.")
+    ids = token_ids(model, text, 0)[: min(MOST, model.context or MOST)]
+    if len(ids) < 3:
+        raise ValueError(f"the text has {len(ids)} tokens, and at least 3 are needed to look elsewhere.")
+    reading: Any = model.attention_reading
+    training, device = getattr(reading, "training", False), next(reading.parameters()).device
+    reading.eval()
+    try:
+        _, (stack,) = reading.read_attention(as_batch([ids]).to(device))
+    finally:
+        reading.train(training)
+    maps = tuple(
+        _kind(layer, head, alpha_TT)
+        for layer, alpha_NHTT in enumerate(stack.layers)
+        for head, alpha_TT in enumerate(alpha_NHTT[0].double().cpu())
+    )
+    spelled = _spelled(model.text, ids)
+    return AttentionMaps(spelled, spelled, maps)
+
+
+def _kind(layer: int, head: int, alpha_TT: Tensor) -> AttentionMap:
+    later_TT = alpha_TT[2:]  # the first two tokens cannot but look at the first, or at the one before
+    rows_T = torch.arange(2, len(alpha_TT))
+    shares = (
+        float(later_TT[:, 0].mean()),
+        float(alpha_TT[rows_T, rows_T - 1].mean()),
+        float(alpha_TT[rows_T, rows_T].mean()),
+    )
+    best = max(range(3), key=shares.__getitem__)
+    if shares[best] >= HALF:
+        return AttentionMap(layer, head, alpha_TT, PLACES[best], shares[best])
+    return AttentionMap(layer, head, alpha_TT, "many tokens", float(later_TT.max(dim=1).values.mean()))
+
+
+def _to_source(
+    model: StepModel, text: str | Sequence[int], source: str | Sequence[int] | None
+) -> AttentionMaps:
+    if source is None:
+        raise ValueError("the model is an encoder–decoder: give the source that the text answers.")
+    (window,) = forced(model, [text], [source], cut=True)
+    before, after = window.tokens[: window.first], window.tokens[window.first :][:MOST]
+    step, state = model.start([before])
+    rows = []
+    for token in after:
+        if step.attention is None:
+            raise ValueError(
+                f"{type(model).__name__} does not tell where it looks: a model that sums the source up, or "
+                "one that is made of others, has no such map."
+            )
+        rows.append(step.attention[0].double().cpu())
+        step, state = model.step(state, torch.tensor([token], device=step.logp_NV.device))
+    weights_TS = torch.stack(rows)
+    seen = weights_TS.shape[1]
+    read = getattr(model, "source_text", None) or model.text
+    sources = (*_spelled(read, before), *["⟨end⟩"] * seen)[:seen]
+    share = float(weights_TS.max(dim=1).values.mean())
+    one = AttentionMap(None, None, weights_TS, "the source", share)
+    return AttentionMaps(_spelled(model.text, after), sources, (one,))
+
+
+def _spelled(text: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    if text is None:
+        return tuple(f"#{it}" for it in ids)
+    return tuple(text.decode([it]) or f"#{it}" for it in ids)
+
+
+def draw_attention(
+    found: AttentionMaps, path: str | Path, *, layer: int | None = None, head: int | None = None
+) -> None:
+    """Save the picture (.svg, .png, .pdf): one head with its tokens, or all of them, small."""
+    drawn(found, AttentionMaps)
+    layer, head = (
+        None if it is None else as_whole(name, it, at_least=0, advice="They count from 0.")
+        for name, it in (("layer", layer), ("head", head))
+    )
+    chosen = [
+        it for it in found.maps if (layer is None or it.layer == layer) and (head is None or it.head == head)
+    ]
+    if not chosen:
+        raise ValueError(f"there is no head {shown(head)} in layer {shown(layer)}: both count from 0.")
+    if len(chosen) == 1:
+        _draw_one(found, chosen[0], path)
+        return
+    columns = max(sum(it.layer == row for it in chosen) for row in {it.layer for it in chosen})
+    rows = -(-len(chosen) // columns)
+    with canvas(path, 0.6 + 0.8 * columns, 0.4 + 0.8 * rows) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel in panels:
+            panel.set_axis_off()
+        for panel, it in zip(panels, chosen, strict=False):
+            panel.imshow(it.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+            panel.set_title(f"{it.layer}.{it.head}", fontsize=5, pad=1)
+
+
+def _draw_one(found: AttentionMaps, one: AttentionMap, path: str | Path) -> None:
+    across, down = len(found.sources), len(found.tokens)
+    with canvas(path, 1.6 + 0.18 * across, 1.6 + 0.18 * down) as figure:
+        panel = figure.subplots()
+        panel.imshow(one.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        style = {"fontsize": 6, "parse_math": False}
+        panel.set_xticks(range(across), [label(it) for it in found.sources], rotation=90, **style)
+        panel.set_yticks(range(down), [label(it) for it in found.tokens], **style)
+        where = "to the source" if one.layer is None else f"layer {one.layer}, head {one.head}"
+        panel.set_title(where, loc="left", fontsize=9, color=INK)

@@ -1,0 +1,54 @@
+from math import log
+
+import pytest
+
+import unspool as us
+from unspool.diagnose.text_loops import draw_loops, loop_rates
+from unspool.testing import TableModel, bigram
+
+CYCLE = bigram([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+
+
+def test_by_hand():
+    found = loop_rates(CYCLE, [[0], [1]], {"greedy": us.Greedy(), "pure": us.Sample()}, max_new_tokens=12)
+    greedy, pure = found.decoders
+    assert (greedy.texts, greedy.periods, greedy.rate) == (2, (3, 3), 1)
+    assert greedy.rep_4 == pytest.approx(1 - 3 / 9)
+    assert greedy.turns == pytest.approx([log(0.8)] * 4)
+    assert pure.rate == 0
+    assert found.verdict == (
+        "2 of 2 texts (100%) by greedy end in a loop within 12 tokens, 0 of 2 texts (0%) by pure; log p of a token "
+        "goes from -0.22 in the first turn to -0.22 in turn 4: it does not feed itself"
+    )
+
+
+def test_a_loop_that_feeds_itself():
+    # the more often token 1 was said, the surer it is
+    def table(row):
+        sure = 1 - 0.4 / len(row)
+        return [1 - sure, sure]
+
+    found = loop_rates(TableModel(table), [[0]], {"greedy": us.Greedy()}, max_new_tokens=30)
+    assert found.decoders[0].turns == tuple(sorted(found.decoders[0].turns))
+    assert found.verdict.endswith("in turn 8: the loop feeds itself")
+
+
+def test_no_loops_are_told_too(tmp_path):
+    found = loop_rates(CYCLE, [[0]], {"pure": us.Sample()}, max_new_tokens=5, seed=3)
+    assert found.verdict == "no text loops within 5 tokens, under any of the decoders"
+    draw_loops(found, tmp_path / "p.svg")
+
+
+def test_it_is_drawn(tmp_path):
+    found = loop_rates(CYCLE, [[0]], {"Greedy()": us.Greedy(), "x" * 60: us.Sample()}, max_new_tokens=12)
+    draw_loops(found, tmp_path / "p.svg")
+    assert (tmp_path / "p.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("prompts", "decoders", "said"),
+    [([], {"g": us.Greedy()}, "one prompt or more"), ([[0]], {}, "a dict from names to decoders")],
+)
+def test_nothing_to_do_is_refused(prompts, decoders, said):
+    with pytest.raises(ValueError, match=said):
+        loop_rates(CYCLE, prompts, decoders)
