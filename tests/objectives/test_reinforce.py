@@ -6,8 +6,9 @@ import torch
 from unspool.decode.search import Greedy
 from unspool.objectives.chosen_logp import target_logp
 from unspool.objectives.reinforce import Reinforce, surrogate
+from unspool.objectives.rewarded_answers import worth
 from unspool.objectives.rewards import chrf
-from unspool.objectives.rollouts import questions, rows_of, worth
+from unspool.objectives.rollouts import questions, rows_of
 from unspool.protocols import Clock
 
 CLOCK = Clock(0, 1)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from unspool.decode.search import Greedy, Sample
-from unspool.objectives.rollouts import Generating, needs_text, questions, rows_of, worth
+from unspool.objectives.rollouts import Generating, questions, rows_of
 
 
 def test_questions_by_hand(transformer, rows, translator, pairs):
@@ -45,21 +45,12 @@ def test_answers_are_the_models_own_and_follow_the_dice_of_torch(spoken):
     assert max(len(it) for group in said(1, Sample(), 20) for it in group) <= 5  # 1.5 × 3, rounded up
 
 
-def test_worth_compares_texts_without_their_ends(spoken):
-    model, _ = spoken
-    (eos,) = model.text.eos_ids
-    a, b = model.text.encode("a b")[-2:]
-    assert worth(model, lambda said, wanted: (said, wanted), [a, b, eos], [b]) == ("a b", "b")
-
-
 @pytest.mark.parametrize("wrong", [{"prompt": 0}, {"stretch": 0.0}, {"stretch": float("inf")}])
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Generating(**wrong)
 
 
-def test_models_without_texts_are_refused(classifier, translator):
+def test_models_without_texts_are_refused(classifier):
     with pytest.raises(ValueError, match="a Classifier says labels"):
         Generating().check(classifier("rnn"))
-    with pytest.raises(ValueError, match="no tokenizer"):
-        needs_text(translator())

@@ -16,17 +16,16 @@ from torch import Tensor
 from unspool.data.batch import Batch
 from unspool.decode.search import Sample
 from unspool.objectives.chosen_logp import target_logp
-from unspool.objectives.rewards import check_name, reward_of
-from unspool.objectives.rollouts import Generating, as_tensor, needs_text, questions, rows_of, worth
+from unspool.objectives.rewarded_answers import Rewarded, worth
+from unspool.objectives.rewards import reward_of
+from unspool.objectives.rollouts import as_tensor, questions, rows_of
 from unspool.protocols import Clock, Loss, Trainable
 
 
 @dataclass(frozen=True)
-class MinimumRisk(Generating):
+class MinimumRisk(Rewarded):
     """Lower the expected cost over the right answer and some that are drawn."""
 
-    reward: str = "chrf"
-    """bleu, chrf, exact_match, or a Python function (said, wanted) → number, as module:function."""
     samples: int = 8
     """Answers that are drawn for each question."""
     alpha: float = 5e-3
@@ -34,24 +33,12 @@ class MinimumRisk(Generating):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_name(self.reward)
         if self.samples < 2:
             raise ValueError(
                 f"samples={self.samples} must be at least 2: one answer is nothing to choose from"
             )
         if not 0.0 < self.alpha < math.inf:
             raise ValueError(f"alpha={self.alpha} must be above 0, and finite")
-
-    @property
-    def rewarded(self) -> bool:
-        """It does."""
-        return True
-
-    def check(self, model: Trainable) -> None:
-        """Refuse a model that says no texts, and a reward that is not there."""
-        super().check(model)
-        needs_text(model)
-        reward_of(self.reward)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """The sum over the questions of the batch."""

@@ -16,36 +16,20 @@ from torch import Tensor
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy, Sample
 from unspool.objectives.chosen_logp import target_logp
-from unspool.objectives.rewards import check_name, reward_of
-from unspool.objectives.rollouts import Generating, as_tensor, needs_text, questions, rows_of, worth
+from unspool.objectives.rewarded_answers import Rewarded, worth
+from unspool.objectives.rewards import reward_of
+from unspool.objectives.rollouts import as_tensor, questions, rows_of
 from unspool.protocols import Clock, Loss, Trainable
 
 
 @dataclass(frozen=True)
-class Reinforce(Generating):
+class Reinforce(Rewarded):
     """Raise the expected reward of what the model says: samples against its greedy answer."""
-
-    reward: str = "chrf"
-    """bleu, chrf, exact_match, or a Python function (said, wanted) → number, as module:function."""
-    samples: int = 1
-    """Answers that are drawn for each question."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_name(self.reward)
         if self.samples < 1:
             raise ValueError(f"samples={self.samples} must be at least 1")
-
-    @property
-    def rewarded(self) -> bool:
-        """It does."""
-        return True
-
-    def check(self, model: Trainable) -> None:
-        """Refuse a model that says no texts, and a reward that is not there."""
-        super().check(model)
-        needs_text(model)
-        reward_of(self.reward)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """The sum over the answers; stats has the samples' rewards ("reward") and the greedy ones."""

@@ -130,18 +130,6 @@ def rows_of(
     return made.to(batch.inputs_NT.device)
 
 
-def worth(model: Any, reward: Any, said: Sequence[int], wanted: Sequence[int]) -> float:
-    """The reward of an answer."""
-    value: float = reward(model.text.decode(said), model.text.decode(wanted))
-    return value
-
-
-def needs_text(model: Any) -> None:
-    """Refuse a model without a tokenizer, whose answers no reward can read."""
-    if model.text is None:
-        raise ValueError("a reward compares texts, and this model has no tokenizer: build it with a text")
-
-
 def as_tensor(values: Sequence[float], like: Tensor) -> Tensor:
     """Numbers beside a tensor."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)
