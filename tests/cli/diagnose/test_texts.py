@@ -1,6 +1,8 @@
+from types import SimpleNamespace
+
 import pytest
 
-from unspool.cli.diagnose.texts import read_pairs, read_texts
+from unspool.cli.diagnose.texts import asked_texts, read_pairs, read_texts
 
 
 @pytest.fixture
@@ -59,3 +61,12 @@ def test_pairs_are_json_lines(write):
 def test_what_is_no_pair_is_refused(write, name, data, match):
     with pytest.raises(ValueError, match=match):
         read_pairs(write(name, data))
+
+
+def test_what_is_asked_for_suits_the_model(write):
+    path = write("pairs.jsonl", b'{"source": "ein", "target": "one", "text": "x"}\n' * 3)
+    asked = SimpleNamespace(model="m", text=path, limit=2)
+    assert asked_texts(SimpleNamespace(text=object(), answers=True), asked) == (["ein"] * 2, ["one"] * 2)
+    assert asked_texts(SimpleNamespace(text=object(), answers=False), asked) == (None, ["x"] * 2)
+    with pytest.raises(ValueError, match="m has no tokenizer"):
+        asked_texts(SimpleNamespace(text=None, answers=False), asked)

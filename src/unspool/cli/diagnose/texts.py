@@ -5,7 +5,9 @@ An encoder–decoder is measured on pairs, which are JSON lines, too: "source" a
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 from unspool.cli.json_lines import decoded, json_lines
 from unspool.cli.prompts import JSONL_SUFFIXES
@@ -36,3 +38,10 @@ def read_pairs(path: Path, limit: int | None = None) -> tuple[list[str], list[st
     if not pairs:
         raise ValueError(f"{path}: there is no pair in this file: write {PAIR} a line")
     return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def asked_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
+    """What `args.text` holds for this model: an encoder–decoder has sources, too."""
+    if model.text is None:
+        raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
+    return read_pairs(args.text, args.limit) if model.answers else (None, read_texts(args.text, args.limit))

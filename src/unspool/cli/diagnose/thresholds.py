@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from unspool.cli.diagnose.texts import read_pairs, read_texts
+from unspool.cli.diagnose.texts import asked_texts
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
@@ -74,13 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from unspool.diagnose.matched_thresholds import thresholds
 
     model = load_speaker(args)
-    if model.text is None:
-        raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
-    sources = None
-    if model.answers:
-        sources, texts = read_pairs(args.text, args.limit)
-    else:
-        texts = read_texts(args.text, args.limit)
+    sources, texts = asked_texts(model, args)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("tokens", total=None)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from math import log
 from pathlib import Path
 
-from unspool.cli.diagnose.texts import read_pairs, read_texts
+from unspool.cli.diagnose.texts import asked_texts
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, positive
@@ -51,13 +51,7 @@ def run(args: argparse.Namespace) -> int:
         named(args.figure)
     with reserved(args.figure):
         model = load_speaker(args)
-        if model.text is None:
-            raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
-        sources = None
-        if model.answers:
-            sources, texts = read_pairs(args.text, args.limit)
-        else:
-            texts = read_texts(args.text, args.limit)
+        sources, texts = asked_texts(model, args)
         try:
             found = perplexity(model, texts, sources, context=args.context)
             sure = token_calibration(model, texts, sources, context=args.context, bins=args.bins)
