@@ -1,22 +1,22 @@
 from fastapi import FastAPI
 
-from unspool.serve.openapi import described
+from unspool.serve.answer_fields import Tokens
+from unspool.serve.openapi import REFUSED, streamed
 from unspool.serve.request_fields import TokenizeRequest
 
 
-async def chat(body: TokenizeRequest) -> dict[str, int]:
+async def count(body: TokenizeRequest) -> dict[str, int]:
     return {"n": len(body.prompt)}
 
 
-def test_refusals_are_told_as_openai_tells_them():
-    app = FastAPI()
-    app.post("/chat")(chat)
-    app.post("/count")(chat)
-    assert "422" in FastAPI.openapi(app)["paths"]["/chat"]["post"]["responses"]
-    app.openapi_schema = None
-    for path in described(app)["paths"].values():
-        responses = path["post"]["responses"]
-        assert set(responses) == {"200", "default"}
-        error = responses["default"]["content"]["application/json"]["schema"]["properties"]["error"]
-        assert set(error["properties"]) == {"message", "type", "param", "code"}
-        assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
+def test_answers_and_refusals_are_told():
+    app = FastAPI(responses=REFUSED)
+    app.post("/count", response_model=None, responses=streamed(Tokens))(count)
+    document = app.openapi()
+    responses = document["paths"]["/count"]["post"]["responses"]
+    assert set(responses) == {"200", "default"}
+    assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
+    whole = responses["200"]["content"]["application/json"]["schema"]["$ref"]
+    refused = responses["default"]["content"]["application/json"]["schema"]["$ref"]
+    assert (whole, refused) == ("#/components/schemas/Tokens", "#/components/schemas/Refusal")
+    assert set(document["components"]["schemas"]) == {"TokenizeRequest", "Tokens", "Refusal", "ErrorFacts"}

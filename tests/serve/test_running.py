@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 import unspool as us
+from unspool.serve.api_error import ApiError
 from unspool.serve.generation import Asked
 from unspool.serve.limits import Limits
 from unspool.serve.running import Running
@@ -36,8 +37,9 @@ def test_errors_cross_over(engine_of):
         await running.begun()
 
     engine = engine_of(random_table(9, seed=1))
-    with pytest.raises(ValueError, match="vocabulary"):
+    with pytest.raises(ApiError, match="vocabulary") as refused:
         run(engine, Asked([99], us.Sample(), OPTIONS), Limits(), listen)
+    assert refused.value.status == 400
 
     async def drain(running):
         await running.begun()

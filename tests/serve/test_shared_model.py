@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -44,3 +46,13 @@ def test_a_probe_needs_numbers(engine_of):
     probe(engine_of(random_table(5, seed=0)).open())
     with pytest.raises(RuntimeError, match="nothing"):
         probe(engine_of(TableModel(lambda row: [float("nan")] * 2)).open())
+
+
+def test_it_knows_whether_the_model_has_failed(engine_of):
+    broken = TableModel(lambda row: [math.nan] * 3 if row[-1] == 2 else [0.2, 0.3, 0.5])
+    with engine_of(broken).open() as shared:
+        assert not shared.failed
+        _, state = shared.start([[1]])
+        assert not shared.failed
+        shared.step(state, torch.tensor([2]))
+        assert shared.failed

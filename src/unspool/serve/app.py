@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
+from unspool.serve.answer_fields import ChatCompletion, Completion, Health, ModelFacts, ModelList, Tokens
 from unspool.serve.api_error import ApiError, error_record, told
 from unspool.serve.guard import Guard
-from unspool.serve.openapi import described
+from unspool.serve.openapi import REFUSED, streamed
 from unspool.serve.playground.routes import add_routes
 from unspool.serve.server import Server
 
@@ -28,17 +28,15 @@ def create_app(server: Server, keys: Sequence[str] = ()) -> Guard:
         for engine in server.engines.values():
             await asyncio.to_thread(engine.close)
 
-    app = FastAPI(title="unspool", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.get("/v1/models")(server.models)
-    app.get("/v1/models/{name:path}")(server.model)
-    app.post("/v1/completions", response_model=None)(server.completions)
-    app.post("/v1/chat/completions", response_model=None)(server.chat)
-    app.post("/tokenize")(server.tokenize)
-    app.get("/health")(server.health)
+    app = FastAPI(title="unspool", docs_url=None, redoc_url=None, lifespan=lifespan, responses=REFUSED)
+    app.get("/v1/models", response_model=ModelList)(server.models)
+    app.get("/v1/models/{name:path}", response_model=ModelFacts)(server.model)
+    app.post("/v1/completions", response_model=None, responses=streamed(Completion))(server.completions)
+    app.post("/v1/chat/completions", response_model=None, responses=streamed(ChatCompletion))(server.chat)
+    app.post("/tokenize", response_model=Tokens)(server.tokenize)
+    app.get("/health", response_model=Health)(server.health)
     app.get("/metrics", response_class=PlainTextResponse)(server.counted)
     add_routes(app, server)
-
-    app.openapi = partial(described, app)  # type: ignore[method-assign]
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         found = told(error, begun=False)

@@ -1,24 +1,19 @@
-"""The OpenAPI document of the server."""
+"""The OpenAPI document of the server: what each route takes, and what it answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from pydantic import BaseModel
+
+from unspool.serve.answer_fields import Refusal
+
+Responses = dict[int | str, dict[str, Any]]
+REFUSED: Responses = {"default": {"model": Refusal, "description": "What was wrong"}}
+"""Whatever is not 200 is told as OpenAI tells it; FastAPI then writes nothing of its 422."""
 
 
-def described(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document: what is refused is told as OpenAI tells it, and not as FastAPI would."""
-    words = {name: {"type": ["string", "null"]} for name in ("param", "code")}
-    error = {"message": {"type": "string"}, "type": {"type": "string"}, **words}
-    body = {"type": "object", "properties": {"error": {"type": "object", "properties": error}}}
-    refused = {"description": "What was wrong", "content": {"application/json": {"schema": body}}}
-    described = FastAPI.openapi(app)
-    for operations in described["paths"].values():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["default"] = refused
-            if operation["operationId"].startswith(("completions", "chat")):
-                whole = operation["responses"]["200"]["content"]
-                whole["text/event-stream"] = {"schema": {"type": "string"}}
-    return described
+def streamed(whole: type[BaseModel]) -> Responses:
+    """What a route answers whose answers come whole, or as server-sent events."""
+    events = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {200: {"model": whole, "description": "The answer, or its parts", "content": events}}

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from unspool.decode.output import Piece
+from unspool.serve.api_error import ApiError
 from unspool.serve.engine import Engine
 from unspool.serve.generation import Asked, Begun, generate
 from unspool.serve.limits import Limits
@@ -72,6 +73,11 @@ class Running:
                 self._tell(END)
             except GivenUp as error:
                 self._tell(error)
+            except ValueError as error:  # such as a TopK that is larger than the vocabulary
+                failed = self._model.failed
+                self._tell(
+                    ApiError(500, str(error), code="model_failed") if failed else ApiError(400, str(error))
+                )
             except Exception as error:
                 log.info("a request failed", exc_info=True)
                 self._tell(error)

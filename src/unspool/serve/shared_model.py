@@ -43,6 +43,7 @@ class SharedModel(StandIn):
         self.stopped: Exception | None = None
         """What ends it at its next step."""
         self.lanes: list[Any] = []
+        self._said: Step | None = None
 
     @property
     def rewindable(self) -> Self | None:
@@ -57,6 +58,7 @@ class SharedModel(StandIn):
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LaneState]:
         """Read the prompts, beside whatever others ask."""
         step, lane = self._ask(Start(self, [list(prompt) for prompt in prompts]))
+        self._said = step
         return step, self._own(lane, len(prompts))
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LaneState]:
@@ -71,6 +73,7 @@ class SharedModel(StandIn):
     def extend(self, state: LaneState, tokens_NT: Tensor) -> tuple[Step, LaneState]:
         """Append T tokens to every row."""
         step: Step = self._ask(Extension(self, state.lane, state.rows, tokens_NT))
+        self._said = step
         return step, self._still(state)
 
     def rewind(self, state: LaneState, tokens: int) -> LaneState:
@@ -86,6 +89,11 @@ class SharedModel(StandIn):
     def with_model(self, work: Callable[[Any], Any]) -> Any:
         """What a function of the model itself gives, between two steps of all who share it."""
         return self._ask(Call(self, lambda batch: work(batch.model)))
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last thing that the model said was no number: that is no fault of the request."""
+        return self._said is not None and bool(self._said.logp_NV.isnan().any())
 
     def stop(self, why: Exception) -> None:
         """End this request: at once where it waits, at its next step where it does not."""
