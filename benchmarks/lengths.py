@@ -17,17 +17,14 @@ import json
 import sys
 import time
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-import unspool as us
-from unspool.data.languages.made_data import is_for_validation
-from unspool.data.languages.tasks import TASKS
 from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
+from unspool.lab.claims.attention_lengths import right
 from unspool.training import train
 
 CONTEXTS = {"additive": BLUE, "bilinear": GREEN, "dot": SOFT, "mean": ORANGE, "last": RED}
@@ -60,29 +57,12 @@ def recipe(context: str, seed: int, updates: int, width: int) -> dict[str, Any]:
     }
 
 
-def held_out(length: int) -> list[tuple[str, str]]:
-    """As many different pairs of one length, none of which was learnt from."""
-    task, dice = TASKS["copy"](symbols=SYMBOLS, shortest=length, longest=length), Random(length)
-    found: dict[str, str] = {}
-    while len(found) < SOURCES:
-        source, target = task.pair(dice)
-        if is_for_validation(source):
-            found[source] = target
-    return list(found.items())
-
-
-def right(model: Any, length: int) -> float:
-    pairs = held_out(length)
-    outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=length + 1)
-    return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / len(pairs)
-
-
 def measure(context: str, seed: int, updates: int, width: int) -> dict[str, Any]:
     start = time.process_time()
     model = train(recipe(context, seed, updates, width))
     trained = time.process_time() - start
     return {
-        "right": {str(length): right(model, length) for length in LENGTHS},
+        "right": {str(length): right(model, length, SOURCES, SYMBOLS) for length in LENGTHS},
         "weights": sum(it.numel() for it in model.parameters()),
         "updates": updates,
         "cpu_seconds": trained,

@@ -30,3 +30,13 @@ def test_it_changes_with_what_a_claim_can_depend_on(coin, tmp_path, monkeypatch)
 def test_it_is_short_and_the_same_every_time(coin):
     assert code_version(coin) == code_version(coin)
     assert len(code_version(coin)) == 12
+
+
+def test_a_claim_that_imports_from_another_depends_on_it(coin, tmp_path, monkeypatch):
+    claims = tmp_path / "lab/claims"
+    claims.mkdir(parents=True)
+    (claims / "coin.py").write_text("from unspool.lab.claims.other import toss\n")
+    (claims / "other.py").write_text("1")
+    before = version(tmp_path, monkeypatch, coin)
+    (claims / "other.py").write_text("2")
+    assert version(tmp_path, monkeypatch, coin) != before

@@ -85,14 +85,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="basis_aware_keeps",
     statement="Threshold sampling discards true tokens; the basis-aware test keeps many of them without "
-    "letting "
-    "impossible ones through.",
+    "letting impossible ones through.",
     source=degeneration("Theorem 2 and the example of figure 3"),
     measured="The model of safe_threshold, twice: as trained, and with the hidden vectors that are best for "
-    "the truth "
-    "(there Wᵀp̂ = Wᵀp*, as the theorem wants). In each of 120 contexts, with the context's own δ, a "
-    "threshold at "
-    "1 − e^(−δ) and the basis-aware test at full rank.",
+    "the truth (there Wᵀp̂ = Wᵀp*, as the theorem wants). In each of 120 contexts, with the context's own "
+    "δ, a threshold at 1 − e^(−δ) and the basis-aware test at full rank.",
     criterion=(
         Part(
             "at the optimum the test keeps no impossible token",
@@ -113,6 +110,5 @@ CLAIM = Claim(
     measure=measure,
     draw=draw,
     limits="Contexts whose best hidden vector is infinite (the truth lies on the edge of what W can say) "
-    "are left out "
-    "of the optimum.",
+    "are left out of the optimum.",
 )

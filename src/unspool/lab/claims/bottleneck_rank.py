@@ -85,16 +85,14 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="bottleneck_rank",
     statement="Log-probabilities of a softmax of width d have rank d + 1 at most, so that a model is at "
-    "least as far "
-    "from the truth as the truth's other singular values say (Eckart–Young).",
+    "least as far from the truth as the truth's other singular values say (Eckart–Young).",
     source=degeneration(
         "the softmax bottleneck, equations 1 and 2", "eckart1936approximation", "yang2018breaking"
     ),
     measured="A made-up language of 80 words with several senses each, whose truth is known. Recurrent "
-    "models and "
-    "Transformers of width 4, 8 and 16, and as many mixtures of two softmaxes, are trained; the numerical "
-    "rank of their "
-    "log-probabilities over 220 contexts, and their distance from the truth (impossible words get 1e-6).",
+    "models and Transformers of width 4, 8 and 16, and as many mixtures of two softmaxes, are trained; the "
+    "numerical rank of their log-probabilities over 220 contexts, and their distance from the truth "
+    "(impossible words get 1e-6).",
     criterion=(
         Part(
             "no softmax exceeds rank d + 1",

@@ -80,13 +80,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="gradient_to_source",
     statement="Through a fixed context vector the gradient vanishes on its way to the first word of a long "
-    "source; with "
-    "attention it flows there directly.",
+    "source; with attention it flows there directly.",
     source=lecture("Encoder-decoder attention: motivation", "bahdanau2015neural", "sutskever2014sequence"),
     measured="Untrained GRU encoder–decoders (width 64, one direction) read random sources. The gradient of "
-    "the first "
-    "word's log-probability with respect to the embedding of the first source word, over that of the last "
-    "one.",
+    "the first word's log-probability with respect to the embedding of the first source word, over that of "
+    "the last one.",
     criterion=(
         Part(
             "fixed context: at 64 words, less than 1e-3 of the gradient arrives",

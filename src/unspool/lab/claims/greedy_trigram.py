@@ -92,10 +92,8 @@ CLAIM = Claim(
     "on.",
     source=problems("problem 4", "bengio2003neural"),
     measured="A neural trigram model learns a made-up language of order 2. Every pair of words is followed, "
-    "by a table "
-    "of the model's most probable words, until a pair comes again; from 40 pairs, greedy search and "
-    "sampling go on for "
-    "more than three times as long as the longest walk.",
+    "by a table of the model's most probable words, until a pair comes again; from 40 pairs, greedy search "
+    "and sampling go on for more than three times as long as the longest walk.",
     criterion=(
         Part(
             "no walk is longer than V² + 1 pairs",

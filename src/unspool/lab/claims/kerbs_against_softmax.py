@@ -53,14 +53,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="kerbs_against_softmax",
     statement="A head with several senses a word, a kernel and senses that move to where they are needed "
-    "(KerBS) "
-    "predicts better than a softmax, and each of the three helps.",
+    "(KerBS) predicts better than a softmax, and each of the three helps.",
     source=kerbs("appendix B, with the results of section 4"),
     measured="GRU language models (width 16) of a made-up language in which words have one to four senses: "
-    "400 updates, "
-    "the same batches. Cross-entropy on held-out sentences less that of the truth. The wider softmax (21) "
-    "has about as "
-    "many weights as KerBS with two senses a word.",
+    "400 updates, the same batches. Cross-entropy on held-out sentences less that of the truth. The wider "
+    "softmax (21) has about as many weights as KerBS with two senses a word.",
     criterion=(
         Part(
             "KerBS is nearer to the truth than a softmax of the same width",
@@ -73,6 +70,5 @@ CLAIM = Claim(
     measure=measure,
     draw=draw,
     limits="The paper's results are BLEU of translations and perplexities of real text with models hundreds "
-    "of times as "
-    "large; benchmarks/heads.py measures those on real text.",
+    "of times as large; benchmarks/heads.py measures those on real text.",
 )

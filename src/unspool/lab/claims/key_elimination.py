@@ -74,14 +74,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="key_elimination",
     statement="A single matrix can take the place of a head's query and key matrices without any loss; it "
-    "has as many "
-    "parameters where I = J/2.",
+    "has as many parameters where I = J/2.",
     source=problems("problem 5", "eckart1936approximation"),
     measured="A trained Transformer (width J = 32, 4 heads of width I = 8, sinusoidal positions) is "
-    "converted to one "
-    "matrix W̃ a head; attention weights and log-probabilities are compared on random rows of 24 words; "
-    "then W̃ is cut to "
-    "lower ranks.",
+    "converted to one matrix W̃ a head; attention weights and log-probabilities are compared on random rows "
+    "of 24 words; then W̃ is cut to lower ranks.",
     criterion=(
         Part(
             "no attention weight changes by more than 1e-5",

@@ -72,14 +72,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="safe_threshold",
     statement="Truncation at a threshold above 1 − e^(−δ) samples only tokens that are truly possible, "
-    "where δ bounds "
-    "how far log-probabilities are underestimated.",
+    "where δ bounds how far log-probabilities are underestimated.",
     source=degeneration("Theorem 1 and Corollary 1"),
     measured="A trigram model with a softmax of width 8 learns a made-up language of 100 words whose truth "
-    "is known. "
-    "For each of 400 contexts, its own δ is taken, and what lies above τ = 1 − e^(−δ) is compared with what "
-    "is "
-    "possible.",
+    "is known. For each of 400 contexts, its own δ is taken, and what lies above τ = 1 − e^(−δ) is compared "
+    "with what is possible.",
     criterion=(
         Part(
             "there are tokens above their context's τ, and none of them is impossible",
@@ -97,6 +94,6 @@ CLAIM = Claim(
     measure=measure,
     draw=draw,
     limits="The theorem is exact, so that only its premises could fail; how little of the truth such a "
-    "threshold leaves "
-    "is its price, and is told. δ is known here because the truth is; of a real model it is guessed.",
+    "threshold leaves is its price, and is told. δ is known here because the truth is; of a real model it "
+    "is guessed.",
 )

@@ -113,13 +113,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="second_sense",
     statement="Lemma A.1: KerBS learns several senses. Where a word's contexts are disconnected parts, its "
-    "senses come "
-    "to represent one part each.",
+    "senses come to represent one part each.",
     source=kerbs("Lemma A.1"),
     measured="Fixed context vectors in 8 dimensions: a word with two clusters, 120° apart (180° in the "
-    "third way), and "
-    "two other words. One sense stands in the first cluster, the second is new; gradient descent for 250 "
-    "steps.",
+    "third way), and two other words. One sense stands in the first cluster, the second is new; gradient "
+    "descent for 250 steps.",
     criterion=tuple(
         Part(
             f"{name}: in each part, its own sense is used for at least 0.95",

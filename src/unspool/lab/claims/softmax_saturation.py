@@ -68,14 +68,12 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="softmax_saturation",
     statement="Inner products of wide vectors saturate the softmax and its gradient vanishes; the factor "
-    "1/√I gives "
-    "scores of variance 1 and mends it.",
+    "1/√I gives scores of variance 1 and mends it.",
     source=problems(
         "problem 2; the lecture's slide on softmax saturation says the same", "vaswani2017attention"
     ),
     measured="Scores of 32 keys for thousands of random queries with independent components of variance 1: "
-    "the norm of "
-    "the softmax's Jacobian, by the width I.",
+    "the norm of the softmax's Jacobian, by the width I.",
     criterion=(
         Part(
             "with 1/√I, scores have a variance of 1 ± 0.05",

@@ -91,12 +91,10 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="teacher_forcing",
     statement="Training with right prefixes reads a whole text in one pass: it gives the probabilities that "
-    "reading "
-    "step by step gives, and the future stays hidden.",
+    "reading step by step gives, and the future stays hidden.",
     source=lecture("Training; decoder attention masking", "vaswani2017attention"),
     measured="Four kinds of models, shortly trained, read 40 random words at once and one by one (both by "
-    "torch). Then "
-    "the last word is changed, and what was said before it is compared.",
+    "torch). Then the last word is changed, and what was said before it is compared.",
     criterion=(
         Part(
             "no log p differs by more than 1e-4, in any model",

@@ -65,8 +65,7 @@ CLAIM = Claim(
     "θ.",
     source=kerbs("Lemma A.2"),
     measured="Fixed context vectors in 8 dimensions: one word's around an axis, at eight spreads, and "
-    "twenty other "
-    "words' anywhere. Only the word's θ is learnt, by 60 steps of gradient descent.",
+    "twenty other words' anywhere. Only the word's θ is learnt, by 60 steps of gradient descent.",
     criterion=(
         Part(
             "θ rises at 6 or more of the 7 steps of the spread",
@@ -80,6 +79,5 @@ CLAIM = Claim(
     measure=measure,
     draw=draw,
     limits="The appendix proves it for small θ and one sense, with an equation (11) that has no positive "
-    "root as "
-    "printed; what is measured is the statement.",
+    "root as printed; what is measured is the statement.",
 )

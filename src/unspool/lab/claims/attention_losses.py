@@ -1,0 +1,105 @@
+"""Two losses shape where heads look: one makes them look at few places, the other near by.
+
+    L_focus = mean H(α),   L_near = mean min(L_max, Σ α (t₁ − t₂)²) below the last layer
+
+McAllester's problems, 1(b) and 1(c) (papers.bib: mcallester2020problems).
+benchmarks/attention.py measures the same on a treebank's sentences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import torch
+
+from unspool.data.languages import Agreement
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import problems
+from unspool.lab.pictures import bars
+from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
+from unspool.objectives.attention_focus import entropy
+from unspool.objectives.attention_near import distance
+from unspool.objectives.dependency_heads import as_batch
+
+RUNS: dict[str, list[dict[str, Any]]] = {
+    "plain": [],
+    "focus": [{"kind": "attention_focus", "weight": 0.3}],
+    "near": [{"kind": "attention_near", "weight": 0.05}],
+}
+CAP = 64.0
+
+
+@torch.no_grad()
+def looks(model: Any, rows: list[tuple[int, ...]]) -> tuple[float, float]:
+    """Mean entropy over all layers, and mean squared distance over all but the last."""
+    batch = as_batch(rows)
+    _, (stack,) = model.read_attention(batch)
+    real_NT = torch.arange(batch.inputs_NT.shape[1]) < batch.lengths_N[:, None]
+    real = real_NT[:, None].expand_as(entropy(stack.layers[0]))
+    spread = torch.stack([entropy(it)[real].mean() for it in stack.layers]).mean()
+    far = torch.stack([distance(it)[real].mean() for it in stack.layers[:-1]]).mean()
+    return float(spread), float(far)
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """The same model with neither loss, and with each."""
+    truth, dice = Agreement(filler=0.8), Random(seed)
+    rows = [(truth.bos, *truth.sample(dice)) for _ in range(100)]
+    found: dict[str, float] = {}
+    for done, (name, auxiliary) in enumerate(RUNS.items()):
+        data = language("agreement", seed, 3000, filler=0.8)
+        shape = {**TRANSFORMER_LM, "layers": 3}
+        model = learnt(data, shape, 20 if quick else 250, seed, auxiliary=auxiliary)
+        spread, far = looks(model, rows)
+        found |= {f"{name}: entropy": spread, f"{name}: squared distance": far}
+        found[f"{name}: nats a token above the truth"] = excess(
+            model, truth, 40 if quick else 200, 900 + seed
+        )
+        progress((done + 1) / len(RUNS))
+    # Rows that look everywhere alike: by hand ln T, and no more than the cap however long the text is.
+    alike = [torch.full((1, 1, size, size), 1 / size) for size in (8, 64, 512)]
+    found["entropy of a uniform row, T = 64, less ln T"] = float(entropy(alike[1]).mean()) - math.log(64)
+    found["largest capped distance of uniform rows, T = 8 to 512"] = max(
+        float(distance(it).clamp(max=CAP).max()) for it in alike
+    )
+    found["largest distance of uniform rows, T = 512, without the cap"] = float(distance(alike[2]).max())
+    return found
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """Both measures of all three."""
+    left, right = figure.subplots(1, 2, sharey=True)
+    bars(left, runs, {f"{name}: entropy": name for name in RUNS})
+    left.set(xlabel="mean entropy of attention, nats")
+    bars(right, runs, {f"{name}: squared distance": name for name in RUNS})
+    right.set(xlabel="mean squared distance, without the last layer")
+
+
+CLAIM = Claim(
+    name="attention_losses",
+    statement="A loss on the entropy of attention makes heads focus, and a capped loss on squared distances "
+    "makes them look near, whatever the length of the window.",
+    source=problems("problem 1(b) and 1(c)"),
+    measured="Transformers of three layers learn a made-up language with distant agreement, alone and "
+    "beside either loss (weights 0.3 and 0.05): mean entropy and mean squared distance of attention on new "
+    "sentences.",
+    criterion=(
+        Part("focus halves the entropy", lambda n: n["focus: entropy"] <= 0.5 * n["plain: entropy"]),
+        Part(
+            "near halves the squared distance",
+            lambda n: n["near: squared distance"] <= 0.5 * n["plain: squared distance"],
+        ),
+        Part(
+            "a uniform row costs ln T in focus (1e-4), and the near loss never exceeds its cap",
+            lambda n: (
+                abs(n["entropy of a uniform row, T = 64, less ln T"]) <= 1e-4
+                and n["largest capped distance of uniform rows, T = 8 to 512"] <= CAP
+            ),
+        ),
+    ),
+    measure=measure,
+    draw=draw,
+)

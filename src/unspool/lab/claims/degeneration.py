@@ -1,0 +1,105 @@
+"""The most probable words repeat themselves, drawn words ramble, and a truncated draw does neither.
+
+    ŷ = argmax …      ŷ_t ~ p̂      ŷ_t ~ p̂ cut to its nucleus
+
+He He's lecture, "Is argmax the right decoding objective?" to "Truncated sampling"; Holtzman et al. 2020
+(papers.bib: holtzman2020curious).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import unspool as us
+from unspool.data.languages import KnownLanguage, ZipfMarkov
+from unspool.evaluate.diversity import seq_rep_n
+from unspool.evaluate.truth_of_texts import TextTruth, text_truth
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import lecture
+from unspool.lab.pictures import bars
+from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_texts import OPENINGS
+
+LANGUAGE: dict[str, Any] = {"word_count": 60, "order": 1, "branching": 8}
+"""One to eight words can follow each of 60."""
+NAMES = ("greedy", "sampling", "top-p 0.9", "top-k 20")
+
+
+def repetition(model: Any, decoder: Any, samples: int, tokens: int, seed: int) -> float:
+    """seq-rep-4 of continuations that may not end before `tokens`."""
+    outs = us.generate(model, OPENINGS * samples, decoder, max_new_tokens=tokens, seed=seed)
+    return seq_rep_n([out.tokens for out in outs], 4)
+
+
+def sentences(model: Any, truth: KnownLanguage[Any], decoder: Any, count: int, seed: int) -> TextTruth:
+    """Sentences from the beginning on, beside the truth."""
+    seeds = [10_000 * seed + at for at in range(count)]
+    prompts = [[truth.bos]] * count
+    outs = us.generate(model, prompts, decoder, max_new_tokens=60, seed=seeds, batch_size=128)
+    return text_truth([out.tokens for out in outs], truth)
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Repetition in English; sense in a language whose truth is known."""
+    samples, tokens, count = (1, 60, 60) if quick else (4, 128, 500)
+    model, never = us.load("bible"), us.MinLength(tokens)
+    searches: list[tuple[str, Any, Any]] = [
+        ("greedy", us.Greedy(never), us.Greedy()),
+        ("sampling", us.Sample(never), us.Sample()),
+        ("top-p 0.9", us.Sample(never, us.TopP(0.9)), us.Sample(us.TopP(0.9))),
+        ("top-k 20", us.Sample(never, us.TopK(20)), us.Sample(us.TopK(20))),
+    ]
+    truth = ZipfMarkov(**LANGUAGE)
+    speaker = learnt(
+        language("zipf_markov", seed, 3000, **LANGUAGE), TRANSFORMER_LM, 40 if quick else 300, seed
+    )
+    progress(0.4)
+    found: dict[str, float] = {}
+    for done, (name, open_ended, whole) in enumerate(searches):
+        found[f"{name}: repetition"] = repetition(model, open_ended, samples, tokens, seed)
+        said = sentences(speaker, truth, whole, count, seed)
+        found[f"{name}: impossible sentences"] = 1 - said.precision
+        found[f"{name}: different sentences"] = said.different / said.texts
+        progress(0.4 + 0.6 * (done + 1) / len(searches))
+    return found
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """Repetition and nonsense, side by side."""
+    left, right = figure.subplots(1, 2, sharey=True)
+    bars(left, runs, {f"{name}: repetition": name for name in NAMES})
+    left.set(xlabel="4-grams that were there before")
+    bars(right, runs, {f"{name}: impossible sentences": name for name in NAMES})
+    right.set(xlabel="sentences that are impossible")
+
+
+CLAIM = Claim(
+    name="degeneration",
+    statement="Argmax decoding repeats itself, pure sampling rambles, and truncated sampling balances the "
+    "two.",
+    source=lecture("Is argmax the right decoding objective? to Truncated sampling", "holtzman2020curious"),
+    measured="Repetition: the share of 4-grams that a continuation had said before, in 64 continuations of "
+    "128 tokens by the built-in model `bible`. Rambling: the share of 500 sentences that are impossible, "
+    "from a Transformer that has learnt a made-up language in which few words can follow each word.",
+    criterion=(
+        Part(
+            "greedy search repeats: at least 0.2, and five times as much as sampling",
+            lambda n: n["greedy: repetition"] >= max(0.2, 5 * n["sampling: repetition"]),
+        ),
+        Part(
+            "sampling rambles: at least 1.5 times as many impossible sentences as top-p",
+            lambda n: n["sampling: impossible sentences"] >= 1.5 * n["top-p 0.9: impossible sentences"],
+        ),
+        Part(
+            "top-p repeats at most half as much as greedy search, and says at least half as many different "
+            "sentences as sampling",
+            lambda n: (
+                n["top-p 0.9: repetition"] <= 0.5 * n["greedy: repetition"]
+                and n["top-p 0.9: different sentences"] >= 0.5 * n["sampling: different sentences"]
+            ),
+        ),
+    ),
+    measure=measure,
+    draw=draw,
+)

@@ -1,0 +1,109 @@
+"""What learning from its own words does for a model: each remedy for exposure bias, at as many updates.
+
+    scheduled sampling · unlikelihood · REINFORCE · minimum risk,   beside maximum likelihood
+
+He He's lecture, "Exposure bias: solutions"; Bengio et al. 2015 (papers.bib: bengio2015scheduled);
+Ranzato et al. 2016 (papers.bib: ranzato2016sequence); Welleck et al. 2020
+(papers.bib: welleck2020unlikelihood).
+benchmarks/exposure.py measures them at equal processor time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import unspool as us
+from unspool.data.languages import Agreement
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.claims.degeneration import sentences
+from unspool.lab.claims.exposure_bias import LANGUAGE
+from unspool.lab.documents import lecture
+from unspool.lab.pictures import bars
+from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+
+UPDATES, BEGIN = 300, 200
+REWARD = f"{__name__}:possible"
+
+
+@cache
+def _truth() -> tuple[Agreement, Any]:
+    truth = Agreement(**LANGUAGE)
+    return truth, truth.codec()
+
+
+def possible(said: str, wanted: str) -> float:
+    """The reward: 1 for a sentence that the language can speak."""
+    del wanted
+    truth, codec = _truth()
+    words = [token for token in codec.encode(said) if token not in (truth.bos, truth.eos)]
+    return float(math.isfinite(truth.log_prob(words)))
+
+
+def remedies(begin: int) -> dict[str, dict[str, Any]]:
+    """What each changes in the recipe; where it looks at the model's own words, from update `begin` on."""
+    ask = {"prompt": 1, "stretch": 1.5, "begin": begin}
+    decay = {"kind": "linear", "begin": 1.0, "slope": 0.002, "floor": 0.5}
+    minimum = {"kind": "minimum_risk", "reward": REWARD, "samples": 4, "alpha": 0.05, "weight": 2.0}
+    return {
+        "maximum likelihood": {},
+        "scheduled sampling": {"objective": {"kind": "scheduled_sampling", "decay": decay}},
+        "unlikelihood": {"auxiliary": [{"kind": "unlikelihood", "weight": 0.2}]},
+        "REINFORCE": {"auxiliary": [{"kind": "reinforce", "reward": REWARD, "weight": 1.0, **ask}]},
+        "minimum risk": {"auxiliary": [{**minimum, **ask}]},
+    }
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Each from the same weights and batches."""
+    data = language("agreement", seed, 3000, **LANGUAGE)
+    updates, begin = (12, 10) if quick else (UPDATES, BEGIN)
+    found: dict[str, float] = {}
+    for done, (name, tables) in enumerate(remedies(begin).items()):
+        made = learnt(data, TRANSFORMER_LM, updates, seed, **tables)
+        said = sentences(made, _truth()[0], us.Sample(), 60 if quick else 500, seed)
+        found[f"{name}: possible sentences"] = said.precision
+        found[f"{name}: different sentences"] = said.different / said.texts
+        progress((done + 1) / len(remedies(begin)))
+    return found
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """Possible sentences, by remedy."""
+    axes = figure.subplots()
+    bars(axes, runs, {f"{name}: possible sentences": name for name in remedies(1)})
+    axes.set(xlabel="sampled sentences that are possible", xlim=(0, 1))
+
+
+def _better(name: str, margin: float) -> Any:
+    def holds(n: Any) -> bool:
+        return bool(n[f"{name}: possible sentences"] >= n["maximum likelihood: possible sentences"] + margin)
+
+    return holds
+
+
+CLAIM = Claim(
+    name="exposure_remedies",
+    statement="Teaching a model how to go on from its own words (scheduled sampling, unlikelihood, "
+    "sequence-level rewards) makes what it generates better.",
+    source=lecture(
+        "Exposure bias: solutions", "bengio2015scheduled", "ranzato2016sequence", "welleck2020unlikelihood"
+    ),
+    measured=f"Transformers learn a made-up language with distant agreement for {UPDATES} updates, by "
+    f"maximum likelihood alone and with each remedy (rewards, from update {BEGIN} on: 1 for a possible "
+    "sentence). Of 500 sentences sampled from each, the share that is possible.",
+    criterion=tuple(
+        Part(f"{name}: at least {margin:g} more of the sentences are possible", _better(name, margin))
+        for name, margin in (
+            ("scheduled sampling", 0.01),
+            ("unlikelihood", 0.01),
+            ("REINFORCE", 0.02),
+            ("minimum risk", 0.02),
+        )
+    ),
+    measure=measure,
+    draw=draw,
+    limits="Equal updates, not equal time: those of REINFORCE and minimum risk cost several times as much.",
+)

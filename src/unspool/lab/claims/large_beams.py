@@ -1,0 +1,121 @@
+"""The larger the beam, the shorter what it finds: every word costs probability, and wide beams see more.
+
+    score(y_1 … y_t) = Σ log p(y_i | y_{<i}),   the best of k hypotheses that have ended
+
+He He's lecture, "Is argmax the right decoding objective?"; Murray & Chiang 2018
+(papers.bib: murray2018correcting); Stahlberg & Byrne 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import unspool as us
+from unspool.data.languages import ZipfMarkov
+from unspool.data.languages.made_data import is_for_validation
+from unspool.data.languages.tasks import TASKS
+from unspool.data.languages.true_model import TrueModel
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import lecture
+from unspool.lab.pictures import lines
+from unspool.lab.small_models import learnt, task
+
+WIDTHS = (1, 4, 16, 64)
+LONGEST = 14
+SEQ2SEQ = {
+    **{"kind": "transformer_seq2seq", "width": 32, "heads": 4, "inner_width": 64, "positions": "sinusoidal"},
+    **{"encoder_layers": 1, "decoder_layers": 1},
+}
+
+
+def lengths(model: Any, prompts: Sequence[Any], width: int, most: int) -> tuple[list[int], list[Any]]:
+    """How long the best hypotheses are, without their ends."""
+    outs = us.generate(model, prompts, us.Beam(width), max_new_tokens=most, batch_size=8)
+    return [len(out.tokens) - (out.finish == "eos") for out in outs], outs
+
+
+def long_pairs(count: int) -> list[tuple[str, str]]:
+    """Sources of 10 to 14 symbols that nothing was learnt from."""
+    reverse, dice = TASKS["reverse"](shortest=10, longest=LONGEST), Random(5)
+    found: dict[str, str] = {}
+    while len(found) < count:
+        source, target = reverse.pair(dice)
+        if is_for_validation(source):
+            found[source] = target
+    return list(found.items())
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """A perfect model of a language; and a translator that has not learnt enough."""
+    widths = WIDTHS[:2] if quick else WIDTHS
+    truth = ZipfMarkov(word_count=200, order=1, branching=16, seed=seed)
+    # Two words of sentences as they come: a sentence can begin with few of the words.
+    dice = Random(seed)
+    begun = [truth.sample(dice)[:2] for _ in range(6 if quick else 30)]
+    starts = [[truth.bos, *words] for words in begun]
+    model = learnt(task("reverse", seed, longest=LONGEST), SEQ2SEQ, 30 if quick else 250, seed)
+    pairs = long_pairs(6 if quick else 40)
+    curves: dict[str, list[float]] = {"perfect model": [], "translator": [], "right": []}
+    for done, width in enumerate(widths):
+        found, _ = lengths(TrueModel(truth), starts, width, 40)
+        curves["perfect model"].append(sum(found) / len(found))
+        said, outs = lengths(model, [source for source, _ in pairs], width, 2 * LONGEST)
+        goal = sum(len(target.split()) for _, target in pairs)
+        curves["translator"].append(sum(said) / goal)
+        right = [out.text == target for out, (_, target) in zip(outs, pairs, strict=True)]
+        curves["right"].append(sum(right) / len(right))
+        progress((done + 1) / len(widths))
+    return {
+        **{
+            f"perfect model, beam {w}: words": x for w, x in zip(widths, curves["perfect model"], strict=True)
+        },
+        **{
+            f"translator, beam {w}: length ratio": x
+            for w, x in zip(widths, curves["translator"], strict=True)
+        },
+        **{f"translator, beam {w}: right": x for w, x in zip(widths, curves["right"], strict=True)},
+        "mean length of a sentence of the language": truth.mean_length(),
+        "width": [float(width) for width in widths],
+        **curves,
+    }
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """Length by width."""
+    left, right = figure.subplots(1, 2)
+    lines(left, runs, "width", {"perfect model": "perfect model of a language"})
+    left.set(xscale="log", xlabel="beam width", ylabel="words of the best hypothesis", ylim=(0, None))
+    lines(right, runs, "width", {"translator": "length / right length", "right": "right answers"})
+    right.set(xscale="log", xlabel="beam width", ylim=(0, 1.1))
+    for axes in (left, right):
+        axes.set_xticks(WIDTHS, [str(width) for width in WIDTHS])
+        axes.minorticks_off()
+
+
+CLAIM = Claim(
+    name="large_beams",
+    statement="With large beams, search returns empty or very short texts.",
+    source=lecture("Is argmax the right decoding objective?", "murray2018correcting"),
+    measured="Beams of 1 to 64, without length penalty: the true model of a made-up language, from 30 "
+    "beginnings of two words (its sentences have 10 words on average); and a Transformer that has learnt "
+    "for 250 updates to reverse rows, on 40 rows of 10 to 14 symbols.",
+    criterion=(
+        Part(
+            "perfect model: length falls from each width to the next, to at most 0.7 of greedy search's",
+            lambda n: (
+                all(b <= a for a, b in pairwise(n["perfect model"]))
+                and n["perfect model"][-1] <= 0.7 * n["perfect model"][0]
+            ),
+        ),
+        Part(
+            "translator: the length ratio at 64 is at least 0.05 below that at 1",
+            lambda n: n["translator"][-1] <= n["translator"][0] - 0.05,
+        ),
+        Part("translator: fewer right answers at 64 than at 4", lambda n: n["right"][-1] < n["right"][1]),
+    ),
+    measure=measure,
+    draw=draw,
+)

@@ -1,0 +1,101 @@
+"""What is most probable is not what is best: a repetition beats a reasonable text, which beats nonsense.
+
+    log p(repetition | context) > log p(reasonable text | context) > log p(nonsense | context)
+
+He He's lecture, "Is argmax the right decoding objective?", after Zhang et al. 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import unspool as us
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import lecture
+from unspool.lab.small_texts import PASSAGES
+
+KINDS = ("repetition", "reasonable", "nonsense")
+TOKENS = 20
+
+
+def continuations(model: Any, passage: str, dice: Random) -> tuple[list[int], dict[str, list[int]]]:
+    """The passage's first half, and three ways to go on for as many tokens."""
+    ids = list(model.text.encode(passage))
+    words = passage.split()
+    half = len(words) // 2
+    prompt = list(model.text.encode(" ".join(words[:half])))
+    rest = ids[len(prompt) :][:TOKENS]
+    mixed = " " + " ".join(dice.sample(words, len(words)))
+    again = [token for token in prompt if token != model.text.bos_id]
+    nonsense = [token for token in model.text.encode(mixed) if token != model.text.bos_id]
+    # The passage was said once before, as in the lecture's examples, and is said again.
+    ways = {"repetition": again, "reasonable": rest, "nonsense": nonsense}
+    return prompt, {kind: way[: len(rest)] for kind, way in ways.items()}
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Eight passages, each with a new way of being mixed up."""
+    model, dice = us.load("bible"), Random(seed)
+    passages = PASSAGES[:3] if quick else PASSAGES
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for done, passage in enumerate(passages):
+        prompt, ways = continuations(model, passage, dice)
+        for kind, way in ways.items():
+            logps = us.score(model, prompt, way).logps
+            found[kind].append(sum(logps) / len(logps))
+        progress((done + 1) / len(passages))
+    pairs = list(zip(*found.values(), strict=True))
+    return {
+        **{f"log p a token, {kind}": sum(found[kind]) / len(passages) for kind in KINDS},
+        "passages": len(passages),
+        "repetition above reasonable": sum(one > two for one, two, _ in pairs),
+        "reasonable above nonsense": sum(two > three for _, two, three in pairs),
+        **found,
+    }
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """Every passage is a line."""
+    from unspool.diagnose.drawing import BLUE
+
+    axes = figure.subplots()
+    for run in runs:
+        for points in zip(*(_curve(run, kind) for kind in KINDS), strict=True):
+            axes.plot(range(len(KINDS)), points, "o-", color=BLUE, alpha=0.35, markersize=3)
+    axes.set_xticks(range(len(KINDS)), KINDS)
+    axes.set_ylabel("log p a token")
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _curve(run: Numbers, name: str) -> list[float]:
+    found = run[name]
+    assert isinstance(found, list)
+    return found
+
+
+CLAIM = Claim(
+    name="likelihood_trap",
+    statement="A model finds a repetition of the context more probable than a reasonable continuation, and "
+    "that more probable than nonsense.",
+    source=lecture("Is argmax the right decoding objective?", "holtzman2020curious"),
+    measured="Eight passages, written for this: the built-in model `bible` reads the first half and scores, "
+    "for as many tokens, the second half (reasonable), the first half again (repetition), and the passage's "
+    "words in random order (nonsense).",
+    criterion=(
+        Part(
+            "repetition above reasonable in at least 7 of 8 passages",
+            lambda n: n["repetition above reasonable"] >= 7,
+        ),
+        Part(
+            "reasonable above nonsense in at least 7 of 8 passages",
+            lambda n: n["reasonable above nonsense"] >= 7,
+        ),
+    ),
+    measure=measure,
+    draw=draw,
+    limits="A model of 2 million weights hardly copies what it has read; larger ones do. The seed mixes the "
+    "words; the passages and the model are the same with every seed.",
+)

@@ -1,0 +1,96 @@
+"""No one k fits every context: where few words can come it keeps too many, and where many can, too few.
+
+    top-k keeps k words everywhere;   top-p keeps the fewest words that have mass p
+
+He He's lecture, "Truncated sampling: which k to choose?"; Holtzman et al. 2020, §3
+(papers.bib: holtzman2020curious).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import unspool as us
+from unspool.data.languages import ZipfMarkov
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import lecture
+from unspool.lab.pictures import lines
+from unspool.lab.small_bottleneck import Lesson, narrow, some_contexts
+
+KS = (1, 2, 4, 8, 16, 32)
+PS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+
+
+def overlap(kept_CV: Tensor, true_CV: Tensor) -> float:
+    """The mean over contexts of F₁ = 2|K ∩ S| / (|K| + |S|): what is kept against what is possible."""
+    possible_CV = true_CV > 0
+    both_C = (kept_CV & possible_CV).sum(-1).double()
+    return float((2 * both_C / (kept_CV.sum(-1) + possible_CV.sum(-1))).mean())
+
+
+@torch.no_grad()
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """A language in which 1 to 32 words can follow; the truth with a thin tail, and a model of it."""
+    language = ZipfMarkov(word_count=150, branching=32, decay=0.5, seed=seed)
+    with torch.enable_grad():
+        model = narrow(language, 64, Lesson(4000, 60 if quick else 700, 512, seed))
+    progress(0.8)
+    context_C2 = some_contexts(language, 60 if quick else 500, seed)
+    true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
+    tail_CV = (0.95 * true_CV + 0.05 / true_CV.shape[1]).log()
+    found: dict[str, Any] = {}
+    for name, logp_CV in {"truth with a tail": tail_CV.float(), "trained model": model(context_C2)}.items():
+        by_k = [overlap(us.survivors(us.TopK(k), logp_CV), true_CV) for k in KS]
+        by_p = [overlap(us.survivors(us.TopP(p), logp_CV), true_CV) for p in PS]
+        found |= {f"{name}: top-k": by_k, f"{name}: top-p": by_p}
+        found |= {f"{name}: best of one k": max(by_k), f"{name}: best of one p": max(by_p)}
+    sizes_C = (true_CV > 0).sum(-1).double()
+    return {
+        "words that can follow, 10 % of contexts have at most": float(sizes_C.quantile(0.1)),
+        "… 90 % have at most": float(sizes_C.quantile(0.9)),
+        **found,
+        "setting": [float(at) for at in range(len(KS))],
+    }
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """How well each setting meets what is possible."""
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, name in zip(panels, ("truth with a tail", "trained model"), strict=True):
+        lines(axes, runs, "setting", {f"{name}: top-k": "top-k", f"{name}: top-p": "top-p"})
+        axes.set_xticks(range(len(KS)), [f"{k}\n{p:g}" for k, p in zip(KS, PS, strict=True)])
+        axes.set(title=name, xlabel="k above, p below")
+    panels[0].set_ylabel("F₁ of kept and possible words")
+
+
+CLAIM = Claim(
+    name="one_k",
+    statement="A single k for different next-word distributions is suboptimal; top-p, whose k is dynamic, "
+    "fits them.",
+    source=lecture("Truncated sampling: which k to choose?", "holtzman2020curious", "fan2018hierarchical"),
+    measured="A made-up language in which 1 to 32 words can follow a context. Of every context, what top-k "
+    "and top-p keep against what is possible (F₁), for six settings each: on the truth mixed with 5 % of "
+    "noise, and on a trained model.",
+    criterion=(
+        Part(
+            "contexts differ: 90 % quantile of possible words at least 5 times the 10 % quantile",
+            lambda n: (
+                n["… 90 % have at most"] >= 5 * n["words that can follow, 10 % of contexts have at most"]
+            ),
+        ),
+        Part(
+            "truth with a tail: the best p is at least 0.05 better than the best k",
+            lambda n: n["truth with a tail: best of one p"] >= n["truth with a tail: best of one k"] + 0.05,
+        ),
+        Part(
+            "trained model: the best p is at least 0.05 better than the best k",
+            lambda n: n["trained model: best of one p"] >= n["trained model: best of one k"] + 0.05,
+        ),
+    ),
+    measure=measure,
+    draw=draw,
+)

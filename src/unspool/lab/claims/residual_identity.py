@@ -1,0 +1,117 @@
+"""Deep networks are bad at learning to do nothing; with residual connections that is where they begin.
+
+    h ← f(h)   against   h ← h + f(h):   to be the identity, f must be it, or must be 0
+
+He He's lecture, "Residual connection"; He et al. 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.documents import lecture
+from unspool.lab.pictures import lines
+
+DEPTHS = (1, 2, 4, 8, 16, 32)
+WIDTH = 32
+
+
+class Stack(nn.Module):
+    """Layers of two matrices with a ReLU between, as in a feed-forward block."""
+
+    def __init__(self, depth: int, residual: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)) for _ in range(depth)
+        )
+        self.residual = residual
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, D) → (N, D)."""
+        for layer in self.layers:
+            x = x + layer(x) if self.residual else layer(x)
+        return x
+
+
+def error(depth: int, residual: bool, seed: int, updates: int) -> tuple[float, float]:
+    """How badly the identity is learnt, of a variance of 1; and the first gradient in the lowest layer."""
+    torch.manual_seed(seed)
+    dice = torch.Generator().manual_seed(seed)
+    model = Stack(depth, residual)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    first = 0.0
+    for update in range(updates):
+        x_ND = torch.randn(64, WIDTH, generator=dice)
+        loss = (model(x_ND) - x_ND).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        if update == 0:
+            first = float(next(model.parameters()).grad.norm())  # type: ignore[union-attr]
+        optimizer.step()
+    x_ND = torch.randn(512, WIDTH, generator=dice)
+    with torch.no_grad():
+        return float((model(x_ND) - x_ND).square().mean()), first
+
+
+def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Both kinds, at every depth."""
+    found: dict[str, list[float]] = {
+        name: [] for name in ("plain", "residual", "plain gradient", "residual gradient")
+    }
+    for done, depth in enumerate(DEPTHS):
+        for name, residual in (("plain", False), ("residual", True)):
+            left, first = error(depth, residual, seed, 20 if quick else 400)
+            found[name].append(left)
+            found[f"{name} gradient"].append(first)
+        progress((done + 1) / len(DEPTHS))
+    told = {
+        f"{name}, {depth} layers: error": x
+        for name in ("plain", "residual")
+        for depth, x in zip(DEPTHS, found[name], strict=True)
+    }
+    return {
+        **told,
+        "plain, 32 layers: first gradient at the bottom": found["plain gradient"][-1],
+        "residual, 32 layers: first gradient at the bottom": found["residual gradient"][-1],
+        "depth": [float(depth) for depth in DEPTHS],
+        **found,
+    }
+
+
+def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+    """Error by depth."""
+    axes = figure.subplots()
+    lines(axes, runs, "depth", {"plain": "h ← f(h)", "residual": "h ← h + f(h)"})
+    axes.axhline(1.0, color="#8a8a8a", linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="layers", ylabel="mean squared error (1: nothing learnt)")
+    axes.set_xticks(DEPTHS, [str(depth) for depth in DEPTHS])
+
+
+CLAIM = Claim(
+    name="residual_identity",
+    statement="Deep networks are hard to optimise and bad at learning the identity; residual connections "
+    "make it easy, so that depth does no harm.",
+    source=lecture("Residual connection", "vaswani2017attention"),
+    measured="Stacks of 1 to 32 ReLU layers of width 32 learn for 400 updates (Adam) to give back their "
+    "input, with and without residual connections: mean squared error on new inputs of variance 1, and the "
+    "first gradient in the lowest layer.",
+    criterion=(
+        Part("without: 32 layers have learnt nothing (error above 0.9)", lambda n: n["plain"][-1] > 0.9),
+        Part(
+            "without: 32 layers do at least twice as badly as 2",
+            lambda n: n["plain"][-1] >= 2 * n["plain"][1],
+        ),
+        Part("with: 32 layers have an error below 0.1", lambda n: n["residual"][-1] < 0.1),
+        Part(
+            "without, less than 1e-3 of the gradient arrives at the bottom of 32 layers",
+            lambda n: n["plain gradient"][-1] < 1e-3 * n["residual gradient"][-1],
+        ),
+    ),
+    measure=measure,
+    draw=draw,
+)
