@@ -72,8 +72,15 @@ bench: $(VENV)/.bench ## side-by-side ratios against other engines
 	$(BIN)/python benchmarks/basis.py
 	$(BIN)/python benchmarks/train.py
 
-docs: setup ## docs/techniques.md, its index in the README, the reference of docs/training.md, from the source
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) install $(PINS) -e ".[docs]"
+	@touch $@
+
+# The theme's notice is about its successor.
+docs: $(VENV)/.docs ## what is generated in docs/ and README.md, and all of it with the API as one site: build/site/index.html
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 clean: ## caches and build products; the virtual environment stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
