@@ -225,7 +225,7 @@ def test_the_document_tells_what_is_taken_and_how_it_is_refused(served):
     assert set(paths) == {
         *("/v1/models", "/v1/models/{name}", "/v1/completions", "/v1/chat/completions"),
         *("/tokenize", "/health", "/metrics"),
-        *("/playground/models", "/playground/next-token", "/playground/beam-tree", "/playground/attention"),
+        *("/playground/about", "/playground/next-token", "/playground/beam-tree", "/playground/attention"),
     }
     for operations in paths.values():
         for operation in operations.values():

@@ -51,6 +51,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"keys, one in a line, of 16 characters or more; or {KEYS} in the environment, separated by "
         "commas. Needed unless --host is this machine's own",
     )
+    parser.add_argument(
+        "--ratings",
+        type=Path,
+        metavar="FOLDER",
+        help="a set of `unspool rate prepare`: the page asks for answers",
+    )
+    parser.add_argument(
+        "--lab",
+        type=Path,
+        metavar="FILE",
+        help="what `unspool lab report --json` has written: the page shows it",
+    )
     parser.add_argument("--dtype", default="float32", metavar="NAME", help="numbers (default: %(default)s)")
     add_running_options(parser)
 
@@ -62,10 +74,14 @@ def run(args: argparse.Namespace) -> int:
         import uvicorn
     except ModuleNotFoundError as error:
         raise ValueError(f"serve needs {error.name}: pip install unspool[serve]") from error
+    from unspool.evaluate.rating import RatingSet
+    from unspool.lab.claims import CLAIMS
+    from unspool.lab.findings import findings_of_file
     from unspool.serve.app import create_app
     from unspool.serve.engine import Engine
     from unspool.serve.guard import LOOPBACK, read_keys
     from unspool.serve.limits import Limits
+    from unspool.serve.playground.exhibits import Exhibits
     from unspool.serve.playground.static_files import StaticFiles
     from unspool.serve.server import Server
     from unspool.serve.worker_pool import WorkerPool
@@ -73,10 +89,13 @@ def run(args: argparse.Namespace) -> int:
     keys = read_keys(os.environ.get(KEYS, ""), args.api_keys)
     if not keys and args.host not in LOOPBACK:
         raise ValueError(f"--host {args.host} is open to others: give --api-keys FILE, or set {KEYS}")
+    ratings = None if args.ratings is None else RatingSet.load(args.ratings)
+    found = () if args.lab is None else findings_of_file(args.lab, CLAIMS)
+    exhibits = Exhibits(ratings, tuple(found))
     names = list(dict.fromkeys(args.models)) or [chosen_model(None)]
     kept = args.prefix_cache * 2**20 // len(names)
     engines = {name: Engine(speaker(name, loading(args)), kept) for name in names}
     server = Server(engines, WorkerPool(args.slots, args.queue), Limits(seconds=args.seconds))
-    page = StaticFiles(create_app(server, keys))
+    page = StaticFiles(create_app(server, keys, exhibits))
     uvicorn.run(page, host=args.host, port=args.port, log_level="info")
     return 0

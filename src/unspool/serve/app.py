@@ -15,11 +15,12 @@ from unspool.serve.answer_fields import ChatCompletion, Completion, Health, Mode
 from unspool.serve.api_error import ApiError, error_record, told
 from unspool.serve.guard import Guard
 from unspool.serve.openapi import REFUSED, streamed
+from unspool.serve.playground.exhibits import NOTHING, Exhibits
 from unspool.serve.playground.routes import add_routes
 from unspool.serve.server import Server
 
 
-def create_app(server: Server, keys: Sequence[str] = ()) -> Guard:
+def create_app(server: Server, keys: Sequence[str] = (), exhibits: Exhibits = NOTHING) -> Guard:
     """The ASGI application: the guard, and the routes behind it."""
 
     @asynccontextmanager
@@ -36,7 +37,7 @@ def create_app(server: Server, keys: Sequence[str] = ()) -> Guard:
     app.post("/tokenize", response_model=Tokens)(server.tokenize)
     app.get("/health", response_model=Health)(server.health)
     app.get("/metrics", response_class=PlainTextResponse)(server.counted)
-    add_routes(app, server)
+    add_routes(app, server, exhibits)
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         found = told(error, begun=False)

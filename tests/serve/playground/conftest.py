@@ -12,9 +12,13 @@ import pytest
 import uvicorn
 
 import unspool as us
+from unspool.lab.claim import Claim, Part, Source
+from unspool.lab.findings import Finding
+from unspool.lab.results import Result
 from unspool.serve.app import create_app
 from unspool.serve.engine import Engine
 from unspool.serve.limits import Limits
+from unspool.serve.playground.exhibits import NOTHING
 from unspool.serve.playground.static_files import StaticFiles
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
@@ -47,11 +51,28 @@ def chromium():
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def findings():
+    """Two claims of a lab: one that two seeds have measured, and one that nobody has."""
+
+    def draw(figure, runs):
+        figure.subplots().plot([run["half"] for run in runs])
+
+    def claim(name):
+        part = Part("half of it is less than 2", lambda numbers: numbers["half"] < 2)
+        return Claim(
+            name, f"<i>{name}</i> are small", Source("A document", "§1"), "By hand.", (part,), None, draw
+        )
+
+    results = tuple(Result("halves", seed, False, "0", {"half": seed / 2}, 1.0) for seed in (1, 2))
+    return Finding(claim("halves"), results), Finding(claim("unknown"), ())
+
+
 @contextmanager
-def served(models, keys=()):
+def served(models, keys=(), exhibits=NOTHING):
     """The address of a server for these models."""
     engines = {name: Engine(model) for name, model in models.items()}
-    app = StaticFiles(create_app(Server(engines, WorkerPool(8, 8), Limits()), keys))
+    app = StaticFiles(create_app(Server(engines, WorkerPool(8, 8), Limits()), keys, exhibits))
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()

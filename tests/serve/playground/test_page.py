@@ -11,8 +11,10 @@ from io import StringIO
 import pytest
 
 import unspool as us
+from unspool.evaluate.rating import prepare, report
 from unspool.serve.playground.attention_map import attention_map
 from unspool.serve.playground.beam_tree import beam_tree
+from unspool.serve.playground.exhibits import Exhibits
 from unspool.serve.playground.next_token import next_token
 
 PROMPT = "And God said unto Moses,"
@@ -53,7 +55,7 @@ def run_python(code):
     return out.getvalue()
 
 
-def run_curl(command, folder, **environment):
+def run_curl(command, folder, leaves=frozenset(), **environment):
     if shutil.which("curl") is None:
         pytest.fail("there is no curl to try the code with: install it")
     done = subprocess.run(
@@ -64,7 +66,7 @@ def run_curl(command, folder, **environment):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert list(folder.iterdir()) == []
+    assert {path.name for path in folder.iterdir()} == leaves
     return done.stdout
 
 
@@ -242,6 +244,57 @@ def test_a_translator_looks_at_its_source(tab):
     assert "".join(texts(page, ".lit")) == "May·5th,·1921<eos>"
     page.select_option("select:near(:text('Who looks'))", "encoder")
     until(page, "document.querySelectorAll('.strip button').length === 14")
+
+
+# Rate and Lab
+
+
+@pytest.mark.parametrize(("scale", "key"), [("score", "2"), ("preference", "a")])
+def test_texts_are_rated_by_keys_and_by_clicks(tabs, serving, tmp_path, scale, key):
+    systems = {"one": ["<b>Fine.</b>", "A cat."], "other": ["Well.", "cat cat"]}
+    ratings = prepare(tmp_path / "set", systems, ["How are you?", "What is it?"], scale=scale)
+    with serving({}, (), Exhibits(ratings)) as url:
+        tab = tabs(url, viewport={"width": 390, "height": 844})
+        page = tab.open("rate", rater="anna")
+        page.wait_for_selector(".choices button")
+        assert texts(page, "nav a")[-1] == "Rate"
+        assert page.locator(".item .card").count() == ratings.scale.texts
+        assert page.locator(".item b").count() == 0
+        for answered in range(len(ratings.items)):
+            if answered % 2:
+                page.click(f".choices button[value='{key}']")
+            else:
+                page.keyboard.press(key)
+            page.wait_for_selector(f"text={answered + 1} of {len(ratings.items)} answered")
+        assert [(it.rater, it.choice) for it in ratings.answers()] == [("anna", key)] * len(ratings.items)
+        page.click("#results")
+        page.wait_for_selector(".results table")
+        found = report(ratings)
+        assert texts(page, ".results tbody th") == [each.system for each in found.systems]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert found.systems[0].system in run_python(copied(page, "#copy-python"))
+        told = run_curl(copied(page, "#copy-curl"), tmp_path, leaves={"set"})
+        assert json.loads(told)["answers"] == len(ratings.items)
+        assert tab.wrong == []
+        tab.close()
+
+
+def test_the_labs_figures_are_shown(tabs, serving, findings, tmp_path):
+    with serving({}, (), Exhibits(None, findings)) as url:
+        tab = tabs(url, viewport={"width": 390, "height": 844})
+        page = tab.open("lab")
+        page.wait_for_selector("figure img")
+        until(page, "document.querySelector('figure img').naturalWidth > 0")
+        assert page.inner_text(".claim h2") == "<i>halves</i> are small"
+        assert "2 of 2 seeds" in page.inner_text(".claim .parts")
+        page.click("text=unknown")
+        page.wait_for_selector("text=– not run")
+        assert "claim=unknown" in page.url
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        run_python(copied(page, "#copy-python"))
+        assert len(json.loads(run_curl(copied(page, "#copy-curl"), tmp_path))) == 2
+        assert tab.wrong == []
+        tab.close()
 
 
 # What all views have

@@ -26,7 +26,9 @@ def ask(client, path, **body):
 
 
 def test_models_say_what_can_be_looked_at(client):
-    bible, dates = client.get("/playground/models").json()
+    told = client.get("/playground/about").json()
+    assert (told["ratings"], told["lab"]) == (None, False)
+    bible, dates = told["models"]
     assert (bible["name"], bible["answers"], bible["attention"], bible["basis"]) == (
         "bible",
         False,

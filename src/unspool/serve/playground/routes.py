@@ -13,6 +13,8 @@ from unspool.protocols import Search, StepModel
 from unspool.serve.limits import check_search
 from unspool.serve.playground.attention_map import attention_map
 from unspool.serve.playground.beam_tree import beam_tree
+from unspool.serve.playground.exhibit_routes import add_exhibits
+from unspool.serve.playground.exhibits import Exhibits
 from unspool.serve.playground.next_token import next_token
 from unspool.serve.playground.question import Question
 from unspool.serve.playground.question_fields import AttentionQuestion, BeamTreeQuestion, NextTokenQuestion
@@ -27,12 +29,17 @@ WIDTH = 16
 class Playground:
     """Answers the page's questions by the server's engines."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, server: Server, exhibits: Exhibits) -> None:
+        self._server, self._exhibits = server, exhibits
 
-    async def models(self) -> list[dict[str, Any]]:
-        """GET /playground/models: what is served, and what can be looked at."""
-        return [_card(name, engine.model) for name, engine in self._server.engines.items()]
+    async def about(self) -> dict[str, Any]:
+        """GET /playground/about: what is served, and what can be looked at."""
+        ratings = self._exhibits.ratings
+        return {
+            "models": [_card(name, engine.model) for name, engine in self._server.engines.items()],
+            "ratings": None if ratings is None else str(ratings.folder),
+            "lab": bool(self._exhibits.findings),
+        }
 
     async def next_token(self, body: NextTokenQuestion, request: Request) -> dict[str, Any]:
         """POST /playground/next-token: the distribution of the next token, and what decoders keep of it."""
@@ -82,13 +89,14 @@ class Playground:
         return asdict(await question.answer(request))
 
 
-def add_routes(app: FastAPI, server: Server) -> None:
+def add_routes(app: FastAPI, server: Server, exhibits: Exhibits) -> None:
     """Put them beside the others."""
-    page = Playground(server)
-    app.get("/playground/models")(page.models)
+    page = Playground(server, exhibits)
+    app.get("/playground/about")(page.about)
     app.post("/playground/next-token")(page.next_token)
     app.post("/playground/beam-tree")(page.beam_tree)
     app.post("/playground/attention")(page.attention)
+    add_exhibits(app, exhibits)
 
 
 def _card(name: str, model: StepModel) -> dict[str, Any]:

@@ -5,14 +5,19 @@ import { get } from "./api.js";
 import { view as attention } from "./attention.js";
 import { view as beamTree } from "./beam_tree.js";
 import { el } from "./dom.js";
+import { view as lab } from "./lab.js";
 import { view as nextToken } from "./next_token.js";
+import { view as rate } from "./rate.js";
 import { view as sideBySide } from "./side_by_side.js";
 
-const VIEWS = [nextToken, sideBySide, beamTree, attention];
+// Views of what is not there are left out.
+const ALL_VIEWS = [nextToken, sideBySide, beamTree, attention, rate, lab];
 const PROMPTS = { text: "And God said unto Moses,", source: "Friday, July 4th, 2025" };
 const $ = (id) => document.getElementById(id);
 
+let VIEWS = ALL_VIEWS;
 let models = [];
+let ratings = null;
 let view = null;
 let values = new URLSearchParams();
 let mounted = null;
@@ -22,6 +27,7 @@ const page = {
   get values() { return values; },
   get model() { return values.get("model"); },
   get prompt() { return values.get("prompt"); },
+  get ratings() { return ratings; },
   set(changes) {
     for (const [name, all] of Object.entries(changes)) {
       values.delete(name);
@@ -45,11 +51,14 @@ function show(chosen, given) {
   mounted = null;
   view = chosen ?? VIEWS[0];
   values = given;
-  if (!models.some(({ name }) => name === values.get("model"))) values.set("model", models[0].name);
-  if (!values.get("prompt")) values.set("prompt", exampleFor(page.model));
+  if (!view.alone) {
+    if (!models.some(({ name }) => name === values.get("model"))) values.set("model", models[0].name);
+    if (!values.get("prompt")) values.set("prompt", exampleFor(page.model));
+    $("model").value = page.model;
+    $("prompt").value = page.prompt;
+  }
   for (const [name, all] of Object.entries(view.defaults)) if (!values.has(name)) all.forEach((value) => values.append(name, value));
-  $("model").value = page.model;
-  $("prompt").value = page.prompt;
+  document.querySelector(".prompt").hidden = document.querySelector(".model").hidden = Boolean(view.alone);
   grow();
   document.title = `${view.title} · unspool`;
   drawTabs();
@@ -111,7 +120,9 @@ async function begin() {
   const kept = localStorage.getItem("unspool-colours");
   setTheme(themes.includes(kept) ? kept : "system");
   $("theme").addEventListener("click", () => setTheme(themes[(themes.indexOf(localStorage.getItem("unspool-colours")) + 1) % 3]));
-  models = await get("/playground/models");
+  const about = await get("/playground/about");
+  ({ models, ratings } = about);
+  VIEWS = ALL_VIEWS.filter((each) => each.shown?.(about) ?? true);
   $("model").replaceChildren(...models.map(({ name }) => el("option", { value: name }, name)));
   $("model").addEventListener("change", () => {
     const example = page.prompt === exampleFor(page.model);

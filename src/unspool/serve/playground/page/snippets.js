@@ -7,8 +7,9 @@ export const python = (text) => JSON.stringify(text.toWellFormed());
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-export function curl(path, body) {
+export function curl(path, body = null) {
   const key = hasKey() ? ` -H "authorization: Bearer $UNSPOOL_API_KEY"` : "";
+  if (body === null) return `curl ${quoted(location.origin + path)}${key}\n`;
   return `curl ${quoted(location.origin + path)} -H 'content-type: application/json'${key} \\\n    -d ${quoted(JSON.stringify(body))}\n`;
 }
 
