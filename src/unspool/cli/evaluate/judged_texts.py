@@ -203,7 +203,8 @@ def _cell(value: float | None, spread: Interval | None, test: PairedTest | None)
 
 
 def _number(value: float) -> str:
-    return f"{value:.1f}" if abs(value) >= 100 or not isfinite(value) else f"{value:.3g}"
+    # + 0.0 makes an ordinary zero of the negative one.
+    return f"{value:.1f}" if abs(value) >= 100 or not isfinite(value) else f"{value + 0.0:.3g}"
 
 
 def _draw(found: list[SystemMeasures], intervals: list[dict[str, Interval]], path: Path) -> None:
