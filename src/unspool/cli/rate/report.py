@@ -91,4 +91,7 @@ def _print(found: RatingReport) -> None:
     else:
         print("agreement cannot be told: no item has two ratings that could differ")
     for (a, b), test in found.pairs.items():
-        print(f"{a} − {b}: {test.difference:+.3f}, p = {test.p:.3f} (approximate randomisation over prompts)")
+        print(
+            f"{a} − {b}: {test.difference:+.3f}, p = {test.p:.3f} "
+            "(approximate randomisation over prompts where both were rated)"
+        )
