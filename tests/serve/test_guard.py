@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -40,6 +41,26 @@ def test_a_body_that_is_too_long_is_not_read():
     assert asked([(b"content-length", b"-1")], keys=()) == 413
     with pytest.raises(ApiError, match="10 bytes"):
         asked([], body=b"x" * 11, keys=())  # without a length, it is counted
+
+
+def test_a_body_that_turns_out_too_long_is_told_so_whatever_the_application_says():
+    sent = []
+
+    async def app(scope, receive, send):
+        with suppress(ApiError):
+            await receive()
+        await send({"type": "http.response.start", "status": 400, "headers": []})
+        await send({"type": "http.response.body", "body": b"could not be read"})
+
+    async def receive():
+        return {"type": "http.request", "body": b"x" * 11}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(Guard(app, (), body_bytes=10)({"type": "http", "headers": []}, receive, send))
+    assert [message.get("status") for message in sent] == [413, None]
+    assert b"10 bytes" in sent[1]["body"]
 
 
 def test_keys_of_the_environment_and_of_a_file(tmp_path):

@@ -49,17 +49,24 @@ class Guard:
         if refused is not None:
             await _answer(send, refused)
             return
-        read = 0
+        read, too_long = 0, False
 
         async def counted() -> MutableMapping[str, Any]:
-            nonlocal read
+            nonlocal read, too_long
             message = await receive()
             read += len(message.get("body", b""))
             if read > self._most:
+                too_long = True
                 raise ApiError(413, self._too_long())
             return message
 
-        await self._app(scope, counted, send)
+        async def answered(message: MutableMapping[str, Any]) -> None:
+            if not too_long:
+                await send(message)
+            elif message["type"] == "http.response.start":  # whatever the application made of that
+                await _answer(send, ApiError(413, self._too_long()))
+
+        await self._app(scope, counted, answered)
 
     def _refusal(self, headers: dict[bytes, bytes]) -> ApiError | None:
         given = headers.get(b"authorization", b"")
