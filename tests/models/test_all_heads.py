@@ -33,6 +33,8 @@ TABLES = [
     {"kind": "mixture", "tied": True},
     {"kind": "sigsoftmax", "bias": True, "tied": False},
     {"kind": "sigsoftmax", "tied": True},
+    {"kind": "capped", "cap": 2.0, "bias": True, "tied": False},
+    {"kind": "capped", "cap": 2.0, "tied": True},
     {"kind": "kerbs", "senses": 1.7},
     {"kind": "kerbs", "senses": 2.0, "kernel": False},
 ]

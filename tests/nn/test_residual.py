@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.residual import PLACES, ResidualShape, both, post, pre
+from unspool.nn.residual import PLACES, ResidualShape, after, both, post, pre
 
 
 def double(x):
@@ -24,9 +24,10 @@ def test_each_place_by_hand():
     assert pre(X, double, plus_one, times_ten).tolist() == [4.0, 10.0]
     assert post(X, double, plus_one, times_ten).tolist() == [6.0, 14.0]
     assert both(X, double, plus_one, times_ten).tolist() == [31.0, 73.0]
+    assert after(X, double, plus_one, times_ten).tolist() == [5.0, 11.0]
 
 
-@pytest.mark.parametrize("name", ["pre", "both"])
+@pytest.mark.parametrize("name", ["after", "pre", "both"])
 def test_a_zero_branch_is_the_identity(name):
     assert torch.equal(PLACES[name](X, double, torch.zeros_like, times_ten), X)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unspool.heads.bilinear import BilinearHeadConfig
+from unspool.heads.capped import CappedHeadConfig
 from unspool.heads.kerbs import KerbsHeadConfig
 from unspool.heads.mixture import MixtureHeadConfig
 from unspool.heads.sigsoftmax import SigsoftmaxHeadConfig
@@ -13,6 +14,7 @@ from unspool.heads.tempered import TemperedHeadConfig
 
 HeadConfig = (
     BilinearHeadConfig
+    | CappedHeadConfig
     | KerbsHeadConfig
     | MixtureHeadConfig
     | SigsoftmaxHeadConfig
@@ -28,6 +30,7 @@ HEADS: dict[str, type[HeadConfig]] = {
     "mixture": MixtureHeadConfig,
     "sigsoftmax": SigsoftmaxHeadConfig,
     "kerbs": KerbsHeadConfig,
+    "capped": CappedHeadConfig,
 }
 
 
@@ -45,6 +48,7 @@ def chosen_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
 __all__ = [
     "HEADS",
     "BilinearHeadConfig",
+    "CappedHeadConfig",
     "HeadConfig",
     "KerbsHeadConfig",
     "MixtureHeadConfig",

@@ -70,6 +70,7 @@ def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
     if plain_head(model):
         _put_matrix(weights, layers, parts.HEAD, model.head)
     shape = _shape(model.config, layers, model.vocab_size)
+    shape = shape._replace(embed_scale=getattr(model.config, "embed_scale", 1.0))
     return Engine(shape, weights, Tables(model._rotary, model.positions))
 
 

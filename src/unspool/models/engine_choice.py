@@ -30,6 +30,17 @@ EngineName = Literal["torch", "compiled"]
 ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
 PLAIN_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
 
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "activation": ("gelu", "gelu_tanh", "relu", "swiglu"),
+    "attention_cap": (),
+    "norm_place": ("both", "post", "pre"),
+    "qk_norm": ("none",),
+    "rotary_width": (),
+    "unrotated_layers": ((),),
+    "windowed_layers": ((),),
+}
+"""Setting → the values that compiled steps know; None is always one."""
+
 WIDEST = 65536
 """Inputs of a packed matrix, at most (`kernels.stack_memory`)."""
 
@@ -74,7 +85,7 @@ def obstacle(model: SequenceModel) -> str | None:
         return "numba is not installed (pip install unspool[fast])"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
-    return _changed_part(model) or _changed_weight(model)
+    return _changed_part(model) or _changed_weight(model) or _new_option(model)
 
 
 def _changed_part(model: SequenceModel) -> str | None:
@@ -95,6 +106,15 @@ def _changed_part(model: SequenceModel) -> str | None:
             return f"{name or 'the model'} has hooks, which would not be called"
         if isinstance(part, nn.Dropout) and part.training and part.p > 0 and not model.training:
             return f"{name} is in train mode"
+    return None
+
+
+def _new_option(model: SequenceModel) -> str | None:
+    """A setting that torch's way alone knows of."""
+    for name, plain in PLAIN.items():
+        value = getattr(model.config, name, None)
+        if value is not None and value not in plain:
+            return f"{name}={value!r:.40} has no kernel"
     return None
 
 

@@ -35,13 +35,16 @@ class TransformerState:
         columns = torch.arange(self.length, self.length + new, device=self.pad_N.device)
         return (columns - self.pad_N[:, None]).clamp_(min=0) if self.padded else columns[None]
 
-    def mask(self, new: int) -> Tensor | None:
-        """(N, 1, new, all): where new tokens may look; None where a causal triangle says it all."""
-        if not self.padded and (new == 1 or self.length == 0):
+    def mask(self, new: int, window: int | None = None) -> Tensor | None:
+        """(N, 1, new, all): where new tokens may look, in a window or anywhere; None: a causal triangle."""
+        wide = window is None or self.length + new <= window
+        if wide and not self.padded and (new == 1 or self.length == 0):
             return None
         query = torch.arange(self.length, self.length + new, device=self.pad_N.device)[:, None]
         key = torch.arange(self.length + new, device=self.pad_N.device)
         seen = (key >= self.pad_N[:, None, None]) & (key <= query)
+        if not wide and window is not None:
+            seen &= key > query - window
         # A padding column looks at itself: a softmax over nothing would be NaN.
         return (seen | (key == query)).unsqueeze(1)
 

@@ -25,11 +25,11 @@ from unspool.models.early_exits import Exits
 from unspool.models.engine_choice import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import LanguageModel, unit_embedding
-from unspool.models.shape_checks import at_least_one
+from unspool.models.shape_checks import at_least_one, needs, positive
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.positions import placed
+from unspool.nn.positions import Rotary, placed
 from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
@@ -50,6 +50,16 @@ class TransformerConfig(TransformerShape):
 
     vocab_size: int
     layers: int
+    embed_scale: float = 1.0
+    """What an embedding is multiplied by (Gemma: √width)."""
+    window: int | None = None
+    """How many tokens, itself included, a token sees in `windowed_layers`."""
+    windowed_layers: tuple[int, ...] = ()
+    """The layers, from 0 on, that see no more than the window (Gemma 2 and 3)."""
+    window_rotary_base: float | None = None
+    """The rotary base of these layers, which no stretching touches; None is that of all others (Gemma 3)."""
+    unrotated_layers: tuple[int, ...] = ()
+    """Layers without rotary positions (SmolLM3)."""
     tied: bool = True
     """The output matrix is the input embedding, unless `head` says otherwise."""
     head: HeadConfig | None = None
@@ -57,7 +67,34 @@ class TransformerConfig(TransformerShape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(self, "vocab_size", "layers")
+        at_least_one(self, "vocab_size", "layers", "window")
+        positive(self, "embed_scale")
+        for name in ("windowed_layers", "unrotated_layers"):
+            if any(not 0 <= layer < self.layers for layer in getattr(self, name)):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r:.80} names a layer that there is not: they run from 0 to "
+                    f"{self.layers - 1}"
+                )
+        if self.windowed_layers:
+            needs({"window": self.window}, "windowed_layers")
+
+    def rotaries(self) -> list[Rotary | None]:
+        """What turns queries and keys in every layer."""
+        most, windowed = self.rotary(), self.rotary()
+        if most is not None and self.window_rotary_base is not None:
+            windowed = Rotary(self.each_width, self.window_rotary_base, turned_width=self.rotary_width)
+        return [
+            None
+            if layer in self.unrotated_layers
+            else windowed
+            if layer in self.windowed_layers and self.window_rotary_base is not None
+            else most
+            for layer in range(self.layers)
+        ]
+
+    def windows(self) -> list[int | None]:
+        """How far every layer sees; None: to the beginning."""
+        return [self.window if layer in self.windowed_layers else None for layer in range(self.layers)]
 
     def build(self, text: Text | None = None) -> TransformerLM:
         """A model of this shape, with random weights."""
@@ -75,6 +112,7 @@ class TransformerLM(LanguageModel):
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.positions = c.added()
         self._rotary = c.rotary()
+        self._rotaries, self._windows = c.rotaries(), c.windows()
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(c.block(causal=True) for _ in range(c.layers))
         self.norm = c.last_norm()
@@ -152,18 +190,24 @@ class TransformerLM(LanguageModel):
     ) -> Iterator[Tensor]:
         """(N, T) → (N, T, D) again and again: before the first block, then after each of them."""
         state = self._empty(tokens_NT) if state is None else state
-        positions_NT, mask = state.positions(tokens_NT.shape[1]), state.mask(tokens_NT.shape[1])
+        T = tokens_NT.shape[1]
+        positions_NT = state.positions(T)
+        masks = {window: state.mask(T, window) for window in dict.fromkeys(self._windows)}
         x_NTD = self.embed(tokens_NT)
+        if self.config.embed_scale != 1.0:
+            x_NTD = x_NTD * self.config.embed_scale
         if self.positions is not None:
             x_NTD = placed(x_NTD, self.positions(positions_NT))
-        rotary = None
-        if self._rotary is not None:
-            rotary = self._rotary.tables(positions_NT, state.length + tokens_NT.shape[1])
+        needed = state.length + T
+        turns = {
+            it: it.tables(positions_NT, needed) for it in dict.fromkeys(self._rotaries) if it is not None
+        }
         x_NTD = self.dropout(x_NTD)
         yield x_NTD
         pasts: Sequence[KeyValues | None] = state.layers or [None] * len(self.blocks)
-        for block, past in zip(self.blocks, pasts, strict=True):
-            x_NTD = block(x_NTD, rotary, mask, past, looks)
+        for layer, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
+            rotary, window = self._rotaries[layer], self._windows[layer]
+            x_NTD = block(x_NTD, None if rotary is None else turns[rotary], masks[window], past, looks)
             yield x_NTD
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -10,10 +11,11 @@ from unspool.config import typed
 from unspool.models.shape_checks import at_least_one, needs, one_of, positive, shares
 from unspool.nn.attention.cross_attention import CrossAttention
 from unspool.nn.attention.keyless_attention import KeylessAttention, refuse_rotary
+from unspool.nn.attention.query_key_norm import KINDS as QK_NORMS, QueryKeyNorm
 from unspool.nn.attention.self_attention import SelfAttention
 from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
 from unspool.nn.norms import NORMS
-from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal
+from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, YarnScaling
 from unspool.nn.residual import PLACES, ResidualShape
 from unspool.nn.transformer import Block, CrossBlock
 
@@ -43,6 +45,16 @@ class TransformerShape:
     rotary_base: float = 10000.0
     rotary_scaling: RotaryScaling | None = None
     """How rotary positions were stretched to a longer context (Llama 3)."""
+    rotary_yarn: YarnScaling | None = None
+    """The same by YaRN."""
+    rotary_factor: float = 1.0
+    """All rotary waves are slower by this."""
+    rotary_width: int | None = None
+    """How many numbers of a head are turned, the first ones; None is all of them."""
+    qk_norm: str = "none"
+    """How queries and keys are normalised: "none", each "head" (Qwen 3, Gemma 3), the "whole" (OLMo 2)."""
+    attention_cap: float | None = None
+    """Scores of attention are bent to stay below it (Gemma 2)."""
     context: int | None = None
     """The most tokens of a row, which learnt positions need; None is no limit. In an encoder–decoder it is
     each side's own: of a source with its EOS, and of a target with its BOS."""
@@ -65,10 +77,15 @@ class TransformerShape:
             positions=(*ADDED, "rotary", "none"),
             activation=ACTIVATIONS,
             attention=ATTENTIONS,
+            qk_norm=QK_NORMS,
         )
-        at_least_one(self, "width", "heads", "inner_width", "kv_heads", "head_width", "context")
+        at_least_one(
+            self, "width", "heads", "inner_width", "kv_heads", "head_width", "context", "rotary_width"
+        )
         shares(self, "dropout", "norm_eps")
-        positive(self, "rotary_base")
+        positive(self, "rotary_base", "rotary_factor")
+        if self.attention_cap is not None:
+            positive(self, "attention_cap")
         if self.head_width is None and self.width % self.heads:
             raise ValueError(
                 f"width={self.width} cannot be shared by heads={self.heads}: give a divisor, or a head_width"
@@ -79,8 +96,14 @@ class TransformerShape:
             )
         if self.attention == "keyless":
             refuse_rotary(self.positions == "rotary")
-        if self.positions == "rotary" and self.each_width % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.each_width}")
+            if self.qk_norm != "none" or self.attention_cap is not None:
+                raise ValueError("qk_norm and attention_cap are for attention = 'query_key': leave them out")
+        turned = self.each_width if self.rotary_width is None else self.rotary_width
+        if self.positions == "rotary" and (turned % 2 or turned > self.each_width):
+            raise ValueError(
+                f"rotary positions need an even head width, not {turned}"
+                + ("" if turned <= self.each_width else f", and no more than the {self.each_width} of a head")
+            )
         scaling = self.rotary_scaling
         if scaling is not None and scaling.high_freq_factor <= scaling.low_freq_factor:
             raise ValueError(
@@ -106,7 +129,8 @@ class TransformerShape:
         """What turns queries and keys, where positions are rotary."""
         if self.positions != "rotary":
             return None
-        return Rotary(self.each_width, self.rotary_base, self.rotary_scaling)
+        scaling = self.rotary_scaling or self.rotary_yarn
+        return Rotary(self.each_width, self.rotary_base, scaling, self.rotary_width, self.rotary_factor)
 
     def added(self) -> Sinusoidal | Learned | None:
         """What is added to the embeddings, where positions are added."""
@@ -133,6 +157,12 @@ class TransformerShape:
         return nn.Identity() if self.norm_place == "post" else NORMS[self.norm](self.width, self.norm_eps)
 
     def _attention(self, causal: bool) -> SelfAttention | KeylessAttention:
+        more: dict[str, Any] = {}
+        if self.qk_norm != "none":
+            sizes = (self.heads, self.key_value_heads, self.each_width)
+            more["norm"] = QueryKeyNorm(*sizes, self.norm_eps, self.qk_norm)
+        if self.attention_cap is not None:
+            more["cap"] = self.attention_cap
         return ATTENTIONS[self.attention](
             self.width,
             self.heads,
@@ -141,6 +171,7 @@ class TransformerShape:
             qkv_bias=self.bias or self.qkv_bias,
             out_bias=self.bias,
             causal=causal,
+            **more,
         )
 
     def _residual(self) -> ResidualShape:

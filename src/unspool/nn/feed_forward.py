@@ -2,6 +2,7 @@
 
     ReLU, GELU    W₂ f(W₁ x)                     Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
     SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
+    GeGLU         W₂ (gelu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
 
 With inner width 4D and no biases the plain form has 8D² weights. `up` holds W₁, or W_gate above W_up, so
 that one product serves both.
@@ -25,13 +26,20 @@ def swiglu(x: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+def geglu(x: Tensor) -> Tensor:
+    """gelu(gate) ⊙ up, where x = [gate; up] and gelu is the one of tanh."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "geglu": geglu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "swiglu": swiglu,
 }
-GATED = frozenset({"swiglu"})
+GATED = frozenset({"geglu", "swiglu"})
 
 
 class FeedForward(DirectCall):

@@ -88,6 +88,12 @@ class RotaryScaling:
     high_freq_factor: float
     original_context: int
 
+    magnitude = 1.0
+
+    def frequencies(self, omega: Tensor, base: float) -> Tensor:  # noqa: ARG002
+        """As `__call__` has them."""
+        return self(omega)
+
     def __call__(self, omega: Tensor) -> Tensor:
         """Waves longer than the original context slow down by `factor`, short ones stay."""
         turns = self.original_context * omega / (2 * math.pi)
@@ -96,13 +102,69 @@ class RotaryScaling:
         return omega * (blend + (1 - blend) / self.factor)
 
 
-class Rotary:
-    """Turns queries and keys by their position. Holds no weights, only tables that grow when needed."""
+@dataclass(frozen=True)
+class YarnScaling:
+    """YaRN: short waves stay, long ones slow down by `factor`, those between are blended; scores grow a bit.
 
-    def __init__(self, head_width: int, base: float = 10000.0, scaling: RotaryScaling | None = None) -> None:
-        if head_width % 2:
-            raise ValueError(f"rotary positions need an even head width, not {head_width}")
-        self.head_width, self.base, self.scaling = head_width, base, scaling
+        ω′_i = ω_i · (1 − r_i) / s + ω_i · r_i,   r_i = 1 − clamp((i − lo)/(hi − lo), 0, 1)
+        cos, sin  ←  (0.1 ln s + 1) · cos, sin
+
+    Peng et al. 2023, eq. 23 and §3.4 (papers.bib: peng2023yarn). lo and hi are the pairs that turn
+    `beta_fast` and `beta_slow` times in the original context.
+    """
+
+    factor: float
+    original_context: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    """What cos and sin are multiplied by; None is 0.1 ln s + 1."""
+    truncate: bool = True
+    """Whether lo and hi are whole numbers."""
+
+    def frequencies(self, omega: Tensor, base: float) -> Tensor:
+        """ω′ of every pair."""
+        width = 2 * len(omega)
+
+        def pair(turns: float) -> float:
+            return width * math.log(self.original_context / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+        low, high = pair(self.beta_fast), pair(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, width - 1)
+        high += 0.001 if low == high else 0
+        place = torch.arange(len(omega), dtype=torch.float32, device=omega.device)
+        kept = 1 - ((place - low) / (high - low)).clamp(0, 1)
+        return omega * (kept + (1 - kept) / self.factor)
+
+    @property
+    def magnitude(self) -> float:
+        """What cos and sin are multiplied by."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 1.0 if self.factor <= 1 else 0.1 * math.log(self.factor) + 1.0
+
+
+class Rotary:
+    """Turns queries and keys by their position. Holds no weights, only tables that grow when needed.
+
+    Of a head of `head_width` numbers the first `turned_width` are turned; None is all of them. All waves are
+    slower by `factor` (position interpolation: Chen et al. 2023, eq. 4, papers.bib: chen2023extending).
+    """
+
+    def __init__(
+        self,
+        head_width: int,
+        base: float = 10000.0,
+        scaling: RotaryScaling | YarnScaling | None = None,
+        turned_width: int | None = None,
+        factor: float = 1.0,
+    ) -> None:
+        self.head_width, self.base, self.scaling, self.factor = head_width, base, scaling, factor
+        self.turned_width = head_width if turned_width is None else turned_width
+        if self.turned_width % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.turned_width}")
         self._cos_TI: Tensor | None = None
         self._sin_TI: Tensor | None = None
 
@@ -124,17 +186,24 @@ class Rotary:
 
     @torch.inference_mode(False)  # a table made while decoding must serve training, too
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        half = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=device)
-        omega = 1.0 / (self.base ** (half / self.head_width))
+        half = torch.arange(0, self.turned_width, 2, dtype=torch.float32, device=device)
+        omega = 1.0 / (self.base ** (half / self.turned_width)) / self.factor
+        magnitude = 1.0
         if self.scaling is not None:
-            omega = self.scaling(omega)
+            omega, magnitude = self.scaling.frequencies(omega, self.base), self.scaling.magnitude
         angle = torch.outer(torch.arange(length, dtype=torch.float32, device=device), omega)
-        sin = angle.sin()
-        return torch.cat((angle.cos(), angle.cos()), dim=-1), torch.cat((-sin, sin), dim=-1)
+        cos, sin = angle.cos() * magnitude, angle.sin() * magnitude
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign."""
+    """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign.
+
+    What stands behind the width of cos and sin stays as it is.
+    """
+    width = cos.shape[-1]
+    if width < x_NTHI.shape[-1]:
+        return torch.cat((rotate(x_NTHI[..., :width], cos, sin), x_NTHI[..., width:]), dim=-1)
     turned = torch.addcmul(x_NTHI * cos, x_NTHI.roll(x_NTHI.shape[-1] // 2, dims=-1), sin)
     return turned if turned.dtype == x_NTHI.dtype else turned.to(x_NTHI.dtype)
 

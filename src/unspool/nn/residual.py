@@ -3,8 +3,9 @@
     pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer)
     post   LN(x + f(x))          Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention)
     both   x + LN′(f(LN(x)))     Ding et al. 2021, §3.2, "sandwich" (papers.bib: ding2021cogview)
+    after  x + LN(f(x))          Walsh et al. 2025, eq. 1 (OLMo 2, papers.bib: walsh2025olmo)
 
-A zero branch leaves x as it is under pre and both.
+A zero branch leaves x as it is under pre, both and after.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ def both(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:
     return x + after(branch(norm(x)))
 
 
+def after(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
+    """x + LN(f(x))."""
+    return x + norm(branch(x))
+
+
 PLACES: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {
+    "after": after,
     "pre": pre,
     "post": post,
     "both": both,

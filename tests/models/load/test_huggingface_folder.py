@@ -162,19 +162,18 @@ def test_a_sliding_window_bounds_the_context(configured):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is unknown; known are gpt2, llama, mistral, qwen2"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is unknown; known are gemma2, gemma3_text, gpt2"),
         ({"model_type": "absent"}, "model_type is missing"),
         ({"hidden_size": "absent"}, "hidden_size is missing; expected a whole number"),
         ({"hidden_size": 33}, "a width of 33 cannot be shared by 4 heads"),
         ({"num_key_value_heads": 3}, "config.json: heads=4 cannot share kv_heads=3"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; expected 'silu'"),
         (
-            {"rope_scaling": {"type": "yarn", "factor": 2}},
-            "rotary scaling 'yarn' is unknown; known are default, llama3",
+            {"rope_scaling": {"type": "dynamic", "factor": 2}},
+            "rotary scaling 'dynamic' is unknown; known are default, linear, llama3, yarn",
         ),
         ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
         ({"rope_parameters": [1]}, r"rope_parameters is \[1\]; expected a table"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; expected 1.0"),
         ({"quantization_config": {"bits": 4}}, "the weights are quantised; fetch the model in float32"),
         (
             {"model_type": "gpt2", "activation_function": "swish"},

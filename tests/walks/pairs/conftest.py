@@ -63,6 +63,7 @@ HEAD_SHAPES: dict[str, dict[str, Any]] = {
     "mixture": {"experts": 2},
     "sigsoftmax": {},
     "kerbs": {"senses": 1.7},
+    "capped": {"cap": 3.0},
 }
 
 
@@ -373,7 +374,7 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     *(
         ("Sample", model, "BasisAware", "needs the matrix of an output layer", "it has no such matrix")
         for model in (
-            *("*mixture", "*sigsoftmax", "*kerbs", "T*Model*"),
+            *("*mixture", "*sigsoftmax", "*kerbs", "*capped", "T*Model*"),
             *("Contrast*", "Ensemble*", "EarlyExit", "Guidance*", "DExperts"),
         )
     ),

@@ -135,7 +135,7 @@ def _check_depth(config: Any, tensors: int, label: str) -> None:
         value = getattr(config, it.name)
         if dataclasses.is_dataclass(value):
             _check_depth(value, tensors, label)
-        elif it.name.endswith("layers") and value > max(1, tensors):
+        elif it.name.endswith("layers") and isinstance(value, int) and value > max(1, tensors):
             raise ValueError(
                 f"{label}: {it.name}={value}, but the file holds {tensors} tensors: "
                 "the configuration belongs to another model"

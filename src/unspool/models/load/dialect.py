@@ -10,7 +10,7 @@ Shapes: D width, H heads, K key–value heads, I head width, F inner width, V vo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from unspool.nn.feed_forward import GATED
@@ -33,6 +33,9 @@ class Dialect:
     """A pattern for tensors that are no weights: masks, tables of frequencies."""
     unbiased: frozenset[str] = frozenset()
     """Modules without a bias although others have one: theirs is zero."""
+    adjusted: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """Our module → for each of the modules that make it, what its numbers are multiplied by, and what is then
+    added: factors and offsets that a family computes with, and we have in the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,20 @@ class TensorPart:
     turned: bool = False
     heads: int = 0
     """Not 0: so many heads have their rotary pairs interleaved."""
+    scale: float = 1.0
+    """What the stored numbers are multiplied by."""
+    plus: float = 0.0
+    """What is then added."""
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """As the file lays it out."""
         return self.shape[::-1] if self.turned else self.shape
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether the stored numbers are ours."""
+        return (self.scale, self.plus) == (1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +94,16 @@ def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
     An iterator, not a list: a configuration that lies about its layers is caught at the first one missing.
     """
     for module, part in _outside(config).items():
-        yield from _targets(module, dialect.names[module], part, dialect, biased=True)
+        adjusted = dialect.adjusted.get(module, ())
+        yield from _targets(module, dialect.names[module], part, dialect, adjusted, biased=True)
     inside = _inside(config)
     for layer in range(config.layers):
         for module, part in inside.items():
             template = "blocks.{}." + module
             sources = tuple(source.format(layer) for source in dialect.names[template])
-            yield from _targets(
-                template.format(layer), sources, part, dialect, biased=module not in dialect.unbiased
-            )
+            adjusted = dialect.adjusted.get(template, ())
+            biased = module not in dialect.unbiased
+            yield from _targets(template.format(layer), sources, part, dialect, adjusted, biased=biased)
 
 
 def _outside(config: TransformerConfig) -> dict[str, _Part]:
@@ -108,7 +121,18 @@ def _inside(c: TransformerConfig) -> dict[str, _Part]:
     norm = _Part((c.width,), None, c.norm == "layer")
     qkv = tuple(count * c.each_width for count in (c.heads, c.key_value_heads, c.key_value_heads))
     up = (c.inner_width, c.inner_width) if c.activation in GATED else (c.inner_width,)
-    return {
+    more: dict[str, _Part] = {}
+    if c.qk_norm != "none":
+        widths = (c.each_width, c.each_width)
+        if c.qk_norm == "whole":
+            widths = (c.heads * c.each_width, c.key_value_heads * c.each_width)
+        more = {
+            "attention.norm.query": _Part(widths[:1], None),
+            "attention.norm.key": _Part(widths[1:], None),
+        }
+    if c.norm_place == "both":
+        more |= {"attention_post_norm": norm, "feed_forward_post_norm": norm}
+    return more | {
         "attention_norm": norm,
         "attention.qkv": _Part(qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.key_value_heads, 0)),
         "attention.out": _Part((c.width,), c.heads * c.each_width, c.bias, True),
@@ -119,21 +143,28 @@ def _inside(c: TransformerConfig) -> dict[str, _Part]:
 
 
 def _targets(
-    module: str, sources: tuple[str, ...], part: _Part, dialect: Dialect, *, biased: bool
+    module: str,
+    sources: tuple[str, ...],
+    part: _Part,
+    dialect: Dialect,
+    adjusted: tuple[tuple[float, float], ...],
+    *,
+    biased: bool,
 ) -> Iterator[Target]:
     # A family may keep in one tensor what another keeps in several.
     rows = part.rows if len(sources) == len(part.rows) else (sum(part.rows),)
     heads = part.heads if dialect.interleaved and part.heads else (0,) * len(rows)
     columns = () if part.columns is None else (part.columns,)
     turned = dialect.turned and part.projection
+    adjusted = adjusted or ((1.0, 0.0),) * len(rows)
     weights = tuple(
-        TensorPart(f"{source}.weight", (count, *columns), turned, paired)
-        for source, count, paired in zip(sources, rows, heads, strict=True)
+        TensorPart(f"{source}.weight", (count, *columns), turned, paired, scale, plus)
+        for source, count, paired, (scale, plus) in zip(sources, rows, heads, adjusted, strict=True)
     )
     yield Target(f"{module}.weight", (sum(rows), *columns), weights, part.matrix or part.projection)
     if part.bias:
         biases = tuple(
-            TensorPart(f"{source}.bias" if biased else None, (count,), heads=paired)
-            for source, count, paired in zip(sources, rows, heads, strict=True)
+            TensorPart(f"{source}.bias" if biased else None, (count,), heads=paired, scale=scale)
+            for source, count, paired, (scale, _) in zip(sources, rows, heads, adjusted, strict=True)
         )
         yield Target(f"{module}.bias", (sum(rows),), biases)

@@ -1,13 +1,11 @@
 """A folder as Hugging Face's `save_pretrained` writes it: config.json and safetensors, whole or in shards.
 
-It reads the GPT-2 and Llama families (Llama, SmolLM, Mistral, Qwen 2) in any floating-point type. A model
-with a sliding attention window is given the window as its context: within it, sliding attention is full
-attention.
+It reads GPT-2, Llama and the families that are like it (`llama_families.py`), and Gemma
+(`gemma_families.py`), in any floating-point type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,32 +13,15 @@ import torch
 
 from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect
+from unspool.models.load.gemma_families import FAMILIES as GEMMA_FAMILIES
 from unspool.models.load.kept_weights import State, Weights
+from unspool.models.load.llama_families import FAMILIES as LLAMA_FAMILIES, Family
 from unspool.models.load.safetensors_files import SafetensorsFiles, open_safetensors
 from unspool.models.load.settings import Settings
 from unspool.models.load.unsupported import UnsupportedModelError
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.nn.positions import RotaryScaling
 from unspool.text.json_file import read_object
 
-_LLAMA = Dialect(
-    {
-        "embed": ("model.embed_tokens",),
-        "norm": ("model.norm",),
-        "head": ("lm_head",),
-        "blocks.{}.attention_norm": ("model.layers.{}.input_layernorm",),
-        "blocks.{}.attention.qkv": (
-            "model.layers.{}.self_attn.q_proj",
-            "model.layers.{}.self_attn.k_proj",
-            "model.layers.{}.self_attn.v_proj",
-        ),
-        "blocks.{}.attention.out": ("model.layers.{}.self_attn.o_proj",),
-        "blocks.{}.feed_forward_norm": ("model.layers.{}.post_attention_layernorm",),
-        "blocks.{}.feed_forward.up": ("model.layers.{}.mlp.gate_proj", "model.layers.{}.mlp.up_proj"),
-        "blocks.{}.feed_forward.down": ("model.layers.{}.mlp.down_proj",),
-    },
-    ignored=r".*rotary_emb\.inv_freq",
-)
 _GPT2 = Dialect(
     {
         "embed": ("transformer.wte",),
@@ -124,84 +105,14 @@ def _gpt2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
     return config, _GPT2
 
 
-def _llama(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config = _llama_like(settings, context=settings.integer("max_position_embeddings", 2048))
-    attention, feed_forward = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
-    unbiased = {"attention.qkv", "attention.out"} if not attention else set()
-    unbiased |= {"feed_forward.up", "feed_forward.down"} if not feed_forward else set()
-    return replace(config, bias=attention or feed_forward), replace(_LLAMA, unbiased=frozenset(unbiased))
-
-
-def _mistral(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    context = settings.integer("max_position_embeddings", 131072)
-    # Absent and null differ here: Mistral's own default is a window of 4096, null is none.
-    if settings.values.get("sliding_window", 4096) is not None:
-        context = min(context, settings.integer("sliding_window", 4096))
-    return _llama_like(settings, context), _LLAMA
-
-
-def _qwen2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    context = settings.integer("max_position_embeddings", 32768)
-    if settings.flag("use_sliding_window", False):
-        context = min(context, settings.integer("sliding_window", 4096))
-    return replace(_llama_like(settings, context), qkv_bias=True), _LLAMA
-
-
-FAMILIES: dict[str, Callable[[Settings], tuple[TransformerConfig, Dialect]]] = {
-    "gpt2": _gpt2,
-    "llama": _llama,
-    "mistral": _mistral,
-    "qwen2": _qwen2,
-}
-
-
-def _llama_like(settings: Settings, context: int) -> TransformerConfig:
-    settings.demand("hidden_act", "silu")
-    width, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
-    has_width = settings.has("head_dim")
-    base, scaling = _rotary(settings)
-    return TransformerConfig(
-        vocab_size=settings.integer("vocab_size"),
-        width=width,
-        layers=settings.integer("num_hidden_layers"),
-        heads=heads,
-        kv_heads=settings.integer("num_key_value_heads", heads),
-        head_width=settings.integer("head_dim") if has_width else _head_width(settings, width, heads),
-        inner_width=settings.integer("intermediate_size"),
-        context=context,
-        norm_eps=settings.number("rms_norm_eps", 1e-6),
-        rotary_base=base,
-        rotary_scaling=scaling,
-        tied=settings.flag("tie_word_embeddings", False),
-    )
+FAMILIES: dict[str, Family] = {"gpt2": _gpt2, **LLAMA_FAMILIES, **GEMMA_FAMILIES}
+"""Their `model_type` → our shape and their names."""
 
 
 def _head_width(settings: Settings, width: int, heads: int) -> int:
     if width % heads:
         raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
     return width // heads
-
-
-def _rotary(settings: Settings) -> tuple[float, RotaryScaling | None]:
-    """The base and the stretching of the frequencies; transformers 5 keeps both in rope_parameters."""
-    group = settings.group("rope_parameters" if settings.has("rope_parameters") else "rope_scaling")
-    settings.demand("partial_rotary_factor", 1.0)
-    group.demand("partial_rotary_factor", 1.0)
-    base = group.number("rope_theta", settings.number("rope_theta", 10000.0))
-    kind = group.word("rope_type", group.word("type", "default"))
-    if kind == "default":
-        return base, None
-    if kind != "llama3":
-        raise UnsupportedModelError(
-            f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are default, llama3"
-        )
-    context = settings.integer("max_position_embeddings", 2048)
-    return base, RotaryScaling(
-        factor=group.number("factor"),
-        low_freq_factor=group.number("low_freq_factor"),
-        high_freq_factor=group.number("high_freq_factor"),
-        original_context=group.integer("original_max_position_embeddings", context),
-    )
 
 
 def _without_prefix(source: SafetensorsFiles, dialect: Dialect) -> Dialect:

@@ -33,6 +33,13 @@ class Twin:
     weights: Mapping[str, Tensor]
 
 
+UNKNOWN_TO_THEM = (
+    *("attention_cap", "embed_scale", "qk_norm", "rotary_factor", "rotary_width", "rotary_yarn"),
+    *("unrotated_layers", "windowed_layers"),
+)
+"""Options of other families."""
+
+
 def huggingface_twin(model: TransformerLM) -> Twin:
     """The settings and weights of the `LlamaForCausalLM` or `GPT2LMHeadModel` that says the same.
 
@@ -49,6 +56,12 @@ def huggingface_twin(model: TransformerLM) -> Twin:
             f"attention={config.attention!r} has no Hugging Face twin: give it keys first "
             "(unspool.models.key_elimination.with_keys)"
         )
+    for name in UNKNOWN_TO_THEM:
+        if getattr(config, name) != getattr(TransformerConfig, name):
+            raise ValueError(
+                f"{name}={getattr(config, name)!r:.60} has no place in the classes of Llama and GPT-2, "
+                "which are the only twins here: save the model as ours"
+            )
     if config.norm_place != "pre":
         raise ValueError(f"norm_place={config.norm_place!r} has no Hugging Face twin here: only 'pre' has")
     ours = {name: value.detach() for name, value in merged_weights(model).items()}

@@ -68,7 +68,7 @@ def known_weights(name: str | None) -> Weights:
 
 
 def _as_float32(source: Source, target: Target) -> Tensor:
-    if len(target.pieces) == 1 and target.pieces[0].source is not None:
+    if len(target.pieces) == 1 and target.pieces[0].source is not None and target.pieces[0].as_it_is:
         stored = source.stored(target.pieces[0])
         if stored is not None and stored.format == F32:
             return stored.restore()
@@ -78,14 +78,23 @@ def _as_float32(source: Source, target: Target) -> Tensor:
         if piece.source is None:
             out.zero_()
         else:
-            source.fill(piece, out)
+            _fill(source, piece, out)
     return whole
+
+
+def _fill(source: Source, piece: TensorPart, out: Tensor) -> None:
+    source.fill(piece, out)
+    if not piece.as_it_is:
+        out.mul_(piece.scale).add_(piece.plus)
 
 
 def _as_stored(source: Source, target: Target) -> Tensor | Pieces:
     if not target.matrix:
         return _as_float32(source, target)
-    pieces = tuple(source.stored(piece) or _quantised(source, piece) for piece in target.pieces)
+    pieces = tuple(
+        (source.stored(piece) if piece.as_it_is else None) or _quantised(source, piece)
+        for piece in target.pieces
+    )
     if len(pieces) == 1 and pieces[0].format == F32:
         return pieces[0].restore()  # a weight as any other
     return pieces
@@ -98,13 +107,13 @@ def _as_int8(source: Source, target: Target) -> Tensor | Pieces:
 
 
 def _quantised(source: Source, piece: TensorPart) -> StoredWeight:
-    stored = source.stored(piece)
+    stored = source.stored(piece) if piece.as_it_is else None
     if stored is not None:  # memory for all of it in float32 would cost more time than the rounding
         small = requantise_int8(stored)
         source.let_go(piece)
         return small
     whole = torch.empty(piece.shape)
-    source.fill(piece, whole)
+    _fill(source, piece, whole)
     return quantise_int8(whole)
 
 

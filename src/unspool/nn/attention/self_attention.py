@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.attention.query_key_norm import QueryKeyNorm
 from unspool.nn.attention.watched_attention import watched_attention
 from unspool.nn.direct_call import DirectCall
 from unspool.nn.linear import Linear
@@ -33,6 +34,8 @@ class SelfAttention(DirectCall):
         qkv_bias: bool,
         out_bias: bool,
         causal: bool = True,
+        norm: QueryKeyNorm | None = None,
+        cap: float | None = None,
     ) -> None:
         super().__init__()
         if heads % kv_heads:
@@ -40,6 +43,9 @@ class SelfAttention(DirectCall):
         self.heads, self.kv_heads, self.head_width, self.causal = heads, kv_heads, head_width, causal
         self.qkv = Linear(width, (heads + 2 * kv_heads) * head_width, qkv_bias)
         self.out = Linear(heads * head_width, width, out_bias)
+        self.norm = norm
+        self.cap = cap
+        """Scores are bent to stay below it, c·tanh(s/c) (Gemma 2)."""
 
     def forward(
         self,
@@ -57,16 +63,21 @@ class SelfAttention(DirectCall):
         H, K, I = self.heads, self.kv_heads, self.head_width  # noqa: E741
         qkv = self.qkv(x_NTD).view(N, T, H + 2 * K, I)
         qk, v = torch.split_with_sizes(qkv, (H + K, K), dim=2)
+        if self.norm is not None:
+            qk = torch.cat(self.norm(*torch.split_with_sizes(qk, (H, K), dim=2)), dim=2)
         if rotary is not None:
             qk = rotate(qk, *rotary)
         q, k = torch.split_with_sizes(qk, (H, K), dim=2)
         k_NKSI, v_NKSI = k.transpose(1, 2), v.transpose(1, 2)
         if past is not None:
             k_NKSI, v_NKSI = past.append(k_NKSI, v_NKSI)
-        if looks is not None:
-            q_NHTI, causal = q.transpose(1, 2), self.causal and mask is None
-            out_NHTI, alpha_NHTS = watched_attention(q_NHTI, k_NKSI, v_NKSI, I**-0.5, mask, causal=causal)
-            looks.append(alpha_NHTS)
+        if looks is not None or self.cap is not None:
+            q_NHTI, causal = q.transpose(1, 2), self.causal and mask is None and T > 1
+            out_NHTI, alpha_NHTS = watched_attention(
+                q_NHTI, k_NKSI, v_NKSI, I**-0.5, mask, causal=causal, cap=self.cap
+            )
+            if looks is not None:
+                looks.append(alpha_NHTS)
             out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
         elif T == 1:
             # The G queries of a group look at the same keys: let them stand where positions stand.
@@ -90,7 +101,13 @@ class SelfAttention(DirectCall):
     ) -> Tensor:
         """One token of every row: `forward` with as few operations as it takes."""
         N, H, K, I = len(x_ND), self.heads, self.kv_heads, self.head_width  # noqa: E741
+        if self.cap is not None:
+            turned = None if rotary is None else (rotary[0][None, None, None], rotary[1][None, None, None])
+            seen: Tensor = self(x_ND[:, None], turned, mask, past)
+            return seen[:, 0]
         q, k, v = self.qkv(x_ND).view(N, H + 2 * K, I).split_with_sizes((H, K, K), dim=1)
+        if self.norm is not None:
+            q, k = self.norm(q, k)
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
         k_NKSI, v_NKSI = past.append_one(k, v)

@@ -21,10 +21,12 @@ def watched_attention(
     mask: Tensor | None = None,
     *,
     causal: bool = False,
+    cap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What is attended to, (N, H, T, I), and α, (N, H, T, S).
 
-    `mask` (N or 1, 1, T or 1, S) is False, or −∞, where a query may not look; `causal` is for T = S.
+    `mask` (N or 1, 1, T or 1, S) is False, or −∞, where a query may not look; `causal` is for T = S; scores
+    beyond `cap` are bent to it, c·tanh(s/c).
     """
     group = q_NHTI.shape[1] // k_NKSI.shape[1]
     if group > 1:
@@ -32,6 +34,8 @@ def watched_attention(
     if v_NKSI.shape[1] < q_NHTI.shape[1]:
         v_NKSI = v_NKSI.repeat_interleave(q_NHTI.shape[1] // v_NKSI.shape[1], dim=1)
     score_NHTS = (q_NHTI * scale) @ k_NKSI.transpose(2, 3)
+    if cap is not None:
+        score_NHTS = cap * torch.tanh(score_NHTS / cap)
     if causal:
         T, S = score_NHTS.shape[2:]
         mask = torch.ones(T, S, dtype=torch.bool, device=score_NHTS.device).tril()

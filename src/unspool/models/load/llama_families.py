@@ -1,0 +1,186 @@
+"""Hugging Face's configurations of Llama and of the families that differ from it in an option or two.
+
+    Llama, SmolLM, Mistral    as they are
+    Qwen 2                    a bias in q, k and v
+    Qwen 3                    q and k normalised, head by head
+    OLMo 2                    q and k normalised as wholes; norms behind the branches
+    Phi-3                     q, k and v in one matrix, gate and up in another; a part of a head turned
+    SmolLM3                   some layers without positions
+    Granite                   factors on embeddings, scores, branches and logits
+
+A model with a sliding attention window is given the window as its context: within it, sliding attention is
+full attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from unspool.models.load.dialect import Dialect
+from unspool.models.load.rotary_settings import rotary_settings
+from unspool.models.load.settings import Settings
+from unspool.models.transformer_lm import TransformerConfig
+
+Family = Callable[[Settings], tuple[TransformerConfig, Dialect]]
+
+_LAYER = "model.layers.{}."
+LLAMA = Dialect(
+    {
+        "embed": ("model.embed_tokens",),
+        "norm": ("model.norm",),
+        "head": ("lm_head",),
+        "blocks.{}.attention_norm": (_LAYER + "input_layernorm",),
+        "blocks.{}.attention.qkv": tuple(f"{_LAYER}self_attn.{it}_proj" for it in "qkv"),
+        "blocks.{}.attention.out": (_LAYER + "self_attn.o_proj",),
+        "blocks.{}.feed_forward_norm": (_LAYER + "post_attention_layernorm",),
+        "blocks.{}.feed_forward.up": (_LAYER + "mlp.gate_proj", _LAYER + "mlp.up_proj"),
+        "blocks.{}.feed_forward.down": (_LAYER + "mlp.down_proj",),
+    },
+    ignored=r".*rotary_emb\.inv_freq",
+)
+QUERY_KEY_NORMS = {
+    "blocks.{}.attention.norm.query": (_LAYER + "self_attn.q_norm",),
+    "blocks.{}.attention.norm.key": (_LAYER + "self_attn.k_norm",),
+}
+
+
+def renamed(dialect: Dialect, **names: Any) -> Dialect:
+    """The same dialect with other names for some modules, "." written as "__" and "blocks.{}." left out."""
+    ours = {"blocks.{}." + name.replace("__", "."): theirs for name, theirs in names.items()}
+    return replace(dialect, names={**dialect.names, **ours})
+
+
+def llama_like(
+    settings: Settings, context: int, activation: str = "swiglu", **more: Any
+) -> TransformerConfig:
+    """What all of these families say in the same words."""
+    width, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
+    head_width = settings.integer("head_dim") if settings.has("head_dim") else _shared(settings, width, heads)
+    return TransformerConfig(
+        **{
+            "vocab_size": settings.integer("vocab_size"),
+            "width": width,
+            "layers": settings.integer("num_hidden_layers"),
+            "heads": heads,
+            "kv_heads": settings.integer("num_key_value_heads", heads),
+            "head_width": head_width,
+            "inner_width": settings.integer("intermediate_size"),
+            "context": context,
+            "norm_eps": settings.number("rms_norm_eps", 1e-6),
+            "activation": activation,
+            "tied": settings.flag("tie_word_embeddings", False),
+            **(more if "rotary_base" in more else rotary_settings(settings, head_width) | more),
+        }
+    )
+
+
+def _shared(settings: Settings, width: int, heads: int) -> int:
+    if width % heads:
+        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+    return width // heads
+
+
+def _plain(settings: Settings, longest: int, **more: Any) -> TransformerConfig:
+    settings.demand("hidden_act", "silu")
+    return llama_like(settings, settings.integer("max_position_embeddings", longest), **more)
+
+
+def _biased(settings: Settings, config: TransformerConfig) -> tuple[TransformerConfig, Dialect]:
+    attention, feed_forward = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
+    unbiased = {"attention.qkv", "attention.out"} if not attention else set()
+    unbiased |= {"feed_forward.up", "feed_forward.down"} if not feed_forward else set()
+    return replace(config, bias=attention or feed_forward), replace(LLAMA, unbiased=frozenset(unbiased))
+
+
+def _windowed(
+    settings: Settings, config: TransformerConfig, used: bool, default: int = 4096
+) -> TransformerConfig:
+    if not used or config.context is None:
+        return config
+    return replace(config, context=min(config.context, settings.integer("sliding_window", default)))
+
+
+def _llama(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    return _biased(settings, _plain(settings, 2048))
+
+
+def _mistral(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    # Absent and null differ here: Mistral's own default is a window of 4096, null is none.
+    used = settings.values.get("sliding_window", 4096) is not None
+    return _windowed(settings, _plain(settings, 131072), used), LLAMA
+
+
+def _qwen2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config = _plain(settings, 32768, qkv_bias=True)
+    return _windowed(settings, config, settings.flag("use_sliding_window", False)), LLAMA
+
+
+def _qwen3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(settings, _plain(settings, 32768, qk_norm="head"))
+    config = _windowed(settings, config, settings.flag("use_sliding_window", False))
+    return config, replace(dialect, names={**dialect.names, **QUERY_KEY_NORMS})
+
+
+def _olmo2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(settings, _plain(settings, 2048, qk_norm="whole", norm_place="after"))
+    behind = {
+        "attention_norm": (_LAYER + "post_attention_layernorm",),
+        "feed_forward_norm": (_LAYER + "post_feedforward_layernorm",),
+    }
+    return config, replace(
+        renamed(dialect, **behind), names={**renamed(dialect, **behind).names, **QUERY_KEY_NORMS}
+    )
+
+
+def _phi3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config = _plain(settings, 4096)
+    fused = {
+        "attention__qkv": (_LAYER + "self_attn.qkv_proj",),
+        "feed_forward__up": (_LAYER + "mlp.gate_up_proj",),
+    }
+    return _windowed(settings, config, settings.has("sliding_window")), renamed(LLAMA, **fused)
+
+
+def _smollm3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(settings, _plain(settings, 32768))
+    every = settings.integer("no_rope_layer_interval", 4)
+    turned = settings.values.get("no_rope_layers") or [
+        int((it + 1) % every != 0) for it in range(config.layers)
+    ]
+    if not isinstance(turned, list) or len(turned) != config.layers:
+        raise ValueError(f"{settings.source}: no_rope_layers must have a 0 or a 1 for each layer")
+    config = _windowed(settings, config, settings.flag("use_sliding_window", False))
+    return replace(config, unrotated_layers=tuple(n for n, it in enumerate(turned) if not it)), dialect
+
+
+def _granite(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(
+        settings, _plain(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
+    )
+    branch = (settings.number("residual_multiplier", 1.0), 0.0)
+    # Our scores are divided by √I, theirs multiplied by a number of their own.
+    query = settings.number("attention_multiplier", 1.0) * math.sqrt(config.each_width)
+    return config, replace(
+        dialect,
+        adjusted={
+            "blocks.{}.attention.qkv": ((query, 0.0), (1.0, 0.0), (1.0, 0.0)),
+            "blocks.{}.attention.out": (branch,),
+            "blocks.{}.feed_forward.down": (branch,),
+            "norm": ((1 / settings.number("logits_scaling", 1.0), 0.0),),
+        },
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    "granite": _granite,
+    "llama": _llama,
+    "mistral": _mistral,
+    "olmo2": _olmo2,
+    "phi3": _phi3,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "smollm3": _smollm3,
+}
