@@ -19,9 +19,9 @@ from unspool.config import word_among
 from unspool.deferred import uncollected
 from unspool.models.engine_choice import ENGINES
 from unspool.models.load.device import usable_device
-from unspool.models.load.dtypes import known_precision
+from unspool.models.load.dtypes import PRECISIONS, known_precision
 from unspool.models.load.kept_weights import known_weights
-from unspool.models.load.names import check_name, huggingface_folder, load as load_native
+from unspool.models.load.names import check_name, gguf_path, huggingface_folder, load as load_native
 from unspool.models.load.unsupported import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def load(
     as they are stored, and float32 ones, may stay in their file, which is mapped into memory: replace it by
     another, but do not write into it while the model is in use.
 
-    `engine` is what runs the model's steps: "torch", "compiled", "transformers" (Hugging Face's library), or
-    None for the best (`model.engine` tells). A Hugging Face folder of a family that is not ours is run by
-    transformers where that is installed, with a warning that says so.
+    `engine` is what runs the model's steps: "torch", "compiled", "transformers" (Hugging Face's library),
+    "llama.cpp" (of a GGUF file), or None for the best (`model.engine` tells). A Hugging Face folder of a
+    family that is not ours is run by transformers where that is installed, with a warning that says so.
     """
     said = check_name(name)
     if engine is not None and word_among(engine, (*ENGINES, *OTHERS)) is None:
@@ -77,6 +77,10 @@ def _by_another(
 ) -> Model:
     """The model run by transformers, with a word about it; what is no folder of theirs stays refused."""
     folder = huggingface_folder(name)
+    if folder is None and gguf_path(name) is not None:
+        raise UnsupportedModelError(
+            f"{unsupported}. llama.cpp may run it: engine='llama.cpp' (pip install 'unspool[llama-cpp]')"
+        ) from unsupported
     if folder is None:
         raise unsupported
     if find_spec("transformers") is None:
@@ -108,5 +112,20 @@ def _transformers(name: str, device: Any, dtype: Any, weights: str | None) -> Mo
     return model  # type: ignore[no-any-return]
 
 
-OTHERS: dict[str, Callable[[str, Any, Any, str | None], Model]] = {"transformers": _transformers}
+def _llama_cpp(name: str, device: Any, dtype: Any, weights: str | None) -> Model:
+    from unspool.adapters.llama_cpp.llama_model import load_llama
+
+    if known_precision(dtype) != PRECISIONS["float32"] or weights not in (None, "as stored"):
+        raise ValueError("llama.cpp keeps weights as they are stored: leave dtype and weights out")
+    path = gguf_path(name)
+    if path is None:
+        raise ValueError(f"{name}: engine='llama.cpp' reads GGUF files, and this is none: leave it out")
+    model: Any = load_llama(path, str(device))
+    return model  # type: ignore[no-any-return]
+
+
+OTHERS: dict[str, Callable[[str, Any, Any, str | None], Model]] = {
+    "llama.cpp": _llama_cpp,
+    "transformers": _transformers,
+}
 """Name of an engine → what loads a model into it: its name, device, dtype and weights."""

@@ -94,7 +94,7 @@ def add_running_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--engine",
         metavar="NAME",
-        help="what computes: torch, compiled or transformers (default: the best that is there)",
+        help="what computes: torch, compiled, transformers or llama.cpp (default: the best that is there)",
     )
 
 

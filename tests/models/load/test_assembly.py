@@ -7,14 +7,14 @@ import torch
 
 from unspool.models.load.assembly import assemble, build, named
 from unspool.models.load.dialect import Dialect
-from unspool.models.load.huggingface_folder import _LLAMA
+from unspool.models.load.llama_families import LLAMA
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 CONFIG = TransformerConfig(
     vocab_size=7, width=4, layers=1, heads=2, kv_heads=1, head_width=2, inner_width=3, context=8, bias=True
 )
 DIALECT = Dialect(
-    _LLAMA.names, ignored=r"junk\..*", unbiased=frozenset({"feed_forward.up", "feed_forward.down"})
+    LLAMA.names, ignored=r"junk\..*", unbiased=frozenset({"feed_forward.up", "feed_forward.down"})
 )
 
 

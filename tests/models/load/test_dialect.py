@@ -3,7 +3,8 @@ import torch
 
 from unspool.models.load.dialect import Dialect, TensorPart, plan
 from unspool.models.load.gguf_weights import _LLAMA_NAMES
-from unspool.models.load.huggingface_folder import _GPT2, _LLAMA
+from unspool.models.load.huggingface_folder import _GPT2
+from unspool.models.load.llama_families import LLAMA
 from unspool.models.load.stored_parts import storable
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
@@ -25,7 +26,7 @@ def targets(dialect, **changes):
 
 
 def test_queries_keys_and_values_are_stacked():
-    qkv = targets(_LLAMA)["blocks.1.attention.qkv.weight"]
+    qkv = targets(LLAMA)["blocks.1.attention.qkv.weight"]
     assert qkv.shape == (48, 8)
     assert [(piece.source, piece.shape) for piece in qkv.pieces] == [
         ("model.layers.1.self_attn.q_proj.weight", (24, 8)),
@@ -35,7 +36,7 @@ def test_queries_keys_and_values_are_stacked():
 
 
 def test_gate_stands_above_up():
-    up = targets(_LLAMA)["blocks.0.feed_forward.up.weight"]
+    up = targets(LLAMA)["blocks.0.feed_forward.up.weight"]
     assert up.shape == (20, 8)
     assert [piece.source for piece in up.pieces] == [
         "model.layers.0.mlp.gate_proj.weight",
@@ -60,7 +61,7 @@ def test_projections_are_turned_and_embeddings_are_not():
     assert bias.stored_shape == (10,)
 
 
-@pytest.mark.parametrize(("dialect", "changes"), [(_LLAMA, {"tied": False}), (_GPT2, GPT2)])
+@pytest.mark.parametrize(("dialect", "changes"), [(LLAMA, {"tied": False}), (_GPT2, GPT2)])
 def test_matrices_are_what_can_stay_as_it_is_stored(dialect, changes):
     found = targets(dialect, **changes)
     model = TransformerLM(TransformerConfig(**SHAPE | changes))
@@ -68,7 +69,7 @@ def test_matrices_are_what_can_stay_as_it_is_stored(dialect, changes):
 
 
 def test_a_missing_bias_is_zero():
-    dialect = Dialect(_LLAMA.names, unbiased=frozenset({"feed_forward.down"}))
+    dialect = Dialect(LLAMA.names, unbiased=frozenset({"feed_forward.down"}))
     found = targets(dialect, bias=True)
     assert found["blocks.1.feed_forward.down.bias"].pieces == (TensorPart(None, (8,)),)
     assert found["blocks.1.attention.out.bias"].pieces == (
@@ -79,9 +80,9 @@ def test_a_missing_bias_is_zero():
 @pytest.mark.parametrize(
     ("dialect", "changes"),
     [
-        (_LLAMA, {}),
-        (_LLAMA, {"tied": False, "bias": True}),
-        (_LLAMA, {"qkv_bias": True}),
+        (LLAMA, {}),
+        (LLAMA, {"tied": False, "bias": True}),
+        (LLAMA, {"qkv_bias": True}),
         (_GPT2, GPT2),
         (_GPT2, GPT2 | {"tied": False}),
     ],
@@ -99,5 +100,5 @@ def test_the_plan_is_the_models_own_state(dialect, changes):
 
 
 def test_a_plan_of_many_layers_costs_nothing_until_it_is_walked():
-    endless = plan(TransformerConfig(**SHAPE | {"layers": 2**31 - 1}), _LLAMA)
+    endless = plan(TransformerConfig(**SHAPE | {"layers": 2**31 - 1}), LLAMA)
     assert next(iter(endless)).name == "embed.weight"
