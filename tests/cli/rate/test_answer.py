@@ -76,7 +76,7 @@ def test_sessions_killed_at_random_instants_lose_at_most_the_answer_being_typed(
     dice, done = random.Random(1), {"anna": 0, "bert": 0}
     for _ in range(5):
         sessions = {
-            name: subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            name: subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
             for name in done
         }
         begun = {name: until_asked(session) for name, session in sessions.items()}

@@ -72,15 +72,15 @@ def test_writers_killed_at_random_instants_lose_nothing_that_was_acknowledged(tm
     for life in range(6):
         names = [f"{life}-{who}" for who in range(2)]
         writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER, path, name], stdout=subprocess.PIPE, text=True)
+            subprocess.Popen([sys.executable, "-c", WRITER, path, name], stdout=subprocess.PIPE, bufsize=0)
             for name in names
         ]
         for writer in writers:
-            writer.stdout.readline()  # it has begun
+            writer.stdout.readline()  # it has begun; unbuffered, so that no later line is taken along
         time.sleep(dice.uniform(0, 0.1))
         for writer in writers:
             os.kill(writer.pid, signal.SIGKILL)
-        said = [0 + len(writer.communicate()[0].split()) for writer in writers]
+        said = [len(writer.communicate()[0].split()) for writer in writers]
         found = read(path)
         for name, acknowledged in zip(names, said, strict=True):
             kept = [it.item for it in found if it.rater == name]
