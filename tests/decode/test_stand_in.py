@@ -1,4 +1,4 @@
-from unspool.decode.stand_in import SameTokens, StandIn
+from unspool.decode.stand_in import SameTokens, StandIn, original
 from unspool.testing import random_table
 
 
@@ -24,3 +24,8 @@ def test_the_same_tokens_are_no_same_matrix():
 
     assert (Other().vocab_size, Other().text, Other().answers) == (7, None, False)
     assert Other().output_matrix is Other().rank_limit is None
+
+
+def test_the_original_is_found_behind_all_who_stand_in():
+    model = random_table(7, seed=1)
+    assert original(model) is original(StandIn(model)) is original(StandIn(StandIn(model))) is model

@@ -53,3 +53,10 @@ class StandIn(SameTokens):
     def output_matrix(self) -> Tensor | None:
         """The model's."""
         return self.model.output_matrix
+
+
+def original(model: StepModel) -> StepModel:
+    """The model that this one stands in for, or itself: by whom to remember what was made of its weights."""
+    while isinstance(model, StandIn):
+        model = model.model
+    return model

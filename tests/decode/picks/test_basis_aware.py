@@ -16,6 +16,7 @@ from unspool.decode.picks import basis_aware
 from unspool.decode.picks.basis_aware import BasisAware
 from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
+from unspool.decode.stand_in import StandIn
 from unspool.decode.transforms import Temperature, TopK, Typical
 from unspool.models.config_tables import configured
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
@@ -359,6 +360,11 @@ def test_a_stamp_sees_the_last_bit_of_one_number_signs_and_order(dtype):
     signs = torch.cat((-W[:2], W[2:]))
     others = [last_bit, -W, signs, W[:, [1, 0, 2, 3]], W[[1, 0, 2, 3, 4, 5]], W[:5], W.reshape(4, 6)]
     assert len({basis_aware._stamp(it) for it in (W, *others)}) == 8
+
+
+def test_what_stands_in_for_a_model_has_its_tests():
+    model, pick = random_model(0), BasisAware(0.1)
+    assert pick.bind(StandIn(StandIn(model)), ()).test is pick.bind(model, ()).test
 
 
 def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):

@@ -44,6 +44,7 @@ from unspool.basis.work import BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.picks.multinomial import invert
 from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau, TauRule
+from unspool.decode.stand_in import original
 from unspool.decode.transforms.truncation import Truncation
 from unspool.protocols import Step, StepModel, Transform
 
@@ -172,7 +173,7 @@ class BasisAware:
         from unspool.basis import BasisTest
         from unspool.basis.solver.whitened_store import users_folder
 
-        tests, now = _TESTS.setdefault(model, {}), _stamp(W_VD)
+        tests, now = _TESTS.setdefault(original(model), {}), _stamp(W_VD)
         made_of, test = tests.get(rank, (None, None))
         if test is None or made_of != now:
             cache = users_folder() if W_VD.numel() >= KEPT else None
