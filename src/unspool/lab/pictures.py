@@ -25,7 +25,7 @@ def bars(axes: Any, runs: Sequence[Numbers], names: Mapping[str, str], *, across
         axes.barh(places, values.mean(1), color=BLUE, alpha=0.55, height=0.65)
         axes.plot(values.ravel(), dots, "o", color=INK, markersize=3)
         axes.set_yticks(places, list(names.values()))
-        axes.invert_yaxis()
+        axes.set_ylim(len(names) - 0.4, -0.6)  # the first at the top, also where panels share the axis
         axes.grid(axis="x", alpha=0.3)
     else:
         axes.bar(places, values.mean(1), color=BLUE, alpha=0.55, width=0.65)

@@ -55,5 +55,7 @@ def run(args: argparse.Namespace) -> int:
             args.markdown.write_text(markdown_page(found), encoding="utf-8")
             say(f"wrote {args.markdown}")
     if args.json:
-        print(json.dumps({"claims": [it.record() for it in found]}, indent=1, ensure_ascii=False))
+        # A claim a line, so that a change can be seen.
+        claims = ",\n".join(json.dumps(it.record(), ensure_ascii=False) for it in found)
+        print(f'{{"claims": [\n{claims}\n]}}')
     return 0

@@ -24,7 +24,7 @@ from unspool.lab.documents import lecture
 from unspool.lab.pictures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 
-UPDATES, BEGIN = 300, 200
+UPDATES, BEGIN = 240, 180
 REWARD = f"{__name__}:possible"
 
 

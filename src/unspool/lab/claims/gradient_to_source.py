@@ -75,6 +75,7 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="words of the source")
     axes.set_ylabel("gradient at the first word\n/ at the last word")
     axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
+    axes.minorticks_off()
 
 
 CLAIM = Claim(
