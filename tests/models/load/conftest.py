@@ -27,7 +27,14 @@ _LLAMA = {
     "rms_norm_eps": 1e-5,
 }
 _GPT2 = {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-_SHAPES = {"Llama": _LLAMA, "Mistral": _LLAMA, "Qwen2": _LLAMA, "GPT2": _GPT2}
+_SHAPES = {
+    "Llama": _LLAMA,
+    "Mistral": _LLAMA,
+    "Qwen2": _LLAMA,
+    "Qwen3": _LLAMA,
+    "Granite": _LLAMA,
+    "GPT2": _GPT2,
+}
 _CLASSES = {"GPT2": "GPT2LMHeadModel"}
 
 
@@ -84,6 +91,8 @@ _GGUF_NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
@@ -179,7 +188,7 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
                 tensor.copy_(torch.from_numpy(gguf.dequantize(packed, stored).copy()))
             if architecture == "gpt2" and tensor.dim() == 2 and ".h." in name:
                 packed = gguf.quantize(np.ascontiguousarray(tensor.numpy().T), stored)
-            if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+            if architecture in ("llama", "granite") and ("q_proj" in name or "k_proj" in name):
                 heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
                 packed = _permuted(packed, heads)
             writer.add_tensor(_gguf_name(name), packed, raw_dtype=stored)

@@ -113,6 +113,20 @@ def test_other_tables_of_frequencies_are_refused(make_twin, write_gguf, table, m
         gguf_config(open_gguf(path))
 
 
+def test_qwen3_normalises_queries_and_keys(make_twin, write_gguf):
+    twin = make_twin("Qwen3", head_dim=8)
+    path = write_gguf(twin, "qwen3", **{"attention.key_length": 8})
+    assert gguf_config(open_gguf(path)).qk_norm == "head"
+    twin.assert_equals(loaded(path))
+
+
+def test_granite_has_factors_everywhere(make_twin, write_gguf):
+    factors = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.0}
+    twin = make_twin("Granite", attention_multiplier=0.2, **factors)
+    said = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0, "attention.scale": 0.2}
+    twin.assert_equals(loaded(write_gguf(twin, "granite", **said)))
+
+
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -155,7 +169,9 @@ def test_an_unknown_architecture_is_refused_with_the_list(tmp_path):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(ValueError, match="architecture 'mamba' is unknown; known are gpt2, llama, qwen2"):
+    with pytest.raises(
+        ValueError, match="architecture 'mamba' is unknown; known are gpt2, granite, llama, qwen2"
+    ):
         gguf_config(open_gguf(tmp_path / "x.gguf"))
 
 

@@ -55,6 +55,10 @@ _GPT2_NAMES = {
     "blocks.{}.attention.qkv": ("blk.{}.attn_qkv",),
     "blocks.{}.feed_forward.up": ("blk.{}.ffn_up",),
 }
+_QUERY_KEY_NORMS = {
+    "blocks.{}.attention.norm.query": ("blk.{}.attn_q_norm",),
+    "blocks.{}.attention.norm.key": ("blk.{}.attn_k_norm",),
+}
 _FREQUENCIES = "rope_freqs.weight"
 _LLAMA3_THRESHOLDS = (1.0, 4.0, 8192)
 """Llama 3 stretches fully below the first and not at all above the second number of turns in the third."""
@@ -178,10 +182,34 @@ def _interleaved_llama(file: GGUFFile, settings: Settings) -> tuple[TransformerC
     return config, replace(dialect, interleaved=True)
 
 
+def _qwen3(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _llama(file, settings)
+    return replace(config, qk_norm="head"), replace(dialect, names={**dialect.names, **_QUERY_KEY_NORMS})
+
+
+def _granite(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _interleaved_llama(file, settings)
+    branch = (settings.number("residual_scale", 1.0), 0.0)
+    # Our scores are divided by √I, theirs multiplied by a number of their own.
+    own = config.each_width**-0.5
+    query = settings.number("attention.scale", own) / own
+    return replace(config, embed_scale=settings.number("embedding_scale", 1.0)), replace(
+        dialect,
+        adjusted={
+            "blocks.{}.attention.qkv": ((query, 0.0), (1.0, 0.0), (1.0, 0.0)),
+            "blocks.{}.attention.out": (branch,),
+            "blocks.{}.feed_forward.down": (branch,),
+            "norm": ((1 / settings.number("logit_scale", 1.0), 0.0),),
+        },
+    )
+
+
 ARCHITECTURES: dict[str, Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]] = {
     "gpt2": _gpt2,
+    "granite": _granite,
     "llama": _interleaved_llama,
     "qwen2": _llama,
+    "qwen3": _qwen3,
 }
 
 
