@@ -132,3 +132,17 @@ def test_several_decoders_are_listed_in_their_order():
         "Greedy()",
         "Sample()",
     ]
+
+
+def test_a_text_is_held_to_a_grammar(tmp_path):
+    schema = tmp_path / "who.json"
+    schema.write_text('{"type": "object", "properties": {"it\'s": {"type": "string"}}}')
+    assert us.parse(spec("--regex", "[0-9]{3}'")) == us.Sample(us.Grammar(regex="[0-9]{3}'"))
+    held = us.Grammar(json_schema=schema.read_text())
+    assert us.parse(spec("--greedy", "--json-schema", str(schema))) == us.Greedy(held)
+    assert us.parse(spec("--top-k", "5", "--json-schema", str(schema))) == us.Sample(us.TopK(5), held)
+    with pytest.raises(ValueError, match="into it, as its last rule"):
+        spec("--decoder", "Greedy()", "--regex", "a")
+    schema.write_text("{")
+    with pytest.raises(ValueError, match="is not JSON"):
+        spec("--json-schema", str(schema))

@@ -6,7 +6,13 @@ from dataclasses import fields
 import pytest
 
 import unspool as us
-from unspool.cli.models import CONTRAST, DRAFT_LENGTH, add_second_model_options, named_models
+from unspool.cli.models import (
+    CONTRAST,
+    DRAFT_LENGTH,
+    add_guidance_options,
+    add_second_model_options,
+    named_models,
+)
 from unspool.decode import generate
 from unspool.testing import bigram
 
@@ -18,6 +24,7 @@ def ask(*argv):
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="bible")
     add_second_model_options(parser)
+    add_guidance_options(parser)
     return named_models(parser.parse_args(argv))
 
 
@@ -125,3 +132,16 @@ def test_models_that_do_not_fit_are_refused_in_words(unspool):
     status, _, err = unspool(*BIBLE, "--weak", "dates")
     assert status == 2
     assert "Take two language models, or two encoder–decoders" in err
+
+
+def test_guidance_is_the_models_own():
+    found = ask("--guidance", "2", "--negative", "And he said")
+    model, draft = found.load({})
+    assert draft is None
+    expected = us.generate(
+        us.Guidance(model.model, 2.0, "And he said"), PROMPT, us.Greedy(), max_new_tokens=8, seed=1
+    )
+    assert us.generate(model, PROMPT, us.Greedy(), max_new_tokens=8, seed=1) == expected
+    assert found.record() == {"model": "bible", "guidance": 2.0, "negative": "And he said"}
+    with pytest.raises(ValueError, match="--guidance X"):
+        ask("--negative", "x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,6 +61,11 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
             default=(),
             help=text,
         )
+    held = group.add_mutually_exclusive_group()
+    held.add_argument("--regex", metavar="PATTERN", help="hold the text to a regular expression")
+    held.add_argument(
+        "--json-schema", type=Path, metavar="FILE", help="hold the text to JSON of the schema in this file"
+    )
 
 
 def add_several_decoders_option(parser: argparse.ArgumentParser) -> None:
@@ -78,11 +84,30 @@ def decoder_spec(args: argparse.Namespace) -> str:
     asked = [args.decoder is not None, args.greedy, bool(args.transforms)]
     if sum(asked) > 1:
         raise ValueError("give --decoder, --greedy or shortcuts such as --top-p, not several of them")
+    held = _held(args)
     if args.decoder is not None:
+        if held:
+            raise ValueError(
+                f"--decoder says all of how a token is chosen: write {held[0]:.60} into it, as its last rule"
+            )
         return str(args.decoder)
+    rules = [*args.transforms, *held]
     if args.greedy:
-        return "Greedy()"
-    return f"Sample({', '.join(args.transforms)})" if args.transforms else defaults.DECODER
+        return f"Greedy({', '.join(rules)})"
+    return f"Sample({', '.join(rules)})" if rules else defaults.DECODER
+
+
+def _held(args: argparse.Namespace) -> list[str]:
+    """The grammar that the options ask for, as a specification."""
+    if args.regex is not None:
+        return [f"Grammar(regex={args.regex!r})"]
+    if args.json_schema is None:
+        return []
+    try:
+        schema = json.loads(args.json_schema.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"--json-schema {args.json_schema} is not JSON: {error}") from None
+    return [f"Grammar(json_schema={json.dumps(schema)!r})"]
 
 
 def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Search], None]) -> dict[str, Search]:

@@ -12,7 +12,7 @@ from unspool import defaults
 from unspool.characters import check_characters
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
 from unspool.cli.model_loading import loading
-from unspool.cli.models import Models, add_second_model_options, named_models
+from unspool.cli.models import Models, add_guidance_options, add_second_model_options, named_models
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.progress import counted
@@ -27,6 +27,7 @@ EXAMPLES = """examples:
   unspool generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 1
   unspool generate --chat "Why is the sky blue?" --greedy
   unspool generate "The best way to" --decoder "Sample(MinP(0.05), Temperature(1.5))" --n 3
+  unspool generate --chat "Who wrote Faust? Answer in JSON." --json-schema person.json
   unspool generate --file prompts.jsonl --json --output answers.jsonl
   unspool generate "He said to them," --model bible --weak bible-weak --decoder "Beam(5)"
   unspool generate "He said to them," --model bible --draft bible-weak --greedy
@@ -50,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_prompt_options(parser)
     add_model_options(parser)
     add_second_model_options(parser)
+    add_guidance_options(parser)
     add_decoder_options(parser)
     add_length_options(parser, new_tokens=defaults.NEW_TOKENS)
     parser.add_argument("--n", type=positive, default=1, help="answers to each prompt (default: 1)")

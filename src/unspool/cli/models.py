@@ -2,13 +2,14 @@
 
 --weak MODEL     Contrast(model, weak): prefer what the model finds probable and a weaker one does not
 --draft MODEL    Speculative(draft, …): the same texts sooner, drafted by a smaller model
+--guidance X     Guidance(model, X): follow the prompt more closely than the model itself would
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.model_loading import chosen_model, speaker
@@ -50,6 +51,18 @@ def add_second_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_guidance_options(parser: argparse.ArgumentParser) -> None:
+    """The same model with another prompt."""
+    group = parser.add_argument_group("guidance", "Guidance(model): each step costs twice")
+    group.add_argument(
+        "--guidance",
+        type=float,
+        metavar="X",
+        help="follow the prompt more closely (1: the model itself)",
+    )
+    group.add_argument("--negative", metavar="TEXT", help="what to be led away from (default: no prompt)")
+
+
 @dataclass(frozen=True)
 class Models:
     """What the options name."""
@@ -59,6 +72,8 @@ class Models:
     contrast: dict[str, float] = field(default_factory=dict)
     draft: str | None = None
     draft_length: int | None = None
+    guidance: float | None = None
+    negative: str | None = None
 
     def load(self, how: Mapping[str, Any]) -> tuple[StepModel, StepModel | None]:
         """The model that speaks, a contrast if there is a weak one; and the draft."""
@@ -69,6 +84,8 @@ class Models:
             weak = speaker(self.weak, how)
             make: Any = us.Contrast.obrien_lewis if "beta" in self.contrast else us.Contrast
             model = make(model, weak, **self.contrast)
+        if self.guidance is not None:
+            model = us.Guidance(model, self.guidance, self.negative)
         return model, None if self.draft is None else speaker(self.draft, how)
 
     def check(self, search: Search) -> None:
@@ -91,6 +108,8 @@ class Models:
             said |= {"weak": self.weak, "contrast": self.contrast}
         if self.draft is not None:
             said |= {"draft": self.draft, "draft_length": self.draft_length or DRAFT_LENGTH}
+        if self.guidance is not None:
+            said |= {"guidance": self.guidance, "negative": self.negative}
         return said
 
 
@@ -117,4 +136,7 @@ def named_models(args: argparse.Namespace) -> Models:
             raise ValueError(f"--contrast-beta sets both weights itself: leave {flag} out")
     if args.draft_length is not None and args.draft is None:
         raise ValueError("--draft-length needs a model that drafts: give --draft MODEL, too")
-    return Models(chosen_model(args.model), args.weak, contrast, args.draft, args.draft_length)
+    if args.negative is not None and args.guidance is None:
+        raise ValueError("--negative is what guidance leads away from: give --guidance X, too")
+    named = Models(chosen_model(args.model), args.weak, contrast, args.draft, args.draft_length)
+    return replace(named, guidance=args.guidance, negative=args.negative)
