@@ -144,6 +144,7 @@ def offsets(sentences, label):
 
 def study_heads(models, choose, judge, taught, least=50):
     found = {name: judged(model, choose, judge, least) for name, model in models.items()}
+    learnt = judged(taught, choose, judge, least)
     columns = ["label", "arcs", "best offset", *(f"{it}, best head" for it in models)]
     print(f"\n| {' | '.join(columns)} | taught head |\n" + "|---" * (len(columns) + 1) + "|")
     for label in found["plain"]:
@@ -154,7 +155,7 @@ def study_heads(models, choose, judge, taught, least=50):
             said.append("")
         else:
             at = LABELS.index(label)
-            said.append(f"{judged(taught, choose, judge, least)[label][2][LAYER][at]:.1%} ({LAYER}.{at})")
+            said.append(f"{learnt[label][2][LAYER][at]:.1%} ({LAYER}.{at})")
         share = arcs[offset] / arcs.total()
         print(f"| {label} | {arcs.total()} | {share:.1%} (−{offset}) | {' | '.join(said)} |", flush=True)
 
@@ -167,7 +168,7 @@ def main():
     parser.add_argument("dev", type=Path)
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument(
-        "--sentences", type=int, default=250, help="to choose heads on, and as many to judge them on"
+        "--sentences", type=int, default=200, help="to choose heads on, and as many to judge them on"
     )
     parser.add_argument("--beside", nargs="*", default=[], help="models whose heads are looked at, too")
     parser.add_argument("--out", type=Path)
@@ -192,10 +193,10 @@ def main():
         print(f"{name}: {time.process_time() - begin:.0f} CPU seconds", flush=True)
     study_losses(runs, texts)
     study_keys(runs["plain"], texts)
-    study_speed(lines)
     beside = {name: us.load(name) for name in args.beside}
     choose, judge = dev[: args.sentences], dev[args.sentences :]
     study_heads({"plain": runs["plain"], **beside}, choose, judge, runs["taught"])
+    study_speed(lines)
 
 
 if __name__ == "__main__":
