@@ -56,3 +56,20 @@ def test_by_hand():
     w[3:, 0] = np.arange(WIDTH)
     x = np.ones((2, WIDTH), np.float32)
     np.testing.assert_array_equal(tiled((1, WIDTH), w, x, WIDTH)[0, ::2], np.arange(WIDTH))
+
+
+def test_neighbours_are_stored_at_once_and_are_the_same():
+    R, C = shape = (4, WIDTH // 4)
+    tile, dice = tile_of(*shape, Singles(GROUP), neighbours=True), np.random.default_rng(1)
+    w = dice.normal(size=(3 + C, 5 * WIDTH)).astype(np.float32)
+    x = dice.normal(size=(1 + R, 5 * WIDTH)).astype(np.float32)
+
+    @numba.njit
+    def run(w, x, size, y, below):
+        tile(w, 3 * size, size, x, size, size, size, y, 3, 1, below)
+
+    y = np.full((R, C + 7), np.nan, np.float32)
+    run(w.reshape(-1), x.reshape(-1), 5 * WIDTH, y.reshape(-1), C + 7)
+    np.testing.assert_array_equal(y[:, 3 : 3 + C], tiled(shape, w, x, 5 * WIDTH)[:, : 2 * C : 2])
+    assert np.isnan(y[:, :3]).all()
+    assert np.isnan(y[:, 3 + C :]).all()

@@ -3,6 +3,7 @@ import threading
 import time
 
 from unspool.kernels import team
+from unspool.kernels.open_call import ENOUGH, new_board
 
 
 def test_helpers_make_the_same_call():
@@ -39,6 +40,29 @@ def test_one_thread_needs_no_helper():
     names = []
     team.together(1, lambda: names.append(threading.current_thread().name))
     assert names == [threading.current_thread().name]
+
+
+def test_a_helper_stays_at_a_board_until_it_is_wanted_elsewhere():
+    board, came, gone, other = new_board(), threading.Event(), threading.Event(), threading.Event()
+
+    def look(word):
+        came.set()
+        while not board[ENOUGH]:
+            time.sleep(0.001)
+        gone.set()
+
+    team.stay(1, board, look, "here")
+    assert came.wait(timeout=20)
+    came.clear()
+    team.stay(1, board, look, "here")  # it is there
+    assert not came.wait(timeout=0.1)
+    caller = threading.current_thread()
+    team.together(2, lambda: other.set() if threading.current_thread() is not caller else None)
+    assert gone.wait(timeout=20)
+    assert other.wait(timeout=20)
+    team.stay(1, board, look, "here")  # and is called again
+    assert came.wait(timeout=20)
+    board[ENOUGH] = 1
 
 
 def _in_child(queue):

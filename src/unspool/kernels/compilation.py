@@ -19,7 +19,8 @@ from numba.core import event
 
 from unspool.deferred import uncollected
 from unspool.kernels.lanes import CHECKED
-from unspool.kernels.team import together
+from unspool.kernels.open_call import new_board
+from unspool.kernels.team import boards, stay, together
 
 KERNELS = Path(__file__).parent
 
@@ -92,3 +93,27 @@ class Announced:
     def shared(self, threads: int, *args: Any) -> None:
         """Call it in so many threads (`team`), but the first time in this one alone."""
         together(threads if self.ready else 1, self, *args)
+
+
+class Open(Announced):
+    """An entry whose helpers stay in it from one call to the next (`open_call`).
+
+    Behind its own arguments it is given the number of threads, 0 for a helper, and its board.
+    """
+
+    def __init__(self, what: str, function: Callable[..., Any]) -> None:
+        super().__init__(what, function)
+        self.board = new_board()
+        self._one_at_a_time = threading.Lock()
+        boards.append(self.board)
+
+    def shared(self, threads: int, *args: Any) -> None:
+        """Call it in so many threads; in this one alone the first time, and while another call is open."""
+        if threads == 1 or CHECKED or not self.ready or not self._one_at_a_time.acquire(blocking=False):
+            self(*args, 1, self.board)
+            return
+        try:
+            stay(threads - 1, self.board, self.function, *args, 0, self.board)
+            self.function(*args, threads, self.board)
+        finally:
+            self._one_at_a_time.release()

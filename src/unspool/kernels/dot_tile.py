@@ -127,12 +127,25 @@ def _sums(
     return [builder.load(it) for it in whole]
 
 
-def tile_of(R: int, C: int, layout: Layout) -> Callable[..., Any]:
+def _store(builder: Any, totals: Any, rows: list[Any], beside: Any, C: int, y: Any) -> None:
+    """Each of the totals to its own place; C of one row at a time where there is nothing `beside` them."""
+    for r, row in enumerate(rows):
+        if beside is None:
+            order = ir.Constant(ir.VectorType(INT, C), list(range(r * C, (r + 1) * C)))
+            found = builder.shuffle_vector(totals, ir.Constant(FLOATS, ir.Undefined), order)
+            builder.store(found, builder.bitcast(builder.gep(y, [row]), found.type.as_pointer()), align=4)
+            continue
+        for c, place in enumerate(_places(builder, row, beside, C)):
+            builder.store(builder.extract_element(totals, INT(r * C + c)), builder.gep(y, [place]))
+
+
+def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callable[..., Any]:
     """The kernel for R vectors of x and C of w, R · C ≤ WIDTH.
 
     It is given w, where in it the first vector begins and how far apart they are, x in the same way, the
     length of all vectors (a multiple of WIDTH), y and where in it the first number belongs, how far apart the
-    numbers of two vectors of w are there, and of two of x.
+    numbers of two vectors of w are there, and of two of x. Where the former are `neighbours`, 1 apart, those
+    of a vector of x are stored at once.
     """
 
     @operation
@@ -147,9 +160,8 @@ def tile_of(R: int, C: int, layout: Layout) -> Callable[..., Any]:
             _, at, apart, _, by, between, length, _, to, beside, below = args
             ws, xs = _places(builder, at, apart, C), _places(builder, by, between, R)
             totals = _together(builder, _sums(builder, layout, data(0), ws, data(3), xs, length))
-            places = [_places(builder, row, beside, C) for row in _places(builder, to, below, R)]
-            for k, place in enumerate(place for row in places for place in row):
-                builder.store(builder.extract_element(totals, INT(k)), builder.gep(data(7), [place]))
+            rows = _places(builder, to, below, R)
+            _store(builder, totals, rows, None if neighbours else beside, C, data(7))
             return context.get_dummy_value()
 
         whole = types.intp
@@ -167,6 +179,7 @@ def tile_of(R: int, C: int, layout: Layout) -> Callable[..., Any]:
             or end(at + (C - 1) * apart, length) > w.size
             or by + (R - 1) * between + length > x.size
             or to + (R - 1) * below + (C - 1) * beside >= y.size
+            or (neighbours and beside != 1)
         ):
             raise IndexError("a tile reaches outside an array")
         _tile(w, at, apart, x, by, between, length, y, to, beside, below)

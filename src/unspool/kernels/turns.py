@@ -13,8 +13,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
+from numba.core import cgutils
 
 from unspool.kernels.kernel import operation, small_kernel
 
@@ -34,7 +35,7 @@ def _add(_: Any, array: Any, index: Any) -> Any:
 
 
 @operation
-def _look(_: Any, array: Any, index: Any) -> Any:
+def look_at(_: Any, array: Any, index: Any) -> Any:
     """array[index] as it is now, whoever wrote it."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -44,17 +45,32 @@ def _look(_: Any, array: Any, index: Any) -> Any:
     return types.int64(array, types.intp), build
 
 
+@operation
+def pause(_: Any) -> Any:
+    """A moment of rest between two looks, where the processor has an instruction for it."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if binding.get_default_triple().startswith("x86_64"):
+            rest = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+            )
+            builder.call(rest, [])
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
 if sys.platform == "win32":
 
     @small_kernel
-    def _offer() -> None:
+    def offer() -> None:
         """Windows lets another thread run in its own time."""
 
 else:
     _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
     @small_kernel
-    def _offer() -> None:
+    def offer() -> None:
         """Let another thread run."""
         _sched_yield()
 
@@ -76,8 +92,8 @@ def finish(turns: Any, phase: int) -> int:
 def meet(turns: Any, phase: int, pieces: int) -> int:
     """Wait until all pieces of this phase are done; the next phase's number."""
     looks = 0
-    while _look(turns, 2 * phase + 1) < pieces:
+    while look_at(turns, 2 * phase + 1) < pieces:
         looks += 1
         if looks % PATIENCE == 0:
-            _offer()
+            offer()
     return phase + 1

@@ -40,17 +40,18 @@ def test_scores_far_apart_are_no_trouble():
 
 
 @numba.njit
-def fetched(kv, starts, begin, size, length):
+def fetched(kv, starts, begin, heads, width, length):
     p = np.zeros(BLOCK, np.float32)
-    fetch(kv, starts, begin, size, length, p, 0)
+    fetch(kv, starts, begin, heads, width, length, p, 0)
     return p
 
 
 def test_all_that_a_layer_has_in_the_blocks_of_a_row_is_read_and_nothing_else():
     """One number of every line of the cache is enough; what is added up tells which."""
-    size = 2 * 3 * BLOCK * 4
-    kv = np.full((5, 2, size), np.nan, np.float32)  # blocks, layers
-    kv[1, 1], kv[4, 1] = 1, 2
-    found = fetched(kv.reshape(-1), np.array([2 * size, 8 * size]), size, size, BLOCK + 1)
-    assert found.max() == 2 * size // 16  # of the last block
+    heads, width, tokens = 6, 16, 3
+    size = heads * BLOCK * width
+    kv = np.full((5, 2, heads, BLOCK, width), np.nan, np.float32)  # blocks, layers
+    kv[1, 1], kv[4, 1, :, :tokens] = 1, 2
+    found = fetched(kv.reshape(-1), np.array([2 * size, 8 * size]), size, heads, width, BLOCK + tokens)
+    assert found.max() == 2 * heads * tokens  # of the last block
     assert np.isfinite(found).all()

@@ -29,12 +29,14 @@ from unspool.kernels.lanes import (
     higher,
     highest,
     load,
+    over,
     plus,
     spread,
     store,
     times,
     total,
 )
+from unspool.kernels.vectors import copy
 
 BLOCK = 32
 """Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
@@ -83,20 +85,22 @@ def _add_values(
     v: Any, begin: int, tokens: int, width: int, p: Any, p0: int, out: Any, at: int, keep: Any
 ) -> None:
     """out = keep · out + Σ_t p_t v_t."""
-    even, fours = width // WIDTH * WIDTH, width // (4 * WIDTH) * 4 * WIDTH
-    for i in range(0, fours, 4 * WIDTH):  # four sums at once: each waits for its own last step
-        i1, i2, i3 = i + WIDTH, i + 2 * WIDTH, i + 3 * WIDTH
-        a, b = times(load(out, at + i), spread(keep)), times(load(out, at + i1), spread(keep))
-        c, d = times(load(out, at + i2), spread(keep)), times(load(out, at + i3), spread(keep))
-        for t in range(tokens):
-            share, value = spread(p[p0 + t]), begin + t * width
-            a, b = fma(share, load(v, value + i), a), fma(share, load(v, value + i1), b)
-            c, d = fma(share, load(v, value + i2), c), fma(share, load(v, value + i3), d)
-        store(out, at + i, a)
-        store(out, at + i1, b)
-        store(out, at + i2, c)
-        store(out, at + i3, d)
-    for i in range(fours, even, WIDTH):
+    even, pairs = width // WIDTH * WIDTH, width // (2 * WIDTH) * 2 * WIDTH
+    last, nothing = tokens // 2 * 2, spread(ZERO)
+    for i in range(0, pairs, 2 * WIDTH):  # four sums at once, since each waits for its own last step
+        j = i + WIDTH
+        a, b = times(load(out, at + i), spread(keep)), times(load(out, at + j), spread(keep))
+        c, d = nothing, nothing
+        for t in range(0, last, 2):
+            one, two, value = spread(p[p0 + t]), spread(p[p0 + t + 1]), begin + t * width
+            a, b = fma(one, load(v, value + i), a), fma(one, load(v, value + j), b)
+            c, d = fma(two, load(v, value + width + i), c), fma(two, load(v, value + width + j), d)
+        if last < tokens:
+            share, value = spread(p[p0 + last]), begin + last * width
+            a, b = fma(share, load(v, value + i), a), fma(share, load(v, value + j), b)
+        store(out, at + i, plus(a, c))
+        store(out, at + j, plus(b, d))
+    for i in range(pairs, even, WIDTH):
         lanes = times(load(out, at + i), spread(keep))
         for t in range(tokens):
             lanes = fma(spread(p[p0 + t]), load(v, begin + t * width + i), lanes)
@@ -109,16 +113,19 @@ def _add_values(
 
 
 @kernel
-def fetch(kv: Any, starts: Any, begin: int, size: int, length: int, p: Any, p0: int) -> None:
-    """Read what all heads of a layer will look at, one number after another.
+def fetch(kv: Any, starts: Any, begin: int, heads: int, width: int, length: int, p: Any, p0: int) -> None:
+    """Read the keys and values that all heads of a layer will look at, one number after another.
 
     Memory gives it so several times as fast as in the order in which heads want it, and it stays near.
+    `heads` counts those of keys and those of values; they begin at `begin` in every block.
     """
     for start in range(0, length, BLOCK):
+        filled = min(BLOCK, length - start) * width
         lanes = spread(ZERO)
-        at = starts[start // BLOCK] + begin
-        for i in range(at, at + size, 16):
-            lanes = plus(lanes, load(kv, i))
+        for head in range(heads):
+            at = starts[start // BLOCK] + begin + head * BLOCK * width
+            for i in range(at, at + filled, 16):
+                lanes = plus(lanes, load(kv, i))
         store(p, p0, lanes)  # nobody looks at it; without it, nothing would be read
 
 
@@ -134,7 +141,10 @@ def attend(
     """
     scale = spread(np.float32(1) / np.sqrt(np.float32(width)))
     top, norm = LOWEST, ZERO
-    for i in range(width):
+    even, nothing = width // WIDTH * WIDTH, spread(ZERO)
+    for i in range(0, even, WIDTH):
+        store(out, to + i, nothing)
+    for i in range(even, width):
         out[to + i] = ZERO
     for start in range(0, length, BLOCK):
         tokens = min(BLOCK, length - start)
@@ -161,7 +171,9 @@ def attend(
         norm = fused(norm, keep, total(summed))
         _add_values(kv, keys + BLOCK * width, tokens, width, p, p0, out, to, keep)
         top = now
-    for i in range(width):
+    for i in range(0, even, WIDTH):
+        store(out, to + i, over(load(out, to + i), spread(norm)))
+    for i in range(even, width):
         out[to + i] /= norm
 
 
@@ -184,6 +196,4 @@ def keep_heads(
     """The keys and then the values that stand at qkv[at …] into the block that has their position."""
     for head in range(2 * kv_heads):
         begin = in_block(kv_heads, width, layer, head % kv_heads, head // kv_heads)
-        to = block + begin + position % BLOCK * width
-        for i in range(width):
-            kv[to + i] = qkv[at + head * width + i]
+        copy(qkv, at + head * width, kv, block + begin + position % BLOCK * width, width)

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from unspool.kernels.kernel import NOUGHT, entry, kernel
+from unspool.kernels.open_call import close, enter, entered, leave, open_to_all
 from unspool.kernels.turns import finish, meet, take
 from unspool.kernels.vectors import add, copy
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, attend_head, fetch, keep_heads
+from unspool.nn.compiled.attention import BLOCK, attend_head, fetch, in_block, keep_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -148,8 +149,9 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
         n = piece // H
         starts = past.starts[rows.sequences[n]]
         if piece % H == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
-            size = 2 * K * BLOCK * shape.head_width
-            fetch(past.kv, starts, layer * size, size, rows.reach[n], work.scores, piece * BLOCK)
+            begin = in_block(K, shape.head_width, layer, NOUGHT, NOUGHT)
+            scratch = piece * BLOCK
+            fetch(past.kv, starts, begin, 2 * K, shape.head_width, rows.reach[n], work.scores, scratch)
         attend_head(shape, layer, piece, piece + n * 2 * K, past.kv, starts, rows.reach[n], work)
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
@@ -212,51 +214,72 @@ def phases(layers: int, readers: int = 0) -> int:
     return 1 + 14 * layers + 2 * readers + 4
 
 
-def compiled(version: int) -> Callable[..., Any]:
-    """The whole step, to be called from Python: all phases, in order.
+@kernel
+def _walk(
+    shape: Shape, parts: Any, rows: Rows, past: Past, source: Source, work: Work, said: Said, turns: Any,
+    threads: int,
+) -> None:  # fmt: skip
+    """All phases, in order."""
+    count: int = rows.positions.size
+    phase: int = NOUGHT
+    if rows.tokens.size:
+        phase = _begin(shape, parts, rows, past, work, said, turns, phase)
+        for layer in range(shape.layers):
+            mine = parts[layer]
+            phase = _multiply(mine[QKV], work.h, count, work.qkv, turns, phase, threads)
+            phase = _place(shape, layer, rows, past, work, turns, phase)
+            phase = _attend(shape, layer, rows, past, work, turns, phase)
+            phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
+            before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
+            if shape.crosses:
+                phase = _between(shape, before, after, mine[CROSS_NORM], count, work, turns, phase)
+                phase = _multiply(mine[CROSS_QUERY], work.h, count, work.qkv, turns, phase, threads)
+                phase = attend_source(shape, layer, rows, source, work, turns, phase)
+                if said.looked.size and layer == shape.layers - 1:
+                    phase = look(shape, layer, rows, source, work, said, turns, phase)
+                phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, turns, phase, threads)
+                before, after = mine[CROSS_NORM], mine[CROSS_POST_NORM]
+            phase = _between(shape, before, after, mine[FEED_FORWARD_NORM], count, work, turns, phase)
+            phase = _multiply(mine[UP], work.h, count, work.up, turns, phase, threads)
+            phase = _activate(shape, mine[UP][OUTPUTS], count, work, turns, phase)
+            phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
+            phase = _behind(shape, parts, layer, count, work, said, turns, phase)
+        phase = _end(shape, parts, rows, work, said, turns, phase)
+        for reader in range(len(parts) - shape.layers - 1):
+            part = parts[shape.layers + 1 + reader, SOURCE_KV]
+            phase = _multiply(part, said.hidden, count, work.qkv, turns, phase, threads)
+            phase = store_source(shape, reader, rows, source, work, turns, phase)
+    if rows.wanted.size:
+        phase = _choose(shape, rows, work, said, turns, phase)
+        head = parts[shape.layers, HEAD]
+        phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
+        normalise(said.logp, said.log_norm, turns, phase)
 
-    Every thread that shares the step calls it with the same arguments. It is kept on disk under its version.
+
+def compiled(version: int) -> Callable[..., Any]:
+    """The whole step, to be called from Python, by helpers with 0 threads (`open_call`).
+
+    It is kept on disk under its version.
     """
 
     @entry
     def step(
         shape: Shape, parts: Any, rows: Rows, past: Past, source: Source, work: Work, said: Said, turns: Any,
-        threads: int,
+        threads: int, board: Any,
     ) -> int:  # fmt: skip
-        count: int = rows.positions.size
-        phase: int = NOUGHT
-        if rows.tokens.size:
-            phase = _begin(shape, parts, rows, past, work, said, turns, phase)
-            for layer in range(shape.layers):
-                mine = parts[layer]
-                phase = _multiply(mine[QKV], work.h, count, work.qkv, turns, phase, threads)
-                phase = _place(shape, layer, rows, past, work, turns, phase)
-                phase = _attend(shape, layer, rows, past, work, turns, phase)
-                phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
-                before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
-                if shape.crosses:
-                    phase = _between(shape, before, after, mine[CROSS_NORM], count, work, turns, phase)
-                    phase = _multiply(mine[CROSS_QUERY], work.h, count, work.qkv, turns, phase, threads)
-                    phase = attend_source(shape, layer, rows, source, work, turns, phase)
-                    if said.looked.size and layer == shape.layers - 1:
-                        phase = look(shape, layer, rows, source, work, said, turns, phase)
-                    phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, turns, phase, threads)
-                    before, after = mine[CROSS_NORM], mine[CROSS_POST_NORM]
-                phase = _between(shape, before, after, mine[FEED_FORWARD_NORM], count, work, turns, phase)
-                phase = _multiply(mine[UP], work.h, count, work.up, turns, phase, threads)
-                phase = _activate(shape, mine[UP][OUTPUTS], count, work, turns, phase)
-                phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
-                phase = _behind(shape, parts, layer, count, work, said, turns, phase)
-            phase = _end(shape, parts, rows, work, said, turns, phase)
-            for reader in range(len(parts) - shape.layers - 1):
-                part = parts[shape.layers + 1 + reader, SOURCE_KV]
-                phase = _multiply(part, said.hidden, count, work.qkv, turns, phase, threads)
-                phase = store_source(shape, reader, rows, source, work, turns, phase)
-        if rows.wanted.size:
-            phase = _choose(shape, rows, work, said, turns, phase)
-            head = parts[shape.layers, HEAD]
-            phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
-            normalise(said.logp, said.log_norm, turns, phase)
+        call = (shape, parts, rows, past, source, work, said, turns, threads)
+        if threads == 0:
+            number = enter(board, call, NOUGHT)
+            while number:
+                _walk(*entered(board, call))
+                leave(board)
+                number = enter(board, call, number)
+        else:
+            if threads > 1:
+                open_to_all(board, call)
+            _walk(*call)
+            if threads > 1:
+                close(board)
         return version
 
     return step

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from unspool.kernels.aligned import aligned
-from unspool.kernels.compilation import Announced, version
+from unspool.kernels.compilation import Open, version
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import OUTPUTS, UP, Shape
 from unspool.nn.compiled.pool import BlockPool
@@ -34,7 +34,7 @@ NONE: Whole = np.empty(0, np.int64)
 NO_BLOCKS = NONE.reshape(0, 0)
 NO_SOURCE = Source(NOTHING, NO_BLOCKS, NONE)
 
-step = Announced("the decoding step (once, 10 to 20 seconds)", compiled(version(Path(__file__).parent)))
+step = Open("the decoding step (once, 10 to 20 seconds)", compiled(version(Path(__file__).parent)))
 
 
 class Read(NamedTuple):
@@ -128,8 +128,7 @@ class Engine:
         threads = 1 if small else torch.get_num_threads()
         layers, table = self.shape.layers, self.weights.table
         turns = np.zeros(2 * phases(layers, len(table) - layers - 1), np.int64)
-        args = (self.shape, table, rows, past, source, work, said, turns, threads)
-        step.shared(threads, *args)
+        step.shared(threads, self.shape, table, rows, past, source, work, said, turns)
 
     def work(self, n: int, looks: int = 0) -> Work:
         """Room for a step of n rows: as a rule that of the step before."""

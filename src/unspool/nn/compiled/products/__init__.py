@@ -12,6 +12,7 @@ from typing import Any
 from unspool.kernels.addresses import floats, octets
 from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.pointers import call
+from unspool.kernels.vectors import add
 from unspool.nn.compiled.parts import (
     BIAS,
     END,
@@ -50,8 +51,7 @@ def product(part: Any, x: Any, rows: int, y: Any, first: int, last: int) -> None
     if part[BIAS]:
         bias = floats(part[BIAS], outputs)
         for n in range(rows):
-            for o in range(first, last):
-                y[n * outputs + o] += bias[o]
+            add(bias, first, y, n * outputs + first, last - first)
 
 
 @kernel

@@ -1,9 +1,10 @@
 """How the rows of x and w meet in a product, whatever w is made of.
 
-Four rows of x, or two, or one, meet STREAMS of w at a time (`dot_tile`). Those of w are far apart, each the
-beginning of an even part of them: memory gives a few long streams as fast as one, and neighbouring rows,
-which would be short ones, at half that speed. From five rows of x on, w passes in tiles that stay in a near
-cache while all rows of x pass.
+Up to five rows of x meet a few of w at a time (`dot_tile`), so many that their sums fill a register. Those of
+w are far apart, each the beginning of an even part of them: memory gives a few long streams as fast as one,
+and neighbouring rows, which would be short ones, at half that speed. From six rows of x on, w passes in tiles
+that stay in a near cache while all rows of x pass: the first rows of x fetch a tile, and those that find it
+there take neighbouring rows of it, whose sums are stored at once.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from unspool.kernels.dot_tile import Layout, tile_of
 from unspool.kernels.kernel import NOUGHT, kernel, small_kernel
 from unspool.kernels.lanes import WIDTH
 
-STREAMS = WIDTH // 4
-"""Rows of w at a time: four rows of x then have a register's worth of sums."""
-TILE = 2**17
+BESIDE = WIDTH // 4
+"""Rows of w that four rows of x meet at a time: they then have a register's worth of sums."""
+FEW = 5
+"""Rows of x, at most, that meet all of w in one pass."""
+TILE = 2**16
 """Numbers of w in a tile, about."""
 LONG = 2**18
-"""Numbers of w that a thread takes at a time for up to four rows of x, which wait for memory, at most."""
+"""Numbers of w that a thread takes at a time for a few rows of x, which wait for memory, at most."""
 
 
 class Outputs(NamedTuple):
@@ -32,13 +35,37 @@ class Outputs(NamedTuple):
 
 
 @small_kernel
+def _tile_rows(inputs: int) -> int:
+    """Rows of w in a tile."""
+    return max(BESIDE, TILE // max(1, inputs) // BESIDE * BESIDE)
+
+
+@small_kernel
 def piece_size(outputs: int, inputs: int, rows: int, threads: int) -> int:
     """Rows of w that one thread takes at a time: about as many pieces for each thread."""
     if threads == 1:
-        return outputs
-    most = LONG if rows <= 4 else TILE
+        return outputs if rows <= FEW else _tile_rows(inputs)
+    most = LONG if rows <= FEW else TILE
     rounds = outputs * inputs // (most * threads) + 1
-    return (outputs // (rounds * threads) // STREAMS + 1) * STREAMS
+    return (outputs // (rounds * threads) // BESIDE + 1) * BESIDE
+
+
+def _far_apart(R: int, C: int, layout: Layout) -> Callable[..., Any]:
+    """R rows of x, from the n-th on, with `count` rows of w, C of which are taken at a time, far apart."""
+    tile = tile_of(R, C, layout)
+
+    @kernel
+    def meet(
+        w: Any, size: int, inputs: int, x: Any, between: int, n: int, out: Outputs, start: int, count: int
+    ) -> None:
+        beside = count // C
+        to = n * out.width + out.shift
+        for o in range(start, start + count - (C - 1) * beside):  # the last rows of a stream twice
+            tile(
+                w, o * size, beside * size, x, n * between, between, inputs, out.y, to + o, beside, out.width
+            )
+
+    return meet
 
 
 def product_of(layout: Layout) -> Callable[..., Any]:
@@ -47,32 +74,35 @@ def product_of(layout: Layout) -> Callable[..., Any]:
     It is given w and the distance of two of its rows in memory, the inputs that are multiplied (a multiple of
     WIDTH), x and the distance of two of its rows, their number, where y lies, and which rows of w are meant.
     """
-    four, two, one = (tile_of(R, STREAMS, layout) for R in (4, 2, 1))
+    five = _far_apart(FEW, WIDTH // FEW, layout)
+    four, three, two, one = (_far_apart(R, BESIDE, layout) for R in (4, 3, 2, 1))
+    near = tile_of(4, BESIDE, layout, neighbours=True)
 
     @kernel
     def multiply(
         w: Any, size: int, inputs: int, x: Any, between: int, rows: int, out: Outputs, first: int, last: int
     ) -> None:
-        tile = last - first if rows <= 4 else max(STREAMS, TILE // max(1, inputs) // STREAMS * STREAMS)
-        y, below = out.y, out.width
+        tile = last - first if rows <= FEW else _tile_rows(inputs)
         for start in range(first, last, tile):
             count = min(tile, last - start)
-            beside = count // STREAMS
-            apart, length = beside * size, count - (STREAMS - 1) * beside  # the last rows of a stream twice
             n = NOUGHT
-            while n + 4 <= rows:
-                to = n * below + out.shift
-                for o in range(start, start + length):
-                    four(w, o * size, apart, x, n * between, between, inputs, y, to + o, beside, below)
+            if rows > 4 and rows % 4 == 1:
+                five(w, size, inputs, x, between, n, out, start, count)
+                n += 5
+            while n + 4 <= rows and (n == 0 or count < BESIDE):
+                four(w, size, inputs, x, between, n, out, start, count)
                 n += 4
-            if n + 2 <= rows:
-                to = n * below + out.shift
-                for o in range(start, start + length):
-                    two(w, o * size, apart, x, n * between, between, inputs, y, to + o, beside, below)
-                n += 2
-            if n < rows:
-                to = n * below + out.shift
-                for o in range(start, start + length):
-                    one(w, o * size, apart, x, n * between, between, inputs, y, to + o, beside, below)
+            while n + 4 <= rows:
+                to = n * out.width + out.shift
+                for begin in range(start, start + count, BESIDE):
+                    o = min(begin, start + count - BESIDE)  # the last ones twice
+                    near(w, o * size, size, x, n * between, between, inputs, out.y, to + o, 1, out.width)
+                n += 4
+            if n + 3 == rows:
+                three(w, size, inputs, x, between, n, out, start, count)
+            elif n + 2 == rows:
+                two(w, size, inputs, x, between, n, out, start, count)
+            elif n < rows:
+                one(w, size, inputs, x, between, n, out, start, count)
 
     return multiply
