@@ -19,6 +19,7 @@ from torch import Tensor
 from unspool.decode import shortlist
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path, Ranked
+from unspool.decode.picks.argmax import ArgMax
 from unspool.decode.picks.multinomial import Multinomial, roll
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import on_logits, reshape
@@ -79,11 +80,13 @@ def _run(
     step, state = beginning.step(live), None
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, dice)
+        scores = scores_N.tolist()
         ranked: Sequence[Ranked | None] = [None] * len(live)
         if job.alternatives:
             ranked = alternatives(step.logp_NV, reshape(step, live, transforms), job.alternatives)
-        logps = _of(step.logp_NV, tokens_N).tolist()
-        drawn = zip(live, tokens_N.tolist(), logps, scores_N.tolist(), ranked, strict=True)
+        plain = not transforms and type(pick) is ArgMax  # then the scores are log p
+        logps = scores if plain else _of(step.logp_NV, tokens_N).tolist()
+        drawn = zip(live, tokens_N.tolist(), logps, scores, ranked, strict=True)
         grown = [path.extend(token, logp, score, job, others) for path, token, logp, score, others in drawn]
         if counting is not None:
             grown = [_counted(path, counting, die) for path, die in zip(grown, dice, strict=True)]

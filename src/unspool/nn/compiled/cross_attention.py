@@ -19,6 +19,8 @@ from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend_head, in_block, keep_heads, score_block
 
 ONE = np.float32(1)
+TOGETHER = 8
+"""Rows of one source that one thread takes, at most."""
 
 
 @kernel
@@ -36,15 +38,31 @@ def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, tur
 
 
 @kernel
+def _same_source(rows: Any, source: Any, n: int, m: int) -> bool:
+    """Whether rows n and m look at one source: no two have a block in common."""
+    return bool(source.starts[rows.sequences[n], 0] == source.starts[rows.sequences[m], 0])
+
+
+@kernel
 def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
-    """Every head of every row is a piece; its query stands in work.qkv."""
-    pieces = rows.positions.size * shape.heads
+    """Every head of every row; its query stands in work.qkv.
+
+    A piece is one head of neighbouring rows that look at one source (those of a beam): its keys and values
+    then stay in the nearest cache.
+    """
+    H, count = shape.heads, rows.positions.size
     piece = take(turns, phase)
-    while piece < pieces:
-        mine = rows.sequences[piece // shape.heads]
-        attend_head(shape, layer, piece, piece, source.kv, source.starts[mine], source.lengths[mine], work)
+    while piece < count * H:
+        n, head = piece // H, piece % H
+        mine_too = n % TOGETHER == 0 or not _same_source(rows, source, n, n - 1)
+        while mine_too:
+            mine = rows.sequences[n]
+            row = n * H + head
+            attend_head(shape, layer, row, row, source.kv, source.starts[mine], source.lengths[mine], work)
+            n += 1
+            mine_too = n < count and n % TOGETHER > 0 and _same_source(rows, source, n, n - 1)
         piece = finish(turns, phase)
-    return meet(turns, phase, pieces)
+    return meet(turns, phase, count * H)
 
 
 @kernel

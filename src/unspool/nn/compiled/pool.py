@@ -81,19 +81,18 @@ class BlockPool:
         if most <= self._ready:
             self._ready -= most
             return
-        counts = np.ones(self.rows, np.int64) if counts is None else counts
-        first, last = self.lengths // BLOCK, (self.lengths + counts - 1) // BLOCK
-        self._widen(int(last.max()) + 1)
-        held = self.blocks[np.arange(self.rows), np.minimum(first, self.blocks.shape[1] - 1)]
-        settled = (first == last) & (held != NONE) & (self.users[held] == 1)
+        written = [1] * self.rows if counts is None else counts.tolist()
+        ends = [length + count for length, count in zip(self.lengths.tolist(), written, strict=True)]
+        self._widen((max(ends) - 1) // BLOCK + 1)
         copies: list[tuple[int, int, int]] = []
-        for n in np.flatnonzero((counts > 0) & ~settled).tolist():
-            for place in range(int(first[n]), int(last[n]) + 1):
-                copies += self._own(n, place)
+        for n, (end, count) in enumerate(zip(ends, written, strict=True)):
+            if count:
+                for place in range((end - count) // BLOCK, (end - 1) // BLOCK + 1):
+                    copies += self._own(n, place)
         if copies:
             copy_blocks(self.kv, self.block_size, self.head_width, np.array(copies, np.int64))
         # A row that writes nothing now may still share its last block.
-        self._ready = int((-(self.lengths + counts) % BLOCK).min()) if counts.all() else 0
+        self._ready = min(-end % BLOCK for end in ends) if all(written) else 0
 
     def _widen(self, places: int) -> None:
         """Let every row's list have so many places."""

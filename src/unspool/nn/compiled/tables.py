@@ -27,12 +27,13 @@ class Tables:
 
     def reach(self, length: int) -> None:
         """Let the tables hold every position below `length`."""
-        if isinstance(self._added, Learned):
-            self._added.at(length - 1, self._added.weight.device)  # refuses what was not learnt
-            self.added = _flat(self._added.weight)
         if length <= self._reach:
             return
         self._reach = max(64, 2 * length)
+        if isinstance(self._added, Learned):
+            self._added.at(length - 1, self._added.weight.device)  # refuses what was not learnt
+            self.added, self._reach = _flat(self._added.weight), self._added.num_embeddings
+            return
         places = torch.arange(self._reach)[None]
         if self._rotary is not None:
             cos, sin = self._rotary.tables(places, self._reach)

@@ -24,7 +24,7 @@ from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 from unspool.nn.compiled.tables import NOTHING, Numbers, Tables
 from unspool.nn.compiled.weight_table import Weights
 
-SLICE = 64
+SLICE = 256
 """Rows that one call works on, at most."""
 WORTH_SHARING = 1_000_000
 """Multiplications below which waking other threads takes longer than they would save."""
@@ -94,7 +94,7 @@ class Engine:
         for first in range(0, M, SLICE):
             cut = slice(first, min(first + SLICE, M))
             n = cut.stop - first
-            early = np.empty((len(depths), n, D), np.float32)
+            early = np.empty((len(depths), n, D), np.float32) if depths else NOTHING
             said = Said(
                 _flat(found.hidden[cut]),
                 asked,
@@ -107,7 +107,8 @@ class Engine:
                 tokens[cut], sequences[cut], places[cut], places[cut] + 1, np.arange(n) if say else NONE
             )
             self.run(rows, past, source, self.work(n, found.looked.shape[1]), said)
-            found.early[:, cut] = early
+            if depths:
+                found.early[:, cut] = early
         return found
 
     def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
