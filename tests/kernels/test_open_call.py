@@ -1,5 +1,6 @@
 import threading
 import time
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,6 +17,7 @@ from unspool.kernels.open_call import (
     leave,
     new_board,
     open_to_all,
+    without_memory,
 )
 from unspool.kernels.turns import finish, meet, take
 
@@ -121,3 +123,16 @@ def test_alone_all_is_done_and_calls_are_counted(board):
         call(x, y, who, turns, 2, board)
         np.testing.assert_array_equal(y, 2 * x)
     assert board[CALLS] == 3
+
+
+class Pair(NamedTuple):
+    numbers: object
+    size: int
+
+
+def test_what_a_helper_is_given_has_the_types_of_a_call_and_none_of_its_memory():
+    given = (Pair(np.ones((2, 3), np.float32), 7), np.ones(4, np.int64), 2.5)
+    found = without_memory(given)
+    assert numba.typeof(found) == numba.typeof(given)
+    assert found[0].numbers.size == found[1].size == 0
+    assert (found[0].size, found[2]) == (7, 2.5)

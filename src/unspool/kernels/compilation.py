@@ -19,7 +19,7 @@ from numba.core import event
 
 from unspool.deferred import uncollected
 from unspool.kernels.lanes import CHECKED
-from unspool.kernels.open_call import new_board
+from unspool.kernels.open_call import new_board, without_memory
 from unspool.kernels.team import boards, stay, together
 
 KERNELS = Path(__file__).parent
@@ -105,6 +105,8 @@ class Open(Announced):
         super().__init__(what, function)
         self.board = new_board()
         self._one_at_a_time = threading.Lock()
+        self._kinds: tuple[Any, ...] | None = None
+        """What helpers are given: arguments of the same types, without any memory."""
         boards.append(self.board)
 
     def shared(self, threads: int, *args: Any) -> None:
@@ -113,7 +115,9 @@ class Open(Announced):
             self(*args, 1, self.board)
             return
         try:
-            stay(threads - 1, self.board, self.function, *args, 0, self.board)
+            if self._kinds is None:
+                self._kinds = without_memory(args)
+            stay(threads - 1, self.board, self.function, *self._kinds, 0, self.board)
             self.function(*args, threads, self.board)
         finally:
             self._one_at_a_time.release()

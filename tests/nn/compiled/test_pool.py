@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from unspool.nn.compiled import spare_memory
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
@@ -136,3 +137,16 @@ def test_memory_is_counted_once_and_let_go_where_it_is_not_needed():
     rows.check()
     rows.write([2, 1])
     rows.check()
+
+
+def test_the_memory_of_a_pool_that_is_gone_is_the_next_one_s_unless_somebody_has_it(monkeypatch):
+    monkeypatch.setattr(spare_memory, "_kept", [])
+    pool = BlockPool.empty(SHAPE, 1)
+    where = pool.kv.ctypes.data
+    del pool
+    pool = BlockPool.empty(SHAPE, 1)
+    assert pool.kv.ctypes.data == where
+    held = pool.kv
+    del pool
+    assert BlockPool.empty(SHAPE, 1).kv.ctypes.data != where
+    assert held.ctypes.data == where

@@ -8,15 +8,16 @@ papers.bib: kwon2023efficient). Blocks that no row uses any more are used again.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.kernels.aligned import aligned
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.block_copies import copy_blocks
 from unspool.nn.compiled.parts import Shape
+from unspool.nn.compiled.spare_memory import keep, memory
 
 FIRST_BLOCKS = 64
 """Blocks a pool begins with, at least. Memory that was never written to costs nothing."""
@@ -25,6 +26,8 @@ FIRST_NUMBERS = 2**25
 ROOMY = 4
 """How many times the blocks that rows have a pool may hold when nobody writes."""
 NONE = -1
+ALONE = 2
+"""What `sys.getrefcount` says of an attribute that nobody else has."""
 
 
 @dataclass
@@ -130,7 +133,7 @@ class BlockPool:
 
     def _grow(self, blocks: int) -> None:
         try:
-            larger = aligned(blocks * self.block_size)
+            larger = memory(blocks * self.block_size)
         except MemoryError:
             needed = blocks * self.block_size * 4 / 2**30
             raise MemoryError(
@@ -138,10 +141,17 @@ class BlockPool:
                 "give: decode fewer rows side by side, or shorter texts"
             ) from None
         larger[: self.kv.size] = self.kv
+        if sys.getrefcount(self.kv) == ALONE:
+            keep(self.kv)
         self.kv = larger
-        users = np.zeros(blocks, np.int64)
+        users = np.zeros(larger.size // self.block_size, np.int64)
         users[: len(self.users)] = self.users
         self.users, self._free = users, None
+
+    def __del__(self) -> None:
+        """Its memory is for the pools to come, unless somebody else has it."""
+        if sys.getrefcount(self.kv) == ALONE:
+            keep(self.kv)
 
     def _count(self) -> None:
         self._ready, self._free = 0, None
