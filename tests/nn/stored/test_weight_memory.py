@@ -20,6 +20,15 @@ def test_tensors_lie_one_behind_the_other_each_on_a_line_of_its_own():
     assert second.sum() == 14
 
 
+def test_a_copy_has_the_same_numbers_and_memory_of_its_own():
+    memory, numbers = WeightMemory(), torch.randn(3, 4)
+    found = memory.copy(numbers)
+    assert torch.equal(found, numbers)
+    assert found.data_ptr() % LINE == 0
+    numbers.zero_()
+    assert found.abs().sum() > 0
+
+
 @pytest.mark.parametrize("sizes", [[PIECE // 4 - 3] * 9, [1, PIECE, 1, PIECE // 3, 0, 1]])
 def test_no_tensor_lies_in_another(sizes):
     memory = WeightMemory()

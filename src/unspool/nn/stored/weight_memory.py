@@ -36,6 +36,10 @@ class WeightMemory:
         octets = _aligned(size) if size > PIECE // 4 else self._cut(size)
         return torch.from_numpy(octets).view(dtype).reshape(tuple(shape))
 
+    def copy(self, tensor: Tensor) -> Tensor:
+        """The same numbers, here."""
+        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
+
     def _cut(self, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         rounded = -(-size // LINE) * LINE
         with self._cutting:
