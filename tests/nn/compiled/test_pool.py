@@ -114,6 +114,7 @@ def test_a_pool_grows_and_what_does_not_fit_is_said(monkeypatch):
     def refuse(*_):
         raise MemoryError
 
+    monkeypatch.setattr(spare_memory, "_kept", [])
     monkeypatch.setattr(np, "empty", refuse)
     with pytest.raises(MemoryError, match="decode fewer rows side by side"):
         rows.write([64 * BLOCK, 64 * BLOCK])

@@ -40,3 +40,25 @@ def test_no_more_is_kept_than_the_limit():
     for numbers in third:
         keep(numbers)
     assert [id(numbers) for numbers in spare_memory._kept] == [id(numbers) for numbers in third[1:]]
+
+
+def test_what_is_kept_is_let_go_before_memory_is_refused(monkeypatch):
+    keep(memory(1000))
+
+    def scarce(size):
+        if spare_memory._kept:
+            raise MemoryError
+        return np.empty(size, np.float32)
+
+    monkeypatch.setattr(spare_memory, "aligned", scarce)
+    assert memory(10).size == 10
+    assert spare_memory._kept == []
+
+
+def test_memory_that_is_not_there_is_refused(monkeypatch):
+    def refuse(size):
+        raise MemoryError
+
+    monkeypatch.setattr(spare_memory, "aligned", refuse)
+    with pytest.raises(MemoryError):
+        memory(10)

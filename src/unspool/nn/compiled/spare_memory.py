@@ -28,7 +28,13 @@ def memory(size: int) -> Numbers:
         enough = [place for place, numbers in enumerate(_kept) if size <= numbers.size <= 2 * size]
         if enough:
             return _kept.pop(min(enough, key=lambda place: _kept[place].size))
-    return aligned(size)
+    try:
+        return aligned(size)
+    except MemoryError:
+        if not _kept:
+            raise
+        _kept.clear()
+        return aligned(size)
 
 
 def keep(numbers: Numbers) -> None:
