@@ -68,7 +68,7 @@ def test_who_asks_for_an_engine_of_ours_gets_that_or_an_error(bloom):
     [
         (
             {"engine": "tensorflow"},
-            "engine 'tensorflow' is unknown: choose from torch, compiled, transformers",
+            "engine 'tensorflow' is unknown: choose from torch, compiled, llama.cpp, transformers",
         ),
         ({"engine": "transformers"}, "reads Hugging Face folders and ids, and this is neither"),
         ({"engine": "transformers", "weights": "int8"}, "weights='int8' is for this package's own engines"),
