@@ -23,6 +23,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_whole, shown
 from unspool.decode.combine.lockstep import check_model
+from unspool.decode.prompts import reading
 from unspool.diagnose.drawing import INK, canvas, drawn, label
 from unspool.evaluate.teacher_forcing import forced, token_ids
 from unspool.objectives.dependency_heads import as_batch
@@ -93,13 +94,13 @@ def attention_maps(
     ids = token_ids(model, text, 0)[: min(MOST, model.context or MOST)]
     if len(ids) < 3:
         raise ValueError(f"the text has {len(ids)} tokens, and at least 3 are needed to look elsewhere.")
-    reading: Any = model.attention_reading
-    training, device = getattr(reading, "training", False), next(reading.parameters()).device
-    reading.eval()
+    watched: Any = model.attention_reading
+    training = watched.training
+    watched.eval()
     try:
-        _, (stack,) = reading.read_attention(as_batch([ids]).to(device))
+        _, (stack,) = watched.read_attention(as_batch([ids]).to(watched.device))
     finally:
-        reading.train(training)
+        watched.train(training)
     maps = tuple(
         _kind(layer, head, alpha_TT)
         for layer, alpha_NHTT in enumerate(stack.layers)
@@ -142,8 +143,7 @@ def _to_source(
         step, state = model.step(state, torch.tensor([token], device=step.logp_NV.device))
     weights_TS = torch.stack(rows)
     seen = weights_TS.shape[1]
-    read = getattr(model, "source_text", None) or model.text
-    sources = (*_spelled(read, before), *["⟨end⟩"] * seen)[:seen]
+    sources = (*_spelled(reading(model)[0], before), *["⟨end⟩"] * seen)[:seen]
     share = float(weights_TS.max(dim=1).values.mean())
     one = AttentionMap(None, None, weights_TS, "the source", share)
     return AttentionMaps(_spelled(model.text, after), sources, (one,))
