@@ -90,6 +90,7 @@ $(VENV)/.docs: $(VENV)/.dev
 # The theme's notice is about its successor.
 docs: $(VENV)/.docs ## what is generated in docs/ and README.md, and all of it with the API as one site: build/site/index.html
 	$(BIN)/python docs/generate.py
+	$(BIN)/unspool lab report --from docs/lab.json --markdown docs/lab.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
