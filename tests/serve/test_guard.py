@@ -36,6 +36,15 @@ def test_a_key_is_asked_for_where_there_are_keys():
     assert asked([], keys=()) == "let through"
 
 
+def test_without_keys_only_this_machine_is_served_by_its_own_names():
+    for name in (b"localhost", b"localhost:8000", b"127.0.0.1:8000", b"[::1]:8000", b"[::1]", b"LOCALHOST:1"):
+        assert asked([(b"host", name)], keys=()) == "let through"
+    for name in (b"evil.example", b"evil.example:8000", b"localhost.evil.example", b"127.0.0.1.evil:80", b""):
+        assert asked([(b"host", name)], keys=()) == 421
+    key = (b"authorization", b"Bearer " + KEY.encode())
+    assert asked([(b"host", b"evil.example"), key]) == "let through"
+
+
 def test_a_body_that_is_too_long_is_not_read():
     assert asked([(b"content-length", b"11")], keys=()) == 413
     assert asked([(b"content-length", b"-1")], keys=()) == 413

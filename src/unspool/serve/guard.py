@@ -1,6 +1,8 @@
 """What stands before every route: keys are asked for, and no body is longer than allowed.
 
-A route that nobody has thought of is denied like all others: the guard does not look at paths.
+A route that nobody has thought of is denied like all others: the guard does not look at paths. Where there
+are no keys, only this machine is served, and whoever asks must ask for it by one of its own names: a page of
+the web whose name was made to lead here (DNS rebinding) is refused.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ class Guard:
         # Every key is compared, and each in constant time.
         if self._keys and not sum(hmac.compare_digest(token, key) for key in self._keys):
             return ApiError(401, "no valid API key was given: send Authorization: Bearer KEY")
+        if not self._keys and not _names_this_machine(headers.get(b"host", b"localhost")):
+            return ApiError(421, "without API keys this server is for this machine: ask for localhost")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._most:
             return ApiError(413, self._too_long())
@@ -81,6 +85,11 @@ class Guard:
 
     def _too_long(self) -> str:
         return f"the body is longer than the {self._most:,} bytes that this server reads"
+
+
+def _names_this_machine(host: bytes) -> bool:
+    name, _, port = host.decode("latin-1").lower().rpartition(":")
+    return (name if name and port.isdigit() else host.decode("latin-1").lower()) in LOOPBACK
 
 
 async def _answer(send: Send, error: ApiError) -> None:

@@ -18,7 +18,7 @@ def asked():
 
     def make(exhibits):
         app = create_app(Server({}, WorkerPool(1, 1), Limits()), (), exhibits)
-        opened.append(TestClient(app))
+        opened.append(TestClient(app, base_url="http://localhost"))
         return opened[-1].__enter__()
 
     yield make

@@ -17,7 +17,7 @@ PROMPT = "And God said unto Moses,"
 def client():
     engines = {name: Engine(us.load(name)) for name in ("bible", "dates")}
     server = Server(engines, WorkerPool(2, 2), Limits())
-    with TestClient(create_app(server)) as found:
+    with TestClient(create_app(server), base_url="http://localhost") as found:
         yield found
 
 
