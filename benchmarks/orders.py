@@ -40,7 +40,9 @@ SEARCHES = {
 }
 
 
-def recipe(kind: str, digits: int, examples: int, seed: int, updates: int) -> dict[str, Any]:
+def recipe(
+    kind: str, digits: int, examples: int, seed: int, updates: int, lr: float = 3e-3
+) -> dict[str, Any]:
     task = {"kind": "addition", "digits": digits}
     return {
         "seed": seed,
@@ -50,7 +52,7 @@ def recipe(kind: str, digits: int, examples: int, seed: int, updates: int) -> di
         "model": {"kind": kind, **SHAPE},
         "schedule": {"kind": "cosine", "warmup": 50},
         "train": {
-            **{"updates": updates, "lr": 3e-3, "threads": 1, "final": "last"},
+            **{"updates": updates, "lr": lr, "threads": 1, "final": "last"},
             **{"validate_every": updates, "checkpoint_every": updates},
         },
     }
@@ -72,10 +74,10 @@ def by_order(order: str, digits: int, examples: int, seed: int, updates: int, su
 
 
 def by_iterations(
-    objective: str, digits: int, examples: int, seed: int, updates: int, sums: int = SUMS
+    objective: str, digits: int, examples: int, seed: int, updates: int, lr: float, sums: int = SUMS
 ) -> dict[str, list[float]]:
     """Search → right answers after 1, 2, 4 … passes, of a model that learnt by this objective."""
-    settings = recipe("masked_seq2seq", digits, examples, seed, updates)
+    settings = recipe("masked_seq2seq", digits, examples, seed, updates, lr)
     model = us.train({**settings, "objective": {"kind": objective}})
     return {
         name: [right(model, search(passes), digits, sums) for passes in ITERATIONS]
@@ -134,7 +136,7 @@ def study_iterations(args: argparse.Namespace) -> None:
             kept(
                 f"{objective}, {count} sums, seed {seed}",
                 lambda objective=objective, seed=seed: by_iterations(
-                    objective, args.digits, count, seed, args.updates
+                    objective, args.digits, count, seed, args.updates, args.lr
                 ),
             )
             for seed in args.seeds
@@ -185,6 +187,7 @@ def main() -> int:
     parser.add_argument("--digits", type=int, default=3)
     parser.add_argument("--examples", type=int, nargs="+", default=[500, 1000, 2000, 4000])
     parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--lr", type=float, default=3e-3, help="of the models that fill places")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
