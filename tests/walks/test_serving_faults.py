@@ -185,7 +185,7 @@ def test_sigterm_while_streaming_lets_the_stream_end():
 
 def test_a_hundred_megabytes_are_not_read(served):
     with socket.create_connection(("127.0.0.1", served.port), 20) as client:
-        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         client.sendall(f"{head}Content-Length: 100000000\r\n\r\n".encode() + b'{"model"')
         assert client.recv(4096).startswith(b"HTTP/1.1 413")
 
@@ -276,7 +276,9 @@ def test_headers_of_a_megabyte_are_refused(served):
     answer = b""
     with socket.create_connection(("127.0.0.1", served.port), 20) as client:
         try:
-            client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 1_000_000 + b"\r\n\r\n")
+            client.sendall(
+                b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 1_000_000 + b"\r\n\r\n"
+            )
             answer = client.recv(4096)
         except ConnectionError:
             pass  # refused before all of it was sent
@@ -288,7 +290,7 @@ def test_a_reader_who_takes_his_time_holds_up_nobody(served):
     body = json.dumps(
         {"model": "bible", "prompt": PROMPT, "max_tokens": 200, "n": 16, "stream": True, "logprobs": 20}
     )
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", served.port), 20) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         slow.sendall((head + body).encode())

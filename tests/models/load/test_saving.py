@@ -9,6 +9,7 @@ import unspool as us
 from unspool.heads import (
     HEADS as KINDS_OF_HEADS,
     BilinearHeadConfig,
+    CappedHeadConfig,
     KerbsHeadConfig,
     MixtureHeadConfig,
     SigsoftmaxHeadConfig,
@@ -58,6 +59,7 @@ SHAPES = [
 HEADS = [
     SoftmaxHeadConfig(tied=False, bias=True),
     TemperedHeadConfig(learnt=True),
+    CappedHeadConfig(cap=2.5),
     BilinearHeadConfig(inner_width=5),
     MixtureHeadConfig(2),
     SigsoftmaxHeadConfig(),
