@@ -1,4 +1,4 @@
-# make setup | demo | test | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
+# make setup | demo | test | test-ray | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,10 +12,10 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bounds check wheel peers llama bench docs clean
+.PHONY: help setup demo test test-ray bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## virtual environment, dependencies and the demo model; instant when nothing changed
 
@@ -47,6 +47,10 @@ llama: setup ## the tests of the llama.cpp adapter, in an environment that has i
 bounds: setup ## the tests of compiled code, every index looked at (several minutes)
 	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
 		tests/kernels tests/nn/compiled tests/decode/compiled tests/models/test_compiled_state.py
+
+# Nodes that come and go take a minute each on a busy machine.
+test-ray: setup ## the tests that need a cluster of several nodes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/adapters/ray
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unspool.adapters.huggingface.export import to_huggingface as to_huggingface
     from unspool.adapters.huggingface.wrapping import from_huggingface as from_huggingface
     from unspool.adapters.loading import load as load
+    from unspool.adapters.ray.generated_dataset import generate_dataset as generate_dataset
     from unspool.basis import BasisTest as BasisTest
     from unspool.decode.chat import Chat as Chat
     from unspool.decode.combine import (

@@ -142,3 +142,26 @@ def unspool(capsys):
         return status, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The pool is this very process, and gives the last block back first."""
+    from unspool.adapters.ray import corpus_job
+    from unspool.adapters.ray.actor_pool import FinishedBlock
+    from unspool.adapters.ray.corpus_blocks import block_lines
+
+    def pooled(ray, blocks, make, columns, **pool):
+        work = make()
+        for block in sorted(blocks, key=lambda it: -it.number):
+            yield FinishedBlock(block.number, block.rows, work(block_lines(block, columns)))
+
+    class NoCluster:
+        def __enter__(self):
+            return None
+
+        def __exit__(self, *error):
+            return None
+
+    monkeypatch.setattr(corpus_job, "pooled", pooled)
+    monkeypatch.setattr(corpus_job, "joined", NoCluster)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from unspool import defaults
 from unspool.characters import check_characters
+from unspool.cli.answer_lines import answer_line
+from unspool.cli.corpus_answers import answer_corpus
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
 from unspool.cli.model_loading import loading
-from unspool.cli.models import Models, add_guidance_options, add_second_model_options, named_models
-from unspool.cli.output import check_output, json_line, opened, shown
+from unspool.cli.models import add_guidance_options, add_second_model_options, named_models
+from unspool.cli.output import check_output, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.progress import counted
 from unspool.cli.prompts import add_prompt_options, read_prompts
+from unspool.cli.ray_options import add_ray_options, without_ray
 from unspool.cli.requests import AnsweredRequest, answers, make_requests
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ EXAMPLES = """examples:
   unspool generate "The best way to" --decoder "Sample(MinP(0.05), Temperature(1.5))" --n 3
   unspool generate --chat "Who wrote Faust? Answer in JSON." --json-schema person.json
   unspool generate --file prompts.jsonl --json --output answers.jsonl
+  unspool generate --file corpus/ --ray --workers 8 --seed 1 --output answers/
   unspool generate "He said to them," --model bible --weak bible-weak --decoder "Beam(5)"
   unspool generate "He said to them," --model bible --draft bible-weak --greedy
   echo "In the beginning" | unspool generate --max-new-tokens 40
@@ -95,10 +98,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="PATH", help="write here instead of to standard output"
     )
+    add_ray_options(parser, "--file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read and check everything, then generate."""
+    if args.ray:
+        return answer_corpus(args)
+    without_ray(args)
     prompts = read_prompts(args, settings=True)
     if args.alternatives and not args.json:
         raise ValueError("--alternatives shows in JSON only: give --json, too")
@@ -122,10 +129,9 @@ def run(args: argparse.Namespace) -> int:
             _stream(us.stream(model, first.text, drafted[first.spec], **first.options), file)
             return 0
         decoders = {spec: repr(search) for spec, search in searches.items()}
-        write = partial(_write_json, decoders=decoders, models=models) if args.json else _write_text
         with counted(len(requests), shown=args.file is not None) as done:
             for answer in answers(model, requests, drafted, args.batch_size, done):
-                write(answer, file)
+                file.write(answer_line(answer, decoders, models) if args.json else _text(answer, file))
                 file.flush()
     return 0
 
@@ -139,41 +145,6 @@ def _stream(pieces: Iterable[Piece], file: TextIO) -> None:
         file.write("\n")
 
 
-def _write_text(answer: AnsweredRequest, file: TextIO) -> None:
-    if not answer.alone:
-        file.write(f"── prompt {answer.request.number + 1}, answer {answer.sample + 1} ──\n")
-    file.write(shown(answer.output.text, file) + "\n")
-
-
-def _write_json(
-    answer: AnsweredRequest, file: TextIO, *, decoders: Mapping[str, str], models: Models
-) -> None:
-    request, output = answer.request, answer.output
-    record = {
-        "prompt": request.text,
-        "sample": answer.sample,
-        "text": output.text,
-        "tokens": output.tokens,
-        "logps": output.logps,
-        "scores": output.scores,
-        "total": output.total,
-        "finish": output.finish,
-        "seed": output.seed,
-        "decoder": decoders[request.spec],
-        **models.record(),
-    }
-    if output.ranked:
-        record["ranked"] = [
-            {
-                "model": _tokens(step.model, step.texts),
-                "drawn": _tokens(step.drawn, step.texts),
-            }
-            for step in output.ranked
-        ]
-    if request.id is not None:
-        record = {"id": request.id, **record}
-    file.write(json_line(record) + "\n")
-
-
-def _tokens(ranked: Sequence[tuple[int, float]], texts: Mapping[int, str]) -> list[dict[str, Any]]:
-    return [{"token": token, "text": texts.get(token), "logp": logp} for token, logp in ranked]
+def _text(answer: AnsweredRequest, file: TextIO) -> str:
+    title = f"── prompt {answer.request.number + 1}, answer {answer.sample + 1} ──\n"
+    return ("" if answer.alone else title) + shown(answer.output.text, file) + "\n"

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def counted(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """A function to call after each prompt that is done."""
+def counted(total: int, *, shown: bool) -> Iterator[Callable[..., None]]:
+    """A function to call after each prompt that is done, or after several of them, with their number."""
     if not shown or not sys.stderr.isatty():
-        yield lambda: None
+        yield lambda count=1: None  # noqa: ARG005
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,4 +19,4 @@ def counted(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
     columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)
+        yield lambda count=1: progress.advance(task, count)

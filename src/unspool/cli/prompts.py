@@ -111,6 +111,11 @@ def read_file(path: Path, *, settings: bool = False) -> list[Prompt]:
     return prompts
 
 
+def prompt_of_line(line: str, where: str) -> Prompt:
+    """The prompt of one line of JSON, with its settings."""
+    return _parse(line, where, settings=True)
+
+
 def _parse(line: str, where: str, settings: bool) -> Prompt:
     try:
         record = json.loads(line, object_pairs_hook=_object)

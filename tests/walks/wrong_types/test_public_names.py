@@ -52,6 +52,16 @@ def small(name):
     return getattr(us, MODELS[name])(**SHAPES[MODELS[name]]).build(TEXT).eval()
 
 
+class Rows:
+    """What of a Ray dataset is asked for before it is worked on."""
+
+    def schema(self):
+        return None
+
+    def map_batches(self, worker, **how):
+        return how
+
+
 LM, PAIRS, LABELS = small("TransformerLM"), small("TransformerSeq2Seq"), small("Classifier")
 MASKED = small("MaskedLM")
 ADAPTED = small("TransformerLM")
@@ -99,6 +109,7 @@ CORRECT = {
     "add_adapters": {"model": ADAPTED, "lora": us.LoRA()},
     "from_huggingface": {"model": us.to_huggingface(LM)},
     "find_loop": {"tokens": [1, 1, 1, 1, 1, 1]},
+    "generate_dataset": {"ds": Rows(), "model": "bible"},
     "generate": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
     "load": {"name": "dates"},
     "load_adapters": {"model": LM, "path": "none.safetensors"},

@@ -9,14 +9,17 @@ from math import log
 from pathlib import Path
 
 from unspool.cli.diagnose.texts import asked_texts
+from unspool.cli.evaluate.corpus_perplexity import read_corpus
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, positive
+from unspool.cli.ray_options import add_ray_options, without_ray
 from unspool.cli.reserved_file import reserved
 
 SUMMARY = "Measure a model on a text: perplexity and calibration."
 EXAMPLES = """examples:
   unspool evaluate model smollm2 --text book.txt
+  unspool evaluate model bible --text corpus/ --ray --workers 8 --output perplexity/
   unspool evaluate model runs/dates --text pairs.jsonl --json --figure reliability.svg
 
 The text is one file, or JSON lines with "text"; an encoder–decoder reads pairs, {"source": "…", "target":
@@ -37,10 +40,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bins", type=positive, default=15, metavar="N", help="of confidence (default: 15)")
     parser.add_argument("--figure", type=Path, metavar="PATH", help="draw it: .svg, .png or .pdf")
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="with --ray: where the work is kept, block by block"
+    )
+    add_ray_options(parser, "--text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read, measure, tell."""
+    if args.ray:
+        return read_corpus(args)
+    without_ray(args)
+    if args.output is not None:
+        raise ValueError("--output goes with --ray: give that, too")
     args.text.open("rb").close()  # what cannot be read must fail before the work
     from unspool.diagnose.drawing import named
     from unspool.diagnose.reliability_picture import draw_reliability

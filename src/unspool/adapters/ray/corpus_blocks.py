@@ -1,0 +1,144 @@
+"""A corpus as blocks: so many lines of a file each, found without holding more than one line in memory.
+
+    part-0.jsonl  ├─ block 0 ─┼─ block 1 ─┼─ 2 ─┤      part-1.parquet  ├─ block 3 ─┼─ …
+
+Lines of JSON are found by their bytes, rows of Parquet by row group and place in it; a row of
+Parquet is read as the line of JSON that it would be, with the cells that hold nothing left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+PARQUET = ".parquet"
+SUFFIXES = (".jsonl", ".ndjson", PARQUET)
+_BREAK = re.compile(r"\r\n|\n|\r")
+_MARK = "\ufeff"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some neighbouring lines of one file."""
+
+    number: int
+    """Which block of the corpus, from 0."""
+    path: str
+    begin: int
+    """The first byte, or the first row of the row group."""
+    end: int
+    """The byte, or the row, after the last."""
+    line: int
+    """The number of the first line (of Parquet, the first row), from 1, as errors call it."""
+    rows: int
+    """How many lines there are, blank ones left out."""
+    group: int = 0
+    """The row group, of Parquet."""
+
+
+def corpus_files(path: Path) -> list[Path]:
+    """The files of a corpus, in order: one file, or all that a folder holds of the kinds that can be read."""
+    if not path.is_dir():
+        path.open("rb").close()  # what cannot be read fails here, with its name
+        if path.suffix.lower() not in SUFFIXES:
+            raise ValueError(f"{path}: a corpus ends in {', '.join(SUFFIXES)}, or is a folder of such files")
+        return [path]
+    files = sorted(it for it in path.iterdir() if it.suffix.lower() in SUFFIXES and it.name[0] not in "._")
+    if not files:
+        raise ValueError(f"{path}: no file in this folder ends in {', '.join(SUFFIXES)}")
+    return files
+
+
+def corpus_blocks(files: Sequence[Path], rows: int) -> Iterator[Block]:
+    """Blocks of at most `rows` lines that are not blank, in order; no block reaches over two files."""
+    number = 0
+    for path in files:
+        found = _parquet_blocks(path, rows) if path.suffix.lower() == PARQUET else _line_blocks(path, rows)
+        for begin, end, line, count, group in found:
+            yield Block(number, str(path.absolute()), begin, end, line, count, group)
+            number += 1
+
+
+def block_lines(block: Block, columns: Sequence[str]) -> list[tuple[str, str]]:
+    """Where each line of a block stands, and the line; of Parquet, the columns that are asked for."""
+    path = Path(block.path)
+    if path.suffix.lower() == PARQUET:
+        table = _row_group(block.path, block.group, tuple(columns)).slice(
+            block.begin, block.end - block.begin
+        )
+        return [
+            (f"{path}: row {block.line + place}", _json(row)) for place, row in enumerate(table.to_pylist())
+        ]
+    with path.open("rb") as file:
+        file.seek(block.begin)
+        text = _decoded(file.read(block.end - block.begin), path, first=block.begin == 0)
+    lines = enumerate(_BREAK.split(text), start=block.line)
+    return [(f"{path}:{number}", line) for number, line in lines if line.strip()]
+
+
+Place = tuple[int, int, int, int, int]
+"""begin, end, line, rows, group of a Block."""
+
+
+def _line_blocks(path: Path, rows: int) -> Iterator[Place]:
+    begin, line, count = 0, 1, 0
+    at, seen = 0, 0
+    with path.open("rb") as file:
+        for raw in file:
+            lines = _BREAK.split(_decoded(raw, path, first=at == 0))
+            at += len(raw)
+            seen += len(lines) - (1 if raw.endswith(b"\n") else 0)
+            count += sum(bool(it.strip()) for it in lines)
+            if count >= rows:
+                yield begin, at, line, count, 0
+                begin, line, count = at, seen + 1, 0
+    if count:
+        yield begin, at, line, count, 0
+
+
+def _decoded(raw: bytes, path: Path, *, first: bool) -> str:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from None
+    return text.removeprefix(_MARK) if first else text
+
+
+def _parquet_blocks(path: Path, rows: int) -> Iterator[Place]:
+    told = _parquet(str(path)).metadata
+    line = 1
+    for group in range(told.num_row_groups):
+        size = told.row_group(group).num_rows
+        for begin in range(0, size, rows):
+            end = min(begin + rows, size)
+            yield begin, end, line, end - begin, group
+            line += end - begin
+
+
+def _parquet(path: str) -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise ImportError("Parquet needs the package pyarrow: pip install 'unspool[ray]'") from error
+    try:
+        return parquet.ParquetFile(path)
+    except ValueError as error:  # pyarrow's own errors are ValueErrors
+        raise ValueError(f"{path}: not Parquet: {error}") from None
+
+
+@lru_cache(maxsize=1)  # neighbouring blocks are of one row group
+def _row_group(path: str, group: int, columns: tuple[str, ...]) -> Any:
+    file = _parquet(path)
+    there = [name for name in columns if name in file.schema_arrow.names]
+    return file.read_row_group(group, columns=there)
+
+
+def _json(row: dict[str, Any]) -> str:
+    return json.dumps(
+        {key: cell for key, cell in row.items() if cell is not None}, ensure_ascii=False, default=str
+    )

@@ -1,0 +1,110 @@
+"""A Ray dataset of prompts, and what a model says to each.
+
+    ds = us.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)), seed=1)
+    ds.write_parquet("answers/")
+
+The dataset stays lazy, and streams. Each row keeps its columns and gains "text", "finish", "total" and
+"seed". A row's text depends on its prompt and its seed alone, and is what `us.generate` says on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unspool import defaults
+from unspool.adapters.ray.ray_package import ray_package
+from unspool.decode.arguments import as_number, as_whole
+from unspool.decode.request import checked_search
+from unspool.protocols import Search
+
+ADDED = ("text", "finish", "total", "seed")
+
+
+class DatasetSpeaker:
+    """A model in a process of its own, which answers batches of rows."""
+
+    def __init__(self, model: str, how: Mapping[str, Any], search: Search, asked: Mapping[str, Any]) -> None:
+        from unspool.adapters.loading import load
+
+        self.model = load(model, **how)
+        self.search = search
+        self.asked = dict(asked)
+        self.column = self.asked.pop("column")
+        self.seed = self.asked.pop("seed")
+
+    def __call__(self, batch: Any) -> Any:
+        """The rows with what was said."""
+        from unspool.decode.generate import generate
+
+        prompts = [str(it) for it in batch[self.column].to_pylist()]
+        own = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(prompts)
+        seeds = [self.seed if it is None else int(it) for it in own]
+        said = generate(self.model, prompts, self.search, seed=seeds, **self.asked)
+        for name in ADDED:
+            cells = [[getattr(it, name) for it in said]]
+            at = batch.schema.get_field_index(name)
+            batch = batch.append_column(name, cells) if at < 0 else batch.set_column(at, name, cells)
+        return batch
+
+
+def generate_dataset(
+    ds: Any,
+    model: str | os.PathLike[str],
+    search: Search | None = None,
+    *,
+    column: str = "prompt",
+    seed: int | None = None,
+    max_new_tokens: int = defaults.NEW_TOKENS,
+    stop: str | Sequence[str] | None = None,
+    workers: int | None = None,
+    gpus: float = 0,
+    batch_size: int = defaults.ROWS,
+    load: Mapping[str, Any] | None = None,
+) -> Any:
+    """The dataset with an answer to every row, by a pool of at most `workers` (default: one a processor).
+
+    `model` is a name or a folder, which every worker loads, with the arguments `load` of `us.load`. A column
+    "seed" goes before `seed`.
+    """
+    ray = ray_package()
+    if not hasattr(ds, "map_batches"):
+        raise TypeError(f"ds is {ds!r:.60}, but must be a Ray dataset, as ray.data.read_parquet(…) gives")
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            f"model is a {type(model).__name__}, but must be the name or the folder of one: each worker "
+            "loads it for itself"
+        )
+    if workers is not None:
+        workers = as_whole("workers", workers, at_least=1, advice="Each loads the model.")
+    if seed is None:
+        seed = secrets.randbits(32)
+    if load is not None and not isinstance(load, Mapping):
+        raise TypeError(f"load is {load!r:.60}, but must be arguments of us.load, as {{'weights': 'int8'}}")
+    schema = ds.schema()
+    if schema is not None and column not in schema.names:
+        raise ValueError(f"the dataset has no column {column!r}: choose from {', '.join(schema.names)}")
+    asked = {
+        "column": column,
+        "seed": as_whole("seed", seed, at_least=0, advice="Any will do."),
+        "max_new_tokens": as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
+        "stop": _stops(stop),
+    }
+    return ds.map_batches(
+        DatasetSpeaker,
+        fn_constructor_args=(os.fspath(model), dict(load or {}), checked_search(search), asked),
+        batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
+        num_cpus=1,
+        num_gpus=as_number("gpus", gpus, at_least=0, advice="It is of each worker.") or None,
+    )
+
+
+def _stops(stop: Any) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    if not isinstance(stops, Sequence) or not all(isinstance(it, str) for it in stops):
+        raise TypeError(f"stop is {stop!r:.60}, but must be a string or a list of strings")
+    return list(stops)

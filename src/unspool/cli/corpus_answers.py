@@ -1,0 +1,81 @@
+"""`unspool generate --ray`: a corpus of prompts, answered block by block by many processes.
+
+Each line is answered as `unspool generate --file … --json` answers it: the parts, one after the other, are
+the file that one process writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from unspool.cli.answer_lines import answer_line
+from unspool.cli.decoders import decoder_spec, parse_all
+from unspool.cli.line_settings import CHECKS
+from unspool.cli.model_loading import chosen_model, loading
+from unspool.cli.models import named_models
+from unspool.cli.parser import seed_of
+from unspool.cli.progress import counted
+from unspool.cli.prompts import prompt_of_line
+from unspool.cli.ray_options import corpus_of, pool_of
+from unspool.cli.requests import answers, make_requests
+
+NOT_ASKED = frozenset({"verb", "debug", "ray", "workers", "block", "output", "file", "json", "batch_size"})
+"""Options that no answer depends on."""
+COLUMNS = ("prompt", "messages", "id", *CHECKS)
+
+
+class CorpusSpeaker:
+    """A model that answers blocks of lines."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.spec = decoder_spec(args)
+        self.models = named_models(args)
+        self.model, self.draft = self.models.load(loading(args))
+
+    def __call__(self, lines: Sequence[tuple[str, str]]) -> str:
+        """The answers to some lines, each a line of JSON."""
+        prompts = [prompt_of_line(line, where) for where, line in lines]
+        searches = parse_all(self.spec, prompts, self.models.check)
+        drafted = {spec: self.models.drafted(search, self.draft) for spec, search in searches.items()}
+        decoders = {spec: repr(search) for spec, search in searches.items()}
+        requests = make_requests(prompts, self.model, self.spec, self.args)
+        found = answers(self.model, requests, drafted, self.args.batch_size)
+        return "".join(answer_line(answer, decoders, self.models) for answer in found)
+
+
+def answer_corpus(args: argparse.Namespace) -> int:
+    """Check what can be checked here, then answer every line of the corpus."""
+    if args.file is None:
+        raise ValueError("--ray answers a corpus: name it with --file, not as PROMPT or on standard input")
+    if args.prompt is not None:
+        raise ValueError("give a PROMPT or --file, not both")
+    from unspool.adapters.ray.corpus_job import run_corpus
+    from unspool.adapters.ray.part_folder import first_asked
+    from unspool.adapters.ray.ray_package import ray_package
+    from unspool.decode.spec import parse
+
+    ray_package()
+    corpus = corpus_of(args, args.file, COLUMNS)
+    args.model = chosen_model(args.model)
+    if args.seed is None:  # a command that is given again goes on with the seed that was drawn for it
+        args.seed = first_asked(args.output).get("seed", seed_of(args))
+    named_models(args).check(parse(decoder_spec(args)))
+    asked = {key: _plain(value) for key, value in vars(args).items() if key not in NOT_ASKED}
+    found = run_corpus(
+        corpus, partial(CorpusSpeaker, args), asked, shown=partial(counted, shown=True), **pool_of(args)
+    )
+    before = f", {found.kept} of them there before" if found.kept else ""
+    print(
+        f"unspool: {found.rows:,} prompts in {found.blocks:,} parts{before}: {args.output}", file=sys.stderr
+    )
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

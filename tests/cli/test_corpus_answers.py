@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+LINES = [
+    {"prompt": "a", "id": "one", "seed": 4},
+    {"prompt": "b", "decoder": "Greedy()", "n": 2},
+    {"messages": [{"role": "user", "content": "c"}]},
+    {"prompt": "ca", "max_new_tokens": 3},
+    {"prompt": "ab"},
+]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return path
+
+
+def parts(folder):
+    return "".join(part.read_text() for part in sorted(folder.glob("part-*")))
+
+
+def test_the_parts_are_the_file_that_one_process_writes(unspool, loaded, here, corpus, tmp_path):
+    command = ("generate", "--file", corpus, "--seed", 2, "--max-new-tokens", 6)
+    assert unspool(*command, "--json", "--output", tmp_path / "local.jsonl")[0] == 0
+    status, out, err = unspool(*command, "--ray", "--block", 2, "--output", tmp_path / "out")
+    assert (status, out) == (0, "")
+    assert err == f"unspool: 5 prompts in 3 parts: {tmp_path / 'out'}\n"
+    assert parts(tmp_path / "out") == (tmp_path / "local.jsonl").read_text()
+
+
+def test_a_seed_that_was_drawn_is_drawn_once(unspool, loaded, here, corpus, tmp_path):
+    command = ("generate", "--file", corpus, "--ray", "--block", 2, "--output", tmp_path / "out")
+    unspool(*command)
+    whole = parts(tmp_path / "out")
+    (tmp_path / "out/part-000001.jsonl").unlink()
+    status, _, err = unspool(*command)
+    assert (status, parts(tmp_path / "out")) == (0, whole)
+    assert "5 prompts in 3 parts, 2 of them there before" in err
+    status, _, err = unspool(*command, "--greedy")
+    assert status == 2
+    assert "begun with another job (greedy was False and is True)" in err
+
+
+def test_what_is_wrong_is_told_in_one_line(unspool, loaded, here, corpus, tmp_path):
+    ray = ("--ray", "--output", tmp_path / "out")
+    for command, message in {
+        ("generate", "a", *ray): "--ray answers a corpus: name it with --file",
+        ("generate", "a", "--file", corpus, *ray): "give a PROMPT or --file, not both",
+        ("generate", "--file", corpus, "--ray"): "--ray keeps its work in a folder",
+        ("generate", "--file", corpus, "--block", 3): "--block goes with --ray",
+        ("generate", "--file", corpus, *ray, "--decoder", "Sampel()"): "Sampel",
+    }.items():
+        status, out, err = unspool(*command)
+        assert (status, out, err.count("\n")) == (2, "", 1), command
+        assert message in err
+    corpus.write_text('{"prompt": "a"}\n{"promt": "b"}\n')
+    status, _, err = unspool("generate", "--file", corpus, *ray)
+    assert (status, "corpus.jsonl:2: expected" in err) == (2, True)
