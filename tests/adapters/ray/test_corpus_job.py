@@ -27,8 +27,12 @@ def corpus_in(folder, rows=10, block=2):
     return Corpus([path], folder / "out", ("prompt",), block)
 
 
+@pytest.mark.filterwarnings("ignore")  # Ray's own, about its own settings and sockets
 def test_every_block_is_done_once_and_what_is_there_is_left_alone(tmp_path):
-    # The one test here that starts Ray.
+    # The one test of `make test` that starts Ray.
+    import ray
+
+    ray.init(address="local", include_dashboard=False, log_to_driver=False)
     corpus, done = corpus_in(tmp_path), tmp_path / "done"
     seen = []
 
@@ -46,6 +50,7 @@ def test_every_block_is_done_once_and_what_is_there_is_left_alone(tmp_path):
 
     parts[3].unlink()
     assert run_corpus(corpus, counting(done), {"seed": 1}, workers=1) == Finished(10, 5, 4)
+    ray.shutdown()
     assert parts[3].read_text().count("!") == 2
     assert len(done.read_text().splitlines()) == 6
 
