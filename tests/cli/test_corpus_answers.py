@@ -41,7 +41,7 @@ def test_a_seed_that_was_drawn_is_drawn_once(unspool, loaded, here, corpus, tmp_
     assert "5 prompts in 3 parts, 2 of them there before" in err
     status, _, err = unspool(*command, "--greedy")
     assert status == 2
-    assert "begun with another job (greedy was False and is True)" in err
+    assert "begun with another job (decoder was 'Sample" in err
 
 
 def test_what_is_wrong_is_told_in_one_line(unspool, loaded, here, corpus, tmp_path):

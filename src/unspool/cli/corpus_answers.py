@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unspool.characters import check_characters
 from unspool.cli.answer_lines import answer_line
 from unspool.cli.decoders import decoder_spec, parse_all
 from unspool.cli.line_settings import CHECKS
@@ -24,17 +25,20 @@ from unspool.cli.prompts import prompt_of_line
 from unspool.cli.ray_options import corpus_of, pool_of
 from unspool.cli.requests import answers, make_requests
 
-NOT_ASKED = frozenset({"verb", "debug", "ray", "workers", "block", "output", "file", "json", "batch_size"})
-"""Options that no answer depends on."""
+NOT_ASKED = frozenset(
+    {"verb", "debug", "ray", "workers", "block", "output", "file", "json", "batch_size"}
+    | {"greedy", "transforms", "regex", "json_schema"}
+)
+"""Options that no answer depends on, or that the decoder's specification holds."""
 COLUMNS = ("prompt", "messages", "id", *CHECKS)
 
 
 class CorpusSpeaker:
     """A model that answers blocks of lines."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, spec: str) -> None:
         self.args = args
-        self.spec = decoder_spec(args)
+        self.spec = spec
         self.models = named_models(args)
         self.model, self.draft = self.models.load(loading(args))
 
@@ -65,10 +69,14 @@ def answer_corpus(args: argparse.Namespace) -> int:
     args.model = chosen_model(args.model)
     if args.seed is None:  # a command that is given again goes on with the seed that was drawn for it
         args.seed = first_asked(args.output).get("seed", seed_of(args))
-    named_models(args).check(parse(decoder_spec(args)))
+    for stop in args.stop:
+        check_characters(stop, "--stop")
+    spec = decoder_spec(args)
+    named_models(args).check(parse(spec))
     asked = {key: _plain(value) for key, value in vars(args).items() if key not in NOT_ASKED}
+    make = partial(CorpusSpeaker, args, spec)
     found = run_corpus(
-        corpus, partial(CorpusSpeaker, args), asked, shown=partial(counted, shown=True), **pool_of(args)
+        corpus, make, asked | {"decoder": spec}, shown=partial(counted, shown=True), **pool_of(args)
     )
     before = f", {found.kept} of them there before" if found.kept else ""
     print(
