@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.linear import FEW, Linear, linear
+from unspool.nn.linear import FEW, SMALL, Linear, linear
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -13,6 +13,12 @@ def threads(request):
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=[0, SMALL], ids=["halved", "whole"], autouse=True)
+def small(request, monkeypatch):
+    """A row times weights in halves, as large ones are multiplied, and times those that caches hold."""
+    monkeypatch.setattr("unspool.nn.linear.SMALL", request.param)
 
 
 def test_hand_computed():

@@ -5,6 +5,7 @@
 A product of a few rows is bound by memory, and the way that torch has for many reads W slowly. Without
 gradients on a CPU it is therefore put to torch in other words (side by side in `benchmarks/products.py`):
 
+    small W          F.linear
     one row          two halves of W times x, a batch of two: nearly twice as fast as F.linear
     a few rows       (W · xᵀ)ᵀ
     otherwise        F.linear
@@ -20,10 +21,14 @@ from unspool.nn.direct_call import DirectCall
 
 FEW = 4
 """Rows for each thread, up to which W stands on the left."""
+SMALL = 2**18
+"""Numbers of W, up to which caches may hold it: other words then take longer than they save."""
 
 
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """x · Wᵀ + b: (…, I) → (…, O)."""
+    if weight_OI.numel() <= SMALL:
+        return F.linear(x, weight_OI, bias_O)
     if torch.is_grad_enabled() or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight_OI, bias_O)
     outputs, inputs = weight_OI.shape
