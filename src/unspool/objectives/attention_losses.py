@@ -26,8 +26,8 @@ class AttentionLoss(Objective):
         """The model's ability to tell where its heads look."""
         if model.attention_reading is None:
             raise ValueError(
-                f"a loss on attention needs a Transformer; a {type(model).__name__} has no heads that look: "
-                "choose another model.kind (or encoder), or leave the loss out"
+                f"a loss on attention needs a Transformer; a {type(model).__name__} has no heads, or does "
+                "not tell where they look: choose another model.kind (or encoder), or leave the loss out"
             )
         return model.attention_reading
 
