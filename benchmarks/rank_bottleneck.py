@@ -1,4 +1,4 @@
-"""The softmax bottleneck, measured on models whose truth is known: `python benchmarks/bottleneck.py`.
+"""The softmax bottleneck, measured on models whose truth is known: `python benchmarks/rank_bottleneck.py`.
 
 First the numerical rank of log-probabilities beside D + 1: random models, the same models trained, a mixture of
 softmaxes and KerBS. Then, for every language with a known truth, the error that no matrix of rank D + 1 can go below
