@@ -9,6 +9,8 @@ import unspool as us
 from unspool.cli.models import (
     CONTRAST,
     DRAFT_LENGTH,
+    EXPERT_WEIGHT,
+    add_expert_options,
     add_guidance_options,
     add_second_model_options,
     named_models,
@@ -25,6 +27,7 @@ def ask(*argv):
     parser.add_argument("--model", default="bible")
     add_second_model_options(parser)
     add_guidance_options(parser)
+    add_expert_options(parser)
     return named_models(parser.parse_args(argv))
 
 
@@ -38,6 +41,7 @@ def test_the_options_are_those_of_the_classes():
     for name, default in known.items():
         assert f"({default:g})" in CONTRAST[name]
     assert us.Speculative(bigram([[1.0]])).length == DRAFT_LENGTH
+    assert us.DExperts(*3 * [bigram([[1.0]])]).weight == EXPERT_WEIGHT
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,9 @@ def test_the_options_are_those_of_the_classes():
             ("--weak", "w", "--contrast-beta", "1", "--contrast-strong-weight", "2"),
             "--contrast-beta sets both weights itself: leave --contrast-strong-weight out",
         ),
+        (("--expert", "e"), "give both --expert MODEL and --anti-expert MODEL"),
+        (("--anti-expert", "e"), "give both --expert MODEL and --anti-expert MODEL"),
+        (("--expert-weight", "2"), "--expert-weight needs two models"),
     ],
 )
 def test_an_option_without_its_model_is_refused(argv, said):
@@ -145,3 +152,18 @@ def test_guidance_is_the_models_own():
     assert found.record() == {"model": "bible", "guidance": 2.0, "negative": "And he said"}
     with pytest.raises(ValueError, match="--guidance X"):
         ask("--negative", "x")
+
+
+@pytest.mark.parametrize("weight", [None, 0.5])
+def test_an_expert_and_an_anti_expert_move_the_model(unspool, weight):
+    base, weak = us.load("bible"), us.load("bible-weak")
+    moved = us.DExperts(base, base, weak) if weight is None else us.DExperts(base, base, weak, weight)
+    expected = us.generate(moved, PROMPT, us.Beam(3), max_new_tokens=8)
+    argv = ("--expert", "bible", "--anti-expert", "bible-weak", "--decoder", "Beam(3)")
+    status, out, err = unspool(*BIBLE, *argv, *(() if weight is None else ("--expert-weight", str(weight))))
+    assert (status, err) == (0, "")
+    found = record(out)
+    assert found["text"] == expected.text
+    assert found["total"] == pytest.approx(expected.total, abs=1e-4)
+    assert (found["expert"], found["anti_expert"]) == ("bible", "bible-weak")
+    assert found["expert_weight"] == (2.0 if weight is None else weight)

@@ -13,7 +13,12 @@ from unspool.cli.answer_lines import answer_line
 from unspool.cli.corpus_answers import answer_corpus
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
 from unspool.cli.model_loading import loading
-from unspool.cli.models import add_guidance_options, add_second_model_options, named_models
+from unspool.cli.models import (
+    add_expert_options,
+    add_guidance_options,
+    add_second_model_options,
+    named_models,
+)
 from unspool.cli.output import check_output, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.progress import counted
@@ -55,6 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_second_model_options(parser)
     add_guidance_options(parser)
+    add_expert_options(parser)
     add_decoder_options(parser)
     add_length_options(parser, new_tokens=defaults.NEW_TOKENS)
     parser.add_argument("--n", type=positive, default=1, help="answers to each prompt (default: 1)")

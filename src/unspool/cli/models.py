@@ -2,6 +2,7 @@
 
 --weak MODEL     Contrast(model, weak): prefer what the model finds probable and a weaker one does not
 --draft MODEL    Speculative(draft, …): the same texts sooner, drafted by a smaller model
+--expert MODEL   DExperts(model, expert, anti_expert): move the model as an expert differs from an anti-expert
 --guidance X     Guidance(model, X): follow the prompt more closely than the model itself would
 """
 
@@ -28,6 +29,7 @@ CONTRAST = {
 """What a contrast may be told, as `Contrast` and `Contrast.obrien_lewis` call it."""
 
 DRAFT_LENGTH = 4
+EXPERT_WEIGHT = 2.0
 
 
 def add_second_model_options(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +65,18 @@ def add_guidance_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--negative", metavar="TEXT", help="what to be led away from (default: no prompt)")
 
 
+def add_expert_options(parser: argparse.ArgumentParser) -> None:
+    """Two further models, whose difference moves the one that speaks."""
+    group = parser.add_argument_group(
+        "an expert and an anti-expert", "DExperts(model, expert, anti_expert), of the same vocabulary"
+    )
+    group.add_argument("--expert", metavar="MODEL", help="move towards what this model prefers")
+    group.add_argument("--anti-expert", metavar="MODEL", help="move away from what this model prefers")
+    group.add_argument(
+        "--expert-weight", type=float, metavar="X", help="how far (2; 1 is proxy tuning, 0 the model itself)"
+    )
+
+
 @dataclass(frozen=True)
 class Models:
     """What the options name."""
@@ -74,6 +88,9 @@ class Models:
     draft_length: int | None = None
     guidance: float | None = None
     negative: str | None = None
+    expert: str | None = None
+    anti_expert: str | None = None
+    expert_weight: float = EXPERT_WEIGHT
 
     def load(self, how: Mapping[str, Any]) -> tuple[StepModel, StepModel | None]:
         """The model that speaks, a contrast if there is a weak one; and the draft."""
@@ -84,6 +101,9 @@ class Models:
             weak = speaker(self.weak, how)
             make: Any = us.Contrast.obrien_lewis if "beta" in self.contrast else us.Contrast
             model = make(model, weak, **self.contrast)
+        if self.expert is not None and self.anti_expert is not None:
+            experts = speaker(self.expert, how), speaker(self.anti_expert, how)
+            model = us.DExperts(model, *experts, weight=self.expert_weight)
         if self.guidance is not None:
             model = us.Guidance(model, self.guidance, self.negative)
         return model, None if self.draft is None else speaker(self.draft, how)
@@ -110,6 +130,9 @@ class Models:
             said |= {"draft": self.draft, "draft_length": self.draft_length or DRAFT_LENGTH}
         if self.guidance is not None:
             said |= {"guidance": self.guidance, "negative": self.negative}
+        if self.expert is not None:
+            said |= {"expert": self.expert, "anti_expert": self.anti_expert}
+            said |= {"expert_weight": self.expert_weight}
         return said
 
 
@@ -138,5 +161,13 @@ def named_models(args: argparse.Namespace) -> Models:
         raise ValueError("--draft-length needs a model that drafts: give --draft MODEL, too")
     if args.negative is not None and args.guidance is None:
         raise ValueError("--negative is what guidance leads away from: give --guidance X, too")
+    if (args.expert is None) != (args.anti_expert is None):
+        raise ValueError(
+            "an expert goes with an anti-expert: give both --expert MODEL and --anti-expert MODEL"
+        )
+    if args.expert_weight is not None and args.expert is None:
+        raise ValueError("--expert-weight needs two models: give --expert MODEL and --anti-expert MODEL, too")
     named = Models(chosen_model(args.model), args.weak, contrast, args.draft, args.draft_length)
-    return replace(named, guidance=args.guidance, negative=args.negative)
+    named = replace(named, guidance=args.guidance, negative=args.negative)
+    weight = EXPERT_WEIGHT if args.expert_weight is None else args.expert_weight
+    return replace(named, expert=args.expert, anti_expert=args.anti_expert, expert_weight=weight)
