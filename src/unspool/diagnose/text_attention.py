@@ -16,17 +16,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from unspool.decode.arguments import as_whole, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import reading
+from unspool.diagnose.attention_looks import attention_looks, source_looks
 from unspool.diagnose.drawing import INK, canvas, drawn, label
 from unspool.evaluate.teacher_forcing import forced, token_ids
-from unspool.objectives.dependency_heads import as_batch
 from unspool.protocols import StepModel
 
 HALF = 0.5
@@ -94,20 +92,13 @@ def attention_maps(
     ids = token_ids(model, text, 0)[: min(MOST, model.context or MOST)]
     if len(ids) < 3:
         raise ValueError(f"the text has {len(ids)} tokens, and at least 3 are needed to look elsewhere.")
-    watched: Any = model.attention_reading
-    training = watched.training
-    watched.eval()
-    try:
-        _, (stack,) = watched.read_attention(as_batch([ids]).to(watched.device))
-    finally:
-        watched.train(training)
+    looks = attention_looks(model, ids, ())["self"]
     maps = tuple(
         _kind(layer, head, alpha_TT)
-        for layer, alpha_NHTT in enumerate(stack.layers)
-        for head, alpha_TT in enumerate(alpha_NHTT[0].double().cpu())
+        for layer, alpha_HTT in enumerate(looks.layers)
+        for head, alpha_TT in enumerate(alpha_HTT.double().cpu())
     )
-    spelled = _spelled(model.text, ids)
-    return AttentionMaps(spelled, spelled, maps)
+    return AttentionMaps(looks.looking, looks.looked_at, maps)
 
 
 def _kind(layer: int, head: int, alpha_TT: Tensor) -> AttentionMap:
@@ -131,28 +122,16 @@ def _to_source(
         raise ValueError("the model is an encoder–decoder: give the source that the text answers.")
     (window,) = forced(model, [text], [source], cut=True)
     before, after = window.tokens[: window.first], window.tokens[window.first :][:MOST]
-    step, state = model.start([before])
-    rows = []
-    for token in after:
-        if step.attention is None:
-            raise ValueError(
-                f"{type(model).__name__} does not tell where it looks: a model that sums the source up, or "
-                "one that is made of others, has no such map."
-            )
-        rows.append(step.attention[0].double().cpu())
-        step, state = model.step(state, torch.tensor([token], device=step.logp_NV.device))
-    weights_TS = torch.stack(rows)
-    seen = weights_TS.shape[1]
-    sources = (*_spelled(reading(model)[0], before), *["⟨end⟩"] * seen)[:seen]
-    share = float(weights_TS.max(dim=1).values.mean())
-    one = AttentionMap(None, None, weights_TS, "the source", share)
-    return AttentionMaps(_spelled(model.text, after), sources, (one,))
-
-
-def _spelled(text: Any, ids: Sequence[int]) -> tuple[str, ...]:
-    if text is None:
-        return tuple(f"#{it}" for it in ids)
-    return tuple(text.decode([it]) or f"#{it}" for it in ids)
+    found = source_looks(model, before, after)
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} does not tell where it looks: a model that sums the source up, or "
+            "one that is made of others, has no such map."
+        )
+    looks = found["source"]
+    weights_TS = looks.layers[0][0].double().cpu()
+    one = AttentionMap(None, None, weights_TS, "the source", float(weights_TS.max(dim=1).values.mean()))
+    return AttentionMaps(looks.looking, looks.looked_at, (one,))
 
 
 def draw_attention(

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig
 from unspool.models.decoding_mode import decodes
 from unspool.models.sequence_model import SequenceModel, unit_embedding
 from unspool.models.shape_checks import at_least_one
 from unspool.models.sources import Ends, padded
 from unspool.models.transformer_shape import TransformerShape
+from unspool.models.vocabulary_options import VocabularyOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.positions import ADDED, placed
 
@@ -40,17 +40,12 @@ def check_places(config: TransformerShape) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLMConfig(TransformerShape):
+class MaskedLMConfig(TransformerShape, VocabularyOptions):
     """The shape of a masked language model."""
 
-    vocab_size: int
     layers: int
     positions: str = "sinusoidal"
     """Added to the vectors: "sinusoidal" or "learned". Otherwise all hidden places would look alike."""
-    tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
     eos: int | None = None
     """The token that ends a text; None is the text's own."""
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.transformer_encoder import TransformerEncoder
 from unspool.models.masked_lm import MaskedModel, check_places
@@ -27,6 +26,7 @@ from unspool.models.shape_checks import at_least_one
 from unspool.models.sources import padded
 from unspool.models.transformer_seq2seq import embedding
 from unspool.models.transformer_shape import TransformerShape
+from unspool.models.vocabulary_options import PairOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.positions import placed
 
@@ -36,26 +36,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedSeq2SeqConfig(TransformerShape):
+class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
     """The shape of a masked encoder–decoder."""
 
-    vocab_size: int
     encoder_layers: int
     decoder_layers: int
     positions: str = "sinusoidal"
     """Added to the vectors: "sinusoidal" or "learned". Otherwise all hidden places would look alike."""
     longest: int = 128
     """The longest translation that it can foresee, EOS included."""
-    tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
-    bos: int | None = None
-    """The token that begins a text; None is the text's own."""
-    eos: int | None = None
-    """The token that ends a text; None is the text's own."""
-    source_vocab_size: int | None = None
-    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

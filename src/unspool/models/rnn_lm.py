@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_prompts
 from unspool.models.decoding_mode import decodes
 from unspool.models.engine_choice import blueprint
@@ -24,6 +23,7 @@ from unspool.models.read_out import read_out
 from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import padded
+from unspool.models.vocabulary_options import VocabularyOptions
 from unspool.nn.rnn import CELLS
 from unspool.protocols import Step
 
@@ -33,19 +33,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNNConfig:
+class RNNConfig(VocabularyOptions):
     """The shape of a recurrent language model."""
 
-    vocab_size: int
     width: int
     """Of the embedding, and of every layer."""
     layers: int = 1
     cell: str = "lstm"
-    tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
     dropout: float = 0.0
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
 
     def __post_init__(self) -> None:
         typed(self)

@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.heads import HeadConfig
 from unspool.models.compiled_rnn import CompiledRNNState, read_sources
 from unspool.models.decoding_mode import decodes
 from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
@@ -31,6 +30,7 @@ from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder, unit_embedding
 from unspool.models.shape_checks import at_least_one, one_of, shares
 from unspool.models.sources import Sources, padded
+from unspool.models.vocabulary_options import PairOptions
 from unspool.nn.attention.context import SCORES, attend, last, mean, padding
 from unspool.nn.linear import Linear
 from unspool.nn.rnn import CELLS
@@ -45,10 +45,9 @@ FIXED = ("last", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNNSeq2SeqConfig:
+class RNNSeq2SeqConfig(PairOptions):
     """The shape of a recurrent encoder–decoder."""
 
-    vocab_size: int
     width: int
     """Of the embedding, of every layer of the decoder, and of each direction of the encoder."""
     encoder_layers: int = 1
@@ -58,17 +57,7 @@ class RNNSeq2SeqConfig:
     """The encoder also reads right to left."""
     context_kind: str = "additive"
     """"last", "mean", or attention by its score: "additive", "bilinear", "dot"."""
-    tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
     dropout: float = 0.0
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
-    bos: int | None = None
-    """The token that begins a text; None is the text's own."""
-    eos: int | None = None
-    """The token that ends a text; None is the text's own."""
-    source_vocab_size: int | None = None
-    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
 
     def __post_init__(self) -> None:
         typed(self)

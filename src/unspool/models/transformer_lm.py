@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig
 from unspool.models.compiled_forking import CompiledForking
 from unspool.models.compiled_joining import CompiledJoining
 from unspool.models.compiled_state import CompiledState
@@ -28,6 +27,7 @@ from unspool.models.sequence_model import LanguageModel, unit_embedding
 from unspool.models.shape_checks import at_least_one, needs, positive
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
+from unspool.models.vocabulary_options import VocabularyOptions
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import Rotary, placed
 from unspool.protocols import AttentionStack, Step
@@ -45,10 +45,9 @@ LMState = TransformerState | CompiledState
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(TransformerShape):
+class TransformerConfig(TransformerShape, VocabularyOptions):
     """The shape of a Transformer language model."""
 
-    vocab_size: int
     layers: int
     embed_scale: float = 1.0
     """What an embedding is multiplied by (Gemma: √width)."""
@@ -60,10 +59,6 @@ class TransformerConfig(TransformerShape):
     """The rotary base of these layers, which no stretching touches; None is that of all others (Gemma 3)."""
     unrotated_layers: tuple[int, ...] = ()
     """Layers without rotary positions (SmolLM3)."""
-    tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

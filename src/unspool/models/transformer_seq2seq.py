@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.heads import HeadConfig
 from unspool.models.compiled_joining import CompiledJoining
 from unspool.models.compiled_state import CompiledState
 from unspool.models.compiled_transformer import translating_state
@@ -36,6 +35,7 @@ from unspool.models.shape_checks import at_least_one
 from unspool.models.sources import Sources, padded
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
+from unspool.models.vocabulary_options import PairOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import placed
@@ -52,22 +52,11 @@ MOST_SPREAD, MOST_LOGIT = 0.5, 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerSeq2SeqConfig(TransformerShape):
+class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
     """The shape of a Transformer encoder–decoder."""
 
-    vocab_size: int
     encoder_layers: int
     decoder_layers: int
-    tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
-    head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
-    bos: int | None = None
-    """The token that begins a text; None is the text's own."""
-    eos: int | None = None
-    """The token that ends a text; None is the text's own."""
-    source_vocab_size: int | None = None
-    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

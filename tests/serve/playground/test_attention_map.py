@@ -48,7 +48,7 @@ def test_a_recurrent_translator_has_one_map():
     model = RNNSeq2SeqConfig(vocab_size=9, width=8, bos=1, eos=2).build().eval()
     seen = attention_map(model, [3, 4, 5], us.Sample(), 3)
     assert (seen.kinds, seen.layers, seen.heads) == (("source",), 1, 1)
-    assert seen.looked_at == ("<3>", "<4>", "<5>", "end")
+    assert seen.looked_at == ("<3>", "<4>", "<5>", "⟨end⟩")
     assert [sum(row) for row in seen.weights[0]] == pytest.approx([1] * len(seen.looking), abs=2e-3)
 
 
