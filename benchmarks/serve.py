@@ -70,9 +70,10 @@ def measured(url, bodies, at_once):
 
 
 @contextmanager
-def served(model, requests):
+def served(model, requests, *options):
     """The address of a server of ours, until it is over."""
     command = [sys.executable, "-m", "unspool", "serve", model, "--port", "0", "--queue", str(requests)]
+    command += options
     server = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
@@ -92,7 +93,8 @@ def report(args, url):
     lost = sum(not text for text in texts)
     mixed = sum(text != other for text, other in zip(texts, alone, strict=False))
     late = statistics.quantiles(first, n=20)[-1]
-    print(f"{args.name}: {args.requests} requests of {args.tokens} tokens, {args.at_once} at once")
+    weights = "" if args.url else f", weights {args.weights}"
+    print(f"{args.name}{weights}: {args.requests} requests of {args.tokens} tokens, {args.at_once} at once")
     print(f"  lost {lost}; of {len(alone)} asked for alone, too, {mixed} said something else")
     print(f"  tokens a second: {rate:.1f}; one at a time {one_rate:.1f}; {rate / one_rate:.2f} times as many")
     print(f"  first token: median {statistics.median(first):.2f} s, 95 % within {late:.2f} s; ", end="")
@@ -105,6 +107,7 @@ def main(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--weights", default="float32", help="how our server keeps them: as-stored, int8, …")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--alone", type=int, default=10, help="how many are asked again one at a time")
@@ -114,7 +117,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.url:
         return report(args, args.url)
-    with served(args.model, args.requests) as url:
+    with served(args.model, args.requests, "--weights", args.weights) as url:
         return report(args, url)
 
 
