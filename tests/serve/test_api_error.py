@@ -1,8 +1,10 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
-from unspool.serve.api_error import ApiError, error_body, told
+from unspool.serve.api_error import ApiError, error_body, invalid_fields, told
+from unspool.serve.request_fields import CompletionRequest
 from unspool.serve.shared_model import DeadlinePassed
 from unspool.serve.worker_pool import QueueFull
 
@@ -30,3 +32,24 @@ def test_what_is_inside_stays_inside():
 def test_the_form_is_openais():
     said = json.loads(error_body(ApiError(400, "no", "n")))
     assert said == {"error": {"message": "no", "type": "invalid_request_error", "param": "n", "code": None}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "said"),
+    [
+        ({"prompt": [10**9]}, "prompt.0", "less than or equal to 10000000"),
+        ({"prompt": [[1, 2], [3, -1]]}, "prompt.1.1", "greater than or equal to 0"),
+        ({"prompt": ""}, "prompt", "at least 1 character"),
+        ({"prompt": ["a", ""]}, "prompt.1", "at least 1 character"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"stop": ["a"] * 17}, "stop", "at most 16 items"),
+        ({"prompt": None}, "prompt", "valid"),
+        ({"nonsense": 1}, "nonsense", "not permitted"),
+    ],
+)
+def test_of_several_ways_to_say_a_field_the_one_meant_is_told(changes, param, said):
+    with pytest.raises(ValidationError) as found:
+        CompletionRequest.model_validate({"model": "m", "prompt": "a", **changes})
+    error = invalid_fields([{**it, "loc": ("body", *it["loc"])} for it in found.value.errors()])
+    assert (error.status, error.param) == (400, param)
+    assert said in error.message

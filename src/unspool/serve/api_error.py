@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 KINDS = {
     400: "invalid_request_error",
@@ -31,6 +32,22 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = dict(headers or {})
+
+
+def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+    """A request whose fields are wrong, told by the first of these.
+
+    A field that may be given in several ways fails in each of them: the way that it was meant in is the one
+    where more than its type is wrong, or else the one that was followed furthest.
+    """
+    field = errors[0]["loc"][:2]
+    same = [it for it in errors if it["loc"][:2] == field]
+    best = max(same, key=lambda it: (not it["type"].endswith(("_type", "_parsing")), len(it["loc"])))
+    # Between the names and the places in lists stand pydantic's own names of these ways.
+    where = ".".join(
+        str(it) for it in best["loc"] if it != "body" and (isinstance(it, int) or it.isidentifier())
+    )
+    return ApiError(400, f"{where or 'body'}: {best['msg']}"[:500], where or None)
 
 
 def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from unspool.serve.answer_fields import ChatCompletion, Completion, Health, ModelFacts, ModelList, Tokens
-from unspool.serve.api_error import ApiError, error_record, told
+from unspool.serve.api_error import ApiError, error_record, invalid_fields, told
 from unspool.serve.guard import Guard
 from unspool.serve.openapi import REFUSED, streamed
 from unspool.serve.playground.exhibits import NOTHING, Exhibits
@@ -46,9 +46,7 @@ def create_app(server: Server, keys: Sequence[str] = (), exhibits: Exhibits = NO
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        where = ".".join(str(each) for each in first["loc"] if each != "body")
-        return await failed(request, ApiError(400, f"{where or 'body'}: {first['msg']}"[:500], where or None))
+        return await failed(request, invalid_fields(error.errors()))
 
     async def missing(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
