@@ -46,6 +46,26 @@ SHAPES = {
     "bag": {"positions": "none", "head_width": 5, "decoder_layers": 1, "kv_heads": 1},
     "deep encoder": {"encoder_layers": 3, "decoder_layers": 1, "activation": "gelu_tanh", "bias": True},
     "sources apart": {"source_vocab_size": V + 9},
+    "bart": {
+        "kv_heads": None,
+        "norm": "layer",
+        "norm_place": "post",
+        "positions": "learned",
+        "context": 80,
+        "activation": "gelu",
+        "bias": True,
+        "embed_scale": 1.0,
+        "embed_norm": True,
+    },
+    "marian": {
+        "kv_heads": None,
+        "norm": "layer",
+        "norm_place": "post",
+        "positions": "sinusoidal_halves",
+        "activation": "silu",
+        "bias": True,
+        "head": HEADS["softmax"](bias=True),
+    },
 }
 SOURCES = [[3, 4, 5, 6, 7] * 4, [4], [6, 3, 3], [9, 8] * 8]
 

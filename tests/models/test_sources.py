@@ -27,6 +27,7 @@ def test_a_source_ends_with_eos_and_does_not_begin_with_bos():
     assert ends.source((1, 9)) == [1, 9]
     assert ends.source([5]) == [7]
     assert Ends(2, frozenset({2})).source([2]) == [2]
+    assert Ends(5, frozenset({7}), source_bos=True).source([5, 1, 2]) == [5, 1, 2, 7]  # as BART wants it
 
 
 def test_sources_that_are_too_long_are_refused_by_number():

@@ -145,6 +145,64 @@ def test_random_targets_cost_little_more_than_ln_v_at_any_width(width, changes):
     assert -logp.gather(-1, targets[..., None]).mean() < math.log(V) + 0.65
 
 
+@torch.no_grad()
+def test_embeddings_are_multiplied_and_normalised_where_the_settings_say_so():
+    tokens, lengths = torch.tensor([[3, EOS]]), torch.tensor([2])
+    plain, halved = make(embed_scale=1.0), make(embed_scale=0.5)
+    halved.load_state_dict(plain.state_dict())
+    halved.embed.weight.mul_(2)  # the head is tied, so its logits double
+    torch.testing.assert_close(
+        halved.hidden(tokens, halved.read(tokens, lengths)), plain.hidden(tokens, plain.read(tokens, lengths))
+    )
+    normed, louder = (make(embed_scale=scale, embed_norm=True, norm_eps=0.0) for scale in (1.0, 7.0))
+    louder.load_state_dict(normed.state_dict())  # what is normalised does not care for a factor
+    torch.testing.assert_close(
+        louder(tokens, lengths, tokens), normed(tokens, lengths, tokens), atol=1e-5, rtol=1e-5
+    )
+    assert {"embed_norm.weight", "encoder.embed_norm.weight"} <= normed.state_dict().keys()
+
+
+@torch.no_grad()
+def test_a_bos_in_front_of_a_source_stays_where_the_settings_say_so():
+    kept = make(source_bos=True)
+    left_out = make()
+    assert torch.equal(left_out.start([[BOS, 5]])[0].logp_NV, left_out.start([[5]])[0].logp_NV)
+    assert not torch.allclose(kept.start([[BOS, 5]])[0].logp_NV, kept.start([[5]])[0].logp_NV)
+
+
+@torch.no_grad()
+def test_relative_positions_tell_the_order_and_both_ways_agree():
+    model = make(positions="relative", kv_heads=None, relative_buckets=8, relative_distance=12)
+    for table in (model.relative, model.encoder.relative):
+        table.weight.normal_()
+    sources, tokens = [[5, 6, 7, 8], [8, 7, 6, 5]], torch.randint(3, 9, (2, 16))
+    tokens[:, 0] = BOS
+    framed = torch.tensor([[*source, EOS] for source in sources])
+    whole = model(framed, torch.tensor([5, 5]), tokens)
+    assert not torch.allclose(whole[0], whole[1], atol=1e-3)
+    step, state = model.start(sources)
+    for place in range(1, 8):
+        torch.testing.assert_close(step.logp_NV, whole[:, place - 1], atol=1e-5, rtol=1e-5)
+        step, state = model.step(state, tokens[:, place])
+    step, state = model.extend(state, tokens[:, 8:])
+    torch.testing.assert_close(step.logp_NV, whole[:, 8:].flatten(0, 1), atol=1e-5, rtol=1e-5)
+    assert model.engine == "torch"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"relative_buckets": 3}, "relative_buckets=3 and relative_distance=128 cannot be: give at least 4"),
+        ({"relative_distance": 16}, "a distance of more than half of them"),
+        ({"heads": 2, "kv_heads": 1}, "with keys of their own for every head"),
+        ({"attention": "keyless"}, "is for attention = 'query_key'"),
+    ],
+)
+def test_relative_positions_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make(positions="relative", **{"kv_heads": None} | changes)
+
+
 def test_names_of_the_weights():
     names = {name for name, _ in make(decoder_layers=1).named_parameters()}
     assert names == {

@@ -53,6 +53,7 @@ def test_post_norm_needs_no_last_norm():
         ({"kv_heads": 3}, "heads=4 cannot share kv_heads=3"),
         ({"head_width": 3}, "even head width, not 3"),
         ({"width": 15, "head_width": 4, "positions": "sinusoidal"}, "even width, not 15"),
+        ({"width": 15, "head_width": 4, "positions": "sinusoidal_halves"}, "even width, not 15"),
         ({"positions": "learned"}, "positions='learned' needs context"),
         (
             {"rotary_scaling": RotaryScaling(8.0, 4.0, 4.0, 16)},

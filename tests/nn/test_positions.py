@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, rotate
+from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, SinusoidalHalves, rotate
 
 
 def test_sinusoidal_by_hand():
@@ -51,6 +51,14 @@ def test_rotary_scaling_stretches_long_waves_only():
     assert short == pytest.approx(1.0)
     assert long == pytest.approx(1 / 8)
     assert between == pytest.approx(0.5 + 0.5 / 8)
+
+
+def test_halves_are_the_same_waves_with_all_sines_in_front():
+    places = torch.tensor([[0, 1, 7]])
+    mixed, halves = Sinusoidal(6, 20)(places), SinusoidalHalves(6, 20)(places)
+    torch.testing.assert_close(halves, mixed[..., [0, 2, 4, 1, 3, 5]], atol=1e-6, rtol=0)
+    assert halves[0, 0].tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    assert halves[0, 1, :1].tolist() == pytest.approx([math.sin(1.0)])
 
 
 @pytest.mark.parametrize("name", ADDED)

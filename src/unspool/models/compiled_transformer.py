@@ -48,8 +48,11 @@ def translating_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]
 
 def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
     """The step of a decoder, whose layers look at a source."""
+    from unspool.nn.compiled import parts
+
     engine = compiled_engine(model)
     engine.shape = engine.shape._replace(embed_scale=model.scale, crosses=True)
+    _put_norm(engine.weights, len(model.blocks), parts.EMBED_NORM, model.embed_norm)
     return engine
 
 
@@ -89,6 +92,7 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
         _put_block(weights, layer, block)
     _put_norm(weights, layers, parts.LAST_NORM, encoder.norm)
     _put_matrix(weights, layers, parts.EMBED, embed)
+    _put_norm(weights, layers, parts.EMBED_NORM, encoder.embed_norm)
     for reader, block in enumerate(model.blocks):
         _put_matrix(weights, layers + 1 + reader, parts.SOURCE_KV, block.cross_attention.kv)
     shape = _shape(model.config, layers, embed.num_embeddings)._replace(embed_scale=encoder.scale)
@@ -152,6 +156,6 @@ def _put_matrix(weights: Weights, layer: int, part: int, module: Any) -> None:
         weights.put(layer, part, module.weight, bias)
 
 
-def _put_norm(weights: Weights, layer: int, part: int, norm: nn.Module) -> None:
-    if isinstance(norm, LayerNorm | RMSNorm):  # and no Identity, where a block has none
+def _put_norm(weights: Weights, layer: int, part: int, norm: nn.Module | None) -> None:
+    if isinstance(norm, LayerNorm | RMSNorm):  # and no Identity or None, where a model has none
         weights.put(layer, part, norm.weight, norm.bias)

@@ -31,9 +31,10 @@ ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
 PLAIN_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
 
 PLAIN: dict[str, tuple[Any, ...]] = {
-    "activation": ("gelu", "gelu_tanh", "relu", "swiglu"),
+    "activation": ("gelu", "gelu_tanh", "relu", "silu", "swiglu"),
     "attention_cap": (),
     "norm_place": ("both", "post", "pre"),
+    "positions": ("learned", "none", "rotary", "sinusoidal", "sinusoidal_halves"),
     "qk_norm": ("none",),
     "rotary_width": (),
     "unrotated_layers": ((),),

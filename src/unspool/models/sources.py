@@ -23,6 +23,8 @@ class Ends:
 
     bos: int
     eos: frozenset[int]
+    source_bos: bool = False
+    """A BOS in front of a source stays there."""
 
     @classmethod
     def of(cls, bos: int | None, eos: int | None, text: Text | None, vocab_size: int) -> Ends:
@@ -65,9 +67,9 @@ class Ends:
         return cls.of(bos, eos, own, vocab_size)
 
     def source(self, prompt: Sequence[int]) -> list[int]:
-        """x₁ … xₙ EOS: a BOS in front is taken off, and EOS written where it is missing."""
+        """x₁ … xₙ EOS: a BOS in front is taken off as a rule, and EOS written where it is missing."""
         ids = list(prompt)
-        if ids[:1] == [self.bos] and self.bos not in self.eos:
+        if ids[:1] == [self.bos] and self.bos not in self.eos and not self.source_bos:
             del ids[0]
         return ids if ids and ids[-1] in self.eos else [*ids, min(self.eos)]
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from unspool.models.encoders.transformer_encoder import TransformerEncoder
 from unspool.models.engine_choice import blueprint
 from unspool.models.read_out import read_out
 from unspool.models.sequence_model import EncoderDecoder
-from unspool.models.shape_checks import at_least_one
+from unspool.models.shape_checks import at_least_one, positive
 from unspool.models.sources import Sources, padded
 from unspool.models.state import TransformerState
 from unspool.models.transformer_shape import TransformerShape
@@ -39,6 +39,7 @@ from unspool.models.vocabulary_options import PairOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import placed
+from unspool.nn.relative_positions import RelativePositions
 from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
@@ -55,12 +56,47 @@ MOST_SPREAD, MOST_LOGIT = 0.5, 8.0
 class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
     """The shape of a Transformer encoder–decoder."""
 
+    POSITIONS: ClassVar[tuple[str, ...]] = (*TransformerShape.POSITIONS, "relative")
+
     encoder_layers: int
     decoder_layers: int
+    source_bos: bool = False
+    """A BOS in front of a source stays there, as BART's tokenizer writes it."""
+    embed_scale: float | None = None
+    """What embeddings are multiplied by; None is √D."""
+    embed_norm: bool = False
+    """Embeddings with their positions are normalised, on both sides (BART)."""
+    relative_buckets: int = 32
+    """Of positions "relative" (T5): groups of distances that are told apart, each with a number per head."""
+    relative_distance: int = 128
+    """From which on all distances are one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.embed_scale is not None:
+            positive(self, "embed_scale")
         at_least_one(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers")
+        at_least_one(self, "relative_buckets", "relative_distance")
+        if self.positions == "relative":
+            self._check_relative()
+
+    def _check_relative(self) -> None:
+        if self.relative_buckets < 4 or self.relative_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"relative_buckets={self.relative_buckets} and relative_distance={self.relative_distance} "
+                "cannot be: give at least 4 buckets, and a distance of more than half of them"
+            )
+        if self.key_value_heads != self.heads or self.attention != "query_key":
+            raise ValueError(
+                "positions='relative' is for attention = 'query_key' with keys of their own for every head: "
+                "leave attention and kv_heads out"
+            )
+
+    def relative(self, *, causal: bool) -> RelativePositions | None:
+        """What is added to scores, where positions are relative."""
+        if self.positions != "relative":
+            return None
+        return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)
 
     def build(self, text: Text | None = None) -> TransformerSeq2Seq:
         """A model of this shape, with random weights."""
@@ -85,10 +121,11 @@ TranslationState = TransformerSeq2SeqState | CompiledState
 """What the model remembers, of whichever engine."""
 
 
-def embedding(vocab_size: int, width: int) -> nn.Embedding:
-    """Random vectors whose entries, times √D, have the standard deviation s."""
+def embedding(vocab_size: int, width: int, scale: float | None = None) -> nn.Embedding:
+    """Random vectors whose entries, times the scale (None: √D), have the standard deviation s."""
     embed = nn.Embedding(vocab_size, width)
-    nn.init.normal_(embed.weight, std=min(MOST_SPREAD, MOST_LOGIT * width**-0.5) * width**-0.5)
+    spread = min(MOST_SPREAD, MOST_LOGIT * width**-0.5)
+    nn.init.normal_(embed.weight, std=spread * (width**-0.5 if scale is None else 1 / scale))
     return embed
 
 
@@ -100,10 +137,21 @@ class TransformerSeq2Seq(EncoderDecoder):
     def __init__(self, config: TransformerSeq2SeqConfig, text: Text | None = None) -> None:
         super().__init__(config, TransformerSeq2SeqConfig, text)
         c = config
-        self.embed = embedding(c.vocab_size, c.width)
-        self.source_embed = embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
-        self.scale = math.sqrt(c.width)
-        self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
+        self.source_ends = replace(self.source_ends, source_bos=c.source_bos)
+        own = c.source_vocab_size
+        self.embed = embedding(c.vocab_size, c.width, c.embed_scale)
+        self.source_embed = embedding(own, c.width, c.embed_scale) if own else None
+        self.scale = math.sqrt(c.width) if c.embed_scale is None else float(c.embed_scale)
+        norms = [c.new_norm() if c.embed_norm else None for _ in range(2)]
+        self.encoder = TransformerEncoder(
+            c,
+            c.encoder_layers,
+            self.source_embed or self.embed,
+            self.scale,
+            norms[0],
+            c.relative(causal=False),
+        )
+        self.embed_norm, self.relative = norms[1], c.relative(causal=True)
         self.positions: Any = c.added()
         self._rotary = c.rotary()
         self.dropout = nn.Dropout(c.dropout)
@@ -166,10 +214,9 @@ class TransformerSeq2Seq(EncoderDecoder):
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`."""
         T = tokens_NT.shape[1]
         length, mask = (0, None) if past is None else (past.length, past.mask(T))
-        x_NTD = self.embed(tokens_NT) * self.scale
+        mask = mask if self.relative is None else self.relative(length, T)
         positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
-        if self.positions is not None:
-            x_NTD = placed(x_NTD, self.positions(positions_1T))
+        x_NTD = self._entered(tokens_NT, None if self.positions is None else self.positions(positions_1T))
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
         *kv, padding_B11S = sources.used
@@ -184,15 +231,17 @@ class TransformerSeq2Seq(EncoderDecoder):
         self, tokens_N: Tensor, sources: Sources, past: TransformerState
     ) -> tuple[Tensor, Tensor]:
         """The same for one token of every row, (N, D), and where the last layer looked, (N, S)."""
-        x_ND = self.embed(tokens_N) * self.scale
-        if self.positions is not None:
-            x_ND = placed(x_ND, self.positions.at(past.length, x_ND.device))
+        here = tokens_N.device
+        x_ND = self._entered(
+            tokens_N, None if self.positions is None else self.positions.at(past.length, here)
+        )
         x_ND = self.dropout(x_ND) if self.training else x_ND
         rotary = None if self._rotary is None else self._rotary.at(past.length, x_ND.device)
         *kv, padding_B11S = sources.used
         last = len(self.blocks) - 1
+        bias_1H1S = None if self.relative is None else self.relative(past.length, 1)
         for layer, block in enumerate(self.blocks):
-            x_ND = block.attend_once(x_ND, rotary, None, past.layers[layer])
+            x_ND = block.attend_once(x_ND, rotary, bias_1H1S, past.layers[layer])
             source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
             if layer < last:
                 x_ND = block.attend_to_source(x_ND, source)
@@ -200,6 +249,12 @@ class TransformerSeq2Seq(EncoderDecoder):
                 x_ND, looked_NS = block.attend_to_source_and_tell(x_ND, source)
             x_ND = block.apply_feed_forward(x_ND)
         return self.norm(x_ND), looked_NS
+
+    def _entered(self, tokens: Tensor, added: Tensor | None) -> Tensor:
+        """What the first block reads, but for dropout."""
+        x: Tensor = self.embed(tokens) * self.scale
+        x = x if added is None else placed(x, added)
+        return x if self.embed_norm is None else self.embed_norm(x)
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D) in one parallel pass: targets are padded on the right, where no earlier token looks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -29,6 +29,9 @@ ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
 class TransformerShape:
     """Sizes and choices of Transformer blocks."""
 
+    POSITIONS: ClassVar[tuple[str, ...]] = (*ADDED, "rotary", "none")
+    """Ways to tell where a token stands that a model of this shape has."""
+
     width: int
     heads: int
     inner_width: int
@@ -41,7 +44,8 @@ class TransformerShape:
     norm_eps: float = 1e-5
     norm_place: str = "pre"
     positions: str = "rotary"
-    """"rotary", "sinusoidal", "learned" (needs `context`), or "none": a bag of words."""
+    """"rotary", "sinusoidal", "sinusoidal_halves" (Marian's order), "learned" (needs `context`), or "none": a
+    bag of words."""
     rotary_base: float = 10000.0
     rotary_scaling: RotaryScaling | None = None
     """How rotary positions were stretched to a longer context (Llama 3)."""
@@ -74,7 +78,7 @@ class TransformerShape:
             self,
             norm=NORMS,
             norm_place=PLACES,
-            positions=(*ADDED, "rotary", "none"),
+            positions=self.POSITIONS,
             activation=ACTIVATIONS,
             attention=ATTENTIONS,
             qk_norm=QK_NORMS,
@@ -110,7 +114,7 @@ class TransformerShape:
                 f"high_freq_factor {scaling.high_freq_factor:g} must be above "
                 f"low_freq_factor {scaling.low_freq_factor:g}"
             )
-        if self.positions == "sinusoidal" and self.width % 2:
+        if self.positions.startswith("sinusoidal") and self.width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
         if self.positions == "learned":
             needs({"context": self.context}, "positions='learned'")
@@ -154,7 +158,11 @@ class TransformerShape:
 
     def last_norm(self) -> nn.Module:
         """Behind the last block; under post-norm it is normalised already."""
-        return nn.Identity() if self.norm_place == "post" else NORMS[self.norm](self.width, self.norm_eps)
+        return nn.Identity() if self.norm_place == "post" else self.new_norm()
+
+    def new_norm(self) -> nn.Module:
+        """A norm as all others of this shape."""
+        return NORMS[self.norm](self.width, self.norm_eps)
 
     def _attention(self, causal: bool) -> SelfAttention | KeylessAttention:
         more: dict[str, Any] = {}

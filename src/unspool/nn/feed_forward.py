@@ -1,6 +1,7 @@
 """The same small network at every position.
 
-    ReLU, GELU    W₂ f(W₁ x)                     Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
+    plain         W₂ f(W₁ x)                     Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
+                  f: ReLU, GELU or SiLU, x · σ(x)
     SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
     GeGLU         W₂ (gelu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
 
@@ -37,6 +38,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
+    "silu": F.silu,
     "swiglu": swiglu,
 }
 GATED = frozenset({"geglu", "swiglu"})

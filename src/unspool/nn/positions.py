@@ -2,6 +2,7 @@
 
     sinusoidal   p_t = (sin ω₁t, cos ω₁t, sin ω₂t, …), ω_i = 10000^(−2i/D)   Vaswani et al. 2017, §3.5
                  (papers.bib: vaswani2017attention); p_{t+k} is a fixed rotation of p_t
+                 the halves of p_t are all sines and all cosines: Marian's order of the same numbers
     learned      p_t is a row of a matrix
     rotary       each pair (x_i, x_{i+I/2}) of a query or key is turned by the angle ω_i t, so that their
                  inner product knows only the distance    Su et al. 2021, eq. 34 (papers.bib: su2021roformer)
@@ -52,6 +53,17 @@ class Sinusoidal(nn.Module):
         return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
 
 
+class SinusoidalHalves(Sinusoidal):
+    """The same waves in Marian's order: all sines, then all cosines."""
+
+    @torch.inference_mode(False)
+    def _build(self, length: int, device: torch.device) -> Tensor:
+        # In double precision, as Marian's tables are made: so trained models read what they were trained on.
+        omega = 10000.0 ** (-torch.arange(0, self.width, 2, dtype=torch.float64) / self.width)
+        angle = torch.outer(torch.arange(length, dtype=torch.float64), omega)
+        return torch.cat((angle.sin(), angle.cos()), dim=-1).float().to(device)
+
+
 class Learned(nn.Embedding):
     """One learnt vector for each place in the context."""
 
@@ -76,7 +88,11 @@ class Learned(nn.Embedding):
             )
 
 
-ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {"learned": Learned, "sinusoidal": Sinusoidal}
+ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "sinusoidal_halves": SinusoidalHalves,
+}
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,135 @@ def make_twin(transformers: Any, tmp_path: Path) -> Callable[..., Twin]:
     return make
 
 
+# ── encoder–decoders ──────────────────────────────────────────────────────────────────────────────
+
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(4, 61))]
+_SIDES = {
+    "d_model": 32,
+    **{
+        f"{side}_{name}": size
+        for side in ("encoder", "decoder")
+        for name, size in {"attention_heads": 4, "ffn_dim": 40}.items()
+    },
+    **{"encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 48},
+}
+_TRANSLATORS = {
+    "Bart": ("BartForConditionalGeneration", _SIDES),
+    "Marian": ("MarianMTModel", _SIDES | {"decoder_start_token_id": 1}),
+    "T5": (
+        "T5ForConditionalGeneration",
+        {
+            **{
+                "d_model": 32,
+                "d_kv": 6,
+                "d_ff": 40,
+                "num_layers": 3,
+                "num_decoder_layers": 2,
+                "num_heads": 4,
+            },
+            **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20},
+            "decoder_start_token_id": 1,
+        },
+    ),
+}
+SOURCES = [" ".join(f"w{n}" for n in range(10, 40)), "w20", "w40 w41 w4 w60"]
+"""Of different lengths."""
+
+
+@dataclass(frozen=True)
+class TranslatorTwin:
+    """An encoder–decoder of transformers with its tokenizer, and the folder that they were saved to."""
+
+    model: Any
+    tokenizer: Any
+    folder: Path
+
+    def load(self, engine: str, **options: Any) -> Any:
+        """The model, run by this package."""
+        import unspool as us
+
+        ours = us.load(self.folder, engine=engine, **options)
+        assert ours.engine == engine
+        return ours
+
+    @torch.no_grad()
+    def assert_equals(self, engine: str = "torch", atol: float = 1e-4, **options: Any) -> None:
+        """Our model says the same about every next token: in one pass, and step by step."""
+        ours = self.load(engine, **options)
+        read = self.tokenizer(SOURCES, padding=True, return_tensors="pt")
+        target_NT = torch.randint(4, 61, (3, 12), generator=torch.Generator().manual_seed(3))
+        target_NT[:, 0] = self.model.config.decoder_start_token_id
+        said = self.model(**read, decoder_input_ids=target_NT).logits.float()
+        want_NTV = torch.log_softmax(said, dim=-1)
+        lengths_N = read["attention_mask"].sum(1)
+        if not options:
+            found_NTV = ours(read["input_ids"], lengths_N, target_NT)
+            torch.testing.assert_close(found_NTV, want_NTV, atol=atol, rtol=0)
+        prompts = [row[:length].tolist() for row, length in zip(read["input_ids"], lengths_N, strict=True)]
+        step, state = ours.start(prompts)
+        for place in range(12):
+            torch.testing.assert_close(step.logp_NV, want_NTV[:, place], atol=atol, rtol=0)
+            if place < 11:
+                step, state = ours.step(state, target_NT[:, place + 1])
+
+    def assert_writes_the_same(self, engine: str, search: Any, **theirs: Any) -> None:
+        """Our search on our model gives the texts and tokens of their `generate`."""
+        import unspool as us
+
+        read = self.tokenizer(SOURCES, padding=True, return_tensors="pt")
+        asked = {"max_new_tokens": 12, "do_sample": False, **theirs}
+        with torch.no_grad():
+            written = self.model.generate(**read, **asked)[:, 1:].tolist()
+        outs = us.generate(self.load(engine), SOURCES, search, max_new_tokens=12)
+        pad = self.model.config.pad_token_id
+        assert [[*out.tokens, *[pad] * (len(written[0]) - len(out.tokens))] for out in outs] == written
+        want = self.tokenizer.batch_decode(written, skip_special_tokens=True)
+        assert [out.text for out in outs] == want
+
+
+def _words(transformers: Any, family: str) -> Any:
+    """A tokenizer of whole words, which frames a text as the family's does."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.WordLevel({_marked(word): n for n, word in enumerate(WORDS)}, "<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    frame = "<s> $A </s>" if family == "Bart" else "$A </s>"
+    tokenizer.post_processor = processors.TemplateProcessing(frame, None, [("<s>", 0), ("</s>", 2)])
+    named = {"bos_token": "<s>"} if family == "Bart" else {}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", unk_token="<unk>", **named
+    )
+
+
+def _marked(word: str) -> str:
+    return word if word.startswith("<") else f"▁{word}"
+
+
+@pytest.fixture
+def make_translator(transformers: Any, tmp_path: Path) -> Callable[..., TranslatorTwin]:
+    """An encoder–decoder of transformers with random weights and biases, saved with a tokenizer."""
+
+    def make(family: str, **changes: Any) -> TranslatorTwin:
+        kind, sizes = _TRANSLATORS[family]
+        ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "vocab_size": len(WORDS)}
+        config = getattr(transformers, f"{family}Config")(**{**sizes, **ends, **changes})
+        torch.manual_seed(7)
+        model = getattr(transformers, kind)(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.normal_(std=0.2).add_(1.0 if parameter.dim() == 1 else 0.0)
+            if hasattr(model, "final_logits_bias"):
+                model.final_logits_bias.normal_()
+        model.generation_config.forced_eos_token_id = None
+        folder, tokenizer = tmp_path / family, _words(transformers, family)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return TranslatorTwin(model, tokenizer, folder)
+
+    return make
+
+
 # ── GGUF ──────────────────────────────────────────────────────────────────────────────────────────
 
 _GGUF_NAMES = {

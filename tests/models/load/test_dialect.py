@@ -55,6 +55,8 @@ def test_projections_are_turned_and_embeddings_are_not():
     found = targets(_GPT2, **GPT2)
     (qkv,) = found["blocks.0.attention.qkv.weight"].pieces
     assert (qkv.shape, qkv.stored_shape) == ((72, 8), (8, 72))
+    assert TensorPart("x", (4, 3), skipped=2).stored_shape == (6, 3)
+    assert TensorPart("x", (4,), in_row=True).stored_shape == (1, 4)
     (embed,) = found["embed.weight"].pieces
     assert embed.stored_shape == (11, 8)
     (bias,) = found["blocks.0.feed_forward.up.bias"].pieces

@@ -162,7 +162,7 @@ def test_a_sliding_window_bounds_the_context(configured):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is unknown; known are gemma2, gemma3_text, gpt2"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is unknown; known are bart, gemma2, gemma3_text, gpt2"),
         ({"model_type": "absent"}, "model_type is missing"),
         ({"hidden_size": "absent"}, "hidden_size is missing; expected a whole number"),
         ({"hidden_size": 33}, "a width of 33 cannot be shared by 4 heads"),

@@ -23,7 +23,7 @@ def let_through(x, size):
     return y
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu"])
 def test_a_plain_activation_is_torchs_and_leaves_its_neighbours_alone(name):
     x = torch.linspace(-6, 6, 45)
     want = ACTIVATIONS[name](x[3:24].double())  # in single precision torch's GELU cancels

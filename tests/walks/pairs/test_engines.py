@@ -23,6 +23,12 @@ SANDWICH = {
     "activation": "gelu",
     "qkv_bias": True,
 }
+BART = VASWANI | {
+    "positions": "sinusoidal_halves",
+    "activation": "silu",
+    "embed_norm": True,
+    "embed_scale": 1.0,
+}
 SHAPES = {
     "llama": ("transformer_lm", TRANSFORMER | {"layers": 2}),
     "vaswani's decoder": ("transformer_lm", VASWANI),
@@ -31,6 +37,7 @@ SHAPES = {
     "gru": ("rnn_lm", {"cell": "gru", "tied": False}),
     "llama with a source": ("transformer_seq2seq", TRANSFORMER | {"decoder_layers": 2}),
     "vaswani": ("transformer_seq2seq", VASWANI | {"encoder_layers": 2}),
+    "bart": ("transformer_seq2seq", BART | {"decoder_layers": 2}),
     "sandwich with a source": ("transformer_seq2seq", SANDWICH),
     "bag": ("transformer_seq2seq", {"positions": "none"}),
     "last": ("rnn_seq2seq", {"context_kind": "last", "cell": "lstm", "decoder_layers": 2}),

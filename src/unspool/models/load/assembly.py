@@ -43,8 +43,12 @@ def assemble(
     source: Source, config: TransformerConfig, dialect: Dialect, weights: Weights = "float32"
 ) -> State:
     """Our state dict. Nothing is allocated before every name and shape has been found right."""
-    checked = _checked(source, plan(config, dialect), dialect.ignored)
-    return {target.name: KEPT[weights](source, target) for target in checked}
+    return fill(source, plan(config, dialect), dialect.ignored, weights)
+
+
+def fill(source: Source, targets: Iterable[Target], ignored: str, weights: Weights) -> State:
+    """The same for tensors that are planned already."""
+    return {target.name: KEPT[weights](source, target) for target in _checked(source, targets, ignored)}
 
 
 def build(config: Shape[M], state: Mapping[str, Tensor | Pieces], text: Text | None, label: str) -> M:

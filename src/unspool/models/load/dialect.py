@@ -17,6 +17,7 @@ from unspool.nn.feed_forward import GATED
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerConfig
+    from unspool.models.transformer_shape import TransformerShape
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Dialect:
     adjusted: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     """Our module → for each of the modules that make it, what its numbers are multiplied by, and what is then
     added: factors and offsets that a family computes with, and we have in the weights."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Our module → rows in front of theirs that no token ever reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,18 @@ class TensorPart:
     """What the stored numbers are multiplied by."""
     plus: float = 0.0
     """What is then added."""
+    skipped: int = 0
+    """So many rows in front are left out."""
+    in_row: bool = False
+    """A vector that is stored as a matrix of one row."""
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """As the file lays it out."""
+        if self.in_row:
+            return (1, *self.shape)
+        if self.skipped:
+            return (self.shape[0] + self.skipped, *self.shape[1:])
         return self.shape[::-1] if self.turned else self.shape
 
     @property
@@ -77,7 +88,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class ModulePart:
     """One of our modules: the rows that each of its pieces brings, its columns, and whether it has a bias."""
 
     rows: tuple[int, ...]
@@ -95,70 +106,75 @@ def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
     """
     for module, part in _outside(config).items():
         adjusted = dialect.adjusted.get(module, ())
-        yield from _targets(module, dialect.names[module], part, dialect, adjusted, biased=True)
-    inside = _inside(config)
+        yield from module_targets(module, dialect.names[module], part, dialect, adjusted, biased=True)
+    inside = block_parts(config)
     for layer in range(config.layers):
         for module, part in inside.items():
             template = "blocks.{}." + module
             sources = tuple(source.format(layer) for source in dialect.names[template])
             adjusted = dialect.adjusted.get(template, ())
             biased = module not in dialect.unbiased
-            yield from _targets(template.format(layer), sources, part, dialect, adjusted, biased=biased)
+            yield from module_targets(template.format(layer), sources, part, dialect, adjusted, biased=biased)
 
 
-def _outside(config: TransformerConfig) -> dict[str, _Part]:
-    words = _Part((config.vocab_size,), config.width, matrix=True)
+def _outside(config: TransformerConfig) -> dict[str, ModulePart]:
+    words = ModulePart((config.vocab_size,), config.width, matrix=True)
     parts = {"embed": words}
     if config.positions == "learned" and config.context is not None:
-        parts["positions"] = _Part((config.context,), config.width)
-    parts["norm"] = _Part((config.width,), None, config.norm == "layer")
+        parts["positions"] = ModulePart((config.context,), config.width)
+    parts["norm"] = ModulePart((config.width,), None, config.norm == "layer")
     if not config.tied:
         parts["head"] = words
     return parts
 
 
-def _inside(c: TransformerConfig) -> dict[str, _Part]:
-    norm = _Part((c.width,), None, c.norm == "layer")
+def block_parts(c: TransformerShape) -> dict[str, ModulePart]:
+    """The modules of one block, but for attention to a source."""
+    norm = ModulePart((c.width,), None, c.norm == "layer")
     qkv = tuple(count * c.each_width for count in (c.heads, c.key_value_heads, c.key_value_heads))
     up = (c.inner_width, c.inner_width) if c.activation in GATED else (c.inner_width,)
-    more: dict[str, _Part] = {}
+    more: dict[str, ModulePart] = {}
     if c.qk_norm != "none":
         widths = (c.each_width, c.each_width)
         if c.qk_norm == "whole":
             widths = (c.heads * c.each_width, c.key_value_heads * c.each_width)
         more = {
-            "attention.norm.query": _Part(widths[:1], None),
-            "attention.norm.key": _Part(widths[1:], None),
+            "attention.norm.query": ModulePart(widths[:1], None),
+            "attention.norm.key": ModulePart(widths[1:], None),
         }
     if c.norm_place == "both":
         more |= {"attention_post_norm": norm, "feed_forward_post_norm": norm}
     return more | {
         "attention_norm": norm,
-        "attention.qkv": _Part(qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.key_value_heads, 0)),
-        "attention.out": _Part((c.width,), c.heads * c.each_width, c.bias, True),
+        "attention.qkv": ModulePart(
+            qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.key_value_heads, 0)
+        ),
+        "attention.out": ModulePart((c.width,), c.heads * c.each_width, c.bias, True),
         "feed_forward_norm": norm,
-        "feed_forward.up": _Part(up, c.width, c.bias, True),
-        "feed_forward.down": _Part((c.width,), c.inner_width, c.bias, True),
+        "feed_forward.up": ModulePart(up, c.width, c.bias, True),
+        "feed_forward.down": ModulePart((c.width,), c.inner_width, c.bias, True),
     }
 
 
-def _targets(
+def module_targets(
     module: str,
     sources: tuple[str, ...],
-    part: _Part,
+    part: ModulePart,
     dialect: Dialect,
     adjusted: tuple[tuple[float, float], ...],
     *,
     biased: bool,
 ) -> Iterator[Target]:
+    """The weight and the bias of one module."""
     # A family may keep in one tensor what another keeps in several.
     rows = part.rows if len(sources) == len(part.rows) else (sum(part.rows),)
     heads = part.heads if dialect.interleaved and part.heads else (0,) * len(rows)
     columns = () if part.columns is None else (part.columns,)
     turned = dialect.turned and part.projection
     adjusted = adjusted or ((1.0, 0.0),) * len(rows)
+    skipped = dialect.skipped.get(module, 0)
     weights = tuple(
-        TensorPart(f"{source}.weight", (count, *columns), turned, paired, scale, plus)
+        TensorPart(f"{source}.weight", (count, *columns), turned, paired, scale, plus, skipped)
         for source, count, paired, (scale, plus) in zip(sources, rows, heads, adjusted, strict=True)
     )
     yield Target(f"{module}.weight", (sum(rows), *columns), weights, part.matrix or part.projection)

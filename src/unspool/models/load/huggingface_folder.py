@@ -1,7 +1,7 @@
 """A folder as Hugging Face's `save_pretrained` writes it: config.json and safetensors, whole or in shards.
 
-It reads GPT-2, Llama and the families that are like it (`llama_families.py`), and Gemma
-(`gemma_families.py`), in any floating-point type.
+It reads GPT-2, Llama and the families that are like it (`llama_families.py`), Gemma (`gemma_families.py`),
+and encoder–decoders (`seq2seq_folder.py`), in any floating-point type.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from unspool.models.load.gemma_families import FAMILIES as GEMMA_FAMILIES
 from unspool.models.load.kept_weights import State, Weights
 from unspool.models.load.llama_families import FAMILIES as LLAMA_FAMILIES, Family
 from unspool.models.load.safetensors_files import SafetensorsFiles, open_safetensors
+from unspool.models.load.seq2seq_folder import FAMILIES as SEQ2SEQ_FAMILIES, seq2seq_config, seq2seq_weights
 from unspool.models.load.settings import Settings
 from unspool.models.load.unsupported import UnsupportedModelError
 from unspool.models.transformer_lm import TransformerConfig
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.text.json_file import read_object
 
+AnyConfig = TransformerConfig | TransformerSeq2SeqConfig
 _GPT2 = Dialect(
     {
         "embed": ("transformer.wte",),
@@ -46,31 +49,35 @@ _GPT2_ACTIVATIONS = {
 }
 
 
-def huggingface_config(folder: Path) -> TransformerConfig:
+def huggingface_config(folder: Path) -> AnyConfig:
     """The shape of the model in the folder, as its config.json has it."""
     return _read(folder)[0]
 
 
-def huggingface_weights(folder: Path, weights: Weights = "float32") -> tuple[TransformerConfig, State]:
+def huggingface_weights(folder: Path, weights: Weights = "float32") -> tuple[AnyConfig, State]:
     """The model in the folder: its shape, and its weights under our names."""
     config, dialect = _read(folder)
     source = open_safetensors(folder)
     dialect = _without_prefix(source, dialect)
     config, dialect = _tie(source, config, dialect)
+    if isinstance(config, TransformerSeq2SeqConfig):
+        return seq2seq_weights(source, config, dialect, weights)
     return config, assemble(source, config, dialect, weights)
 
 
-def _read(folder: Path) -> tuple[TransformerConfig, Dialect]:
+def _read(folder: Path) -> tuple[AnyConfig, Dialect]:
     path = folder / "config.json"
     settings = Settings(str(path), read_object(path))
     family = settings.word("model_type")
-    if family not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
+    if family not in FAMILIES and family not in SEQ2SEQ_FAMILIES:
+        known = ", ".join(sorted([*FAMILIES, *SEQ2SEQ_FAMILIES]))
         raise UnsupportedModelError(f"{path}: model_type {family!r:.40} is unknown; known are {known}")
     if settings.has("quantization_config"):
         raise UnsupportedModelError(
             f"{path}: the weights are quantised; fetch the model in float32, float16 or bfloat16"
         )
+    if family in SEQ2SEQ_FAMILIES:
+        return seq2seq_config(folder, settings)
     with named(str(path)):
         return FAMILIES[family](settings)
 
@@ -127,9 +134,7 @@ def _without_prefix(source: SafetensorsFiles, dialect: Dialect) -> Dialect:
     return replace(dialect, names=names)
 
 
-def _tie(
-    source: SafetensorsFiles, config: TransformerConfig, dialect: Dialect
-) -> tuple[TransformerConfig, Dialect]:
+def _tie(source: SafetensorsFiles, config: AnyConfig, dialect: Dialect) -> tuple[AnyConfig, Dialect]:
     """Follow the weights where they and the configuration disagree about tying, as transformers does."""
     head, embed = (f"{dialect.names[module][0]}.weight" for module in ("head", "embed"))
     if not config.tied or head not in source.shapes:

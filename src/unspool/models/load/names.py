@@ -28,6 +28,7 @@ from unspool.models.load.tokenizer import text_of_gguf, text_of_huggingface
 if TYPE_CHECKING:
     import torch
 
+    from unspool.models.sequence_model import SequenceModel
     from unspool.models.transformer_lm import TransformerLM
     from unspool.protocols import Model
 
@@ -117,7 +118,7 @@ def gguf_path(name: str) -> Path | None:
     return package_file(name) if name in PACKAGES else None
 
 
-def _from_folder(folder: Path, weights: Weights) -> TransformerLM:
+def _from_folder(folder: Path, weights: Weights) -> SequenceModel:
     if not (folder / "config.json").is_file():
         files = sorted(path.name for path in folder.glob("*.gguf"))
         hint = f"; for {files[0]}, give the path of that file" if files else ""

@@ -54,7 +54,7 @@ class SafetensorsFiles:
         assert piece.source is not None
         if len(piece.shape) != 2:
             return None
-        tensor = self.tensor(piece.source)
+        tensor = self._taken(piece)
         if tensor.dtype not in _KINDS:
             tensor = tensor.float()
         tensor = tensor.T.contiguous() if piece.turned else tensor
@@ -67,13 +67,21 @@ class SafetensorsFiles:
     def fill(self, piece: TensorPart, out: Tensor) -> None:
         """Write the piece's numbers into `out`."""
         assert piece.source is not None
-        tensor = self.tensor(piece.source)
+        tensor = self._taken(piece)
         out.copy_(tensor.T if piece.turned else tensor)
         if not all_finite(out):
             self._refuse(piece.source)
 
     def let_go(self, piece: TensorPart) -> None:
         """Nothing: the library has mapped the file as a whole, until the last of its tensors is gone."""
+
+    def _taken(self, piece: TensorPart) -> Tensor:
+        """The stored tensor without what is left out of it."""
+        assert piece.source is not None
+        tensor = self.tensor(piece.source)
+        if piece.in_row:
+            return tensor[0]
+        return tensor[piece.skipped :] if piece.skipped else tensor
 
     def _refuse(self, name: str) -> NoReturn:
         raise ValueError(

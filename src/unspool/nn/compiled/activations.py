@@ -1,6 +1,7 @@
 """What stands between the two matrices of a feed-forward network, as `nn.feed_forward` has it.
 
 SwiGLU      silu(gate) · up,   silu(x) = x / (1 + e^−x)
+SiLU        x / (1 + e^−x)
 ReLU        max(x, 0)
 GELU        x · Φ(x),   Φ(x) = ½ erfc(−x/√2): of negative x without 1 + erf, which would cancel
 GELU, tanh  x / (1 + e^−2u),   u = √(2/π) (x + 0.044715 x³):  ½(1 + tanh u) is a sigmoid of 2u
@@ -16,7 +17,7 @@ import numpy as np
 from unspool.kernels.exponential import sigmoid_times
 from unspool.kernels.kernel import kernel
 from unspool.kernels.lanes import WIDTH, first, fma, higher, load, spread, store, times
-from unspool.nn.compiled.parts import GELU, GELU_TANH, RELU
+from unspool.nn.compiled.parts import GELU, GELU_TANH, RELU, SILU
 
 HALF, ONE = np.float32(0.5), np.float32(1)
 ROOT_HALF = np.float32(math.sqrt(0.5))
@@ -59,3 +60,10 @@ def plain(kind: int, x: Any, at: int, y: Any, to: int, size: int) -> None:
             store(y, to + i, _gelu_tanh(load(x, at + i)))
         for i in range(even, size):
             y[to + i] = first(_gelu_tanh(spread(x[at + i])))
+    elif kind == SILU:
+        for i in range(0, even, WIDTH):
+            lanes = load(x, at + i)
+            store(y, to + i, sigmoid_times(lanes, lanes))
+        for i in range(even, size):
+            lanes = spread(x[at + i])
+            y[to + i] = first(sigmoid_times(lanes, lanes))

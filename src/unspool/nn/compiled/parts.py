@@ -17,7 +17,7 @@ from typing import NamedTuple
 ATTENTION_NORM, QKV, ATTENTION_OUT, ATTENTION_POST_NORM = 0, 1, 2, 3
 FEED_FORWARD_NORM, UP, DOWN, FEED_FORWARD_POST_NORM = 4, 5, 6, 7
 CROSS_NORM, CROSS_QUERY, CROSS_OUT, CROSS_POST_NORM = 8, 9, 10, 11
-LAST_NORM, EMBED, HEAD = 0, 1, 2
+LAST_NORM, EMBED, HEAD, EMBED_NORM = 0, 1, 2, 3
 SOURCE_KV = 0
 PARTS = 12
 
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
 
 NORMS = {"rms": 0, "layer": 1}
 PLACES = {"pre": 0, "post": 1, "both": 2}
-ACTIVATIONS = {"swiglu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
+ACTIVATIONS = {"swiglu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 5}
 RMS, LAYER = 0, 1
 PRE, POST, BOTH = 0, 1, 2
-SWIGLU, RELU, GELU, GELU_TANH = 0, 1, 2, 3
+SWIGLU, RELU, GELU, GELU_TANH, SILU = 0, 1, 2, 3, 5

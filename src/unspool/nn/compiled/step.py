@@ -1,6 +1,6 @@
 """One step of a Transformer, as one compiled call.
 
-    x ← s · embed(token) + position
+    x ← s · embed(token) + position, normalised where the model says so
     for every layer:   h ← norm(x),  x ← x + W_out attention(W_qkv h),  h ← norm(x),  x ← x + W_down f(W_up h)
     hidden ← norm(x),  log p ← log_softmax(W_head hidden)
 
@@ -37,6 +37,7 @@ from unspool.nn.compiled.parts import (
     CROSS_QUERY,
     DOWN,
     EMBED,
+    EMBED_NORM,
     FEED_FORWARD_NORM,
     FEED_FORWARD_POST_NORM,
     HEAD,
@@ -47,6 +48,7 @@ from unspool.nn.compiled.parts import (
     SOURCE_KV,
     SWIGLU,
     UP,
+    WEIGHT,
     Shape,
 )
 from unspool.nn.compiled.products import gather, product
@@ -109,6 +111,7 @@ def _begin(
 ) -> int:
     """x ← s · embed(token) + position."""
     count, width = rows.positions.size, shape.width
+    normed = parts[shape.layers, EMBED_NORM]
     n = take(turns, phase)
     while n < count:
         gather(parts[shape.layers, EMBED], rows.tokens[n], work.x, n)
@@ -117,6 +120,8 @@ def _begin(
                 work.x[i] *= np.float32(shape.embed_scale)
         if past.added.size:
             add(past.added, rows.positions[n] * width, work.x, n * width, width)
+        if normed[WEIGHT]:
+            norm(shape.norm, shape.norm_eps, normed, work.x, n * width, width, work.x, n * width)
         _keep(shape, parts, said, work, count, n, NOUGHT)
         _enter(shape, parts[0, ATTENTION_NORM], work, n)
         n = finish(turns, phase)
