@@ -42,6 +42,14 @@ def test_every_head_of_a_language_model():
     assert found.verdict.startswith("4 heads look: ")
 
 
+def test_a_model_that_fills_hidden_places_reads_no_bos():
+    torch.manual_seed(0)
+    model = us.MaskedLMConfig(**SIZES, layers=1).build(TEXT).eval()
+    found = attention_maps(model, "abcd")
+    assert found.tokens == ("a", "b", "c", "d")
+    assert (found.maps[0].weights_TS > 0).all()
+
+
 def test_reading_leaves_the_model_as_it_was():
     model = lm()
     model.train()

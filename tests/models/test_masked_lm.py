@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.models.masked_lm import MaskedLMConfig
 
 CONFIG = MaskedLMConfig(vocab_size=7, width=8, layers=2, heads=2, inner_width=8, eos=2, context=16)
@@ -44,3 +45,17 @@ def test_it_takes_all_the_room_and_no_step(model):
         model.start([[1]])
     with pytest.raises(ValueError, match="fills hidden places"):
         model.step(None, torch.tensor([1]))
+
+
+def test_it_tells_where_its_heads_look_at_all_but_padding(model):
+    rows = torch.tensor([[3, 7, 5, 7], [6, 7, 0, 0]])
+    batch = Batch(rows, torch.tensor([4, 2]), rows, torch.ones(2, 4))
+    hidden, (stack,) = model.attention_reading.read_attention(batch)
+    assert model.attention_heads == ((2, 2),)
+    torch.testing.assert_close(hidden, model.hidden_for(batch))
+    assert [it.shape for it in stack.layers] == [(2, 2, 4, 4)] * 2
+    for alpha in stack.layers:
+        torch.testing.assert_close(alpha.sum(-1), torch.ones(2, 2, 4))
+        assert (alpha[0] > 0).all()
+        assert not alpha[1, :, :, 2:].any()
+    assert stack.lengths_N.tolist() == [4, 2]

@@ -42,6 +42,20 @@ def test_a_target_that_is_too_long_is_said(model):
         model.read_hidden(batch)
 
 
+def test_it_tells_where_the_heads_of_both_sides_look(model):
+    rows, sources = torch.tensor([[3, 7, 2], [7, 2, 0]]), torch.tensor([[4, 5, 6, 2], [4, 2, 0, 0]])
+    batch = Batch(rows, torch.tensor([3, 2]), rows, torch.ones(2, 3), sources, torch.tensor([4, 2]))
+    hidden, (encoder, decoder) = model.attention_reading.read_attention(batch)
+    assert model.attention_heads == ((1, 2), (2, 2))
+    torch.testing.assert_close(hidden, model.hidden_for(batch))
+    assert [it.shape for it in encoder.layers] == [(2, 2, 4, 4)]
+    assert [it.shape for it in decoder.layers] == [(2, 2, 3, 3)] * 2
+    assert (encoder.lengths_N.tolist(), decoder.lengths_N.tolist()) == ([4, 2], [3, 2])
+    assert (decoder.layers[0][0] > 0).all()
+    assert not decoder.layers[0][1, :, :, 2:].any()
+    assert not encoder.layers[0][1, :, :, 2:].any()
+
+
 TASK = {"kind": "task", "task": {"kind": "copy", "symbols": 4, "shortest": 2, "longest": 4}, "train": 600}
 
 

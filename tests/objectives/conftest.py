@@ -6,6 +6,8 @@ import torch
 from unspool.data.batch import Batch
 from unspool.models.classifier import ClassifierConfig
 from unspool.models.encoders import ENCODERS
+from unspool.models.masked_lm import MaskedLMConfig
+from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
@@ -49,6 +51,21 @@ def translator():
             vocab_size=vocab_size, bos=1, eos=2, **{**SHAPE, **layers, **options}
         )
         return config.build()
+
+    return make
+
+
+@pytest.fixture
+def masked():
+    """Makes a model that fills hidden places: EOS is 2."""
+
+    def make(kind="masked_lm", vocab_size=9, **options):
+        torch.manual_seed(0)
+        config, shape = {
+            "masked_lm": (MaskedLMConfig, {"layers": 2}),
+            "masked_seq2seq": (MaskedSeq2SeqConfig, {"encoder_layers": 2, "decoder_layers": 2, "bos": 1}),
+        }[kind]
+        return config(vocab_size=vocab_size, eos=2, **{**SHAPE, **shape, **options}).build()
 
     return make
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from unspool.objectives.attention_losses import AttentionLoss, mean_over_positions
+from unspool.objectives.attention_near import AttentionNear
 
 
 def test_by_hand():
@@ -21,3 +22,14 @@ def test_a_classifier_may_have_attention_or_not(classifier):
     AttentionLoss().check(classifier("transformer"))
     with pytest.raises(ValueError, match="a Classifier has no heads"):
         AttentionLoss().check(classifier("rnn"))
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "masked_seq2seq"])
+def test_models_that_fill_hidden_places_have_attention(masked, kind):
+    AttentionLoss().check(masked(kind))
+    AttentionNear().check(masked(kind))
+    one_layer = {
+        it: 1 for it in ("layers", "encoder_layers", "decoder_layers") if it in masked(kind).config.__dict__
+    }
+    with pytest.raises(ValueError, match="this model has no other"):
+        AttentionNear().check(masked(kind, **one_layer))

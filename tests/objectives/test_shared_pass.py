@@ -7,6 +7,7 @@ class Counting:
     """Counts its passes."""
 
     attention_reading = None
+    infilling = None
     text = "its own"
 
     def __init__(self):
@@ -25,6 +26,18 @@ class Telling(Counting):
     def read_attention(self, batch):
         self.passes.append((batch, "told"))
         return torch.ones(1), ("stack",)
+
+
+class Filling(Telling):
+    @property
+    def infilling(self):
+        return self
+
+    def read_hidden(self, batch, stacks=None):
+        self.passes.append((batch, stacks is not None))
+        if stacks is not None:
+            stacks.append("stack")
+        return torch.ones(2), "lengths"
 
 
 def test_one_pass_however_often_it_is_asked():
@@ -53,7 +66,21 @@ def test_whoever_comes_first_where_attention_is_wanted_there_is_one_pass():
         assert shared.read_attention("batch") == (torch.ones(1), ("stack",))
 
 
+def test_hidden_places_are_read_as_they_were_hidden():
+    model = Filling()
+    shared = SharedPass(model, "batch", watched=True)
+    hidden, lengths = shared.infilling.read_hidden("batch with hidden places")
+    assert lengths == "lengths"
+    assert shared.read_attention("batch")[0] is hidden
+    assert shared.read_attention("batch")[1] == ("stack",)
+    assert model.passes == [("batch with hidden places", True)]
+    quiet = SharedPass(model, "batch", watched=False)
+    quiet.read_hidden("batch with hidden places")
+    assert model.passes[1:] == [("batch with hidden places", False)]
+
+
 def test_all_else_is_the_model_s():
     shared = SharedPass(Counting(), "batch", watched=False)
     assert shared.text == "its own"
     assert shared.attention_reading is None
+    assert shared.infilling is None

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from unspool.objectives import CrossEntropy
-from unspool.objectives.attention_focus import AttentionFocus
+from unspool.objectives.attention_focus import AttentionFocus, focus
+from unspool.objectives.attention_near import AttentionNear, near
+from unspool.objectives.masked import Masked
+from unspool.objectives.masked_diffusion import MaskedDiffusionLoss
 from unspool.objectives.weighted_sum import Share, WeightedSum
 from unspool.protocols import Clock, Loss, Objective
 
@@ -93,6 +96,36 @@ def test_one_pass_serves_both(transformer, rows, clock):
     model.blocks[0].register_forward_hook(lambda *_: calls.append(1))
     WeightedSum(CrossEntropy(), ((AttentionFocus(), Share(0.3)),))(model, batch, clock)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("main", [Masked(), MaskedDiffusionLoss()])
+@pytest.mark.parametrize("kind", ["masked_lm", "masked_seq2seq"])
+def test_losses_on_attention_are_of_the_pass_with_hidden_places(masked, rows, pairs, clock, kind, main):
+    model, batch = masked(kind), rows() if kind == "masked_lm" else pairs()
+    calls = []
+    model.blocks[0].register_forward_hook(lambda *_: calls.append(1))
+
+    def found(objective):
+        torch.manual_seed(5)
+        model.zero_grad()
+        loss = objective(model, batch, clock)
+        loss.total.backward()
+        return loss, model.blocks[0].attention.qkv.weight.grad.clone()
+
+    alone, plain = found(main)
+    with torch.no_grad():
+        torch.manual_seed(5)
+        _, stacks = model.read_attention(main.hidden_places(model, batch))
+    calls.clear()
+    for other, expected in ((AttentionFocus(), focus(stacks)), (AttentionNear(), near(stacks, 64.0))):
+        both, moved = found(WeightedSum(main, ((other, Share(0.3)),)))
+        torch.testing.assert_close(both.total, alone.total + 0.3 * alone.weight * expected)
+        assert both.weight == alone.weight
+        assert not torch.allclose(moved, plain)
+    assert calls == [1, 1]
+    off, same = found(WeightedSum(main, ((AttentionFocus(), Share(0.0)),)))
+    assert torch.equal(off.total, alone.total)
+    assert torch.equal(same, plain)
 
 
 @pytest.mark.parametrize(

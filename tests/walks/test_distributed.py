@@ -42,10 +42,11 @@ def recipe(folder, kind="plain", **train):
         },
         # Everything that draws.
         "remedies": REMEDIES,
-        # Places hidden at random, in validation, too.
+        # Places hidden at random, in validation, too; losses on attention see the same.
         "masked": {
             "model": {"kind": "masked_lm", **sizes},
             "objective": {"kind": "masked_diffusion"},
+            "auxiliary": [{"kind": "attention_focus", "weight": 0.1}, {"kind": "attention_near"}],
         },
         # Adapters beside the weights of the first run.
         "adapted": {

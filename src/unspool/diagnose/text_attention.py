@@ -89,7 +89,10 @@ def attention_maps(
         raise ValueError("the model continues texts, and has no use for a source: leave it out.")
     if model.attention_reading is None:
         raise ValueError(f"{type(model).__name__} has no attention that could be looked at.")
-    ids = token_ids(model, text, 0)[: min(MOST, model.context or MOST)]
+    ids = token_ids(model, text, 0)
+    if model.infilling is not None and model.text is not None and ids[:1] == (model.text.bos_id,):
+        ids = ids[1:]  # which it has never read
+    ids = ids[: min(MOST, model.context or MOST)]
     if len(ids) < 3:
         raise ValueError(f"the text has {len(ids)} tokens, and at least 3 are needed to look elsewhere.")
     looks = attention_looks(model, ids, ())["self"]

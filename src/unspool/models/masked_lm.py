@@ -24,6 +24,7 @@ from unspool.models.transformer_shape import TransformerShape
 from unspool.models.vocabulary_options import VocabularyOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.positions import ADDED, placed
+from unspool.protocols import AttentionStack
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -75,6 +76,11 @@ class MaskedModel(SequenceModel):
         """It fills hidden places."""
         return self
 
+    @property
+    def attention_reading(self) -> Any:
+        """It can tell where its heads look."""
+        return self
+
     def embedded(self, texts_NT: Tensor) -> Tensor:
         """(N, T, D): every token's vector, and that of the mask at hidden places."""
         hidden_NT = texts_NT == self.vocab_size
@@ -86,7 +92,15 @@ class MaskedModel(SequenceModel):
         hidden_NTD: Tensor = self.read_hidden(batch)[0]
         return hidden_NTD
 
-    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
+        """`hidden_for`, and where the heads of every layer look."""
+        stacks: list[AttentionStack] = []
+        hidden_NTD, _ = self.read_hidden(batch, stacks)
+        return hidden_NTD, tuple(stacks)
+
+    def read_hidden(
+        self, batch: Batch, stacks: list[AttentionStack] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """What the head reads, and log p of every length: a subclass says."""
         raise NotImplementedError
 
@@ -122,7 +136,12 @@ class MaskedLM(MaskedModel):
         self.norm = c.last_norm()
         self.head: Any = self.new_head(c.tied)
 
-    def hidden(self, texts_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        """Its layers, and the heads in each."""
+        return ((self.config.layers, self.config.heads),)
+
+    def hidden(self, texts_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every place; nobody looks at padding."""
         T = texts_NT.shape[1]
         x_NTD = self.embedded(texts_NT)
@@ -134,13 +153,19 @@ class MaskedLM(MaskedModel):
         padding_NT = padding(lengths_N, T, x_NTD.dtype)
         mask = None if padding_NT is None else padding_NT[:, None, None]
         for block in self.blocks:
-            x_NTD = block(x_NTD, rotary, mask)
+            x_NTD = block(x_NTD, rotary, mask, looks=looks)
         normed: Tensor = self.norm(x_NTD)
         return normed
 
-    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def read_hidden(
+        self, batch: Batch, stacks: list[AttentionStack] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """What the head reads; it predicts no length."""
-        return self.hidden(batch.inputs_NT, batch.lengths_N), None
+        looks: list[Tensor] = []
+        hidden_NTD = self.hidden(batch.inputs_NT, batch.lengths_N, None if stacks is None else looks)
+        if stacks is not None:
+            stacks.append(AttentionStack(tuple(looks), batch.lengths_N))
+        return hidden_NTD, None
 
     def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Texts up to their EOS, and EOS after it: a random number of times more than the batch has room."""

@@ -29,6 +29,7 @@ from unspool.models.transformer_shape import TransformerShape
 from unspool.models.vocabulary_options import PairOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.positions import placed
+from unspool.protocols import AttentionStack
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -77,7 +78,20 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         self.length_head = nn.Linear(c.width, c.longest)
         self.head: Any = self.new_head(c.tied)
 
-    def hidden(self, texts_NT: Tensor, lengths_N: Tensor, memory_NSD: Tensor, sources_N: Tensor) -> Tensor:
+    @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        """The layers of encoder and decoder, and the heads in each."""
+        c = self.config
+        return ((c.encoder_layers, c.heads), (c.decoder_layers, c.heads))
+
+    def hidden(
+        self,
+        texts_NT: Tensor,
+        lengths_N: Tensor,
+        memory_NSD: Tensor,
+        sources_N: Tensor,
+        looks: list[Tensor] | None = None,
+    ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every place."""
         T = texts_NT.shape[1]
         places_1T = torch.arange(T, device=texts_NT.device)[None]
@@ -94,7 +108,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         padding_N11S = None if theirs_NS is None else theirs_NS[:, None, None]
         for block in self.blocks:
             source = (*block.cross_attention.keys_values(memory_NSD), padding_N11S)
-            x_NTD = block(x_NTD, rotary, mask, None, None, source)
+            x_NTD = block(x_NTD, rotary, mask, None, looks, source)
         normed: Tensor = self.norm(x_NTD)
         return normed
 
@@ -102,7 +116,9 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         """(N, L): log p of a length of 1, 2, … L."""
         return torch.log_softmax(self.length_head(self.encoder.summary(memory_NSD, sources_N)), dim=-1)
 
-    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def read_hidden(
+        self, batch: Batch, stacks: list[AttentionStack] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """What the head reads, and log p of every length."""
         if batch.source_NS is None or batch.source_lengths_N is None:
             raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
@@ -111,9 +127,17 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
                 f"a target has {int(batch.lengths_N.max())} tokens, but model.longest is "
                 f"{self.config.longest}: raise it, or cut targets (batches.max_length)"
             )
-        memory_NSD = self.encoder(batch.source_NS, batch.source_lengths_N)
-        hidden_NTD = self.hidden(batch.inputs_NT, batch.lengths_N, memory_NSD, batch.source_lengths_N)
-        return hidden_NTD, self.length_logp(memory_NSD, batch.source_lengths_N)
+        told, sources_N = stacks is not None, batch.source_lengths_N
+        encoder: list[Tensor] = []
+        decoder: list[Tensor] = []
+        memory_NSD = self.encoder(batch.source_NS, sources_N, encoder if told else None)
+        hidden_NTD = self.hidden(
+            batch.inputs_NT, batch.lengths_N, memory_NSD, sources_N, decoder if told else None
+        )
+        if stacks is not None:
+            stacks.append(AttentionStack(tuple(encoder), sources_N))
+            stacks.append(AttentionStack(tuple(decoder), batch.lengths_N))
+        return hidden_NTD, self.length_logp(memory_NSD, sources_N)
 
     def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Targets up to their EOS."""

@@ -40,12 +40,8 @@ class HidingObjective(Objective):
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """The sum over the hidden places, and −log p of the lengths where the model foresees them."""
         assert model.infilling is not None
-        texts_NT, lengths_N = model.infilling.whole_texts(batch)
-        weights_NT = self.weigh(lengths_N, texts_NT.shape[1])
-        shown_NT = texts_NT.masked_fill(weights_NT > 0, self._mask(model))
-        masked = replace(
-            batch, inputs_NT=shown_NT, lengths_N=lengths_N, targets_NU=texts_NT, weights_NU=weights_NT
-        )
+        masked = self.hidden_places(model, batch)
+        texts_NT, lengths_N, weights_NT = masked.targets_NU, masked.lengths_N, masked.weights_NU
         hidden_NTD, length_logp_NL = model.infilling.read_hidden(masked)
         total, nll = model.head.loss(hidden_NTD.flatten(0, 1), texts_NT.flatten(), weights_NT.flatten())
         stats = {"nll": float(nll.detach())}
@@ -54,6 +50,16 @@ class HidingObjective(Objective):
             total = total + lengths
             stats["length"] = float(lengths.detach())
         return Loss(total, float(lengths_N.sum()), stats)
+
+    def hidden_places(self, model: Trainable, batch: Batch) -> Batch:
+        """Whole texts of a batch, some of whose places are hidden from the model."""
+        assert model.infilling is not None
+        texts_NT, lengths_N = model.infilling.whole_texts(batch)
+        weights_NT = self.weigh(lengths_N, texts_NT.shape[1])
+        shown_NT = texts_NT.masked_fill(weights_NT > 0, self._mask(model))
+        return replace(
+            batch, inputs_NT=shown_NT, lengths_N=lengths_N, targets_NU=texts_NT, weights_NU=weights_NT
+        )
 
     def _mask(self, model: Trainable) -> int:
         size: int = model.vocab_size  # type: ignore[attr-defined]

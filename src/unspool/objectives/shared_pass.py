@@ -3,7 +3,8 @@
     h(x), α(x) = model(x)    the first time that somebody asks for the batch, and looked up from then on
 
 A cross-entropy asks for hidden vectors, a loss on attention for α, another loss for hidden vectors again: all
-of the same batch, with the same dropout. Where anybody wants α, the pass is one that tells.
+of the same batch, with the same dropout. Where anybody wants α, the pass is one that tells. A model that
+fills hidden places reads the batch as the objective has hidden them, which is to ask first.
 """
 
 from __future__ import annotations
@@ -38,6 +39,19 @@ class SharedPass:
             self._hidden = self._model.hidden_for(batch)
         assert self._hidden is not None
         return self._hidden
+
+    @property
+    def infilling(self) -> Any:
+        """Itself, where the model has the ability."""
+        return None if self._model.infilling is None else self
+
+    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The model's own, of the batch with hidden places: that is the pass that all share."""
+        stacks: list[AttentionStack] = []
+        read = self._model.infilling.read_hidden
+        found: tuple[Tensor, Tensor | None] = read(batch, stacks) if self._watched else read(batch)
+        self._hidden, self._stacks = found[0], tuple(stacks)
+        return found
 
     @property
     def attention_reading(self) -> Any:

@@ -84,5 +84,8 @@ class WeightedSum(Objective):
 
 
 def _reader(objective: Objective, model: Trainable, shared: Any) -> Any:
-    """What an objective asks: one that generates has no use for a pass over the batch, but for the model."""
-    return model if objective.own_batches else shared
+    """What an objective asks: one that generates has no use for a pass over the batch, but for the model.
+
+    One that hides places has no other rows than the batch's: its pass is the one that is shared.
+    """
+    return model if objective.own_batches and not objective.hides else shared

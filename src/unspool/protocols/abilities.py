@@ -256,9 +256,12 @@ class Infilling(Protocol):
         """(N, T) whole texts of a batch to hide places of, and (N) their lengths."""
         ...
 
-    def read_hidden(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def read_hidden(
+        self, batch: Batch, stacks: list[AttentionStack] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """(N, T, D): what the head reads at every place of texts with hidden places, `batch.inputs_NT`; and
-        (N, L), log p of every length, where it predicts one."""
+        (N, L), log p of every length, where it predicts one. Where its heads look is appended to `stacks`,
+        where there is such a list."""
         ...
 
 
