@@ -64,6 +64,7 @@ def test_what_is_plain_builds_the_same_again(made):
             r"'rat' is not a known key of \[model.inner\]: did you mean 'rate'",
         ),
         ({"size": 1, "steps": [1, "a"]}, "model.steps is 'a'"),
+        ({"size": 1, "steps": 3}, "model.steps is 3, but must be of type list"),
         ({"size": 1, "how": "maen"}, "did you mean 'mean'"),
     ],
 )

@@ -131,6 +131,8 @@ def _any_of(value: Any, hints: Sequence[Any], where: str) -> Any:
 
 
 def _name(hint: Any) -> str:
+    if hint is tuple or get_origin(hint) is tuple:
+        return "list"  # as recipes have it
     return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 

@@ -54,6 +54,12 @@ def test_its_mistakes_are_told_in_one_line(mine, function, message):
     assert "\n" not in str(caught.value)
 
 
+def test_long_texts_are_told_by_their_beginning(mine):
+    mine.it = lambda said, wanted: None
+    with pytest.raises(ValueError, match=r"\(said 'x{60}…' where 'y' was wanted\)"):
+        reward_of("my_rewards:it")("x" * 99, "y")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

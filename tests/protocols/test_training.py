@@ -17,5 +17,6 @@ def test_an_objective_and_a_feed_do_nothing_that_they_do_not_say():
     objective = Plain()
     assert (objective.watches, objective.own_batches, objective.hides) == (False, False, False)
     assert objective.check(None) is None
+    assert objective.files() == {}
     assert objective(None, None, None).stats == {}
     assert not Batches().carries

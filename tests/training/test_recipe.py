@@ -181,6 +181,21 @@ def test_paths_lead_to_their_files_from_anywhere(tmp_path, monkeypatch):
     assert recipe.located(made) is made
 
 
+def test_what_objectives_read_is_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trees.conllu").touch()
+    (tmp_path / "teacher").mkdir()
+    heads = {"kind": "dependency_heads", "treebank": "trees.conllu", "weight": 0.5}
+    taught = {"objective": {"kind": "distillation", "teacher": "teacher"}, "auxiliary": [heads]}
+    found = recipe.located(recipe_of({**PLAIN, **taught}))
+    assert found.objective.teacher == str(tmp_path / "teacher")
+    ((beside, share),) = found.auxiliary
+    assert beside.treebank == found.settings["auxiliary"][0]["treebank"] == str(tmp_path / "trees.conllu")
+    assert share.weight == 0.5
+    named = recipe_of({**PLAIN, "objective": {"kind": "distillation", "teacher": "smollm2"}})
+    assert recipe.located(named).objective.teacher == "smollm2"
+
+
 def test_a_recipe_says_what_it_is():
     read = recipe_of(PLAIN)
     assert read.said() is read.settings

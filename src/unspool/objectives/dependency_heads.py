@@ -10,6 +10,7 @@ followed from the later of its words to the earlier, which a causal model can se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,6 +56,10 @@ class DependencyHeads(AttentionLoss):
     def own_batches(self) -> bool:
         """It has the model read the treebank."""
         return True
+
+    def files(self) -> Mapping[str, str]:
+        """The treebank."""
+        return {"treebank": self.treebank}
 
     @cached_property
     def _sentences(self) -> list[TreeSentence]:

@@ -8,6 +8,7 @@ kept in memory. A language model's questions are the first tokens of rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,6 +43,10 @@ class Distillation(Generating):
         if self.beam < 1:
             raise ValueError(f"beam={self.beam} must be at least 1")
         CrossEntropy(self.smoothing)
+
+    def files(self) -> Mapping[str, str]:
+        """The teacher, where it is on the disk."""
+        return {"teacher": self.teacher}
 
     @cached_property
     def _model(self) -> Any:

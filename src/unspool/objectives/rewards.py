@@ -96,11 +96,15 @@ def _broken(name: str, module: str, error: BaseException) -> str:
     return f"reward {name!r}: the module {module!r} failed when it was imported, with {_line(error)}"
 
 
+def _begin(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")
+
+
 def _guarded(name: str, function: Any) -> Reward:
     """The function, whose mistakes are told in one line."""
 
     def reward(said: str, wanted: str) -> float:
-        asked = f"said {said!r:.60} where {wanted!r:.60} was wanted"
+        asked = f"said {_begin(said)} where {_begin(wanted)} was wanted"
         try:
             value = function(said, wanted)
             value = value.item() if hasattr(value, "item") else value  # of NumPy, or of torch

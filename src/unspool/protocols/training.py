@@ -111,6 +111,10 @@ class Objective(Protocol):
         """Whether it follows a reward, for which it may lower the likelihood of right answers."""
         return False
 
+    def files(self) -> Mapping[str, str]:
+        """Those of its settings that name a file or a folder: a resumed run finds it from anywhere."""
+        return {}
+
     def check(self, model: Trainable) -> None:  # noqa: ARG002
         """Refuse, before the first update, a model that it cannot teach."""
         return

@@ -198,10 +198,20 @@ def located(recipe: Recipe) -> Recipe:
             case _:  # a file inside of a package is found by other means
                 pass
     begins = {} if recipe.pretrained is None else recipe.pretrained.located()
-    if not found and not begins:
-        return recipe
-    data, model = ({**recipe.settings["data"], **found}, {**recipe.settings["model"], **begins})
-    return recipe_of({**recipe.settings, "data": data, "model": model})
+    said, placed = recipe.settings, dict(recipe.settings)
+    placed |= {"data": {**said["data"], **found}, "model": {**said["model"], **begins}}
+    if "objective" in said:
+        placed["objective"] = {**said["objective"], **_placed(recipe.objective)}
+    if "auxiliary" in said:
+        beside = zip(said["auxiliary"], recipe.auxiliary, strict=True)
+        placed["auxiliary"] = [{**table, **_placed(objective)} for table, (objective, _) in beside]
+    return recipe if placed == said else recipe_of(placed)
+
+
+def _placed(objective: Any) -> dict[str, str]:
+    """The whole paths of what an objective reads from the disk; a model may have another name than a path."""
+    paths = {name: Path(path).expanduser() for name, path in objective.files().items()}
+    return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
 
 
 def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
