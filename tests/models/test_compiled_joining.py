@@ -3,13 +3,22 @@ import torch
 
 from unspool.models.transformer_lm import TransformerConfig
 
+GEMMA = {
+    "norm_place": "both",
+    "activation": "geglu",
+    "attention_cap": 2.0,
+    "qk_norm": "head",
+    "window": 7,
+    "windowed_layers": (0,),
+    "window_rotary_base": 10.0,
+}
 
-@pytest.fixture
-def model():
+
+@pytest.fixture(params=[{}, GEMMA], ids=["llama", "gemma"])
+def model(request):
     torch.manual_seed(0)
-    shape = TransformerConfig(
-        vocab_size=17, width=16, layers=2, heads=4, kv_heads=2, head_width=4, inner_width=20, context=99
-    )
+    sizes = {"vocab_size": 17, "width": 16, "layers": 2, "heads": 4, "kv_heads": 2, "inner_width": 20}
+    shape = TransformerConfig(**sizes, head_width=4, context=99, **request.param)
     return shape.build().eval()
 
 

@@ -45,6 +45,13 @@ SHAPES = {
     },
     "bag": {"positions": "none", "head_width": 5, "decoder_layers": 1, "kv_heads": 1},
     "deep encoder": {"encoder_layers": 3, "decoder_layers": 1, "activation": "gelu_tanh", "bias": True},
+    "normalised queries": {"qk_norm": "head", "norm_place": "after", "activation": "geglu"},
+    "all of them": {
+        "qk_norm": "whole",
+        "attention_cap": 1.5,
+        "rotary_width": 2,
+        "head": HEADS["capped"](3.0),
+    },
     "sources apart": {"source_vocab_size": V + 9},
     "bart": {
         "kv_heads": None,

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unspool.heads import HEADS
+from unspool.models.compiled_transformer import compiled_language_model
 from unspool.models.engine_choice import ENGINES, known_engine, obstacle
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
@@ -33,6 +34,29 @@ SHAPES = {
     "vaswani": {"norm": "layer", "norm_place": "post", "positions": "sinusoidal", "activation": "relu"},
     "sandwich": {"norm_place": "both", "activation": "gelu", "bias": True, "norm": "layer"},
     "stretched": {"rotary_scaling": RotaryScaling(8.0, 1.0, 4.0, 16), "rotary_base": 500.0},
+    "qwen3": {"qk_norm": "head", "tied": False},
+    "olmo2": {"qk_norm": "whole", "norm_place": "after"},
+    "gemma2": {
+        "norm_place": "both",
+        "activation": "geglu",
+        "attention_cap": 1.5,
+        "embed_scale": 24**0.5,
+        "window": 6,
+        "windowed_layers": (0,),
+        "head": HEADS["capped"](3.0),
+    },
+    "gemma3": {
+        "layers": 3,
+        "norm_place": "both",
+        "activation": "geglu",
+        "qk_norm": "head",
+        "window": 33,  # a block and a token
+        "windowed_layers": (0, 2),
+        "window_rotary_base": 50.0,
+        "rotary_factor": 8.0,
+    },
+    "smollm3": {"unrotated_layers": (1,), "window": 1, "windowed_layers": (0,)},
+    "partly turned": {"rotary_width": 4, "norm": "layer", "norm_place": "after", "activation": "relu"},
     "odd": {"width": 13, "inner_width": 7, "head_width": 6, "heads": 3, "kv_heads": 3, "vocab_size": 1009},
 }
 
@@ -283,6 +307,38 @@ def test_a_context_is_filled_to_its_end(rows):
         _, state = model.step(state, torch.zeros(rows, dtype=torch.long))
     with pytest.raises(ValueError, match="80"):
         model.step(state, torch.zeros(rows, dtype=torch.long))
+
+
+@pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 63, 79, 80, 500])
+def test_windows_shorter_and_longer_than_texts_of_different_lengths_to_the_end_of_a_context(window):
+    """A context of 80 tokens; steps are compared with one pass of torch over whole texts."""
+    model = made(window=window, windowed_layers=(0,), qk_norm="head", head_width=8)
+    texts = torch.randint(31, (3, 80))
+    whole = model.forward(texts)
+    lengths = (80 - 24, 1, 40)
+    step, state = model.start([text[:length] for text, length in zip(texts.tolist(), lengths, strict=True)])
+    for t in range(24):
+        want = torch.stack([whole[n, length + t - 1] for n, length in enumerate(lengths)])
+        torch.testing.assert_close(step.logp_NV, want, atol=1e-4, rtol=1e-4)
+        tokens = torch.stack([texts[n, length + t] for n, length in enumerate(lengths)])
+        step, state = model.step(state, tokens)
+    torch.testing.assert_close(step.logp_NV[0], whole[0, 79], atol=1e-4, rtol=1e-4)
+    model.rewind(state, 20)
+    again, _ = model.extend(state, texts[:, :20])
+    alone, _ = model.start([[*texts[1, :5].tolist(), *texts[1, :20].tolist()]])
+    assert torch.equal(again.logp_NV[39], alone.logp_NV[0])
+
+
+def test_every_shape_that_a_transformer_can_be_given_has_kernels():
+    for name, options in SHAPES.items():
+        assert obstacle(made(**options)) is None, name
+
+
+def test_options_that_are_whole_numbers_are_compiled_once():
+    """numba would compile all anew for a cap of 2 instead of 2.0."""
+    model = made(attention_cap=2, embed_scale=3, norm_eps=0, head=HEADS["capped"](4))
+    shape = compiled_language_model(model).shape
+    assert [type(it) for it in shape] == [type(it) for it in compiled_language_model(made()).shape]
 
 
 @pytest.mark.parametrize("rows", [1, 64])

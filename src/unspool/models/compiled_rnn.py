@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unspool.models.compiled_state import said_one_by_one
-from unspool.models.engine_choice import plain_head
+from unspool.models.engine_choice import logit_cap, plain_head, plain_words
 from unspool.nn.attention.additive_score import AdditiveScore
 from unspool.nn.attention.bilinear_score import BilinearScore
 from unspool.protocols import Step
@@ -83,7 +83,7 @@ def read_prompts(model: RNNLM, prompts: Sequence[Sequence[int]]) -> CompiledRNNS
     shape = rnn_parts.RNNShape(
         c.width, c.width, c.layers, 1, rnn_parts.CELLS[c.cell], c.vocab_size, rnn_parts.NO_CONTEXT, 0, 0
     )
-    engine = RNNEngine(shape, weights)
+    engine = RNNEngine(shape._replace(logit_cap=logit_cap(model)), weights)
     return CompiledRNNState(engine, None if plain_head(model) else model.head, engine.read(prompts))
 
 
@@ -157,6 +157,7 @@ def _decoder(model: RNNSeq2Seq) -> RNNEngine:
         rnn_parts.CONTEXTS[c.context_kind],
         model.encoder.out_width,
         c.width,
+        logit_cap(model),
     )
     return RNNEngine(shape, weights)
 
@@ -176,5 +177,6 @@ def _put_ends(weights: Weights, own: int, model: RNNLM | RNNSeq2Seq) -> None:
     from unspool.nn.compiled import parts
 
     weights.put(own, parts.EMBED, model.embed.weight)
-    if plain_head(model):
-        weights.put(own, parts.HEAD, model.head.weight, model.head.bias)
+    words = plain_words(model)
+    if words is not None:
+        weights.put(own, parts.HEAD, words.weight, words.bias)

@@ -9,7 +9,7 @@ from torch import nn
 from unspool.deferred import uncollected
 from unspool.heads.stored_softmax import TiedStoredSoftmax
 from unspool.models.compiled_state import CompiledState
-from unspool.models.engine_choice import plain_head
+from unspool.models.engine_choice import logit_cap, plain_head, plain_words
 from unspool.nn.norms import LayerNorm, RMSNorm
 from unspool.nn.stored.matrix import StoredMatrix
 from unspool.nn.transformer import CrossBlock
@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from unspool.models.transformer_shape import TransformerShape
     from unspool.nn.compiled.encoder import Encoder
     from unspool.nn.compiled.parts import Shape
+    from unspool.nn.compiled.tables import Tables
     from unspool.nn.compiled.transformer_engine import Engine
     from unspool.nn.compiled.weight_table import Weights
+
+NORMED = (LayerNorm, RMSNorm)
 
 
 def reading_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
     """A state for these prompts, which are still to be read."""
     from unspool.nn.compiled.pool import BlockPool
 
-    engine = compiled_engine(model)
+    engine = compiled_language_model(model)
     pool = BlockPool.empty(engine.shape, len(prompts))
     head = None if plain_head(model) else model.head
     return CompiledState(engine, pool, head, [len(prompt) for prompt in prompts])
@@ -46,35 +49,44 @@ def translating_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]
     return CompiledState(engine, pool, head, None, compiled_encoder(model).read(sources, engine.shape))
 
 
+@uncollected()  # numba is imported, and kernels are read from the disk, when the first one is made
+def compiled_language_model(model: TransformerLM) -> Engine:
+    """The step of a language model."""
+    from unspool.nn.compiled.tables import Tables
+
+    engine = _engine(model, Tables(model._rotaries, model.positions, model._windows))
+    engine.shape = engine.shape._replace(embed_scale=float(model.config.embed_scale))
+    return engine
+
+
+@uncollected()
 def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
     """The step of a decoder, whose layers look at a source."""
     from unspool.nn.compiled import parts
+    from unspool.nn.compiled.tables import Tables
 
-    engine = compiled_engine(model)
+    engine = _engine(model, Tables([model._rotary] * len(model.blocks), model.positions))
     engine.shape = engine.shape._replace(embed_scale=model.scale, crosses=True)
     _put_norm(engine.weights, len(model.blocks), parts.EMBED_NORM, model.embed_norm)
     return engine
 
 
-@uncollected()  # numba is imported, and kernels are read from the disk, when the first one is made
-def compiled_engine(model: TransformerLM | TransformerSeq2Seq) -> Engine:
-    """The step of a language model."""
+def _engine(model: TransformerLM | TransformerSeq2Seq, tables: Tables) -> Engine:
     from unspool.nn.compiled import parts
-    from unspool.nn.compiled.tables import Tables
     from unspool.nn.compiled.transformer_engine import Engine
     from unspool.nn.compiled.weight_table import Weights
 
     layers = len(model.blocks)
     weights = Weights(layers)
     for layer, block in enumerate(model.blocks):
-        _put_block(weights, layer, block)
+        _put_block(weights, layer, block, model.config)
     _put_norm(weights, layers, parts.LAST_NORM, model.norm)
     _put_matrix(weights, layers, parts.EMBED, model.embed)
-    if plain_head(model):
-        _put_matrix(weights, layers, parts.HEAD, model.head)
+    words = plain_words(model)
+    if words is not None:
+        _put_matrix(weights, layers, parts.HEAD, words)
     shape = _shape(model.config, layers, model.vocab_size)
-    shape = shape._replace(embed_scale=getattr(model.config, "embed_scale", 1.0))
-    return Engine(shape, weights, Tables(model._rotary, model.positions))
+    return Engine(shape._replace(logit_cap=logit_cap(model)), weights, tables)
 
 
 def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
@@ -89,14 +101,14 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
     layers = len(encoder.blocks)
     weights = Weights(layers, readers=len(model.blocks))
     for layer, block in enumerate(encoder.blocks):
-        _put_block(weights, layer, block)
+        _put_block(weights, layer, block, model.config)
     _put_norm(weights, layers, parts.LAST_NORM, encoder.norm)
     _put_matrix(weights, layers, parts.EMBED, embed)
     _put_norm(weights, layers, parts.EMBED_NORM, encoder.embed_norm)
     for reader, block in enumerate(model.blocks):
         _put_matrix(weights, layers + 1 + reader, parts.SOURCE_KV, block.cross_attention.kv)
     shape = _shape(model.config, layers, embed.num_embeddings)._replace(embed_scale=encoder.scale)
-    return Encoder(Engine(shape, weights, Tables(encoder._rotary, encoder.positions)))
+    return Encoder(Engine(shape, weights, Tables([encoder._rotary] * layers, encoder.positions)))
 
 
 def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
@@ -111,14 +123,15 @@ def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
         c.inner_width,
         vocab_size,
         parts.NORMS[c.norm],
-        c.norm_eps,
-        parts.PLACES[c.norm_place],
+        float(c.norm_eps),
+        c.norm_place == "post",
         parts.ACTIVATIONS[c.activation],
-        c.positions == "rotary",
+        c.each_width if c.rotary_width is None else c.rotary_width,
+        float(c.attention_cap or 0),
     )
 
 
-def _put_block(weights: Weights, layer: int, block: Any) -> None:
+def _put_block(weights: Weights, layer: int, block: Any, config: TransformerShape) -> None:
     from unspool.nn.compiled import parts
 
     matrices = {
@@ -133,6 +146,8 @@ def _put_block(weights: Weights, layer: int, block: Any) -> None:
         parts.FEED_FORWARD_NORM: block.feed_forward_norm,
         parts.FEED_FORWARD_POST_NORM: block.feed_forward_post_norm,
     }
+    if block.attention.norm is not None:
+        norms |= {parts.QUERY_NORM: block.attention.norm.query, parts.KEY_NORM: block.attention.norm.key}
     if isinstance(block, CrossBlock):
         matrices |= {
             parts.CROSS_QUERY: block.cross_attention.query,
@@ -144,6 +159,8 @@ def _put_block(weights: Weights, layer: int, block: Any) -> None:
         }
     for part, linear in matrices.items():
         _put_matrix(weights, layer, part, linear)
+    if config.norm_place == "after":  # a branch's only norm is the one behind it
+        norms = {parts.BEHIND.get(part, part): norm for part, norm in norms.items() if type(norm) in NORMED}
     for part, norm in norms.items():
         _put_norm(weights, layer, part, norm)
 
@@ -157,5 +174,5 @@ def _put_matrix(weights: Weights, layer: int, part: int, module: Any) -> None:
 
 
 def _put_norm(weights: Weights, layer: int, part: int, norm: nn.Module | None) -> None:
-    if isinstance(norm, LayerNorm | RMSNorm):  # and no Identity or None, where a model has none
+    if isinstance(norm, NORMED):  # and no Identity or None, where a model has none
         weights.put(layer, part, norm.weight, norm.bias)

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from unspool.config import word_among
+from unspool.heads.capped import Capped
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.nn.attention.keyless_attention import KeylessAttention
@@ -31,14 +32,7 @@ ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
 PLAIN_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
 
 PLAIN: dict[str, tuple[Any, ...]] = {
-    "activation": ("gelu", "gelu_tanh", "relu", "silu", "swiglu"),
-    "attention_cap": (),
-    "norm_place": ("both", "post", "pre"),
     "positions": ("learned", "none", "rotary", "sinusoidal", "sinusoidal_halves"),
-    "qk_norm": ("none",),
-    "rotary_width": (),
-    "unrotated_layers": ((),),
-    "windowed_layers": ((),),
 }
 """Setting → the values that compiled steps know; None is always one."""
 
@@ -75,9 +69,23 @@ def stored_shape(part: nn.Module) -> tuple[int, int]:
     return (part.rows, part.columns) if isinstance(part, StoredMatrix) else (0, 0)
 
 
+def plain_words(model: SequenceModel) -> Any:
+    """What has the words' vectors, where the head is a softmax of scores with them, or of bent ones.
+
+    A compiled step computes that; of any other head this is None.
+    """
+    words = model.head.words if type(model.head) is Capped else model.head
+    return words if type(words) in PLAIN_HEADS else None
+
+
 def plain_head(model: SequenceModel) -> bool:
-    """Whether the head is a matrix and a softmax, which a compiled step computes."""
-    return type(model.head) in PLAIN_HEADS
+    """Whether the head is one that a compiled step computes."""
+    return plain_words(model) is not None
+
+
+def logit_cap(model: SequenceModel) -> float:
+    """What the head's scores are bent to stay below; 0 where they are not."""
+    return float(model.head.cap) if type(model.head) is Capped else 0.0
 
 
 def obstacle(model: SequenceModel) -> str | None:
@@ -123,7 +131,8 @@ def _changed_weight(model: SequenceModel) -> str | None:
     built = dict(model.built)
     if plain_head(model):
         matrix = (model.vocab_size, model.embed.embedding_dim)
-        built |= {"head.weight": matrix, "head.bias": matrix[:1]}
+        for name in ("head", "head.words"):
+            built |= {f"{name}.weight": matrix, f"{name}.bias": matrix[:1]}
     for name, weight in model.named_parameters():
         if weight.device.type != "cpu" or weight.dtype != torch.float32:
             return f"{name} is {str(weight.dtype).removeprefix('torch.')} on {weight.device}"

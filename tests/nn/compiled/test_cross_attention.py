@@ -8,14 +8,14 @@ import torch
 from unspool.kernels.lanes import WIDTH
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.cross_attention import attend_source, look, softmax, store_source
-from unspool.nn.compiled.parts import LAYER, POST, RELU, Shape
+from unspool.nn.compiled.parts import LAYER, RELU, Shape
 from unspool.nn.compiled.pool import BlockPool
 from unspool.nn.compiled.step_memory import Rows, Said, Source, Work
 from unspool.nn.compiled.tables import NOTHING
 from unspool.nn.compiled.transformer_engine import NONE
 
 H, K, I, LAYERS = 4, 2, 6, 2  # noqa: E741
-SHAPE = Shape(24, LAYERS, H, K, I, 8, 9, LAYER, 1e-5, POST, RELU, False, 1.0, True)
+SHAPE = Shape(24, LAYERS, H, K, I, 8, 9, LAYER, 1e-5, True, RELU, I, crosses=True)
 LENGTHS = np.array([20, 3, 16])
 
 

@@ -6,7 +6,7 @@ from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
 
-SHAPE = Shape(4, 1, 1, 1, 2, 4, 10, 0, 1e-5, 0, 0, True)
+SHAPE = Shape(4, 1, 1, 1, 2, 4, 10, 0, 1e-5, False, 0, 2)
 
 
 class Rows:

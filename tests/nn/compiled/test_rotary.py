@@ -1,5 +1,6 @@
 import numba
 import numpy as np
+import pytest
 import torch
 
 from unspool.nn.compiled.rotary import rotate as compiled_rotate
@@ -8,16 +9,17 @@ from unspool.nn.positions import Rotary, rotate
 
 
 @numba.njit
-def rotated(x, heads, width, cos, sin, position):
-    compiled_rotate(x, 0, heads, width, cos, sin, position)
+def rotated(x, heads, width, turned, cos, sin, position):
+    compiled_rotate(x, 0, heads, width, turned, cos, sin, position)
     return x
 
 
-def test_heads_are_turned_as_torch_turns_them():
-    rotary = Rotary(12, 100.0)
-    tables = Tables(rotary, None)
+@pytest.mark.parametrize("turned", [12, 8, 2])
+def test_heads_are_turned_as_torch_turns_them_whole_or_in_part(turned):
+    rotary = Rotary(12, 100.0, turned_width=turned)
+    tables = Tables([rotary], None)
     tables.reach(40)
     x = torch.randn(1, 1, 5, 12)
     want = rotate(x, *rotary.tables(torch.tensor([[37]]), 40))
-    found = rotated(x.numpy().reshape(-1).copy(), 5, 12, tables.cos, tables.sin, 37)
+    found = rotated(x.numpy().reshape(-1).copy(), 5, 12, turned, tables.cos, tables.sin, 37)
     np.testing.assert_allclose(found.reshape(5, 12), want[0, 0].numpy(), rtol=1e-5, atol=1e-6)

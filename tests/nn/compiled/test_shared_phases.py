@@ -33,10 +33,13 @@ def test_every_output_is_made_once_however_many_threads_are_to_come(threads):
     assert (turns[1] == 1) == (threads == 1)
 
 
-def test_every_row_of_logits_is_normalised_in_place():
+@pytest.mark.parametrize("cap", [0.0, 2.5])
+def test_every_row_of_logits_is_normalised_in_place_bent_or_not(cap):
     logits = np.random.default_rng(0).normal(size=(3, 21)).astype(np.float32) * 5
     logp, log_norm, turns = logits.copy().reshape(-1), np.zeros(3, np.float32), np.zeros(2, np.int64)
-    assert numba.njit(lambda p, z, turns: normalise(p, z, turns, 0))(logp, log_norm, turns) == 1
+    assert numba.njit(lambda p, z, turns: normalise(p, z, cap, turns, 0))(logp, log_norm, turns) == 1
+    if cap:
+        logits = cap * np.tanh(logits / cap)
     want = torch.from_numpy(logits).log_softmax(-1).numpy()
     np.testing.assert_allclose(logp.reshape(3, 21), want, atol=1e-6)
     np.testing.assert_allclose(logits - log_norm[:, None], want, atol=1e-6)

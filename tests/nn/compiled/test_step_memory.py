@@ -1,7 +1,7 @@
 import torch
 
 from unspool.models import TransformerConfig
-from unspool.models.compiled_transformer import compiled_engine
+from unspool.models.compiled_transformer import compiled_language_model
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.step_memory import Work
 
@@ -9,7 +9,7 @@ from unspool.nn.compiled.step_memory import Work
 def test_there_is_room_for_everything_between_two_phases():
     torch.manual_seed(0)
     shape = TransformerConfig(vocab_size=30, width=16, layers=2, heads=4, kv_heads=2, inner_width=24)
-    room = compiled_engine(shape.build().eval()).work(3, 32)
+    room = compiled_language_model(shape.build().eval()).work(3, 32)
     assert isinstance(room, Work)
     width, queries, heads = 16, (4 + 2 * 2) * 4, 4 * 4
     want = Work(width, width, width, queries, heads, 2 * 24, 24, 4 * BLOCK, 32)

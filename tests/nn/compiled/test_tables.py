@@ -7,13 +7,14 @@ from unspool.nn.positions import Learned, Rotary, Sinusoidal
 
 
 def test_a_model_without_positions_has_empty_tables():
-    tables = Tables(None, None)
+    tables = Tables([None, None], None)
     tables.reach(10)
     assert tables.cos.size == tables.sin.size == tables.added.size == 0
+    assert tables.begins.tolist() == [-1, -1]
 
 
 def test_tables_grow_and_keep_what_they_say():
-    rotary, waves = Tables(Rotary(8), None), Tables(None, Sinusoidal(6, 500))
+    rotary, waves = Tables([Rotary(8)], None), Tables([None], Sinusoidal(6, 500))
     rotary.reach(3)
     waves.reach(3)
     cos, added = rotary.cos[: 3 * 4].copy(), waves.added[: 3 * 6].copy()
@@ -28,10 +29,30 @@ def test_tables_grow_and_keep_what_they_say():
 
 def test_learnt_positions_are_the_parameters_own_memory_and_end_where_it_ends():
     learned = Learned(6, 9)
-    tables = Tables(None, learned)
+    tables = Tables([None], learned)
     tables.reach(9)
     with torch.no_grad():
         learned.weight[8, 5] = 123
     assert tables.added[-1] == 123
     with pytest.raises(ValueError, match="has learnt 9 positions"):
         tables.reach(10)
+
+
+def test_layers_that_turn_alike_share_a_table_and_find_their_own_however_it_grows():
+    far, near = Rotary(8, 1000.0, turned_width=4), Rotary(8, 10.0, turned_width=4)
+    tables = Tables([far, None, near, far], None)
+    for length in (3, 300):
+        tables.reach(length)
+        begins = tables.begins
+        assert begins[1] == -1
+        assert begins[0] == begins[3] == 0 < begins[2]
+        cos, sin = tables.cos.reshape(-1, 2), tables.sin.reshape(-1, 2)
+        for begin, base in ((begins[0], 1000.0), (begins[2], 10.0)):
+            angles = 2 * base ** -np.array([0.0, 0.5])
+            np.testing.assert_allclose(cos[begin + 2], np.cos(angles), rtol=1e-6)
+            np.testing.assert_allclose(sin[begin + 2], np.sin(angles), rtol=1e-6)
+
+
+def test_windows_are_told_layer_by_layer_and_end_nowhere_where_there_are_none():
+    assert Tables([None] * 3, None, [None, 7, None]).windows.tolist() == [2**62, 7, 2**62]
+    assert Tables([None] * 2, None).windows.tolist() == [2**62, 2**62]

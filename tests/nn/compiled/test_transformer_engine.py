@@ -17,7 +17,7 @@ from unspool.nn.compiled.weight_table import Weights
 from unspool.nn.positions import Rotary
 
 D, H, K, I, F, V, L = 16, 4, 2, 6, 20, 31, 2  # noqa: E741
-SHAPE = Shape(D, L, H, K, I, F, V, parts.RMS, 1e-5, parts.PRE, parts.SWIGLU, True)
+SHAPE = Shape(D, L, H, K, I, F, V, parts.RMS, 1e-5, False, parts.SWIGLU, I)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def engine(weights):
     for layer, row in enumerate(weights):
         for part, weight in row.items():
             table.put(layer, part, weight)
-    return Engine(SHAPE, table, Tables(Rotary(I), None))
+    return Engine(SHAPE, table, Tables([Rotary(I)] * L, None))
 
 
 def rms(x, gain):

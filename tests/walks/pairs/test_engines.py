@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 
 import unspool as us
+from unspool.heads import CappedHeadConfig
 
 TRANSFORMER = {"heads": 4, "kv_heads": 2, "head_width": 4}
 VASWANI = {
@@ -29,16 +30,34 @@ BART = VASWANI | {
     "embed_norm": True,
     "embed_scale": 1.0,
 }
+GEMMA = {
+    "norm_place": "both",
+    "activation": "geglu",
+    "embed_scale": 3.0,
+    "layers": 2,
+    "window": 5,
+    "windowed_layers": (0,),
+}
+GEMMA_2 = GEMMA | {"attention_cap": 2.0, "head": CappedHeadConfig(4.0)}
+GEMMA_3 = GEMMA | {"qk_norm": "head", "window_rotary_base": 10.0, "rotary_factor": 8.0}
+OLMO_2 = {"qk_norm": "whole", "norm_place": "after"}
+SMOLLM_3 = {"layers": 3, "unrotated_layers": (1,), "rotary_width": 2}
 SHAPES = {
     "llama": ("transformer_lm", TRANSFORMER | {"layers": 2}),
     "vaswani's decoder": ("transformer_lm", VASWANI),
     "sandwich": ("transformer_lm", SANDWICH | {"activation": "gelu_tanh"}),
+    "gemma 2": ("transformer_lm", GEMMA_2),
+    "gemma 3": ("transformer_lm", GEMMA_3),
+    "olmo 2": ("transformer_lm", OLMO_2),
+    "smollm 3, partly turned": ("transformer_lm", SMOLLM_3),
     "lstm": ("rnn_lm", {"layers": 2}),
+    "lstm with a cap": ("rnn_lm", {"head": CappedHeadConfig(4.0)}),
     "gru": ("rnn_lm", {"cell": "gru", "tied": False}),
     "llama with a source": ("transformer_seq2seq", TRANSFORMER | {"decoder_layers": 2}),
     "vaswani": ("transformer_seq2seq", VASWANI | {"encoder_layers": 2}),
     "bart": ("transformer_seq2seq", BART | {"decoder_layers": 2}),
     "sandwich with a source": ("transformer_seq2seq", SANDWICH),
+    "olmo 2 with a source": ("transformer_seq2seq", OLMO_2 | {"attention_cap": 2.0, "activation": "geglu"}),
     "bag": ("transformer_seq2seq", {"positions": "none"}),
     "last": ("rnn_seq2seq", {"context_kind": "last", "cell": "lstm", "decoder_layers": 2}),
     "mean": ("rnn_seq2seq", {"context_kind": "mean", "encoder_layers": 2}),

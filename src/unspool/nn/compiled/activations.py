@@ -1,6 +1,7 @@
 """What stands between the two matrices of a feed-forward network, as `nn.feed_forward` has it.
 
 SwiGLU      silu(gate) · up,   silu(x) = x / (1 + e^−x)
+GeGLU       gelu(gate) · up,   the GELU of tanh
 SiLU        x / (1 + e^−x)
 ReLU        max(x, 0)
 GELU        x · Φ(x),   Φ(x) = ½ erfc(−x/√2): of negative x without 1 + erf, which would cancel
@@ -15,31 +16,38 @@ from typing import Any
 import numpy as np
 
 from unspool.kernels.exponential import sigmoid_times
-from unspool.kernels.kernel import kernel
+from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import WIDTH, first, fma, higher, load, spread, store, times
-from unspool.nn.compiled.parts import GELU, GELU_TANH, RELU, SILU
+from unspool.nn.compiled.parts import GEGLU, GELU, GELU_TANH, RELU, SILU
 
 HALF, ONE = np.float32(0.5), np.float32(1)
 ROOT_HALF = np.float32(math.sqrt(0.5))
 CUBE, STEEP = np.float32(0.044715), np.float32(2 * math.sqrt(2 / math.pi))
 
 
+@small_kernel
+def _steep(x: Any) -> Any:
+    """2u."""
+    return times(times(x, fma(times(x, x), spread(CUBE), spread(ONE))), spread(STEEP))
+
+
 @kernel
 def _gelu_tanh(x: Any) -> Any:
-    inner = times(x, fma(times(x, x), spread(CUBE), spread(ONE)))
-    return sigmoid_times(x, times(inner, spread(STEEP)))
+    return sigmoid_times(x, _steep(x))
 
 
 @kernel
-def gated(x: Any, gate: int, up: int, y: Any, to: int, size: int) -> None:
-    """y = silu(x[gate …]) · x[up …], `size` numbers."""
+def gated(kind: int, x: Any, gate: int, up: int, y: Any, to: int, size: int) -> None:
+    """y = f(x[gate …]) · x[up …], `size` numbers."""
     even = size // WIDTH * WIDTH
     for i in range(0, even, WIDTH):
         g = load(x, gate + i)
-        store(y, to + i, times(sigmoid_times(g, g), load(x, up + i)))
+        slope = _steep(g) if kind == GEGLU else g
+        store(y, to + i, times(sigmoid_times(g, slope), load(x, up + i)))
     for i in range(even, size):
         g = spread(x[gate + i])
-        y[to + i] = first(times(sigmoid_times(g, g), spread(x[up + i])))
+        slope = _steep(g) if kind == GEGLU else g
+        y[to + i] = first(times(sigmoid_times(g, slope), spread(x[up + i])))
 
 
 @kernel

@@ -2,6 +2,7 @@
 
     α_t = softmax_t(q · k_t / √I),   out = Σ_t α_t v_t
 
+where t runs over all of it, or over the last tokens of a window; scores may be bent to a cap (`soft_cap`).
 Block by block, with a running highest score m, normaliser z and sum o (Milakov & Gimelshein 2018, papers.bib:
 milakov2018online; Dao et al. 2022, §3.1, papers.bib: dao2022flashattention):
 
@@ -37,11 +38,12 @@ from unspool.kernels.lanes import (
     total,
 )
 from unspool.kernels.vectors import copy
+from unspool.nn.compiled.soft_cap import bend
 
 BLOCK = 32
 """Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
 _scores = tile_of(1, WIDTH, Singles())
-ZERO, LOWEST = np.float32(0), np.float32(-3e38)
+ZERO, ONE, LOWEST = np.float32(0), np.float32(1), np.float32(-3e38)
 
 
 @small_kernel
@@ -113,13 +115,15 @@ def _add_values(
 
 
 @kernel
-def fetch(kv: Any, starts: Any, begin: int, heads: int, width: int, length: int, p: Any, p0: int) -> None:
+def fetch(
+    kv: Any, starts: Any, begin: int, heads: int, width: int, since: int, length: int, p: Any, p0: int
+) -> None:
     """Read the keys and values that all heads of a layer will look at, one number after another.
 
     Memory gives it so several times as fast as in the order in which heads want it, and it stays near.
     `heads` counts those of keys and those of values; they begin at `begin` in every block.
     """
-    for start in range(0, length, BLOCK):
+    for start in range(since // BLOCK * BLOCK, length, BLOCK):
         filled = min(BLOCK, length - start) * width
         lanes = spread(ZERO)
         for head in range(heads):
@@ -131,27 +135,33 @@ def fetch(kv: Any, starts: Any, begin: int, heads: int, width: int, length: int,
 
 @kernel
 def attend(
-    q: Any, at: int, kv: Any, starts: Any, base: int, length: int, width: int, p: Any, p0: int, out: Any,
-    to: int,
+    q: Any, at: int, kv: Any, starts: Any, base: int, since: int, length: int, width: int, cap: Any, p: Any,
+    p0: int, out: Any, to: int,
 ) -> None:  # fmt: skip
-    """One head of one row: out[to : to + width] from the query at q[at].
+    """One head of one row: out[to : to + width] from the query at q[at], of the tokens from `since` on.
 
     kv: all keys and values; starts: where each block of the row begins in kv; base: where this layer's
-    keys of this head begin in a block; p: BLOCK free numbers from p0 on.
+    keys of this head begin in a block; cap: what scores are bent to, or 0; p: BLOCK free numbers from p0 on.
     """
-    scale = spread(np.float32(1) / np.sqrt(np.float32(width)))
+    root = ONE / np.sqrt(np.float32(width))
+    scale = spread(root if cap == 0 else ONE)
     top, norm = LOWEST, ZERO
     even, nothing = width // WIDTH * WIDTH, spread(ZERO)
     for i in range(0, even, WIDTH):
         store(out, to + i, nothing)
     for i in range(even, width):
         out[to + i] = ZERO
-    for start in range(0, length, BLOCK):
+    for start in range(since // BLOCK * BLOCK, length, BLOCK):
         tokens = min(BLOCK, length - start)
         filled = (tokens + WIDTH - 1) // WIDTH * WIDTH
+        before = max(since - start, 0)
         keys = starts[start // BLOCK] + base
         score_block(q, at, kv, keys, tokens, width, p, p0)
+        if cap != 0:
+            bend(p, p0, filled, root, cap)
         for t in range(tokens, filled):  # what is not filled is not used
+            p[p0 + t] = LOWEST
+        for t in range(before):
             p[p0 + t] = LOWEST
         peak = spread(LOWEST)
         for t in range(0, filled, WIDTH):
@@ -163,6 +173,8 @@ def attend(
         for t in range(0, filled, WIDTH):
             store(p, p0 + t, exp(plus(load(p, p0 + t), shift)))
         for t in range(tokens, filled):
+            p[p0 + t] = ZERO
+        for t in range(before):
             p[p0 + t] = ZERO
         summed = spread(ZERO)
         for t in range(0, filled, WIDTH):
@@ -179,14 +191,16 @@ def attend(
 
 @kernel
 def attend_head(
-    shape: Any, layer: int, piece: int, query: int, kv: Any, starts: Any, length: int, work: Any
-) -> None:
+    shape: Any, layer: int, piece: int, query: int, kv: Any, starts: Any, since: int, length: int, cap: Any,
+    work: Any,
+) -> None:  # fmt: skip
     """One head of one row, piece n · H + h of all: the query is the `query`-th vector of work.qkv."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
     base = in_block(K, I, layer, piece % H // (H // K), NOUGHT)
     attend(
-        work.qkv, query * I, kv, starts, base, length, I, work.scores, piece * BLOCK, work.mixed, piece * I
-    )
+        work.qkv, query * I, kv, starts, base, since, length, I, cap, work.scores, piece * BLOCK, work.mixed,
+        piece * I,
+    )  # fmt: skip
 
 
 @kernel

@@ -19,6 +19,8 @@ from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend_head, in_block, keep_heads, score_block
 
 ONE = np.float32(1)
+UNBENT = 0.0
+"""Scores of a source have no cap."""
 TOGETHER = 8
 """Rows of one source that one thread takes, at most."""
 
@@ -57,8 +59,8 @@ def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, tur
         mine_too = n % TOGETHER == 0 or not _same_source(rows, source, n, n - 1)
         while mine_too:
             mine = rows.sequences[n]
-            row = n * H + head
-            attend_head(shape, layer, row, row, source.kv, source.starts[mine], source.lengths[mine], work)
+            row, starts, length = n * H + head, source.starts[mine], source.lengths[mine]
+            attend_head(shape, layer, row, row, source.kv, starts, NOUGHT, length, UNBENT, work)
             n += 1
             mine_too = n < count and n % TOGETHER > 0 and _same_source(rows, source, n, n - 1)
         piece = finish(turns, phase)

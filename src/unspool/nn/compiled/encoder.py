@@ -12,7 +12,7 @@ import numpy as np
 
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step_memory import Past, Rows, Said, Source
+from unspool.nn.compiled.step_memory import Rows, Said, Source
 from unspool.nn.compiled.tables import NOTHING
 from unspool.nn.compiled.text_groups import text_groups
 from unspool.nn.compiled.token_range import in_vocabulary
@@ -47,9 +47,7 @@ class Encoder:
         places = np.arange(M) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         sequences = np.repeat(np.arange(len(lengths)), lengths)
         rows = Rows(tokens, sequences, places, np.repeat(lengths, lengths), NONE)
-        tables = engine.tables
-        past = Past(pool.kv, pool.starts, tables.cos, tables.sin, tables.added)
         source = Source(kept.kv, kept.starts[which], lengths)
         hidden = np.empty(M * engine.shape.width, np.float32)
         said = Said(hidden, NONE, NOTHING, NOTHING, NOTHING, NOTHING)
-        engine.run(rows, past, source, engine.work(M), said)
+        engine.run(rows, engine.past(pool), source, engine.work(M), said)

@@ -17,9 +17,16 @@ from typing import NamedTuple
 ATTENTION_NORM, QKV, ATTENTION_OUT, ATTENTION_POST_NORM = 0, 1, 2, 3
 FEED_FORWARD_NORM, UP, DOWN, FEED_FORWARD_POST_NORM = 4, 5, 6, 7
 CROSS_NORM, CROSS_QUERY, CROSS_OUT, CROSS_POST_NORM = 8, 9, 10, 11
+QUERY_NORM, KEY_NORM = 12, 13
+BEHIND = {
+    ATTENTION_NORM: ATTENTION_POST_NORM,
+    CROSS_NORM: CROSS_POST_NORM,
+    FEED_FORWARD_NORM: FEED_FORWARD_POST_NORM,
+}
+"""The norm before a branch → the one behind it."""
 LAST_NORM, EMBED, HEAD, EMBED_NORM = 0, 1, 2, 3
 SOURCE_KV = 0
-PARTS = 12
+PARTS = 14
 
 # What is said of each: of up to three matrices that are stacked, one above another, and of all of them
 FORMAT, WEIGHT, END, FUNCTION = 0, 1, 2, 3
@@ -40,17 +47,21 @@ class Shape(NamedTuple):
     vocab_size: int
     norm: int
     norm_eps: float
-    norm_place: int
+    post: bool
+    """Sums are normalised, LN(x + f(x)); elsewhere what has a norm in the table is."""
     activation: int
-    rotary: bool
+    turned_width: int
+    """How many numbers of a head are turned by its position, in layers that turn any."""
+    attention_cap: float = 0.0
+    """Scores are bent to stay below it; 0: they are not."""
+    logit_cap: float = 0.0
+    """The same for the head's scores."""
     embed_scale: float = 1.0
     crosses: bool = False
     """Layers look at a source between their own past and the feed-forward network."""
 
 
 NORMS = {"rms": 0, "layer": 1}
-PLACES = {"pre": 0, "post": 1, "both": 2}
-ACTIVATIONS = {"swiglu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 5}
+ACTIVATIONS = {"swiglu": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "geglu": 4, "silu": 5}
 RMS, LAYER = 0, 1
-PRE, POST, BOTH = 0, 1, 2
-SWIGLU, RELU, GELU, GELU_TANH, SILU = 0, 1, 2, 3, 5
+SWIGLU, RELU, GELU, GELU_TANH, GEGLU, SILU = 0, 1, 2, 3, 4, 5

@@ -33,6 +33,8 @@ class RNNShape(NamedTuple):
     memory_width: int
     """Of what an encoder says about a token."""
     key_width: int
+    logit_cap: float = 0.0
+    """The head's scores are bent to stay below it; 0: they are not."""
 
 
 class Texts(NamedTuple):

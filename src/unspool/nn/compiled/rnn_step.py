@@ -131,7 +131,7 @@ def compiled(version: int) -> Callable[..., Any]:
         if said.log_norm.size:
             head = parts[shape.layers * shape.directions, HEAD]
             phase = multiply(head, said.hidden, said.log_norm.size, said.logp, turns, phase, threads)
-            normalise(said.logp, said.log_norm, turns, phase)
+            normalise(said.logp, said.log_norm, shape.logit_cap, turns, phase)
         return version
 
     return rnn

@@ -1,6 +1,6 @@
 """Turning of queries and keys by their position, as `nn.positions` has it.
 
-(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin),   the halves of every head
+(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin),   the halves of what is turned of every head, its beginning
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from unspool.kernels.kernel import kernel
 
 
 @kernel
-def rotate(x: Any, at: int, heads: int, head_width: int, cos: Any, sin: Any, position: int) -> None:
-    """The `heads` heads that begin at x[at], in place; `cos` and `sin` hold half a head for each position."""
-    half = head_width // 2
-    turn = position * half
+def rotate(
+    x: Any, at: int, heads: int, head_width: int, turned_width: int, cos: Any, sin: Any, place: int
+) -> None:
+    """The `heads` heads that begin at x[at], in place; `cos` and `sin` hold turned_width/2 for each place."""
+    half = turned_width // 2
+    turn = place * half
     for head in range(heads):
         left = at + head * head_width
         right = left + half

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from unspool.kernels.kernel import kernel
 from unspool.kernels.log_softmax import log_softmax
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.parts import INPUTS, OUTPUTS
 from unspool.nn.compiled.products.row_tiles import piece_size
+from unspool.nn.compiled.soft_cap import bend
 
 
 def multiply_by(product: Callable[..., Any]) -> Callable[..., int]:
@@ -30,12 +33,14 @@ def multiply_by(product: Callable[..., Any]) -> Callable[..., int]:
 
 
 @kernel
-def normalise(logp: Any, log_norm: Any, turns: Any, phase: int) -> int:
-    """The logits of every row to log-probabilities, in place."""
+def normalise(logp: Any, log_norm: Any, cap: Any, turns: Any, phase: int) -> int:
+    """The logits of every row, bent to a cap where there is one, to log-probabilities, in place."""
     count = log_norm.size
     size = logp.size // count
     n = take(turns, phase)
     while n < count:
+        if cap != 0:
+            bend(logp, n * size, size, np.float32(1), cap)
         log_norm[n] = log_softmax(logp, n * size, size)
         n = finish(turns, phase)
     return meet(turns, phase, count)

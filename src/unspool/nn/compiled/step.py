@@ -7,7 +7,8 @@
 for any number of rows, a row being one token at one position of one sequence: the new tokens of a batch, or
 the tokens of a prompt, which look at each other's keys and values as soon as all of them are stored. A
 decoder's layers look at a source in between, and an encoder makes keys and values for them in the end
-(`cross_attention`). Norms may stand where `nn.residual` has them. Each of the functions here is one phase,
+(`cross_attention`). Norms may stand where `nn.residual` has them, and normalise queries and keys; layers may
+see a window, and differ in how they turn heads by their positions. Each of the functions here is one phase,
 shared by all threads (`turns`).
 """
 
@@ -30,7 +31,6 @@ from unspool.nn.compiled.parts import (
     ATTENTION_NORM,
     ATTENTION_OUT,
     ATTENTION_POST_NORM,
-    BOTH,
     CROSS_NORM,
     CROSS_OUT,
     CROSS_POST_NORM,
@@ -40,11 +40,15 @@ from unspool.nn.compiled.parts import (
     EMBED_NORM,
     FEED_FORWARD_NORM,
     FEED_FORWARD_POST_NORM,
+    GEGLU,
     HEAD,
+    INPUTS,
+    KEY_NORM,
     LAST_NORM,
     OUTPUTS,
-    POST,
     QKV,
+    QUERY_NORM,
+    RMS,
     SOURCE_KV,
     SWIGLU,
     UP,
@@ -57,6 +61,8 @@ from unspool.nn.compiled.shared_phases import multiply_by, normalise
 from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 
 _multiply = multiply_by(product)
+ALWAYS_RMS: Any = np.int64(RMS)
+"""The norm of queries and keys: no constant, for which numba would compile `norm` anew."""
 
 
 @kernel
@@ -66,8 +72,8 @@ def _activate(shape: Shape, whole: int, rows: int, work: Work, turns: Any, phase
     n = take(turns, phase)
     while n < rows:
         at, to = n * whole, n * inner
-        if shape.activation == SWIGLU:
-            gated(work.up, at, at + inner, work.active, to, inner)
+        if shape.activation == SWIGLU or shape.activation == GEGLU:
+            gated(shape.activation, work.up, at, at + inner, work.active, to, inner)
         else:
             plain(shape.activation, work.up, at, work.active, to, inner)
         n = finish(turns, phase)
@@ -78,7 +84,7 @@ def _activate(shape: Shape, whole: int, rows: int, work: Work, turns: Any, phase
 def _enter(shape: Shape, part: Any, work: Work, n: int) -> None:
     """What a branch reads: h = norm(x), or x itself where the norm comes behind."""
     at = n * shape.width
-    if shape.norm_place == POST:
+    if shape.post or part[WEIGHT] == 0:
         copy(work.x, at, work.h, at, shape.width)
     else:
         norm(shape.norm, shape.norm_eps, part, work.x, at, shape.width, work.h, at)
@@ -86,12 +92,12 @@ def _enter(shape: Shape, part: Any, work: Work, n: int) -> None:
 
 @kernel
 def _leave(shape: Shape, before: Any, after: Any, work: Work, n: int) -> None:
-    """x ← x + y, normalised where `norm_place` says."""
+    """x ← x + y, where y, or the sum, may have a norm."""
     at = n * shape.width
-    if shape.norm_place == BOTH:
+    if after[WEIGHT]:
         norm(shape.norm, shape.norm_eps, after, work.y, at, shape.width, work.y, at)
     add(work.y, at, work.x, at, shape.width)
-    if shape.norm_place == POST:
+    if shape.post:
         norm(shape.norm, shape.norm_eps, before, work.x, at, shape.width, work.x, at)
 
 
@@ -129,15 +135,23 @@ def _begin(
 
 
 @kernel
-def _place(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int) -> int:
-    """Turn queries and keys, and store keys and values in the row's last block."""
+def _place(
+    shape: Shape, mine: Any, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int
+) -> int:
+    """Normalise and turn queries and keys, and store keys and values in the row's last block."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
-    count = rows.positions.size
+    count, table = rows.positions.size, past.tables[layer]
     n = take(turns, phase)
     while n < count:
         at, position = n * (H + 2 * K) * I, rows.positions[n]
-        if shape.rotary:
-            rotate(work.qkv, at, H + K, I, past.cos, past.sin, position)
+        head, heads = NOUGHT, H + K if mine[QUERY_NORM, WEIGHT] else NOUGHT
+        while head < heads:  # as many at a time as the gain is wide: one, or all
+            part = mine[QUERY_NORM if head < H else KEY_NORM]
+            width, begin = part[INPUTS], at + head * I
+            norm(ALWAYS_RMS, shape.norm_eps, part, work.qkv, begin, width, work.qkv, begin)
+            head += width // I
+        if table >= 0:
+            rotate(work.qkv, at, H + K, I, shape.turned_width, past.cos, past.sin, table + position)
         block = past.starts[rows.sequences[n], position // BLOCK]
         keep_heads(work.qkv, at + H * I, K, I, layer, position, past.kv, block)
         n = finish(turns, phase)
@@ -152,12 +166,14 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
     piece = take(turns, phase)
     while piece < pieces:
         n = piece // H
-        starts = past.starts[rows.sequences[n]]
+        starts, reach = past.starts[rows.sequences[n]], rows.reach[n]
+        since = max(reach - past.windows[layer], 0)
         if piece % H == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
             begin = in_block(K, shape.head_width, layer, NOUGHT, NOUGHT)
             scratch = piece * BLOCK
-            fetch(past.kv, starts, begin, 2 * K, shape.head_width, rows.reach[n], work.scores, scratch)
-        attend_head(shape, layer, piece, piece + n * 2 * K, past.kv, starts, rows.reach[n], work)
+            fetch(past.kv, starts, begin, 2 * K, shape.head_width, since, reach, work.scores, scratch)
+        query, cap = piece + n * 2 * K, shape.attention_cap
+        attend_head(shape, layer, piece, query, past.kv, starts, since, reach, cap, work)
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
 
@@ -232,7 +248,7 @@ def _walk(
         for layer in range(shape.layers):
             mine = parts[layer]
             phase = _multiply(mine[QKV], work.h, count, work.qkv, turns, phase, threads)
-            phase = _place(shape, layer, rows, past, work, turns, phase)
+            phase = _place(shape, mine, layer, rows, past, work, turns, phase)
             phase = _attend(shape, layer, rows, past, work, turns, phase)
             phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
             before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
@@ -258,7 +274,7 @@ def _walk(
         phase = _choose(shape, rows, work, said, turns, phase)
         head = parts[shape.layers, HEAD]
         phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
-        normalise(said.logp, said.log_norm, turns, phase)
+        normalise(said.logp, said.log_norm, shape.logit_cap, turns, phase)
 
 
 def compiled(version: int) -> Callable[..., Any]:

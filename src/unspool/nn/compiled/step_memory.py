@@ -29,8 +29,13 @@ class Past(NamedTuple):
     """(sequences, blocks of each): where a block begins in kv."""
     cos: Any
     sin: Any
+    """(tables · positions · turned width/2): angles of every position, one table behind another."""
     added: Any
     """(positions · D): what is added to embeddings; empty where nothing is."""
+    tables: Any
+    """(layers): which of these places a layer's table begins at; −1 where it turns nothing."""
+    windows: Any
+    """(layers): how many tokens, itself included, a token sees."""
 
 
 class Source(NamedTuple):

@@ -1,10 +1,12 @@
-"""What a step must know of positions: cos and sin of a rotary model, vectors that others add.
+"""What a step must know of positions: cos and sin of a rotary model, vectors that others add, windows.
 
 Tables of the modules in `nn.positions`, longer than needed so that few are made; learnt positions are the
 parameter's own memory.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,15 +17,29 @@ from unspool.nn.positions import Learned, Rotary, Sinusoidal
 
 Numbers = NDArray[np.float32]
 NOTHING = np.empty(0, np.float32)
+UNTURNED = -1
+ENDLESS = 2**62
 
 
 class Tables:
-    """cos, sin (positions · I/2) and added vectors (positions · D), each empty where a model has none."""
+    """cos, sin (tables · positions · I/2) and added vectors (positions · D), empty where a model has none.
 
-    def __init__(self, rotary: Rotary | None, added: Sinusoidal | Learned | None) -> None:
-        self._rotary, self._added = rotary, added
+    Layers have tables of their own (`begins`: at which place), or none, and see a window each (`windows`).
+    """
+
+    def __init__(
+        self,
+        rotaries: Sequence[Rotary | None],
+        added: Sinusoidal | Learned | None,
+        windows: Sequence[int | None] = (),
+    ) -> None:
+        self._rotaries, self._added = rotaries, added
         self._reach = 0
         self.cos, self.sin, self.added = NOTHING, NOTHING, NOTHING
+        self.begins = np.full(len(rotaries), UNTURNED)
+        self.windows = np.full(len(rotaries), ENDLESS)
+        for layer, window in enumerate(windows):
+            self.windows[layer] = ENDLESS if window is None else window
 
     def reach(self, length: int) -> None:
         """Let the tables hold every position below `length`."""
@@ -35,12 +51,20 @@ class Tables:
             self.added, self._reach = _flat(self._added.weight), self._added.num_embeddings
             return
         places = torch.arange(self._reach)[None]
-        if self._rotary is not None:
-            cos, sin = self._rotary.tables(places, self._reach)
-            half = cos.shape[-1] // 2
-            self.cos, self.sin = _flat(cos[..., :half]), _flat(sin[..., half:])
+        self._turn(places)
         if isinstance(self._added, Sinusoidal):
             self.added = _flat(self._added(places))
+
+    def _turn(self, places: Tensor) -> None:
+        different = [it for it in dict.fromkeys(self._rotaries) if it is not None]
+        if not different:
+            return
+        made = [it.tables(places, self._reach) for it in different]
+        half = made[0][0].shape[-1] // 2
+        self.cos = _flat(torch.stack([cos[..., :half] for cos, _ in made]))
+        self.sin = _flat(torch.stack([sin[..., half:] for _, sin in made]))
+        for layer, rotary in enumerate(self._rotaries):
+            self.begins[layer] = UNTURNED if rotary is None else different.index(rotary) * self._reach
 
 
 def _flat(table: Tensor) -> Numbers:

@@ -89,7 +89,7 @@ class Engine:
             np.empty((M, -(-look // BLOCK) * BLOCK), np.float32),
         )
         source = NO_SOURCE if sources is None else Source(sources.kv, sources.starts, sources.lengths)
-        past = Past(pool.kv, pool.starts, self.tables.cos, self.tables.sin, self.tables.added)
+        past = self.past(pool)
         asked = np.array(depths, np.int64)
         for first in range(0, M, SLICE):
             cut = slice(first, min(first + SLICE, M))
@@ -115,13 +115,19 @@ class Engine:
         """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
         logp = aligned(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
-        past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING)
+        past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING, NONE, NONE)
         for first in range(0, len(hidden), SLICE):
             cut = slice(first, min(first + SLICE, len(hidden)))
             rows = np.arange(cut.stop - first)
             said = Said(hidden[cut].flatten(), NONE, NOTHING, _flat(logp[cut]), log_norm[cut], NOTHING)
             self.run(Rows(NONE, NONE, rows, NONE, rows), past, NO_SOURCE, self.work(len(rows)), said)
         return logp, log_norm
+
+    def past(self, pool: BlockPool) -> Past:
+        """What rows look at, and what is known of positions."""
+        tables = self.tables
+        place = (tables.cos, tables.sin, tables.added, tables.begins, tables.windows)
+        return Past(pool.kv, pool.starts, *place)
 
     def run(self, rows: Rows, past: Past, source: Source, work: Work, said: Said) -> None:
         """One call of the compiled step, by as many threads as it is worth."""
