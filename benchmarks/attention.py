@@ -1,6 +1,7 @@
 """Attention studies on real text: a small language model of a treebank's sentences, several times.
 
     python benchmarks/attention.py en_ewt-ud-train.conllu en_ewt-ud-dev.conllu --beside smollm2 [--out FOLDER]
+    … --seeds 1 2 3    mean ± standard deviation of what is learnt; keys, other models and speed are of the first
 
 1. With the losses focus and near beside likelihood: mean entropy and mean squared distance of attention (all
    layers but the last), perplexity; and what a training update costs with weight 0 against without the feature.
@@ -45,9 +46,9 @@ LOSSES = {
 }
 
 
-def recipe(lines, updates, auxiliary=()):
+def recipe(lines, updates, auxiliary=(), seed=1):
     return {
-        "seed": 1,
+        "seed": seed,
         "data": {"kind": "lines", "train": str(lines), "valid_lines": 200},
         "text": {"kind": "bpe", "vocab_size": 2000},
         "batches": {"kind": "bucketed", "tokens": 1024},
@@ -79,9 +80,18 @@ def study_losses(runs, texts):
     print(
         "\n| beside likelihood | perplexity | mean entropy, nats | mean squared distance |\n|---|---|---|---|"
     )
-    for name, model in runs.items():
-        spread, far = looks(model, texts)
-        print(f"| {name} | {perplexity(model, texts).value:.2f} | {spread:.3f} | {far:.1f} |")
+    for name, models in runs.items():
+        found = [(perplexity(model, texts).value, *looks(model, texts)) for model in models]
+        said = [_spread(it, digits) for it, digits in zip(zip(*found, strict=True), (1, 3, 1), strict=True)]
+        print(f"| {name} | {' | '.join(said)} |", flush=True)
+
+
+def _spread(values, digits):
+    """The mean, and the standard deviation where there are several; then each of them."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}"
+    each = ", ".join(f"{it:.{digits}f}" for it in values)
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f} ({each})"
 
 
 def study_speed(lines, rounds=6, updates=30):
@@ -144,7 +154,7 @@ def offsets(sentences, label):
 
 def study_heads(models, choose, judge, taught, least=50):
     found = {name: judged(model, choose, judge, least) for name, model in models.items()}
-    learnt = judged(taught, choose, judge, least)
+    learnt = [judged(it, choose, judge, least) for it in taught]
     columns = ["label", "arcs", "best offset", *(f"{it}, best head" for it in models)]
     print(f"\n| {' | '.join(columns)} | taught head |\n" + "|---" * (len(columns) + 1) + "|")
     for label in found["plain"]:
@@ -155,7 +165,8 @@ def study_heads(models, choose, judge, taught, least=50):
             said.append("")
         else:
             at = LABELS.index(label)
-            said.append(f"{learnt[label][2][LAYER][at]:.1%} ({LAYER}.{at})")
+            shares = [100 * it[label][2][LAYER][at] for it in learnt]
+            said.append(f"{_spread(shares, 1)} % ({LAYER}.{at})")
         share = arcs[offset] / arcs.total()
         print(f"| {label} | {arcs.total()} | {share:.1%} (−{offset}) | {' | '.join(said)} |", flush=True)
 
@@ -170,6 +181,7 @@ def main():
     parser.add_argument(
         "--sentences", type=int, default=200, help="to choose heads on, and as many to judge them on"
     )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--beside", nargs="*", default=[], help="models whose heads are looked at, too")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -185,17 +197,19 @@ def main():
     heads = {"kind": "dependency_heads", "treebank": str(args.train), "labels": list(LABELS), "layer": LAYER}
     runs = {}
     for name, auxiliary in {**LOSSES, "taught": [{**heads, "rows": 16, "weight": 0.3}]}.items():
-        run = folder / name.replace(" ", "-")
-        done = (run / "config.json").exists()
-        begin = time.process_time()
-        runs[name] = us.load(run) if done else us.train(recipe(lines, args.updates, auxiliary), run)
-        runs[name].eval()
-        print(f"{name}: {time.process_time() - begin:.0f} CPU seconds", flush=True)
+        for seed in args.seeds:
+            run = folder / f"{name.replace(' ', '-')}-{seed}"
+            done = (run / "config.json").exists()
+            begin = time.process_time()
+            model = us.load(run) if done else us.train(recipe(lines, args.updates, auxiliary, seed), run)
+            runs.setdefault(name, []).append(model.eval())
+            print(f"{name}, seed {seed}: {time.process_time() - begin:.0f} CPU seconds", flush=True)
     study_losses(runs, texts)
-    study_keys(runs["plain"], texts)
+    plain = runs["plain"][0]
+    study_keys(plain, texts)
     beside = {name: us.load(name) for name in args.beside}
     choose, judge = dev[: args.sentences], dev[args.sentences :]
-    study_heads({"plain": runs["plain"], **beside}, choose, judge, runs["taught"])
+    study_heads({"plain": plain, **beside}, choose, judge, runs["taught"])
     study_speed(lines)
 
 

@@ -58,6 +58,15 @@ def test_more_updates_take_longer_and_recomputing_takes_less_memory(recipe):
     assert dry_run(recipe, ["train.updates=40000"]).seconds > 20 * plain.seconds
 
 
+def test_what_begins_later_is_tried_too(recipe):
+    late = (
+        'auxiliary=[{kind="attention_near", begin=30}, {kind="reinforce", reward="builtins:print", begin=39}]'
+    )
+    layers = ["model.encoder_layers=2", "model.decoder_layers=2"]
+    with pytest.raises(ValueError, match="the reward 'builtins:print' is None, but must be a number"):
+        dry_run(recipe, [*layers, late])
+
+
 def test_the_command_says_it_and_writes_nothing(recipe, tmp_path, capsys):
     assert main(["train", str(recipe), "--dry-run"]) == 0
     said = capsys.readouterr().out

@@ -3,7 +3,8 @@
     memory ≈ weights + gradients + moments (2 · gradients) + what the largest batch keeps for its gradient
     time   ≈ updates · accumulate · (seconds of a forward and a backward pass)
 
-Both are measured on a few batches of the run itself; checkpoints and validations come on top.
+Both are measured on a few batches of the run itself, with all objectives on, those too that begin later;
+checkpoints and validations come on top.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
     shapes: list[tuple[int, int]] = []
     most, took = 0, []
     run.model.train()
+    end = replace(run.clock, update=max(0, run.settings.updates - 1))
     began = time.monotonic()
     for number in range(min(PASSES + 1, max(2, run.feed.per_epoch))):
         batch = run.batch(number)
@@ -113,7 +115,7 @@ def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
 
         start = time.monotonic()
         with torch.autograd.graph.saved_tensors_hooks(note, lambda it: it), arithmetic(run.settings):
-            loss, _, _ = run.forward_pass(run.objective, batch, run.clock)
+            loss, _, _ = run.forward_pass(run.objective, batch, end)
         loss.backward()
         took.append(time.monotonic() - start)
         run.optimizer.zero_grad()
