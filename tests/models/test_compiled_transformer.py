@@ -45,6 +45,14 @@ SHAPES = {
     },
     "bag": {"positions": "none", "head_width": 5, "decoder_layers": 1, "kv_heads": 1},
     "deep encoder": {"encoder_layers": 3, "decoder_layers": 1, "activation": "gelu_tanh", "bias": True},
+    "t5": {
+        "positions": "relative",
+        "kv_heads": None,
+        "relative_buckets": 8,
+        "relative_distance": 12,
+        "attention_cap": 1.5,
+        "activation": "geglu",
+    },
     "normalised queries": {"qk_norm": "head", "norm_place": "after", "activation": "geglu"},
     "all of them": {
         "qk_norm": "whole",

@@ -65,9 +65,12 @@ def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
     from unspool.nn.compiled import parts
     from unspool.nn.compiled.tables import Tables
 
-    engine = _engine(model, Tables([model._rotary] * len(model.blocks), model.positions))
+    layers = len(model.blocks)
+    engine = _engine(model, Tables([model._rotary] * layers, model.positions, relative=model.relative))
     engine.shape = engine.shape._replace(embed_scale=model.scale, crosses=True)
-    _put_norm(engine.weights, len(model.blocks), parts.EMBED_NORM, model.embed_norm)
+    _put_norm(engine.weights, layers, parts.EMBED_NORM, model.embed_norm)
+    if model.relative is not None:
+        engine.weights.put(layers, parts.RELATIVE, model.relative.weight)
     return engine
 
 
@@ -107,8 +110,11 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
     _put_norm(weights, layers, parts.EMBED_NORM, encoder.embed_norm)
     for reader, block in enumerate(model.blocks):
         _put_matrix(weights, layers + 1 + reader, parts.SOURCE_KV, block.cross_attention.kv)
+    if encoder.relative is not None:
+        weights.put(layers, parts.RELATIVE, encoder.relative.weight)
     shape = _shape(model.config, layers, embed.num_embeddings)._replace(embed_scale=encoder.scale)
-    return Encoder(Engine(shape, weights, Tables([encoder._rotary] * layers, encoder.positions)))
+    tables = Tables([encoder._rotary] * layers, encoder.positions, relative=encoder.relative)
+    return Encoder(Engine(shape, weights, tables))
 
 
 def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:

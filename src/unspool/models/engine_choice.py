@@ -31,11 +31,6 @@ EngineName = Literal["torch", "compiled"]
 ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
 PLAIN_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
 
-PLAIN: dict[str, tuple[Any, ...]] = {
-    "positions": ("learned", "none", "rotary", "sinusoidal", "sinusoidal_halves"),
-}
-"""Setting → the values that compiled steps know; None is always one."""
-
 WIDEST = 65536
 """Inputs of a packed matrix, at most (`kernels.stack_memory`)."""
 
@@ -94,7 +89,7 @@ def obstacle(model: SequenceModel) -> str | None:
         return "numba is not installed (pip install unspool[fast])"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
-    return _changed_part(model) or _changed_weight(model) or _new_option(model)
+    return _changed_part(model) or _changed_weight(model)
 
 
 def _changed_part(model: SequenceModel) -> str | None:
@@ -115,15 +110,6 @@ def _changed_part(model: SequenceModel) -> str | None:
             return f"{name or 'the model'} has hooks, which would not be called"
         if isinstance(part, nn.Dropout) and part.training and part.p > 0 and not model.training:
             return f"{name} is in train mode"
-    return None
-
-
-def _new_option(model: SequenceModel) -> str | None:
-    """A setting that torch's way alone knows of."""
-    for name, plain in PLAIN.items():
-        value = getattr(model.config, name, None)
-        if value is not None and value not in plain:
-            return f"{name}={value!r:.40} has no kernel"
     return None
 
 

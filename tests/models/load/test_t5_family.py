@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import unspool as us
+from unspool.models.engine_choice import ENGINES
 from unspool.models.load.huggingface_folder import huggingface_config
 from unspool.models.load.unsupported import UnsupportedModelError
 
@@ -17,17 +18,20 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", CASES)
-def test_log_probabilities_are_those_of_transformers(make_translator, name):
-    make_translator("T5", **CASES[name]).assert_equals("torch")
+def test_log_probabilities_are_those_of_transformers(make_translator, name, engine):
+    make_translator("T5", **CASES[name]).assert_equals(engine)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", CASES)
-def test_greedy_and_a_beam_write_what_their_generate_does(make_translator, name):
+def test_greedy_and_a_beam_write_what_their_generate_does(make_translator, name, engine):
     twin = make_translator("T5", **CASES[name])
-    twin.assert_writes_the_same("torch", us.Greedy(), num_beams=1)
+    assert us.load(twin.folder).engine == "compiled"
+    twin.assert_writes_the_same(engine, us.Greedy(), num_beams=1)
     beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.Heuristic())
-    twin.assert_writes_the_same("torch", beam, num_beams=4)
+    twin.assert_writes_the_same(engine, beam, num_beams=4)
 
 
 def test_a_head_of_its_own_is_read_as_transformers_reads_it(make_translator, transformers):
@@ -41,13 +45,6 @@ def test_a_head_of_its_own_is_read_as_transformers_reads_it(make_translator, tra
     assert torch.equal(again.lm_head.weight, own.weight)
     type(twin)(again, twin.tokenizer, twin.folder).assert_equals("torch")
     assert not twin.load("torch").config.tied
-
-
-def test_steps_that_cannot_be_compiled_say_why(make_translator):
-    twin = make_translator("T5")
-    assert us.load(twin.folder).engine == "torch"
-    with pytest.raises(ValueError, match="positions='relative' has no kernel"):
-        us.load(twin.folder, engine="compiled")
 
 
 def reconfigured(folder, **changes):

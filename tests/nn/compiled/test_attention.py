@@ -4,14 +4,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.compiled.attention import BLOCK, attend, fetch
+from unspool.nn.compiled.attention import BLOCK, Sight, attend, fetch
 
 
 @numba.njit
-def attended(q, kv, starts, since, length, width, cap):
+def looked(q, kv, starts, sight, head, width):
     out, p = np.full(width, np.float32(9)), np.empty(BLOCK, np.float32)
-    attend(q, 0, kv, starts, 0, since, length, width, cap, p, 0, out, 0)
+    attend(q, 0, kv, starts, 0, sight, head, width, p, 0, out, 0)
     return out
+
+
+def attended(q, kv, starts, since, length, width, cap):
+    sight = Sight(since, length, cap, np.empty(0, np.float32), np.empty(0, np.int64), 0, 0)
+    return looked(q, kv, starts, sight, 0, width)
 
 
 def laid_out(k, v):
@@ -44,6 +49,22 @@ def test_it_sees_a_window_and_bends_scores_to_a_cap(since, cap):
     score = cap * torch.tanh(score / cap) if cap else score
     want = (score[:, since:].softmax(-1) @ v[since:])[0].numpy()
     found = attended(q[0].numpy(), *laid_out(k, v), since, 70, 20, cap)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("cap", [0.0, 0.7])
+@pytest.mark.parametrize("since", [0, 40])
+def test_a_number_for_the_distance_is_added_behind_the_cap(since, cap):
+    """The query stands at 50 of 70 places; buckets of distances from −99 to 99; the second of three heads."""
+    torch.manual_seed(since)
+    q, k, v = torch.randn(1, 20), torch.randn(70, 20) * 3, torch.randn(70, 20)
+    numbers, buckets = torch.randn(5, 3) * 4, torch.randint(5, (199,))
+    score = q @ k.t() / 20**0.5
+    score = cap * torch.tanh(score / cap) if cap else score
+    score += numbers[buckets[torch.arange(70) - 50 + 99], 1]
+    want = (score[:, since:].softmax(-1) @ v[since:])[0].numpy()
+    sight = Sight(since, 70, cap, numbers.numpy().reshape(-1), buckets.numpy(), 99 - 50, 3)
+    found = looked(q[0].numpy(), *laid_out(k, v), sight, 1, 20)
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
 
 

@@ -4,6 +4,7 @@ import torch
 
 from unspool.nn.compiled.tables import Tables
 from unspool.nn.positions import Learned, Rotary, Sinusoidal
+from unspool.nn.relative_positions import RelativePositions
 
 
 def test_a_model_without_positions_has_empty_tables():
@@ -56,3 +57,14 @@ def test_layers_that_turn_alike_share_a_table_and_find_their_own_however_it_grow
 def test_windows_are_told_layer_by_layer_and_end_nowhere_where_there_are_none():
     assert Tables([None] * 3, None, [None, 7, None]).windows.tolist() == [2**62, 7, 2**62]
     assert Tables([None] * 2, None).windows.tolist() == [2**62, 2**62]
+
+
+def test_buckets_are_those_of_distances_behind_and_ahead():
+    relative = RelativePositions(2, 8, 16, causal=False)
+    tables = Tables([None], None, relative=relative)
+    assert tables.buckets.size == 0
+    tables.reach(30)
+    middle = tables.buckets.size // 2
+    assert (
+        tables.buckets[middle - 29 : middle + 30].tolist() == relative.bucket(torch.arange(-29, 30)).tolist()
+    )

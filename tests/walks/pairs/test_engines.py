@@ -58,6 +58,7 @@ SHAPES = {
     "bart": ("transformer_seq2seq", BART | {"decoder_layers": 2}),
     "sandwich with a source": ("transformer_seq2seq", SANDWICH),
     "olmo 2 with a source": ("transformer_seq2seq", OLMO_2 | {"attention_cap": 2.0, "activation": "geglu"}),
+    "t5": ("transformer_seq2seq", {"positions": "relative", "relative_buckets": 8, "relative_distance": 9}),
     "bag": ("transformer_seq2seq", {"positions": "none"}),
     "last": ("rnn_seq2seq", {"context_kind": "last", "cell": "lstm", "decoder_layers": 2}),
     "mean": ("rnn_seq2seq", {"context_kind": "mean", "encoder_layers": 2}),

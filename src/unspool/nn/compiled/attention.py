@@ -2,7 +2,8 @@
 
     α_t = softmax_t(q · k_t / √I),   out = Σ_t α_t v_t
 
-where t runs over all of it, or over the last tokens of a window; scores may be bent to a cap (`soft_cap`).
+where t runs over all of it, or over the last tokens of a window; scores may be bent to a cap (`soft_cap`),
+and a number for the distance may be added to them (`nn.relative_positions`).
 Block by block, with a running highest score m, normaliser z and sum o (Milakov & Gimelshein 2018, papers.bib:
 milakov2018online; Dao et al. 2022, §3.1, papers.bib: dao2022flashattention):
 
@@ -15,7 +16,7 @@ values, lies in one piece.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,24 @@ BLOCK = 32
 """Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
 _scores = tile_of(1, WIDTH, Singles())
 ZERO, ONE, LOWEST = np.float32(0), np.float32(1), np.float32(-3e38)
+
+
+class Sight(NamedTuple):
+    """What one row looks at, and what is done to its scores."""
+
+    since: int
+    length: int
+    """Tokens from the first number to the second."""
+    cap: float
+    """What scores are bent to; 0: they are not."""
+    numbers: Any
+    """(buckets, heads): what is added to scores."""
+    buckets: Any
+    """Which of them, by distance."""
+    place: int
+    """Where the bucket of the first token stands; that of the next one stands behind it."""
+    heads: int
+    """0: nothing is added."""
 
 
 @small_kernel
@@ -134,17 +153,28 @@ def fetch(
 
 
 @kernel
+def _add_distances(sight: Sight, head: int, start: int, before: int, tokens: int, p: Any, p0: int) -> Any:
+    """What distances add to the scores of a block; the highest of them."""
+    peak = LOWEST
+    for t in range(before, tokens):
+        bucket = sight.buckets[sight.place + start + t]
+        p[p0 + t] += sight.numbers[bucket * sight.heads + head]
+        peak = max(peak, p[p0 + t])
+    return peak
+
+
+@kernel
 def attend(
-    q: Any, at: int, kv: Any, starts: Any, base: int, since: int, length: int, width: int, cap: Any, p: Any,
-    p0: int, out: Any, to: int,
+    q: Any, at: int, kv: Any, starts: Any, base: int, sight: Sight, head: int, width: int, p: Any, p0: int,
+    out: Any, to: int,
 ) -> None:  # fmt: skip
-    """One head of one row: out[to : to + width] from the query at q[at], of the tokens from `since` on.
+    """One head of one row: out[to : to + width] from the query at q[at].
 
     kv: all keys and values; starts: where each block of the row begins in kv; base: where this layer's
-    keys of this head begin in a block; cap: what scores are bent to, or 0; p: BLOCK free numbers from p0 on.
+    keys of this head begin in a block; p: BLOCK free numbers from p0 on.
     """
-    root = ONE / np.sqrt(np.float32(width))
-    scale = spread(root if cap == 0 else ONE)
+    root, since, length = ONE / np.sqrt(np.float32(width)), sight.since, sight.length
+    scale = spread(root if sight.cap == 0 else ONE)
     top, norm = LOWEST, ZERO
     even, nothing = width // WIDTH * WIDTH, spread(ZERO)
     for i in range(0, even, WIDTH):
@@ -157,8 +187,8 @@ def attend(
         before = max(since - start, 0)
         keys = starts[start // BLOCK] + base
         score_block(q, at, kv, keys, tokens, width, p, p0)
-        if cap != 0:
-            bend(p, p0, filled, root, cap)
+        if sight.cap != 0:
+            bend(p, p0, filled, root, sight.cap)
         for t in range(tokens, filled):  # what is not filled is not used
             p[p0 + t] = LOWEST
         for t in range(before):
@@ -168,6 +198,8 @@ def attend(
             scores = times(load(p, p0 + t), scale)
             store(p, p0 + t, scores)
             peak = higher(peak, scores)
+        if sight.heads:
+            peak = spread(_add_distances(sight, head, start, before, tokens, p, p0))
         now = max(top, highest(peak))
         shift = spread(-now)
         for t in range(0, filled, WIDTH):
@@ -191,14 +223,14 @@ def attend(
 
 @kernel
 def attend_head(
-    shape: Any, layer: int, piece: int, query: int, kv: Any, starts: Any, since: int, length: int, cap: Any,
-    work: Any,
-) -> None:  # fmt: skip
+    shape: Any, layer: int, piece: int, query: int, kv: Any, starts: Any, sight: Sight, work: Any
+) -> None:
     """One head of one row, piece n · H + h of all: the query is the `query`-th vector of work.qkv."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
-    base = in_block(K, I, layer, piece % H // (H // K), NOUGHT)
+    head = piece % H
+    base = in_block(K, I, layer, head // (H // K), NOUGHT)
     attend(
-        work.qkv, query * I, kv, starts, base, since, length, I, cap, work.scores, piece * BLOCK, work.mixed,
+        work.qkv, query * I, kv, starts, base, sight, head, I, work.scores, piece * BLOCK, work.mixed,
         piece * I,
     )  # fmt: skip
 

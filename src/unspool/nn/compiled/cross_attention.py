@@ -16,7 +16,16 @@ from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, plus, spread, store, total
 from unspool.kernels.turns import finish, meet, take
-from unspool.nn.compiled.attention import BLOCK, LOWEST, ZERO, attend_head, in_block, keep_heads, score_block
+from unspool.nn.compiled.attention import (
+    BLOCK,
+    LOWEST,
+    ZERO,
+    Sight,
+    attend_head,
+    in_block,
+    keep_heads,
+    score_block,
+)
 
 ONE = np.float32(1)
 UNBENT = 0.0
@@ -59,8 +68,10 @@ def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, tur
         mine_too = n % TOGETHER == 0 or not _same_source(rows, source, n, n - 1)
         while mine_too:
             mine = rows.sequences[n]
-            row, starts, length = n * H + head, source.starts[mine], source.lengths[mine]
-            attend_head(shape, layer, row, row, source.kv, starts, NOUGHT, length, UNBENT, work)
+            row = n * H + head
+            # All of it, with scores as they are: no arrays are looked at for these.
+            sight = Sight(NOUGHT, source.lengths[mine], UNBENT, work.looks, source.lengths, NOUGHT, NOUGHT)
+            attend_head(shape, layer, row, row, source.kv, source.starts[mine], sight, work)
             n += 1
             mine_too = n < count and n % TOGETHER > 0 and _same_source(rows, source, n, n - 1)
         piece = finish(turns, phase)

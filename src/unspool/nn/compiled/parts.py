@@ -24,7 +24,7 @@ BEHIND = {
     FEED_FORWARD_NORM: FEED_FORWARD_POST_NORM,
 }
 """The norm before a branch → the one behind it."""
-LAST_NORM, EMBED, HEAD, EMBED_NORM = 0, 1, 2, 3
+LAST_NORM, EMBED, HEAD, EMBED_NORM, RELATIVE = 0, 1, 2, 3, 4
 SOURCE_KV = 0
 PARTS = 14
 

@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from unspool.kernels.addresses import floats
 from unspool.kernels.kernel import NOUGHT, entry, kernel
 from unspool.kernels.open_call import close, enter, entered, leave, open_to_all
 from unspool.kernels.turns import finish, meet, take
 from unspool.kernels.vectors import add, copy
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, attend_head, fetch, in_block, keep_heads
+from unspool.nn.compiled.attention import BLOCK, Sight, attend_head, fetch, in_block, keep_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -48,6 +49,7 @@ from unspool.nn.compiled.parts import (
     OUTPUTS,
     QKV,
     QUERY_NORM,
+    RELATIVE,
     RMS,
     SOURCE_KV,
     SWIGLU,
@@ -159,9 +161,12 @@ def _place(
 
 
 @kernel
-def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int) -> int:
+def _attend(
+    shape: Shape, relative: Any, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int
+) -> int:
     """Every head of every row is a piece."""
     H, K = shape.heads, shape.kv_heads
+    numbers = floats(relative[WEIGHT], relative[OUTPUTS] * relative[INPUTS])
     pieces = rows.positions.size * H
     piece = take(turns, phase)
     while piece < pieces:
@@ -172,8 +177,10 @@ def _attend(shape: Shape, layer: int, rows: Rows, past: Past, work: Work, turns:
             begin = in_block(K, shape.head_width, layer, NOUGHT, NOUGHT)
             scratch = piece * BLOCK
             fetch(past.kv, starts, begin, 2 * K, shape.head_width, since, reach, work.scores, scratch)
-        query, cap = piece + n * 2 * K, shape.attention_cap
-        attend_head(shape, layer, piece, query, past.kv, starts, since, reach, cap, work)
+        place = past.buckets.size // 2 - rows.positions[n]
+        cap, heads = shape.attention_cap, relative[INPUTS]
+        sight = Sight(since, reach, cap, numbers, past.buckets, place, heads)
+        attend_head(shape, layer, piece, piece + n * 2 * K, past.kv, starts, sight, work)
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
 
@@ -249,7 +256,7 @@ def _walk(
             mine = parts[layer]
             phase = _multiply(mine[QKV], work.h, count, work.qkv, turns, phase, threads)
             phase = _place(shape, mine, layer, rows, past, work, turns, phase)
-            phase = _attend(shape, layer, rows, past, work, turns, phase)
+            phase = _attend(shape, parts[shape.layers, RELATIVE], layer, rows, past, work, turns, phase)
             phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
             before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
             if shape.crosses:

@@ -36,6 +36,9 @@ class Past(NamedTuple):
     """(layers): which of these places a layer's table begins at; −1 where it turns nothing."""
     windows: Any
     """(layers): how many tokens, itself included, a token sees."""
+    buckets: Any
+    """(2 · positions − 1): which number is added to the score of a token so far behind or ahead; the query
+    itself is in the middle. Empty where positions are not relative."""
 
 
 class Source(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a step must know of positions: cos and sin of a rotary model, vectors that others add, windows.
+"""What a step must know of positions: cos and sin, vectors that are added, windows, buckets of distances.
 
 Tables of the modules in `nn.positions`, longer than needed so that few are made; learnt positions are the
 parameter's own memory.
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.nn.positions import Learned, Rotary, Sinusoidal
+from unspool.nn.relative_positions import RelativePositions
 
 Numbers = NDArray[np.float32]
 NOTHING = np.empty(0, np.float32)
@@ -25,6 +26,7 @@ class Tables:
     """cos, sin (tables · positions · I/2) and added vectors (positions · D), empty where a model has none.
 
     Layers have tables of their own (`begins`: at which place), or none, and see a window each (`windows`).
+    `buckets` are those of relative positions, by distance.
     """
 
     def __init__(
@@ -32,9 +34,11 @@ class Tables:
         rotaries: Sequence[Rotary | None],
         added: Sinusoidal | Learned | None,
         windows: Sequence[int | None] = (),
+        relative: RelativePositions | None = None,
     ) -> None:
-        self._rotaries, self._added = rotaries, added
+        self._rotaries, self._added, self._relative = rotaries, added, relative
         self._reach = 0
+        self.buckets = np.empty(0, np.int64)
         self.cos, self.sin, self.added = NOTHING, NOTHING, NOTHING
         self.begins = np.full(len(rotaries), UNTURNED)
         self.windows = np.full(len(rotaries), ENDLESS)
@@ -52,6 +56,8 @@ class Tables:
             return
         places = torch.arange(self._reach)[None]
         self._turn(places)
+        if self._relative is not None:
+            self.buckets = self._relative.bucket(torch.arange(1 - self._reach, self._reach)).numpy()
         if isinstance(self._added, Sinusoidal):
             self.added = _flat(self._added(places))
 

@@ -115,7 +115,7 @@ class Engine:
         """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
         logp = aligned(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
-        past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING, NONE, NONE)
+        past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING, NONE, NONE, NONE)
         for first in range(0, len(hidden), SLICE):
             cut = slice(first, min(first + SLICE, len(hidden)))
             rows = np.arange(cut.stop - first)
@@ -126,7 +126,7 @@ class Engine:
     def past(self, pool: BlockPool) -> Past:
         """What rows look at, and what is known of positions."""
         tables = self.tables
-        place = (tables.cos, tables.sin, tables.added, tables.begins, tables.windows)
+        place = (tables.cos, tables.sin, tables.added, tables.begins, tables.windows, tables.buckets)
         return Past(pool.kv, pool.starts, *place)
 
     def run(self, rows: Rows, past: Past, source: Source, work: Work, said: Said) -> None:
