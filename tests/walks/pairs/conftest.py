@@ -126,6 +126,9 @@ SPEAKERS: dict[str, Callable[[], Any]] = {
     "transformer_seq2seq learned positions": lambda: built(
         "transformer_seq2seq", positions="learned", context=CONTEXT
     ),
+    "transformer_seq2seq relative positions": lambda: built(
+        "transformer_seq2seq", positions="relative", relative_buckets=4, relative_distance=6, embed_norm=True
+    ),
     **{
         f"{kind} with sources apart": lambda kind=kind: built(
             kind, text=APART, source_vocab_size=APART.source.vocab_size
