@@ -180,13 +180,14 @@ def test_relative_positions_tell_the_order_and_both_ways_agree():
     framed = torch.tensor([[*source, EOS] for source in sources])
     whole = model(framed, torch.tensor([5, 5]), tokens)
     assert not torch.allclose(whole[0], whole[1], atol=1e-3)
-    step, state = model.start(sources)
-    for place in range(1, 8):
-        torch.testing.assert_close(step.logp_NV, whole[:, place - 1], atol=1e-5, rtol=1e-5)
-        step, state = model.step(state, tokens[:, place])
-    step, state = model.extend(state, tokens[:, 8:])
-    torch.testing.assert_close(step.logp_NV, whole[:, 8:].flatten(0, 1), atol=1e-5, rtol=1e-5)
-    assert model.engine == "torch"
+    for engine in ("torch", "compiled"):
+        model.engine = engine
+        step, state = model.start(sources)
+        for place in range(1, 8):
+            torch.testing.assert_close(step.logp_NV, whole[:, place - 1], atol=1e-5, rtol=1e-5)
+            step, state = model.step(state, tokens[:, place])
+        step, state = model.extend(state, tokens[:, 8:])
+        torch.testing.assert_close(step.logp_NV, whole[:, 8:].flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

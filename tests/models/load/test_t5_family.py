@@ -47,6 +47,12 @@ def test_a_head_of_its_own_is_read_as_transformers_reads_it(make_translator, tra
     assert not twin.load("torch").config.tied
 
 
+@pytest.mark.parametrize(("weights", "atol"), [("as stored", 0.05), ("int8", 0.5)])
+def test_weights_may_stay_as_they_are_stored(make_translator, weights, atol):
+    """Queries, which are multiplied by √I, are int8 in either way."""
+    make_translator("T5").assert_equals("compiled", atol=atol, weights=weights)
+
+
 def reconfigured(folder, **changes):
     path = folder / "config.json"
     config = json.loads(path.read_text()) | changes
