@@ -72,6 +72,8 @@ CASES: dict[str, tuple[Sequence[Transform], Sequence[hf.LogitsProcessor]]] = {
     ),
 }
 Engine = Callable[[], Tensor]
+REST = 0.02
+"""Seconds before an engine begins: torch's threads keep a core busy for some milliseconds behind their work."""
 
 
 def real_logits(name: str, rows: int) -> Tensor:
@@ -126,6 +128,7 @@ def measure(
         engine()
     for _ in range(rounds):
         for name, engine in all_of_them.items():
+            time.sleep(REST)
             start = clock()
             engine()
             seconds[name].append(clock() - start)

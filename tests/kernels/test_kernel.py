@@ -1,4 +1,8 @@
-from unspool.kernels.kernel import entry, kernel, small_kernel
+import ctypes
+
+from numba import types
+
+from unspool.kernels.kernel import callback, entry, kernel, small_kernel
 
 
 @kernel
@@ -19,3 +23,12 @@ def five_times(x):
 def test_a_kernel_is_compiled_into_the_entry_that_calls_it():
     assert five_times(4) == 20
     assert five_times.nopython_signatures
+
+
+def nine_times(x: int) -> int:
+    return thrice(thrice(x))
+
+
+def test_a_callback_is_called_by_its_address():
+    made = callback(types.int64(types.int64), nine_times)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(made.address)(5) == 45

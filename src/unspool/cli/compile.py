@@ -10,8 +10,8 @@ EXAMPLES = """examples:
   unspool compile
 
 The steps of models, the products of every format of weights and the drawing of tokens are compiled for this
-processor and kept on disk, as they would be when first used: half a minute to a minute, once. Worth doing
-when an image or a machine is set up.
+processor and kept on disk, as they would be when first used: about half a minute, once. Worth doing when an
+image or a machine is set up.
 """
 
 

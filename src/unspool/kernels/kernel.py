@@ -10,12 +10,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
+from numba.core.ccallback import CFunc
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
+
+from unspool.kernels.entry_cache import EntryCache
+from unspool.kernels.inner_compiler import InnerCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What only other kernels call needs no way in for Python or C: half of the time to compile it.
-INNER = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# What only other kernels call needs no way in for Python or C.
+INNER = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": InnerCompiler,
+}
 
 NOUGHT: Any = np.int64(0)
 """A 0 that is the beginning of a count: numba compiles a function anew for each constant that it is given."""
@@ -35,7 +46,17 @@ def small_kernel(function: F) -> F:
 
 def entry(function: F) -> F:
     """Called from Python, without its lock, compiled once and kept on disk."""
-    compiled: F = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)(function)
+    compiled: Any = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    compiled._cache = EntryCache(function)
+    return compiled  # type: ignore[no-any-return]
+
+
+def callback(kind: Signature, function: Callable[..., Any]) -> Any:
+    """Called by its `address`, from other kernels; compiled once and kept on disk."""
+    options = {"nopython": True, "error_model": "numpy"}
+    compiled: Any = CFunc(function, (kind.args, kind.return_type), locals={}, options=options)
+    compiled._cache = EntryCache(function)
+    compiled.compile()
     return compiled
 
 

@@ -26,7 +26,7 @@ from unspool.nn.compiled.weight_table import Weights
 TOGETHER = 4096
 """Tokens of all texts that one pass reads side by side, about: what it keeps of each is much."""
 
-step = Announced("recurrent steps (once, about 10 seconds)", compiled(version(Path(__file__).parent)))
+step = Announced("recurrent steps (once, about 5 seconds)", compiled(version(Path(__file__).parent)))
 
 NO_TEXTS = Texts(NONE, NONE, NONE, NONE)
 NO_MEMORY = Memory(NOTHING, NOTHING, NONE, NONE)

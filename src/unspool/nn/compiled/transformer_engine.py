@@ -34,7 +34,7 @@ NONE: Whole = np.empty(0, np.int64)
 NO_BLOCKS = NONE.reshape(0, 0)
 NO_SOURCE = Source(NOTHING, NO_BLOCKS, NONE)
 
-step = Open("the decoding step (once, about 20 seconds)", compiled(version(Path(__file__).parent)))
+step = Open("the decoding step (once, about 10 seconds)", compiled(version(Path(__file__).parent)))
 
 
 class Read(NamedTuple):

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray, types
 
 from unspool.kernels.addresses import floats, octets
 from unspool.kernels.compilation import Announcement, listening, version
-from unspool.kernels.kernel import kernel, small_kernel
+from unspool.kernels.kernel import callback, kernel, small_kernel
 from unspool.kernels.lanes import WIDTH, fma, load, plus, spread, store, total
 from unspool.kernels.pointers import call
 from unspool.kernels.stack_memory import MOST, reserve
@@ -155,8 +155,7 @@ MADE: dict[Format, Callable[[int], Any]] = {
 def compiled(kind: Format) -> Any:
     """The compiled function of a format: its `address` is what a table of weights holds."""
     with listening(Announcement(f"products with weights in {kind.name}")):
-        function = MADE[kind](version(Path(__file__).parents[1]))
-        return cfunc(ENTRY, nopython=True, cache=True, error_model="numpy")(function)
+        return callback(ENTRY, MADE[kind](version(Path(__file__).parents[1])))
 
 
 @kernel
