@@ -70,3 +70,21 @@ def test_the_collector_rests_and_is_left_as_it_was(package):
     with pytest.raises(AttributeError):
         package.nothing  # noqa: B018
     assert gc.isenabled()
+
+
+def test_what_was_made_meanwhile_is_among_the_old():
+    with uncollected():
+        made = [[]]
+    assert any(each is made for each in gc.get_objects(generation=2))
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_somebody_froze_stays_frozen():
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with uncollected():
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()

@@ -12,10 +12,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from unspool.text import sandbox
+SANDBOX = Path(__file__).with_name("sandbox.py")
+"""Run, and not imported: this process has no need of jinja2."""
 
 
 class TemplateProcess:
@@ -61,7 +63,7 @@ class TemplateProcess:
             self._stop()
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(sandbox.__file__)],
+                [sys.executable, "-P", str(SANDBOX)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
