@@ -10,20 +10,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from unspool.adapters.needed_packages import TRANSFORMERS
-from unspool.models.load.huggingface_twin import huggingface_twin
+from unspool.models.load.seq2seq_twin import twin_of
 from unspool.models.transformer_lm import TransformerLM
+from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 
 
-def to_huggingface(model: TransformerLM) -> Any:
-    """The `LlamaForCausalLM` or `GPT2LMHeadModel` with this model's weights, and with its BOS and EOS."""
+def to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> Any:
+    """The class of theirs that says the same, with this model's weights, and with its BOS and EOS.
+
+    A `LlamaForCausalLM` or `GPT2LMHeadModel` of a language model, and of an encoder–decoder a
+    `BartForConditionalGeneration`, `MarianMTModel` or `T5ForConditionalGeneration`.
+    """
     transformers = TRANSFORMERS.imported("to_huggingface")
-    twin = huggingface_twin(model)
+    twin = twin_of(model)
     config = transformers.AutoConfig.for_model(twin.family, **twin.config)
     made = getattr(transformers, twin.architecture)(config)
-    missing, unexpected = made.load_state_dict(twin.weights, strict=False)
     tied = twin.config["tie_word_embeddings"]
-    if unexpected or [name for name in missing if not (tied and name == "lm_head.weight")]:
+    if not tied:  # T5's class ties its head whatever is said, unless a file holds another one
+        head = made.get_output_embeddings()
+        head.weight = nn.Parameter(head.weight.detach().clone())
+    missing, unexpected = made.load_state_dict(twin.weights, strict=False)
+    implied = twin.implied | ({"lm_head.weight"} if tied else frozenset())
+    if unexpected or not implied.issuperset(missing):
         raise ValueError(
             f"weights do not fit {type(made).__name__}: missing {missing}, unexpected {unexpected}"
         )

@@ -1,4 +1,4 @@
-"""A language model as a folder of Hugging Face's: what their `save_pretrained` writes, without their package.
+"""A model as a folder of Hugging Face's: what their `save_pretrained` writes, without their package.
 
 config.json   model.safetensors   generation_config.json   tokenizer.json   tokenizer_config.json
 """
@@ -12,18 +12,21 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from unspool.models.load.huggingface_twin import huggingface_twin
 from unspool.models.load.safetensors_files import WEIGHTS
+from unspool.models.load.seq2seq_twin import twin_of
 from unspool.text.codec import TOKENIZER_FILE, Codec, spelled
+
+ENDS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
+"""Settings that their `generate` wants to have."""
 
 
 def write_huggingface(model: Any, folder: Path) -> None:
     """The files of a Hugging Face folder, into a folder that nobody reads yet."""
-    twin = huggingface_twin(model)
+    twin = twin_of(model)
     dtype = str(next(iter(twin.weights.values())).dtype).removeprefix("torch.")
     said = {"architectures": [twin.architecture], "model_type": twin.family, "dtype": dtype, **twin.config}
     _write(folder / "config.json", said)
-    ends = {name: twin.config[name] for name in ("bos_token_id", "eos_token_id")}
+    ends = {name: twin.config.get(name) for name in ENDS}
     _write(folder / "generation_config.json", {name: it for name, it in ends.items() if it is not None})
     # Each with memory of its own: slices of one matrix would be written as the whole of it.
     weights = {name: it.cpu().clone().contiguous() for name, it in twin.weights.items()}

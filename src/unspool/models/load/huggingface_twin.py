@@ -31,6 +31,8 @@ class Twin:
     """The name of their class."""
     config: Mapping[str, Any]
     weights: Mapping[str, Tensor]
+    implied: frozenset[str] = frozenset()
+    """Tensors that their class makes of others, or of nothing."""
 
 
 UNKNOWN_TO_THEM = (
@@ -47,7 +49,8 @@ def huggingface_twin(model: TransformerLM) -> Twin:
     """
     if not isinstance(model, TransformerLM):
         raise TypeError(
-            f"there is no Hugging Face class to fill from a {type(model).__name__}: only from a TransformerLM"
+            f"there is no Hugging Face class to fill from a {type(model).__name__}: only from a "
+            "TransformerLM or a TransformerSeq2Seq"
         )
     config, head = model.config, _head_weights(model)
     shared = {"tie_word_embeddings": not head, **_ends(model.text)}

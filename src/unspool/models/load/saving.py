@@ -26,8 +26,9 @@ from unspool.nn.stored.finite import all_finite
 def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
     """Write a model and its tokenizer to a folder, from which `load` gives the same log-probabilities.
 
-    `format` "huggingface" writes a language model of the Llama or GPT-2 family as a folder for
-    `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained`; `load` reads that, too.
+    `format` "huggingface" writes a language model of the Llama or GPT-2 family, or an encoder–decoder of
+    BART's, Marian's or T5's, as a folder for `from_pretrained` of `AutoModelForCausalLM` or
+    `AutoModelForSeq2SeqLM`, and of `AutoTokenizer`; `load` reads that, too.
 
     The folder appears whole or not at all. One that is there must be empty, or hold nothing but a model that
     was saved before, which gives way. Weights are kept in the model's own precision: what was made in
