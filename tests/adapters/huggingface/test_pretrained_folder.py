@@ -34,3 +34,11 @@ def test_no_pickle_is_read_and_no_code_of_a_model_runs(families, tmp_path):
     (tmp_path / "own.py").write_text("raise SystemExit")
     with pytest.raises(ValueError, match="transformers cannot load this model"):
         load_folder(tmp_path, CPU, torch.float32)
+
+
+def test_settings_that_transformers_refuses_are_one_clear_error(families, tmp_path):
+    families["opt"].save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"hidden_size": ', '"hidden_size": "many", "was": ', 1))
+    with pytest.raises(ValueError, match=r"transformers cannot load this model: .*hidden_size"):
+        load_folder(tmp_path, CPU, torch.float32)

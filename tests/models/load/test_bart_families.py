@@ -130,7 +130,7 @@ def reconfigured(folder, **changes):
         ("Bart", {"activation_function": "mish"}, "activation_function 'mish' is unknown; known are gelu"),
         ("Bart", {"decoder_ffn_dim": 8}, "encoder_ffn_dim is 40 and decoder_ffn_dim 8; expected the same"),
         ("Bart", {"is_encoder_decoder": False}, "is_encoder_decoder is False; expected True"),
-        ("Bart", {"eos_token_id": [2, 3]}, r"eos_token_id is \[2, 3\]; expected the id of one token"),
+        ("Bart", {"eos_token_id": [2, 3]}, r"eos_token_id is \[2, 3\]; expected one token, the only"),
         ("Marian", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False"),
         ("Marian", {"decoder_vocab_size": 9}, "decoder_vocab_size is 9; expected 61"),
     ],
@@ -142,6 +142,15 @@ def test_what_our_model_cannot_be_is_left_to_transformers(make_translator, famil
     with pytest.raises(UnsupportedModelError, match=message) as caught:
         huggingface_config(twin.folder)
     assert str(twin.folder / "config.json") in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["x", True, -4, [2, "x"], 1.0])
+def test_what_is_no_token_is_one_clear_error(make_translator, token):
+    twin = make_translator("Bart")
+    (twin.folder / "generation_config.json").unlink()
+    reconfigured(twin.folder, eos_token_id=token)
+    with pytest.raises(ValueError, match=r"config\.json: eos_token_id is .*; expected the id of a token"):
+        us.load(twin.folder)
 
 
 def test_what_is_wrong_is_one_clear_error(make_translator):

@@ -66,7 +66,10 @@ def test_what_our_model_cannot_be_is_left_to_transformers(make_translator):
         UnsupportedModelError, match="feed_forward_proj 'gated-relu' is unknown; known are relu"
     ):
         huggingface_config(twin.folder)
-    reconfigured(twin.folder, feed_forward_proj="relu", relative_attention_max_distance=4)
+    reconfigured(twin.folder, feed_forward_proj="relu", dense_act_fn="tanh")
+    with pytest.raises(UnsupportedModelError, match="dense_act_fn is 'tanh'; expected 'relu'"):
+        huggingface_config(twin.folder)
+    reconfigured(twin.folder, dense_act_fn="relu", relative_attention_max_distance=4)
     with pytest.raises(ValueError, match="relative_buckets=8 and relative_distance=4 cannot be"):
         huggingface_config(twin.folder)
     (twin.folder / "generation_config.json").unlink()

@@ -88,11 +88,15 @@ def known_activation(settings: Settings, key: str, default: str) -> str:
 def token(settings: Settings, key: str, default: int | None = None) -> int | None:
     """The id of a token; None where nothing is said of it."""
     value = settings.values.get(key, default)
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    raise UnsupportedModelError(f"{settings.source}: {key} is {value!r:.40}; expected the id of one token")
+    listed = value if isinstance(value, list) else [value]
+    if not all(it is None or (type(it) is int and it >= 0) for it in listed):
+        raise ValueError(f"{settings.source}: {key} is {value!r:.40}; expected the id of a token")
+    if len(listed) != 1:
+        raise UnsupportedModelError(
+            f"{settings.source}: {key} is {value!r:.40}; expected one token, the only kind that is supported"
+        )
+    found: int | None = listed[0]
+    return found
 
 
 def first_token(settings: Settings, start: int | None, bos: int | None) -> int:

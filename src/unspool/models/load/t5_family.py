@@ -67,6 +67,9 @@ def t5(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
             f"{settings.source}: feed_forward_proj {network!r:.40} is unknown; known are "
             + ", ".join(ACTIVATIONS)
         )
+    gated = network.startswith("gated")
+    settings.demand("is_gated_act", gated)  # what transformers makes of the above, and believes more
+    settings.demand("dense_act_fn", {"gated-gelu": "gelu_new"}.get(network, network.removeprefix("gated-")))
     width, layers, head_width = (settings.integer(name) for name in ("d_model", "num_layers", "d_kv"))
     config = TransformerSeq2SeqConfig(
         vocab_size=settings.integer("vocab_size"),
@@ -85,7 +88,6 @@ def t5(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
         bos=first_token(settings, None, None),
         eos=token(settings, "eos_token_id", 1),
     )
-    gated = network.startswith("gated")
     names = {
         "encoder.blocks.{}.feed_forward.up": _up("encoder", 1, gated),
         "blocks.{}.feed_forward.up": _up("decoder", 2, gated),
