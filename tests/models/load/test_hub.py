@@ -26,7 +26,9 @@ def test_only_data_is_asked_for(monkeypatch, tmp_path):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert hub_folder("org/name") == tmp_path
-    assert asked == {"repo": "org/name", "allow_patterns": list(FETCHED)}
+    assert asked == {"repo": "org/name", "revision": None, "allow_patterns": list(FETCHED)}
+    hub_folder("org/name", "v2")
+    assert asked["revision"] == "v2"
     for name in (
         "pytorch_model.bin",
         "modeling_x.py",

@@ -22,7 +22,8 @@ from unspool.adapters.llama_cpp.llama_context import SEQUENCES, FullCacheError, 
 from unspool.adapters.llama_cpp.row_sequences import moves
 from unspool.adapters.needed_packages import LLAMA_CPP
 from unspool.heads.softmax import normalised
-from unspool.models.load.gguf_file import GGUFFile, open_gguf
+from unspool.models.load.gguf_file import open_gguf
+from unspool.models.load.output_matrix import output_matrix_of_gguf
 from unspool.models.load.tokenizer import text_of_gguf
 from unspool.protocols import Abilities, Step, Text
 
@@ -30,8 +31,6 @@ ENGINE = "llama.cpp"
 ROOM = 256
 """Cells kept free for the new tokens of each row when prompts are read."""
 ALL_LAYERS = 999
-MATRICES = ("output.weight", "token_embd.weight")
-"""Where the output matrix is; a tied one is the embedding."""
 
 
 @dataclass
@@ -125,7 +124,7 @@ class LlamaCppModel(Abilities):
     @cached_property
     def output_matrix(self) -> Tensor | None:
         """(V, D), unpacked from the file when it is first asked for; None where the logits are bent."""
-        return _matrix(self._file)
+        return output_matrix_of_gguf(self._file)
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LlamaState]:
         """Read the prompts side by side."""
@@ -181,16 +180,6 @@ def load_llama(path: Path, device: str) -> LlamaCppModel:
 
 def _said(logits_NV: Tensor) -> Step:
     return Step(normalised(logits_NV), log_norm_N=logits_NV.logsumexp(-1))
-
-
-def _matrix(file: GGUFFile) -> Tensor | None:
-    bent = [key for key in file.metadata if key.endswith("final_logit_softcapping")]
-    found = next((name for name in MATRICES if name in file.tensors), None)
-    if bent or found is None:
-        return None
-    whole = torch.empty(file.tensors[found].shape)
-    file.fill(found, whole)
-    return whole
 
 
 def _quiet(library: Any) -> None:

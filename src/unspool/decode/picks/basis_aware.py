@@ -214,8 +214,8 @@ class Bound:
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
 
     def counted(self, die: Random) -> Mapping[str, Any]:
-        """What was done for the row that rolls this die."""
-        return self.counts.get(id(die), {})
+        """What was done for the row that rolls this die; told once, for another die may get its place."""
+        return self.counts.pop(id(die), {})
 
     def _row(self, scores_V: Tensor, logp_V: Tensor, tau: float, die: Random) -> int:
         count = self.counts.setdefault(id(die), defaultdict(float))

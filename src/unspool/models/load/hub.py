@@ -25,7 +25,7 @@ def is_hub_id(name: str) -> bool:
     return _ID.fullmatch(name) is not None and ".." not in name
 
 
-def hub_folder(name: str) -> Path:
+def hub_folder(name: str, revision: str | None = None) -> Path:
     """The model's folder in Hugging Face's own cache, filled from the Hub if need be.
 
     `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to every program that uses the Hub.
@@ -37,7 +37,7 @@ def hub_folder(name: str) -> Path:
             f"{name!r} looks like a model of the Hugging Face Hub, which needs: pip install 'unspool[hub]'"
         ) from error
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(FETCHED)))
     except OSError as error:  # every error of the Hub's is one: not found, gated, no network, offline mode
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(

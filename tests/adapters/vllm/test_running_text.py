@@ -1,0 +1,59 @@
+from random import Random
+
+import pytest
+
+from unspool.adapters.vllm.running_text import UNTOLD, Drawn, RunningText
+
+
+def drawing(text, token):
+    """Roll once, and note a token."""
+    state = text.dice.getstate()
+    rolled = text.dice.random()
+    text.drawn = Drawn(token, -1.0, -0.5, state)
+    return rolled
+
+
+@pytest.fixture
+def text():
+    return RunningText(None, 7, (4, 5), frozenset({2}))
+
+
+def test_a_text_grows_by_the_tokens_that_stay(text):
+    dice = Random("7/0")
+    assert text.follow(0, UNTOLD)
+    rolls = [drawing(text, 10)]
+    assert text.follow(1, 10)
+    rolls.append(drawing(text, 11))
+    assert text.follow(2, UNTOLD)
+    assert rolls == [dice.random(), dice.random()]
+    assert (text.path.prompt, text.path.tokens) == ((4, 5), (10, 11))
+    assert (text.path.logps, text.path.scores) == ((-1.0, -1.0), (-0.5, -0.5))
+
+
+def test_a_token_that_is_thrown_away_costs_no_roll(text):
+    thrown = [drawing(text, 10) for _ in range(3) if text.follow(0, UNTOLD)]
+    assert thrown == [Random("7/0").random()] * 3
+    assert text.written == ()
+
+
+def test_another_token_than_the_drawn_one_is_noticed(text):
+    drawing(text, 10)
+    assert not text.follow(1, 12)
+    assert not text.follow(3, UNTOLD)
+
+
+def test_tokens_that_were_there_before_are_read_as_a_prompt_and_their_rolls_are_made():
+    text = RunningText(None, 7, (4,), frozenset(), tokens=(8, 9))
+    assert text.path.prompt == (4, 8, 9)
+    dice = Random("7/0")
+    assert [dice.random() for _ in range(3)][2] == text.dice.random()
+    assert text.follow(2, 9)
+    assert text.written == (8, 9)
+
+
+def test_a_text_that_was_set_aside_is_known_again(text):
+    drawing(text, 10)
+    assert text.goes_on_with([4, 5], [])
+    assert text.goes_on_with([4, 5], [10])
+    assert not text.goes_on_with([4, 5], [11])
+    assert not text.goes_on_with([4], [10])
