@@ -207,6 +207,26 @@ def test_what_the_model_has_not_got_is_said(recipe, tmp_path, model, message):
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bos": 9}, "begins its answers with token 9, and data is framed as BOS … EOS with BOS"),
+        ({"source_bos": True}, "and its sources with a BOS, and data is framed"),
+    ],
+)
+def test_an_encoder_decoder_that_is_asked_in_another_way_is_not_taught(tmp_path, options, message):
+    """As BART, Marian and T5 are."""
+    shape = us.TransformerSeq2SeqConfig(
+        vocab_size=300, width=8, heads=2, inner_width=8, encoder_layers=1, decoder_layers=1
+    )
+    text = train_bpe([TALK], 300)
+    us.save(shape.build(text), tmp_path / "plain")
+    assert Pretrained(str(tmp_path / "plain")).beginning(None).answers
+    us.save(replace(shape, **options).build(text), tmp_path / "other")
+    with pytest.raises(ValueError, match=message):
+        Pretrained(str(tmp_path / "other")).beginning(None)
+
+
 def test_a_path_leads_there_from_anywhere(tmp_path, monkeypatch):
     (tmp_path / "base").mkdir()
     monkeypatch.chdir(tmp_path)

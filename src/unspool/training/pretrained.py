@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unspool.data.row_forms import ends
 from unspool.models.adapters import LoRA, add_adapters
 from unspool.models.load.adapter_file import fingerprint
 from unspool.models.load.folder import load_folder
@@ -69,7 +70,19 @@ class Pretrained:
         model: Any = load(self.from_) if found is None or self.lora is not None else load_folder(found.path)
         if not isinstance(model.text, Codec):
             raise ValueError(f"model.from = {self.from_!r} has no tokenizer, so that it cannot read the data")
+        if model.answers:
+            self._check_frame(model, ends(model.text)[0])
         return model
+
+    def _check_frame(self, model: Any, bos: int) -> None:
+        """Refuse an encoder–decoder that is asked in another way than data would teach it."""
+        if model.ends.bos != bos or model.source_ends.source_bos:
+            raise ValueError(
+                f"model.from = {self.from_!r} begins its answers with token {model.ends.bos}"
+                + (" and its sources with a BOS" if model.source_ends.source_bos else "")
+                + f", and data is framed as BOS … EOS with BOS {bos}, of targets only: what it would learn "
+                "is not what it would be asked. Such models (BART, Marian, T5) are decoded, not trained"
+            )
 
     def prepare(self, model: Any) -> str | None:
         """Let only that learn which shall; returns the fingerprint of what adapters stand beside."""
