@@ -6,6 +6,7 @@ import struct
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,14 @@ _SHAPES = {
     "Qwen3": _LLAMA,
     "Granite": _LLAMA,
     "GPT2": _GPT2,
+    "Olmo2": _LLAMA,
+    "Phi3": _LLAMA | {"pad_token_id": 0},
+    "SmolLM3": _LLAMA | {"num_hidden_layers": 5, "pad_token_id": 0},
+    "Gemma2": _LLAMA | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 3},
+    "Gemma3Text": _LLAMA
+    | {"num_hidden_layers": 7, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 3},
 }
-_CLASSES = {"GPT2": "GPT2LMHeadModel"}
+_CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 
 
 @dataclass(frozen=True)
@@ -236,6 +243,7 @@ _GGUF_NAMES = {
     "mlp.c_fc": "ffn_up",
     "mlp.c_proj": "ffn_down",
 }
+NEWER = ("gemma2", "gemma3", "olmo2", "phi3", "smollm3")
 # A byte-level vocabulary of eight tokens, for text made of a, b and c.
 _TOKENIZER = {
     "tokenizer.ggml.model": "gpt2",
@@ -247,8 +255,18 @@ _TOKENIZER = {
 }
 
 
-def _gguf_name(name: str) -> str:
-    """blk.3.attn_q.weight for model.layers.3.self_attn.q_proj.weight."""
+@cache
+def _names(architecture: str) -> Any:
+    number = next(it for it, word in gguf.MODEL_ARCH_NAMES.items() if word == architecture)
+    return gguf.get_tensor_name_map(number, 62)
+
+
+def _gguf_name(name: str, architecture: str = "llama") -> str:
+    """blk.3.attn_q.weight for model.layers.3.self_attn.q_proj.weight; of newer families as `gguf` has it."""
+    if architecture in NEWER:
+        found = _names(architecture).get_name(name, try_suffixes=(".weight", ".bias"))
+        assert found is not None
+        return found
     module, _, kind = name.rpartition(".")
     for prefix in ("model.layers.", "transformer.h."):
         if module.startswith(prefix):
@@ -278,7 +296,8 @@ def _pairs(config: Any, architecture: str) -> dict[str, Any]:
         theirs["feed_forward_length"] = config.intermediate_size
         theirs["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
         theirs["attention.head_count_kv"] = config.num_key_value_heads
-        theirs["rope.freq_base"] = config.rope_parameters["rope_theta"]
+        rotary = config.rope_parameters.get("full_attention", config.rope_parameters)
+        theirs["rope.freq_base"] = rotary["rope_theta"]
     return theirs
 
 
@@ -309,7 +328,8 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
             if value is not None:
                 getattr(writer, f"add_{adders[type(value)]}")(key, value)
         for name, tensor in twin.model.state_dict().items():
-            if _gguf_name(name) in drop or (config.tie_word_embeddings and name == "lm_head.weight"):
+            tied = config.tie_word_embeddings and name == "lm_head.weight"
+            if tied or _gguf_name(name, architecture) in drop:
                 continue
             stored = GGMLQuantizationType[kind if tensor.dim() == 2 else "F32"]
             with torch.no_grad():
@@ -317,10 +337,12 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
                 tensor.copy_(torch.from_numpy(gguf.dequantize(packed, stored).copy()))
             if architecture == "gpt2" and tensor.dim() == 2 and ".h." in name:
                 packed = gguf.quantize(np.ascontiguousarray(tensor.numpy().T), stored)
-            if architecture in ("llama", "granite") and ("q_proj" in name or "k_proj" in name):
+            if architecture.startswith("gemma") and "norm" in name:
+                packed = packed + 1  # their norms multiply by 1 + w, the file holds what is multiplied by
+            if architecture in ("llama", "granite", "smollm3") and ("q_proj" in name or "k_proj" in name):
                 heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
                 packed = _permuted(packed, heads)
-            writer.add_tensor(_gguf_name(name), packed, raw_dtype=stored)
+            writer.add_tensor(_gguf_name(name, architecture), packed, raw_dtype=stored)
         for name, tensor in (extra or {}).items():
             writer.add_tensor(name, tensor.numpy())
         writer.write_header_to_file()

@@ -196,7 +196,7 @@ def test_an_unknown_architecture_is_refused_with_the_list(tmp_path):
     writer.write_kv_data_to_file()
     writer.close()
     with pytest.raises(
-        ValueError, match="architecture 'mamba' is unknown; known are gpt2, granite, llama, qwen2"
+        ValueError, match="architecture 'mamba' is unknown; known are gemma2, gemma3, gpt2, granite, llama"
     ):
         gguf_config(open_gguf(tmp_path / "x.gguf"))
 

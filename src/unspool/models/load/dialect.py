@@ -106,7 +106,9 @@ def plan(config: TransformerConfig, dialect: Dialect) -> Iterator[Target]:
     """
     for module, part in _outside(config).items():
         adjusted = dialect.adjusted.get(module, ())
-        yield from module_targets(module, dialect.names[module], part, dialect, adjusted, biased=True)
+        # A head that does more than multiply keeps the words' vectors in a part of its own.
+        ours = "head.words" if module == "head" and config.head is not None else module
+        yield from module_targets(ours, dialect.names[module], part, dialect, adjusted, biased=True)
     inside = block_parts(config)
     for layer in range(config.layers):
         for module, part in inside.items():

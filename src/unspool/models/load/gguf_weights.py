@@ -21,6 +21,7 @@ import torch
 
 from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect, TensorPart
+from unspool.models.load.gguf_families import FAMILIES, Change
 from unspool.models.load.kept_weights import State, Weights
 from unspool.models.load.settings import Settings
 from unspool.models.load.unsupported import UnsupportedModelError
@@ -54,10 +55,6 @@ _GPT2_NAMES = {
     "positions": ("position_embd",),
     "blocks.{}.attention.qkv": ("blk.{}.attn_qkv",),
     "blocks.{}.feed_forward.up": ("blk.{}.ffn_up",),
-}
-_QUERY_KEY_NORMS = {
-    "blocks.{}.attention.norm.query": ("blk.{}.attn_q_norm",),
-    "blocks.{}.attention.norm.key": ("blk.{}.attn_k_norm",),
 }
 _FREQUENCIES = "rope_freqs.weight"
 _LLAMA3_THRESHOLDS = (1.0, 4.0, 8192)
@@ -147,13 +144,16 @@ def _gpt2(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialec
 
 
 def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    for key, harmless in (("expert_count", 0), ("rope.scaling.type", "none"), ("attention.causal", True)):
+    for key, harmless in (("expert_count", 0), ("attention.causal", True)):
         settings.demand(key, harmless)
+    stretched = settings.word("rope.scaling.type", "none") == "linear"
+    if not stretched:
+        settings.demand("rope.scaling.type", "none")
     heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
     kv_heads = settings.integer("attention.head_count_kv", heads)
     head_width = settings.integer("attention.key_length", _head_width(settings, width, heads))
     settings.demand("attention.value_length", head_width)
-    settings.demand("rope.dimension_count", head_width)
+    turned = settings.integer("rope.dimension_count", head_width)
     base = settings.number("rope.freq_base", 10000.0)
     context = settings.integer("context_length")
     biased, unbiased = _biases(file)
@@ -170,6 +170,8 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
         norm_eps=_eps(settings, "attention.layer_norm_rms_epsilon"),
         rotary_base=base,
         rotary_scaling=_scaling(file, head_width, base),
+        rotary_factor=settings.number("rope.scaling.factor") if stretched else 1.0,
+        rotary_width=None if turned == head_width else turned,
         bias=biased == "all",
         qkv_bias=biased == "qkv",
         tied="output.weight" not in file.tensors,
@@ -179,12 +181,12 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
 
 def _interleaved_llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
     config, dialect = _llama(file, settings)
+    settings.demand("rope.dimension_count", config.each_width)
     return config, replace(dialect, interleaved=True)
 
 
-def _qwen3(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config, dialect = _llama(file, settings)
-    return replace(config, qk_norm="head"), replace(dialect, names={**dialect.names, **_QUERY_KEY_NORMS})
+def _like_llama(change: Change) -> Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]:
+    return lambda file, settings: change(*_llama(file, settings), file, settings)
 
 
 def _granite(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
@@ -209,7 +211,7 @@ ARCHITECTURES: dict[str, Callable[[GGUFFile, Settings], tuple[TransformerConfig,
     "granite": _granite,
     "llama": _interleaved_llama,
     "qwen2": _llama,
-    "qwen3": _qwen3,
+    **{name: _like_llama(change) for name, change in FAMILIES.items()},
 }
 
 
