@@ -20,6 +20,11 @@ CAPS = {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 3.0}
 LAYERS = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}
 CASES = {
     "gemma2": (tf.Gemma2ForCausalLM, tf.Gemma2Config, CAPS),
+    "gemma2 with a head of its own": (
+        tf.Gemma2ForCausalLM,
+        tf.Gemma2Config,
+        CAPS | {"tie_word_embeddings": False},
+    ),
     "gemma2 without caps": (tf.Gemma2ForCausalLM, tf.Gemma2Config, dict.fromkeys(CAPS)),
     "gemma3": (tf.Gemma3ForCausalLM, tf.Gemma3TextConfig, LAYERS),
 }
