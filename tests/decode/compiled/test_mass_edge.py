@@ -45,16 +45,26 @@ def test_a_mass_out_of_reach_is_reached_by_what_comes_last():
         assert found(keys, weights, size + 1.0).key == 0
 
 
+@pytest.mark.parametrize("key", [5.0, -30.0, 0.0])
+@pytest.mark.parametrize("mass", [1.0, 600.0, 2000.0])
+def test_keys_that_are_all_the_same(key, mass):
+    """Half of an interval between them is less than single precision can tell."""
+    keys, weights = np.full(1000, key, np.float32), np.ones(1000, np.float32)
+    assert tuple(found(keys, weights, mass)) == (key, 0, 1000, 1000)
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     size=st.sampled_from([1, 2, module.SHORT, module.SHORT + 1, 1500]),
     levels=st.sampled_from([1, 3, 50, 10**6]),
     share=st.floats(0.001, 1),
     seed=st.integers(0, 2**30),
+    around=st.sampled_from([0.0, 5.0, -30.0]),
+    apart=st.sampled_from([1 / 7, 2.0**-19, 2.0**-24]),
 )
-def test_it_is_what_sorting_finds(size, levels, share, seed):
+def test_it_is_what_sorting_finds(size, levels, share, seed, around, apart):
     dice = np.random.default_rng(seed)
-    keys = (dice.integers(levels, size=size) / 7).astype(np.float32)
+    keys = (around + dice.integers(levels, size=size) * apart).astype(np.float32)
     weights = dice.integers(1, 100, size=size).astype(np.float32)  # whole numbers: sums are exact
     mass = float(np.ceil(share * weights.sum()))
     assert tuple(found(keys, weights, mass)) == sorted_out(keys, weights, mass)

@@ -44,6 +44,17 @@ def test_nothing_asks_for_nothing():
     assert epsilon == eta == top_a == min_p == -math.inf
 
 
+@pytest.mark.parametrize("alive", [1, 7, 300])
+def test_ties_are_kept_where_k_is_more_than_they_are(alive):
+    scores = np.full(300, -np.inf, np.float32)
+    scores[:alive] = 1
+    room = Scratch(*made(300))
+    room.score[:300] = scores
+    room.near_key[:] = 1e17  # of somebody before
+    filled_up(room, 300)
+    assert (scores >= kth_largest(room.score, 300, 154, np.float32(1), room)).sum() == alive
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     size=st.sampled_from([1, 2, 17, 63, 64, 300, 1000, 5000]),

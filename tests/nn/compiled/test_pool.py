@@ -84,11 +84,12 @@ def test_a_beam_of_16_over_a_thousand_tokens_holds_far_less_than_16_pasts():
 
 def test_blocks_that_nobody_uses_are_used_again():
     rows = Rows(4)
+    begun = len(rows.pool.users)  # 64, or up to twice as many in the memory of a pool that is gone
     for _ in range(50):
         rows.write([3 * BLOCK] * 4)
         rows.rewind(3 * BLOCK)
     assert rows.pool.used == 0
-    assert len(rows.pool.users) == 64
+    assert len(rows.pool.users) == begun < 50 * 3 * 4
 
 
 def test_rows_join_with_all_that_they_share():

@@ -19,6 +19,8 @@ from unspool.kernels.kernel import NOUGHT, kernel
 from unspool.kernels.lanes import WIDTH, load, spread
 
 NONE = np.float64(0)
+ABOVE, LEAST = np.float32(2.0**-22), np.float32(2.0**-120)
+"""What is added to a number in single precision to have one above it: a part of it, and what zero needs."""
 SHORT = 256
 """Lists up to this length are parted at once."""
 
@@ -97,9 +99,11 @@ def mass_edge(key: Any, weight: Any, size: int, top: float, floor: Any, mass: fl
     if room.bins[here] == 0:  # rounding left the mass out of reach: what comes last
         here = last
         before -= room.bins[here]
-    # The interval, and half of one on either side for what is rounded here; the test below is exact.
+    # The interval, and half of one on either side for what is rounded here; the test below is exact. Where
+    # keys are so near each other that this half is lost in the rounding, the next number above is not.
     low = np.float32(max(np.float64(floor), top - (here + 1.5) / per_unit))
     high = np.float32(top - (here - 0.5) / per_unit)
+    high += abs(high) * ABOVE + LEAST
     low_lanes, high_lanes = spread(low), spread(high)
     count = NOUGHT
     for i in range(0, filled(size), WIDTH):
