@@ -13,45 +13,21 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.heads.rowwise import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
+from unspool.heads.bent_scores import BentScores
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax
 
 
-class Capped(nn.Module):
+class Capped(BentScores):
     """Softmax of c·tanh(z/c)."""
 
-    weight = rank_limit = None
-    """What is bent is no product with a matrix."""
-
     def __init__(self, words: Softmax | TiedSoftmax, cap: float) -> None:
-        super().__init__()
-        self.words, self.cap = words, cap
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised: c·tanh(z/c)."""
-        return _bent(self.words.logits(hidden), self.cap)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        vectors = (self.words.weight, self.words.bias)
-        logp = partial(_logp, self.cap)
-        return rowwise_loss(logp, hidden_MD, vectors, targets_M, weights_M, smoothing, len(self.words.weight))
+        super().__init__(words, partial(_capped, cap))
+        self.cap = cap
 
 
-def _logp(cap: float, hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    return normalised(_bent(F.linear(hidden, weight_VD, bias_V), cap))
-
-
-def _bent(scores: Tensor, cap: float) -> Tensor:
+def _capped(cap: float, scores: Tensor) -> Tensor:
     return cap * torch.tanh(scores / cap)
 
 

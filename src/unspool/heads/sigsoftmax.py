@@ -16,40 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.heads.rowwise import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
+from unspool.heads.bent_scores import BentScores
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax
 
 
-class Sigsoftmax(nn.Module):
+class Sigsoftmax(BentScores):
     """Softmax of z + log σ(z)."""
 
-    weight = rank_limit = None
-    """What is bent is no product with a matrix."""
-
     def __init__(self, words: Softmax | TiedSoftmax) -> None:
-        super().__init__()
-        self.words = words
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised: z + log σ(z)."""
-        return _squashed(self.words.logits(hidden))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
-        vectors = (self.words.weight, self.words.bias)
-        return rowwise_loss(
-            _logp, hidden_MD, vectors, targets_M, weights_M, smoothing, len(self.words.weight)
-        )
-
-
-def _logp(hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    return normalised(_squashed(F.linear(hidden, weight_VD, bias_V)))
+        super().__init__(words, _squashed)
 
 
 def _squashed(scores: Tensor) -> Tensor:
