@@ -135,8 +135,9 @@ def store(array: Any, index: int, lanes: Any) -> None:
 
 def spread_lanes(builder: Any, value: Any) -> Any:
     """One number in all lanes, of a value of LLVM."""
-    first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(INT, 0))
-    return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), whole(0))
+    kind = ir.VectorType(value.type, WIDTH)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT, 0))
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), whole(0))
 
 
 @operation
@@ -190,15 +191,19 @@ def two_to_the(_: Any, a: Any) -> Any:
     return LANES(a), build
 
 
+def fetch(builder: Any, where: Any) -> None:
+    """Ask for what a pointer of LLVM points to: it will be wanted soon."""
+    kind = ir.FunctionType(ir.VoidType(), [where.type, INT, INT, INT])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [where, INT(0), INT(3), INT(1)])
+
+
 @operation
 def prefetch(_: Any, array: Any, index: Any) -> Any:
     """Ask for array[index], which may lie outside, to be fetched from memory: it will be wanted soon."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        where = pointer(context, builder, signature.args[0], args[0], args[1], ir.IntType(8))
-        kind = ir.FunctionType(ir.VoidType(), [where.type, INT, INT, INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [where, INT(0), INT(3), INT(1)])
+        fetch(builder, pointer(context, builder, signature.args[0], args[0], args[1], ir.IntType(8)))
         return context.get_dummy_value()
 
     return types.void(array, types.intp), build

@@ -31,8 +31,8 @@ OPEN, ARGUMENTS, KIND, INSIDE, CALLS, ENOUGH = (LINE * place for place in range(
 """Places on a board: the number of the call that is open, or 0; where its arguments lie, and of which types;
 how many helpers are in it; how many calls there have been; whether helpers are wanted elsewhere."""
 SIZE = LINE * 6
-LOOKS = 30_000
-"""Looks at a board before a helper goes to sleep: about a millisecond."""
+LOOKS = 150_000
+"""Looks at a board before a helper goes to sleep: some milliseconds, more than lie between two steps."""
 BREATH = 4_000
 """Looks before the processor is offered to another thread."""
 

@@ -12,5 +12,5 @@ def test_there_is_room_for_everything_between_two_phases():
     room = compiled_language_model(shape.build().eval()).work(3, 32)
     assert isinstance(room, Work)
     width, queries, heads = 16, (4 + 2 * 2) * 4, 4 * 4
-    want = Work(width, width, width, queries, heads, 2 * 24, 24, 4 * BLOCK, 32)
+    want = Work(width, width, width, queries, heads, 2 * 24, 24, 4 * BLOCK, 32, 0)
     assert [each.size for each in room] == [3 * size for size in want]

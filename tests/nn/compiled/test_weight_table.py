@@ -1,8 +1,9 @@
 import torch
 
 from unspool.nn.compiled.parts import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, WEIGHT
+from unspool.nn.compiled.products.int8 import RECORD
 from unspool.nn.compiled.weight_table import Weights
-from unspool.nn.stored.formats import F16, FLOAT32, INT8
+from unspool.nn.stored.formats import F16, F32, FLOAT32, INT8
 from unspool.nn.stored.int8 import quantise_int8
 from unspool.nn.stored.weight import StoredWeight
 
@@ -28,6 +29,15 @@ def test_stored_matrices_are_stacked_each_in_its_format():
     assert (row[OUTPUTS], row[BIAS]) == (8, 0)
     weights.put_stored(0, 1, [odd])  # no whole blocks of numbers in half precision
     assert weights.table[0, 1, FORMAT] == FLOAT32
+
+
+def test_the_widest_row_that_is_made_ready_fits():
+    weights = Weights(1)
+    weights.put(0, 0, torch.ones(3, 5000))
+    assert weights.ready_words() == 0
+    weights.put_stored(0, 1, [StoredWeight(F32, torch.ones(2, 200).view(torch.uint8), (2, 200))])
+    weights.put_stored(0, 2, [quantise_int8(torch.ones(2, 65))])
+    assert weights.ready_words() == 2 * RECORD
 
 
 def test_a_format_has_a_function_of_its_own():

@@ -33,11 +33,11 @@ def packed_bytes(kind: Format, rows: int, columns: int, seed: int = 0) -> torch.
         numbers = torch.from_numpy(dice.standard_normal((rows, columns), np.float32))
         kept = {F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16}[kind]
         return numbers.to(kept).view(torch.uint8)
-    packed = dice.integers(0, 256, (rows, kind.row_bytes(columns)), np.uint8)
-    blocks = packed.reshape(-1, kind.block_bytes)
+    packed = dice.integers(0, 256, kind.packed_shape(rows, columns), np.uint8)
+    blocks = packed.reshape(-1, kind.side * kind.block_bytes)
     if kind == INT8:
-        scales = dice.uniform(0.001, 0.01, (len(blocks), 1)).astype("<f4")
-        blocks[:, :4] = scales.view(np.uint8)
+        scales = dice.uniform(0.001, 0.01, (len(blocks), kind.side)).astype("<f4")
+        blocks[:, : 4 * kind.side] = scales.view(np.uint8)
     for at in HALVES.get(kind, []):
         scales = dice.uniform(-0.01, 0.01, (len(blocks), 1)).astype("<f2")
         blocks[:, at : at + 2] = scales.view(np.uint8)

@@ -26,3 +26,8 @@ def test_bytes_of_a_row():
     assert Q4_K.row_bytes(512) == 2 * 144
     # 100 numbers are a block of 64 and one that is filled up
     assert INT8.row_bytes(100) == 2 * (4 + 64)
+
+
+def test_rows_that_lie_side_by_side_are_filled_up():
+    assert Q8_0.packed_shape(17, 64) == (17, 2 * (2 + 32))
+    assert INT8.packed_shape(17, 100) == (2, 16 * 2 * (4 + 64))

@@ -7,31 +7,39 @@ from unspool.nn.stored.int8 import quantise_int8, requantise_int8
 from unspool.nn.stored.weight import CHUNK, StoredWeight
 
 
+def scales(stored):
+    """(rows, groups): a set's scales stand before its numbers, those of all rows of a group side by side."""
+    rows = stored.shape[0]
+    blocks = stored.packed.view(len(stored.packed), -1, 16 * 68)[..., :64].contiguous().view(torch.float32)
+    return blocks.transpose(1, 2).flatten(0, 1)[:rows]
+
+
 def test_hand_computed():
-    weight = torch.zeros(1, 65)
-    weight[0, 0], weight[0, 1], weight[0, 64] = 254.0, -3.0, 0.5
+    weight = torch.zeros(2, 65)
+    weight[1, 0], weight[1, 1], weight[1, 5], weight[1, 64] = 254.0, -3.0, 127.0, 0.5
     stored = quantise_int8(weight)
-    blocks = stored.packed.view(2, 68)
-    assert blocks[:, :4].contiguous().view(torch.float32).flatten().tolist() == pytest.approx(
-        [2.0, 0.5 / 127]
-    )
-    # −3/2 lies between −2 and −1: ties go to the even one
-    assert blocks[:, 4:].view(torch.int8)[0, :3].tolist() == [127, -2, 0]
-    assert blocks[1, 4:].view(torch.int8).tolist() == [127, *[0] * 63]
-    assert stored.restore()[0, :2].tolist() == [254.0, -4.0]
-    assert stored.restore()[0, 64] == pytest.approx(0.5)
+    assert stored.packed.shape == (1, 2 * 16 * 68)
+    assert scales(stored).tolist() == [[0.0, 0.0], [2.0, pytest.approx(0.5 / 127)]]
+    first, second = (block[64:].view(16, 16, 4) for block in stored.packed.view(2, 16 * 68))
+    # Four numbers of every row, then the next four. −3/2 lies between −2 and −1: ties go to the even one;
+    # so they do for 127/2.
+    assert first[0, 1].tolist() == [128 + 127, 128 - 2, 128, 128]
+    assert first[1, 1].tolist() == [128, 128 + 64, 128, 128]
+    assert second[0, 1].tolist() == [128 + 127, 128, 128, 128]
+    assert int((first != 128).sum() + (second != 128).sum()) == 4  # whatever fills the set up is 0
+    assert stored.restore()[1, :2].tolist() == [254.0, -4.0]
+    assert stored.restore()[1, 64] == pytest.approx(0.5)
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.integers(1, 5), st.integers(1, 200), st.integers(0, 2**31), st.sampled_from([1e-30, 1e-3, 1.0, 1e30])
+    st.integers(1, 35), st.integers(1, 200), st.integers(0, 2**31), st.sampled_from([1e-30, 1e-3, 1.0, 1e30])
 )
 def test_no_number_is_off_by_more_than_half_a_step(rows, columns, seed, size):
     weight = size * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
     stored = quantise_int8(weight)
     assert stored.shape == (rows, columns)
-    scale = stored.packed.view(-1, 68)[:, :4].contiguous().view(torch.float32).view(rows, -1)
-    step = scale.repeat_interleave(INT8.block, dim=1)[:, :columns]
+    step = scales(stored).repeat_interleave(INT8.block, dim=1)[:, :columns]
     assert ((stored.restore() - weight).abs() <= 0.5001 * step).all()
     # what has been rounded is not rounded again
     assert torch.allclose(quantise_int8(stored.restore()).restore(), stored.restore(), rtol=1e-6, atol=0)

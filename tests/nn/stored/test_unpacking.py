@@ -69,8 +69,15 @@ def test_hand_computed_q6_k():
 
 
 def test_hand_computed_int8():
-    block = [*np.array([0.25], "<f4").tobytes(), 4, 0x81, *[0] * 62]
-    assert unpacked(INT8, block) == [1.0, 0.25 * -127, *[0.0] * 62]
+    scales = np.zeros(16, "<f4")
+    scales[[0, 3]] = 0.25, 2
+    codes = np.full((16, 16, 4), 128, np.uint8)  # four numbers of each of 16 rows, and so on
+    codes[0, 0, 0], codes[0, 0, 1], codes[2, 3, 1] = 132, 1, 255
+    out = torch.empty(16, 64)
+    UNPACK[INT8](torch.tensor([[*scales.tobytes(), *codes.tobytes()]], dtype=torch.uint8), out)
+    assert out[0].tolist() == [1.0, 0.25 * -127, *[0.0] * 62]
+    assert out[3, 9] == 2 * 127
+    assert int((out != 0).sum()) == 3
 
 
 @pytest.mark.parametrize("number", GGML, ids=lambda number: GGML[number].name)

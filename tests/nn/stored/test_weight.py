@@ -27,11 +27,20 @@ def test_what_takes_several_chunks_is_the_same(stored):
 
 def test_a_short_last_block_is_cut(stored):
     weight = stored(INT8, rows=2, columns=100)
-    assert weight.packed.shape == (2, 136)
-    scales = weight.packed.view(-1, 68)[:, :4].contiguous().view(torch.float32)
-    first = weight.packed[0, 4:68].view(torch.int8) * scales[0]
-    second = weight.packed[0, 72 : 72 + 36].view(torch.int8) * scales[1]
-    assert torch.equal(weight.restore()[0], torch.cat([first, second]))
+    assert weight.packed.shape == (1, 16 * 136)  # of 16 rows side by side
+    blocks = weight.packed.view(2, 16 * 68)
+    scales = blocks[:, :64].contiguous().view(torch.float32)[:, 1]
+    numbers = blocks[:, 64:].view(2, 16, 16, 4)[:, :, 1].reshape(2, 64).float() - 128
+    assert torch.equal(weight.restore()[1], (numbers * scales[:, None]).flatten()[:100])
+
+
+@pytest.mark.parametrize("rows", [slice(3, 40), slice(16, 32), slice(0, 0), torch.tensor([49, 0, 17, 17, 3])])
+def test_rows_that_lie_side_by_side_are_found_among_the_others(stored, rows):
+    for columns in (100, CHUNK // 20):  # all in one go, and several
+        weight = stored(INT8, rows=50, columns=columns)
+        assert torch.equal(weight.restore(rows), weight.restore()[rows])
+        room = torch.full((len(weight.restore()[rows]), columns), -77.0)
+        assert torch.equal(weight.restore(rows, room), weight.restore()[rows])
 
 
 def test_float32_is_used_where_it_lies(stored):

@@ -57,14 +57,28 @@ from unspool.nn.compiled.parts import (
     WEIGHT,
     Shape,
 )
-from unspool.nn.compiled.products import gather, product
+from unspool.nn.compiled.products import gather, prepare, product, takes_ready
+from unspool.nn.compiled.products.int8 import Inputs
 from unspool.nn.compiled.rotary import rotate
 from unspool.nn.compiled.shared_phases import multiply_by, normalise
 from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 
-_multiply = multiply_by(product)
+_share = multiply_by(product)
 ALWAYS_RMS: Any = np.int64(RMS)
 """The norm of queries and keys: no constant, for which numba would compile `norm` anew."""
+
+
+@kernel
+def _multiply(part: Any, x: Any, rows: int, y: Any, work: Work, turns: Any, phase: int, threads: int) -> int:
+    """y = x · Wᵀ + b; a phase of its own makes rows ready for weights that want it."""
+    inputs = Inputs(x, work.ready)
+    if takes_ready(part):
+        n = take(turns, phase)
+        while n < rows:
+            prepare(part, inputs, n)
+            n = finish(turns, phase)
+        phase = meet(turns, phase, rows)
+    return _share(part, inputs, rows, y, turns, phase, threads)
 
 
 @kernel
@@ -239,7 +253,7 @@ def _choose(shape: Shape, rows: Rows, work: Work, said: Said, turns: Any, phase:
 
 def phases(layers: int, readers: int = 0) -> int:
     """How many there are in a step, at most."""
-    return 1 + 14 * layers + 2 * readers + 4
+    return 1 + 20 * layers + 3 * readers + 5
 
 
 @kernel
@@ -254,33 +268,33 @@ def _walk(
         phase = _begin(shape, parts, rows, past, work, said, turns, phase)
         for layer in range(shape.layers):
             mine = parts[layer]
-            phase = _multiply(mine[QKV], work.h, count, work.qkv, turns, phase, threads)
+            phase = _multiply(mine[QKV], work.h, count, work.qkv, work, turns, phase, threads)
             phase = _place(shape, mine, layer, rows, past, work, turns, phase)
             phase = _attend(shape, parts[shape.layers, RELATIVE], layer, rows, past, work, turns, phase)
-            phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, turns, phase, threads)
+            phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, work, turns, phase, threads)
             before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
             if shape.crosses:
                 phase = _between(shape, before, after, mine[CROSS_NORM], count, work, turns, phase)
-                phase = _multiply(mine[CROSS_QUERY], work.h, count, work.qkv, turns, phase, threads)
+                phase = _multiply(mine[CROSS_QUERY], work.h, count, work.qkv, work, turns, phase, threads)
                 phase = attend_source(shape, layer, rows, source, work, turns, phase)
                 if said.looked.size and layer == shape.layers - 1:
                     phase = look(shape, layer, rows, source, work, said, turns, phase)
-                phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, turns, phase, threads)
+                phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, work, turns, phase, threads)
                 before, after = mine[CROSS_NORM], mine[CROSS_POST_NORM]
             phase = _between(shape, before, after, mine[FEED_FORWARD_NORM], count, work, turns, phase)
-            phase = _multiply(mine[UP], work.h, count, work.up, turns, phase, threads)
+            phase = _multiply(mine[UP], work.h, count, work.up, work, turns, phase, threads)
             phase = _activate(shape, mine[UP][OUTPUTS], count, work, turns, phase)
-            phase = _multiply(mine[DOWN], work.active, count, work.y, turns, phase, threads)
+            phase = _multiply(mine[DOWN], work.active, count, work.y, work, turns, phase, threads)
             phase = _behind(shape, parts, layer, count, work, said, turns, phase)
         phase = _end(shape, parts, rows, work, said, turns, phase)
         for reader in range(len(parts) - shape.layers - 1):
             part = parts[shape.layers + 1 + reader, SOURCE_KV]
-            phase = _multiply(part, said.hidden, count, work.qkv, turns, phase, threads)
+            phase = _multiply(part, said.hidden, count, work.qkv, work, turns, phase, threads)
             phase = store_source(shape, reader, rows, source, work, turns, phase)
     if rows.wanted.size:
         phase = _choose(shape, rows, work, said, turns, phase)
         head = parts[shape.layers, HEAD]
-        phase = _multiply(head, work.y, rows.wanted.size, said.logp, turns, phase, threads)
+        phase = _multiply(head, work.y, rows.wanted.size, said.logp, work, turns, phase, threads)
         normalise(said.logp, said.log_norm, shape.logit_cap, turns, phase)
 
 

@@ -65,6 +65,8 @@ class Work(NamedTuple):
     scores: Any
     looks: Any
     """As many as `Said.looked` has."""
+    ready: Any
+    """A product's inputs, ready for weights of whole numbers (`products.int8`); empty where none are."""
 
 
 class Said(NamedTuple):

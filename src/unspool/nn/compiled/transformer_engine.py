@@ -58,6 +58,7 @@ class Engine:
     def __init__(self, shape: Shape, weights: Weights, tables: Tables) -> None:
         self.shape, self.weights, self.tables = shape, weights, tables
         self._room: tuple[tuple[int, int], Work] | None = None
+        self._ready = weights.ready_words()
 
     def read(
         self,
@@ -145,7 +146,7 @@ class Engine:
         qkv = (s.heads + 2 * s.kv_heads) * s.head_width
         up = int(self.weights.table[0, UP, OUTPUTS])
         mixed, scores = s.heads * s.head_width, s.heads * BLOCK
-        sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks)
+        sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks, self._ready)
         room = Work(*(aligned(n * size) for size in sizes))
         self._room = (n, looks), room
         return room

@@ -20,8 +20,10 @@ from unspool.nn.compiled.parts import (
     PIECES,
     WEIGHT,
 )
+from unspool.nn.compiled.products.int8 import RECORD
+from unspool.nn.compiled.products.int8_tiles import GROUP
 from unspool.nn.compiled.products.packed_product import HALVES, MADE, compiled
-from unspool.nn.stored.formats import BF16, F16, F32, Format
+from unspool.nn.stored.formats import BF16, F16, F32, NUMBER_INT8, Format
 from unspool.nn.stored.weight import StoredWeight
 
 
@@ -45,6 +47,13 @@ class Weights:
         """A matrix that is stacked of stored ones."""
         stacked = [_multiplied(piece) for piece in pieces]
         self._put(layer, part, stacked, pieces[0].shape[1], bias)
+
+    def ready_words(self) -> int:
+        """Numbers that a row of the widest product's inputs takes when it is ready for whole numbers."""
+        formats = self.table[:, :, [at + FORMAT for at in range(0, PIECE * PIECES, PIECE)]]
+        wanting = (formats == NUMBER_INT8).any(axis=-1)
+        widest = int(self.table[:, :, INPUTS][wanting].max(initial=0))
+        return -(-widest // GROUP) * RECORD
 
     def _put(
         self,

@@ -4,7 +4,7 @@
     F32            1       4   w, float32                                                  w
     F16            1       2   w, float16                                                  w
     BF16           1       2   w, the upper half of a float32                              w
-    INT8          64      68   d float32 · 64 × q int8                                     d·q
+    INT8          64      68   d float32 · 64 × q, a byte from 1 to 255                    d·(q − 128)
     Q8_0          32      34   d float16 · 32 × q int8                                     d·q
     Q4_0          32      18   d float16 · 16 bytes of q                                   d·(q − 8)
     Q4_1          32      20   d, m float16 · 16 bytes of q                                d·q + m
@@ -12,8 +12,10 @@
     Q5_K         256     176   the same · 32 bytes of q's fifth bits before the 128        (d·s)·q − dmin·m
     Q6_K         256     210   128 and 64 bytes of q · 16 × s int8 · d float16             (d·s)·(q − 32)
 
-INT8 is ours; a row's last block is filled up with zeros. The others but F32 are ggml's, whose rows are whole
-blocks. All is little-endian, and every operation is rounded to float32: `unpacking` says what a number is.
+INT8 is ours. A row's last block is filled up with zeros, and 16 rows lie side by side, as products read them:
+block by block, the d of each, then four q of each, the next four of each … The last rows are filled up, too.
+The others but F32 are ggml's, whose rows are whole blocks. All is little-endian, and every operation is
+rounded to float32: `unpacking` says what a number is.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ class Format:
     block: int
     """Numbers of a block."""
     block_bytes: int
+    side: int = 1
+    """Rows that lie side by side."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -45,9 +49,13 @@ class Format:
         """Bytes of a row of so many numbers."""
         return -(-columns // self.block) * self.block_bytes
 
+    def packed_shape(self, rows: int, columns: int) -> tuple[int, int]:
+        """How many rows, or sets of rows side by side, a matrix is packed into, and the bytes of each."""
+        return -(-rows // self.side), self.side * self.row_bytes(columns)
+
 
 F32 = Format("F32", FLOAT32, 1, 4)
-INT8 = Format("INT8", NUMBER_INT8, 64, 68)
+INT8 = Format("INT8", NUMBER_INT8, 64, 68, side=16)
 F16 = Format("F16", NUMBER_F16, 1, 2)
 BF16 = Format("BF16", NUMBER_BF16, 1, 2)
 Q8_0 = Format("Q8_0", NUMBER_Q8_0, 32, 34)

@@ -1,8 +1,9 @@
 """The numbers in packed blocks, as float32.
 
 Each function writes the numbers of n blocks (n, bytes) to `out` (n, numbers); what they are is told in
-`formats`. Every product and every sum is rounded by itself, as ggml's own reference does it, so that the
-same bytes are the same numbers everywhere.
+`formats`. Where rows lie side by side, it is given n sets of them, whole: (n, bytes) to (n · rows, numbers).
+Every product and every sum is rounded by itself, as ggml's own reference does it, so that the same bytes are
+the same numbers everywhere.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ def _bf16(blocks: Tensor, out: Tensor) -> None:
     out.copy_(blocks.view(torch.bfloat16))
 
 
-def _int8(blocks: Tensor, out: Tensor) -> None:
-    out.copy_(blocks[:, 4:].view(torch.int8))
-    out.mul_(blocks[:, :4].view(torch.float32))
+def _int8(sets: Tensor, out: Tensor) -> None:
+    side, four = INT8.side, INT8.block // 4
+    blocks = sets.view(len(sets), -1, side * INT8.block_bytes)
+    numbers = out.view(len(sets), side, -1, four, 4)
+    numbers.copy_(blocks[..., 4 * side :].view(len(sets), -1, four, side, 4).permute(0, 3, 1, 2, 4))
+    scales = blocks[..., : 4 * side].view(torch.float32).transpose(1, 2)
+    numbers.sub_(128).mul_(scales[..., None, None])
 
 
 def _q8_0(blocks: Tensor, out: Tensor) -> None:
@@ -98,7 +103,7 @@ def _q6_k(blocks: Tensor, out: Tensor) -> None:
 
 FLOATS: dict[Format, tuple[tuple[int, torch.dtype], ...]] = {
     F32: ((0, torch.float32),),
-    INT8: ((0, torch.float32),),
+    INT8: tuple((4 * row, torch.float32) for row in range(INT8.side)),
     F16: ((0, torch.float16),),
     BF16: ((0, torch.bfloat16),),
     Q8_0: ((0, torch.float16),),
@@ -122,4 +127,4 @@ UNPACK: dict[Format, Callable[[Tensor, Tensor], None]] = {
     Q5_K: _q5_k,
     Q6_K: _q6_k,
 }
-"""Format → what writes the numbers of blocks (n, bytes) to (n, numbers)."""
+"""Format → what writes the numbers of blocks (n, bytes) to (n, numbers), or those of sets of rows."""

@@ -25,13 +25,13 @@ class StoredWeight:
 
     format: Format
     packed: Tensor
-    """(rows, bytes of a row), uint8, rows behind each other."""
+    """(rows, bytes of a row), uint8, rows behind each other; or sets of rows that lie side by side."""
     shape: tuple[int, int]
     """Rows and columns."""
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
-        expected = (rows, self.format.row_bytes(columns))
+        expected = self.format.packed_shape(rows, columns)
         if tuple(self.packed.shape) != expected or self.packed.dtype != torch.uint8:
             raise ValueError(
                 f"{rows} rows of {columns} numbers in {self.format.name} are {list(expected)} bytes, "
@@ -58,7 +58,7 @@ class StoredWeight:
 
         Only the scales are looked at, where there are scales.
         """
-        for blocks in torch.split(self.packed.view(-1, self.format.block_bytes), CHUNK):
+        for blocks in torch.split(self.packed.view(-1, self.format.side * self.format.block_bytes), CHUNK):
             for at, kind in FLOATS[self.format]:
                 if not all_finite(blocks[:, at : at + kind.itemsize].view(kind)):
                     return False
@@ -66,10 +66,12 @@ class StoredWeight:
 
     def restore(self, rows: slice | Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """The numbers of these rows (of all, where none are named) in float32: (R, columns)."""
-        packed = self.packed if rows is None else self.packed[rows]
+        wanted = slice(None) if rows is None else rows
         if self.format == F32 and out is None:
-            return packed.view(torch.float32)
-        columns = self.shape[1]
+            return self.packed[wanted].view(torch.float32)
+        if self.format.side > 1:
+            return self._restore_sets(torch.arange(self.shape[0])[wanted], out)
+        packed, columns = self.packed[wanted], self.shape[1]
         if out is None:
             out = torch.empty(len(packed), columns)
         step = max(1, CHUNK // columns)
@@ -86,3 +88,19 @@ class StoredWeight:
             whole = torch.empty(len(blocks), block)
             UNPACK[self.format](blocks, whole)
             out.copy_(whole.view(len(packed), -1)[:, : self.shape[1]])
+
+    def _restore_sets(self, rows: Tensor, out: Tensor | None) -> Tensor:
+        """Rows that lie side by side with others: a whole set becomes float32 for one of them."""
+        side, columns = self.format.side, self.shape[1]
+        width = -(-columns // self.format.block) * self.format.block
+        if out is None:
+            out = torch.empty(len(rows), columns)
+        sets, which = torch.unique_consecutive(rows // side, return_inverse=True)
+        step = max(1, CHUNK // (columns * side))
+        for first in range(0, len(sets), step):
+            some = sets[first : first + step]
+            numbers = torch.empty(len(some) * side, width)
+            UNPACK[self.format](self.packed[some], numbers)
+            here = (first <= which) & (which < first + step)
+            out[here] = numbers[(which[here] - first) * side + rows[here] % side, :columns]
+        return out

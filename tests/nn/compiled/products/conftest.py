@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from unspool.nn.compiled import products
+from unspool.nn.compiled.products.int8 import Inputs
 from unspool.nn.compiled.weight_table import Weights
 from unspool.nn.stored.formats import BF16, F16, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
 from unspool.nn.stored.weight import StoredWeight
@@ -22,11 +23,12 @@ def stored(kind, rows, columns, seed=0):
         numbers = torch.from_numpy(dice.standard_normal((rows, columns), np.float32))
         packed = numbers.to({F16: torch.float16, BF16: torch.bfloat16}[kind]).view(torch.uint8)
         return StoredWeight(kind, packed, (rows, columns))
-    packed = dice.integers(0, 256, (rows, kind.row_bytes(columns)), np.uint8)
-    blocks = packed.reshape(-1, kind.block_bytes)
+    packed = dice.integers(0, 256, kind.packed_shape(rows, columns), np.uint8)
+    blocks = packed.reshape(-1, kind.side * kind.block_bytes)
     if kind == INT8:
-        packed[packed == 128] = 0  # −128 is no number of this format
-        blocks[:, :4] = dice.uniform(0.001, 0.01, (len(blocks), 1)).astype("<f4").view(np.uint8)
+        packed[packed == 0] = 128  # −128 is no number of this format
+        scales = dice.uniform(0.001, 0.01, (len(blocks), kind.side)).astype("<f4")
+        blocks[:, : 4 * kind.side] = scales.view(np.uint8)
     for at in HALVES.get(kind, []):
         scales = dice.uniform(-0.01, 0.01, (len(blocks), 1)).astype("<f2")
         blocks[:, at : at + 2] = scales.view(np.uint8)
@@ -34,9 +36,13 @@ def stored(kind, rows, columns, seed=0):
 
 
 @numba.njit
-def _multiply(part, x, outputs, first, last):
+def _multiply(part, x, words, outputs, first, last):
     y = np.full((x.shape[0], outputs), np.float32(-77))
-    products.product(part, x.reshape(-1), x.shape[0], y.reshape(-1), first, last)
+    inputs = Inputs(x.reshape(-1), np.zeros(x.shape[0] * words, np.float32))
+    if products.takes_ready(part):
+        for n in range(x.shape[0]):
+            products.prepare(part, inputs, n)
+    products.product(part, inputs, x.shape[0], y.reshape(-1), first, last)
     return y
 
 
@@ -55,7 +61,8 @@ def multiplied():
         weights = Weights(0)
         weights.put_stored(0, 0, pieces, bias)
         outputs = sum(piece.shape[0] for piece in pieces)
-        return _multiply(weights.table[0, 0], x, outputs, first, outputs if last is None else last)
+        last = outputs if last is None else last
+        return _multiply(weights.table[0, 0], x, weights.ready_words(), outputs, first, last)
 
     return call
 

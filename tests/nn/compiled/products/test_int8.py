@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from unspool.nn.stored.int8 import quantise_int8
@@ -9,6 +10,21 @@ def test_hand_computed_scales_are_multiplied_behind_the_sum_of_a_group(multiplie
     x = np.zeros((1, 128), np.float32)
     x[0, [0, 64, 65]] = 0.5, 1, 10
     assert multiplied([weight], x)[0, 0] == 0.5 * 127 - 254 + 20
+
+
+@pytest.mark.parametrize("outputs", [1, 16, 33])
+@pytest.mark.parametrize("rows", [1, 3, 7, 8, 12, 17])
+def test_any_part_of_the_outputs_and_nothing_beside_it(outputs, rows, multiplied):
+    dice = np.random.default_rng(rows)
+    weight = quantise_int8(torch.from_numpy(dice.standard_normal((outputs, 130)).astype(np.float32)))
+    x = dice.standard_normal((rows, 130)).astype(np.float32)
+    whole = multiplied([weight], x)
+    np.testing.assert_allclose(whole, x @ weight.restore().numpy().T, rtol=1e-4, atol=1e-5)
+    for first, last in ((0, 1), (outputs - 1, outputs), (5, 20)):
+        part = multiplied([weight], x, None, min(first, outputs), min(last, outputs))
+        mine = slice(min(first, outputs), min(last, outputs))
+        np.testing.assert_array_equal(part[:, mine], whole[:, mine])
+        assert (np.delete(part, np.s_[mine], axis=1) == -77).all()
 
 
 def test_the_largest_and_the_smallest_code(multiplied):

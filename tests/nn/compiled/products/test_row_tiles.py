@@ -4,7 +4,7 @@ import pytest
 
 from unspool.kernels.dot_tile import Singles
 from unspool.kernels.lanes import WIDTH
-from unspool.nn.compiled.products.row_tiles import BESIDE, LONG, TILE, Outputs, piece_size, product_of
+from unspool.nn.compiled.products.row_tiles import EVEN, LONG, TILE, Outputs, piece_size, product_of
 
 singles = product_of(Singles(64))
 
@@ -27,8 +27,9 @@ def test_every_thread_has_as_much_to_do_and_long_streams_to_do_it(outputs, input
     if rows == 1:
         assert piece_size.py_func(outputs, inputs, rows, 1) == outputs
     assert pieces * size >= outputs
-    assert size * inputs <= (LONG if rows == 1 else TILE) + 4 * inputs
-    assert pieces >= min(threads, outputs // BESIDE)
+    assert size % EVEN == 0
+    assert size * inputs <= (LONG if rows == 1 else TILE) + EVEN * inputs
+    assert pieces >= min(threads, outputs // EVEN)
 
 
 def test_by_hand_every_output_where_it_belongs():

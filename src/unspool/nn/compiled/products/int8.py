@@ -2,97 +2,118 @@
 
     w_oi = s_og · q_oi,     y_no = Σ_g s_og Σ_{i in g} q_oi · x_ni
 
-A group is 68 bytes: s in float32, then q from −127 to 127; a row's last group is filled up with zeros. The
-scale is multiplied once for each group, which spares a multiplication for each number of a single row. The
-rows of w and x meet as in `dense`; inputs behind the last whole group join one by one.
+16 rows of w lie side by side (`stored.formats`) and meet up to eight of x at a time (`int8_tiles`), by exact
+sums of products of bytes where the processor has them, else by products of float32. Either way the sums of a
+row are the same bits in any company. A product begins with rows of x that are made `ready`, once for all
+threads; of weights that lie in several formats, the others read x itself.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray
 
-from unspool.kernels.kernel import kernel, small_kernel
-from unspool.kernels.lanes import FLOAT, FLOATS, INTS, fused, fused_lanes, spread_lanes
-from unspool.kernels.packed_lanes import BYTES_OF_LANES, single
-from unspool.nn.compiled.products.row_tiles import Outputs, product_of
+from unspool.kernels.byte_products import BYTE_PRODUCTS, MIDDLE
+from unspool.kernels.kernel import NOUGHT, kernel, small_kernel
+from unspool.kernels.packed_lanes import single
+from unspool.kernels.stack_memory import reserve
+from unspool.nn.compiled.products.int8_digits import ByDigits
+from unspool.nn.compiled.products.int8_floats import ByFloats
+from unspool.nn.compiled.products.int8_tiles import BEGIN, BYTES, GROUP, SIDE, WORD, tile_of
+from unspool.nn.compiled.products.row_tiles import Outputs
 
-GROUP, BYTES, BEGIN = 64, 68, 4
-"""Numbers of a group, its bytes, and where its numbers begin among them."""
-
-
-class Int8Groups:
-    """The layout of the format, for `row_tiles`."""
-
-    group: int | None = GROUP
-    whole_groups = True
-
-    def begin(self, builder: Any, row: Any, start: Any) -> Any:
-        """A group has BYTES bytes."""
-        kind = start.type
-        return builder.add(row, builder.mul(builder.udiv(start, kind(GROUP)), kind(BYTES)))
-
-    def lanes(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
-        """Its whole numbers, as float32."""
-        where = builder.gep(data, [builder.add(builder.add(begin, begin.type(BEGIN)), i)])
-        codes = builder.load(builder.bitcast(where, BYTES_OF_LANES.as_pointer()))
-        codes.align = 1
-        return builder.sitofp(builder.sext(codes, INTS), FLOATS)
-
-    def joined(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:
-        """whole + s · part."""
-        scale = builder.load(builder.bitcast(builder.gep(data, [begin]), FLOAT.as_pointer()))
-        scale.align = 1
-        return fused_lanes(builder, part, spread_lanes(builder, scale), whole)
-
-    @staticmethod
-    @small_kernel
-    def end(row: int, length: int) -> int:
-        """Behind its last group."""
-        return row + length // GROUP * BYTES
+AHEAD = 2
+"""Groups of w that are asked for before they are wanted."""
+MOST = 8
+"""Rows of x that meet w at a time."""
+WAY = ByDigits() if BYTE_PRODUCTS else ByFloats()
+RECORD, _ready = WAY.record, WAY.ready
+_eight, _four, _three, _two, _one = (tile_of(R, WAY) for R in (MOST, 4, 3, 2, 1))
+ZERO = np.float32(0)
+A_GROUP: Any = np.int64(GROUP)
+A_TILE: Any = np.int64(MOST * SIDE)
+"""Numbers of memory to reserve; no constants (`stack_memory`)."""
 
 
-_whole_groups = product_of(Int8Groups())
+class Inputs(NamedTuple):
+    """Rows of x, and the same rows ready to be multiplied with whole numbers, where there are any."""
+
+    x: Any
+    ready: Any
 
 
 @small_kernel
-def row_bytes(inputs: int) -> int:
-    """Bytes of a row."""
-    return (inputs + GROUP - 1) // GROUP * BYTES
+def groups_of(inputs: int) -> int:
+    """Groups of a row, the last of which may be filled up."""
+    return (inputs + GROUP - 1) // GROUP
+
+
+@small_kernel
+def total_bytes(outputs: int, inputs: int) -> int:
+    """Bytes of a matrix."""
+    return (outputs + SIDE - 1) // SIDE * groups_of(inputs) * BYTES
 
 
 @kernel
-def _number(w: Any, row: int, i: int) -> Any:
-    """w_i of the row that begins at byte `row`."""
-    at = row + i // GROUP * BYTES
-    q = np.float32(w[at + BEGIN + i % GROUP])
-    return (q - np.float32(256) if q > np.float32(127) else q) * single(w, at)
+def prepare(x: Any, inputs: int, n: int, ready: Any) -> None:
+    """Row n of x, made ready."""
+    groups, at = groups_of(inputs), n * inputs
+    to = n * groups * RECORD
+    for g in range(inputs // GROUP):
+        _ready(x, at + g * GROUP, ready, to + g * RECORD)
+    left = inputs % GROUP
+    if left:
+        last = carray(reserve(A_GROUP), GROUP, np.float32)
+        for i in range(GROUP):
+            last[i] = x[at + inputs - left + i] if i < left else ZERO
+        _ready(last, NOUGHT, ready, to + (groups - 1) * RECORD)
 
 
 @kernel
-def _left_over(w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int) -> None:
-    """Add what is behind the last whole group, one by one."""
-    size = row_bytes(inputs)
-    for n in range(rows):
-        for o in range(first, last):
-            at = n * out.width + out.shift + o
-            found = out.y[at]
-            for i in range(inputs // GROUP * GROUP, inputs):
-                found = fused(_number(w, o * size, i), x[n * inputs + i], found)
-            out.y[at] = found
+def _meet(w: Any, at: int, ready: Any, n: int, count: int, groups: int, y: Any, to: int, below: int) -> None:
+    """`count` rows of x, from the n-th on, with the rows of w whose first group begins at byte `at`."""
+    between = groups * RECORD
+    ahead = groups * BYTES if n else AHEAD * BYTES
+    if count == MOST:
+        _eight(w, at, ahead, ready, n * between, between, groups, y, to, below)
+    elif count == 4:
+        _four(w, at, ahead, ready, n * between, between, groups, y, to, below)
+    elif count == 3:
+        _three(w, at, ahead, ready, n * between, between, groups, y, to, below)
+    elif count == 2:
+        _two(w, at, ahead, ready, n * between, between, groups, y, to, below)
+    else:
+        _one(w, at, ahead, ready, n * between, between, groups, y, to, below)
 
 
 @kernel
-def product(w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int) -> None:
-    """`dense.product` for w in this format."""
-    _whole_groups(w, row_bytes(inputs), inputs // GROUP * GROUP, x, inputs, rows, out, first, last)
-    if inputs % GROUP:
-        _left_over(w, inputs, x, rows, out, first, last)
+def product(w: Any, inputs: int, ready: Any, rows: int, out: Outputs, first: int, last: int) -> None:
+    """All rows of x, which are ready, with the rows of w from `first` to `last` − 1."""
+    groups = groups_of(inputs)
+    spare = carray(reserve(A_TILE), MOST * SIDE, np.float32)
+    for begin in range(first // SIDE * SIDE, last, SIDE):
+        at, low, high = begin // SIDE * groups * BYTES, max(first, begin), min(last, begin + SIDE)
+        n = NOUGHT
+        while n < rows:
+            count = MOST if rows - n >= MOST else min(4, rows - n)
+            to = n * out.width + out.shift
+            if high - low == SIDE:
+                _meet(w, at, ready, n, count, groups, out.y, to + begin, out.width)
+            else:
+                _meet(w, at, ready, n, count, groups, spare, NOUGHT, SIDE)
+                for r in range(count):
+                    for o in range(low, high):
+                        out.y[to + r * out.width + o] = spare[r * SIDE + o - begin]
+            n += count
 
 
 @kernel
-def row(w: Any, at: int, inputs: int, y: Any, to: int) -> None:
-    """y[to : to + inputs] = a restored row, from byte `at` on."""
+def row(w: Any, number: int, inputs: int, y: Any, to: int) -> None:
+    """y[to : to + inputs] = a restored row."""
+    side = number % SIDE
     for i in range(inputs):
-        y[to + i] = _number(w, at, i)
+        at = (number // SIDE * groups_of(inputs) + i // GROUP) * BYTES
+        byte = w[at + BEGIN + i % GROUP // 4 * WORD + 4 * side + i % 4]
+        y[to + i] = (np.float32(byte) - np.float32(MIDDLE)) * single(w, at + 4 * side)

@@ -24,6 +24,8 @@ TILE = 2**16
 """Numbers of w in a tile, about."""
 LONG = 2**18
 """Numbers of w that a thread takes at a time for a few rows of x, which wait for memory, at most."""
+EVEN = 16
+"""A thread takes a multiple of so many rows of w: in one format they lie side by side (`int8_tiles`)."""
 
 
 class Outputs(NamedTuple):
@@ -44,10 +46,10 @@ def _tile_rows(inputs: int) -> int:
 def piece_size(outputs: int, inputs: int, rows: int, threads: int) -> int:
     """Rows of w that one thread takes at a time: about as many pieces for each thread."""
     if threads == 1:
-        return outputs if rows <= FEW else _tile_rows(inputs)
+        return outputs if rows <= FEW else max(EVEN, _tile_rows(inputs) // EVEN * EVEN)
     most = LONG if rows <= FEW else TILE
     rounds = outputs * inputs // (most * threads) + 1
-    return (outputs // (rounds * threads) // BESIDE + 1) * BESIDE
+    return (outputs // (rounds * threads) // EVEN + 1) * EVEN
 
 
 def _far_apart(R: int, C: int, layout: Layout) -> Callable[..., Any]:
