@@ -24,7 +24,7 @@ UNROLLED = 4
 class ByDigits:
     """A way of `int8_tiles`, where a register has a lane for each of the rows side by side."""
 
-    record = RECORD
+    record, at_once = RECORD, 4
     ready = staticmethod(digits)
     """A kernel: the record of x[at …], which has all numbers of a group."""
 

@@ -25,8 +25,6 @@ WORD = 4 * SIDE
 """Bytes of four inputs of all of these rows."""
 REGISTERS = SIDE // WIDTH
 """That hold a sum of each."""
-AT_ONCE = 4
-"""Rows of x that meet a group before the next ones do, which find it in the nearest cache."""
 
 
 class Way(Protocol):
@@ -34,6 +32,8 @@ class Way(Protocol):
 
     record: int
     """Words of a group of x that is ready."""
+    at_once: int
+    """Rows of x that meet a group before the next ones do, which find it in the nearest cache."""
 
     def add(
         self, builder: Any, w: Any, at: Any, ahead: Any, x: Any, records: list[Any], totals: list[list[Any]]
@@ -86,8 +86,8 @@ def tile_of(R: int, way: Way) -> Callable[..., Any]:
             with cgutils.for_range_slice(builder, kind(0), groups, kind(1), kind) as (g, _):
                 records = [builder.add(row, builder.mul(g, kind(record))) for row in rows]
                 begin = builder.add(at, builder.mul(g, kind(BYTES)))
-                for r in range(0, R, AT_ONCE):
-                    some, soon = slice(r, r + AT_ONCE), ahead if R > AT_ONCE and r == 0 else None
+                for r in range(0, R, way.at_once):
+                    some, soon = slice(r, r + way.at_once), ahead if way.at_once < R and r == 0 else None
                     way.add(builder, data(0), begin, soon, data(3), records[some], totals[some])
             for r, registers in enumerate(totals):
                 row = builder.add(to, builder.mul(below, kind(r)))
