@@ -14,7 +14,10 @@ GEMMA = {
 }
 
 
-@pytest.fixture(params=[{}, GEMMA], ids=["llama", "gemma"])
+KEYLESS = {"attention": "keyless", "positions": "learned"}
+
+
+@pytest.fixture(params=[{}, GEMMA, KEYLESS], ids=["llama", "gemma", "keyless"])
 def model(request):
     torch.manual_seed(0)
     sizes = {"vocab_size": 17, "width": 16, "layers": 2, "heads": 4, "kv_heads": 2, "inner_width": 20}

@@ -60,6 +60,15 @@ SHAPES = {
         "rotary_width": 2,
         "head": HEADS["capped"](3.0),
     },
+    "keyless": {"attention": "keyless", "positions": "sinusoidal"},
+    "keyless, wide heads": {
+        "attention": "keyless",
+        "positions": "learned",
+        "context": 80,
+        "head_width": 20,
+        "norm_place": "post",
+        "bias": True,
+    },
     "sources apart": {"source_vocab_size": V + 9},
     "bart": {
         "kv_heads": None,

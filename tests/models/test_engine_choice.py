@@ -57,6 +57,24 @@ SHAPES = {
     },
     "smollm3": {"unrotated_layers": (1,), "window": 1, "windowed_layers": (0,)},
     "partly turned": {"rotary_width": 4, "norm": "layer", "norm_place": "after", "activation": "relu"},
+    "keyless": {"attention": "keyless", "positions": "sinusoidal"},
+    "keyless, wide heads": {
+        "attention": "keyless",
+        "positions": "learned",
+        "head_width": 40,
+        "norm_place": "post",
+        "bias": True,
+    },
+    "keyless, odd": {
+        "attention": "keyless",
+        "positions": "none",
+        "width": 13,
+        "heads": 3,
+        "kv_heads": 1,
+        "qkv_bias": True,
+        "window": 33,
+        "windowed_layers": (1,),
+    },
     "odd": {"width": 13, "inner_width": 7, "head_width": 6, "heads": 3, "kv_heads": 3, "vocab_size": 1009},
 }
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from unspool.models.engine_choice import ENGINES
 from unspool.models.key_elimination import AttentionCost, costs, with_keys, without_keys
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
@@ -31,9 +32,10 @@ def test_there_and_back_says_the_same(options):
     assert back.config.kv_heads == 4
 
 
-def test_it_is_decoded_as_it_reads():
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_is_decoded_as_it_reads(engine):
     keyless = without_keys(make(kv_heads=2))
-    assert keyless.engine == "torch"
+    keyless.engine = engine
     step, state = keyless.start([TOKENS[0, :2].tolist()])
     found = [step.logp_NV[0]]
     for token in TOKENS[0, 2:].tolist():

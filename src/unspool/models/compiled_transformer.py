@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from unspool.deferred import uncollected
@@ -11,7 +12,9 @@ from unspool.heads.stored_softmax import TiedStoredSoftmax
 from unspool.models.compiled_state import CompiledState
 from unspool.models.engine_choice import logit_cap, plain_head, plain_words
 from unspool.nn.norms import LayerNorm, RMSNorm
+from unspool.nn.stored.formats import F32
 from unspool.nn.stored.matrix import StoredMatrix
+from unspool.nn.stored.weight import StoredWeight
 from unspool.nn.transformer import CrossBlock
 
 if TYPE_CHECKING:
@@ -134,6 +137,7 @@ def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
         parts.ACTIVATIONS[c.activation],
         c.each_width if c.rotary_width is None else c.rotary_width,
         float(c.attention_cap or 0),
+        keyless=c.attention == "keyless",
     )
 
 
@@ -141,7 +145,6 @@ def _put_block(weights: Weights, layer: int, block: Any, config: TransformerShap
     from unspool.nn.compiled import parts
 
     matrices = {
-        parts.QKV: block.attention.qkv,
         parts.ATTENTION_OUT: block.attention.out,
         parts.UP: block.feed_forward.up,
         parts.DOWN: block.feed_forward.down,
@@ -165,6 +168,7 @@ def _put_block(weights: Weights, layer: int, block: Any, config: TransformerShap
         }
     for part, linear in matrices.items():
         _put_matrix(weights, layer, part, linear)
+    _put_stacked(weights, layer, parts.QKV, block.attention.projections)
     if config.norm_place == "after":  # a branch's only norm is the one behind it
         norms = {parts.BEHIND.get(part, part): norm for part, norm in norms.items() if type(norm) in NORMED}
     for part, norm in norms.items():
@@ -177,6 +181,23 @@ def _put_matrix(weights: Weights, layer: int, part: int, module: Any) -> None:
         weights.put_stored(layer, part, module.pieces, bias)
     else:
         weights.put(layer, part, module.weight, bias)
+
+
+def _put_stacked(weights: Weights, layer: int, part: int, modules: Sequence[Any]) -> None:
+    """Several matrices as one. Each stays where it is; their biases are copied, if there are two."""
+    if len(modules) == 1:
+        _put_matrix(weights, layer, part, modules[0])
+        return
+    pieces = [piece for module in modules for piece in _pieces(module)]
+    biases = [module.bias for module in modules if module.bias is not None]
+    weights.put_stored(layer, part, pieces, torch.cat(biases) if biases else None)
+
+
+def _pieces(module: Any) -> tuple[StoredWeight, ...]:
+    if isinstance(module, StoredMatrix):
+        return module.pieces
+    weight = module.weight.detach()
+    return (StoredWeight(F32, weight.view(torch.uint8), tuple(weight.shape)),)
 
 
 def _put_norm(weights: Weights, layer: int, part: int, norm: nn.Module | None) -> None:

@@ -21,7 +21,6 @@ from unspool.config import word_among
 from unspool.heads.capped import Capped
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
-from unspool.nn.attention.keyless_attention import KeylessAttention
 from unspool.nn.stored.matrix import StoredMatrix
 
 if TYPE_CHECKING:
@@ -97,8 +96,6 @@ def _changed_part(model: SequenceModel) -> str | None:
     if not built:
         return f"nobody has written one for a {type(model).__name__}"
     for name, part in model.named_modules():
-        if isinstance(part, KeylessAttention):
-            return f"{name} is a KeylessAttention, which has no kernel"
         height, width = stored_shape(part)
         if height and (height, width) != built.get(f"{name}.weight", (height, width)):
             return f"{name} has the shape {(height, width)}, where the model's says {built[f'{name}.weight']}"

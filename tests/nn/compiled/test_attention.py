@@ -4,19 +4,28 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.compiled.attention import BLOCK, Sight, attend, fetch
+from unspool.nn.compiled.attention import BLOCK, Heads, Sight, alike, attend, fetch, in_block, keep_heads
+
+as_a_rule = numba.njit(lambda kv_heads, width: alike(kv_heads, width))
 
 
 @numba.njit
-def looked(q, kv, starts, sight, head, width):
-    out, p = np.full(width, np.float32(9)), np.empty(BLOCK, np.float32)
-    attend(q, 0, kv, starts, 0, sight, head, width, p, 0, out, 0)
+def seen(q, kv, starts, heads, sight, head):
+    out, p = np.full(heads.value_width, np.float32(9)), np.empty(BLOCK, np.float32)
+    attend(q, 0, kv, starts, heads, 0, BLOCK * heads.key_width, sight, head, p, 0, out, 0)
     return out
 
 
+def looked(q, kv, starts, sight, head, width):
+    return seen(q, kv, starts, as_a_rule(1, width), sight, head)
+
+
+def whole(since, length, cap=0.0):
+    return Sight(since, length, cap, np.empty(0, np.float32), np.empty(0, np.int64), 0, 0)
+
+
 def attended(q, kv, starts, since, length, width, cap):
-    sight = Sight(since, length, cap, np.empty(0, np.float32), np.empty(0, np.int64), 0, 0)
-    return looked(q, kv, starts, sight, 0, width)
+    return looked(q, kv, starts, whole(since, length, cap), 0, width)
 
 
 def laid_out(k, v):
@@ -24,10 +33,13 @@ def laid_out(k, v):
     length, width = k.shape
     blocks = -(-length // BLOCK)
     order = np.random.default_rng(0).permutation(blocks)
-    kv = np.full((blocks, 2, BLOCK, width), np.nan, np.float32)  # what is not filled is never looked at
+    size = BLOCK * (width + v.shape[1])
+    kv = np.full((blocks, size), np.nan, np.float32)  # what is not filled is never looked at
     for t in range(length):
-        kv[order[t // BLOCK], :, t % BLOCK] = k[t].numpy(), v[t].numpy()
-    return kv.reshape(-1), order * 2 * BLOCK * width
+        block, place = kv[order[t // BLOCK]], t % BLOCK
+        block[: BLOCK * width].reshape(BLOCK, -1)[place] = k[t].numpy()
+        block[BLOCK * width :].reshape(BLOCK, -1)[place] = v[t].numpy()
+    return kv.reshape(-1), order * size
 
 
 @pytest.mark.parametrize("width", [4, 8, 20, 64])
@@ -37,6 +49,17 @@ def test_it_is_softmax_attention_over_blocks_wherever_they_lie(length, width):
     q, k, v = torch.randn(1, width), torch.randn(length, width) * 3, torch.randn(length, width)
     want = F.scaled_dot_product_attention(q, k, v)[0].numpy()
     found = attended(q[0].numpy(), *laid_out(k, v), 0, length, width, 0.0)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("widths", [(20, 6), (13, 16), (64, 33), (3, 8)])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_keys_may_be_wider_than_values_or_narrower_and_scores_scaled_by_anything(widths, scale):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, widths[0]), torch.randn(70, widths[0]), torch.randn(70, widths[1])
+    want = F.scaled_dot_product_attention(q, k, v, scale=scale)[0].numpy()
+    heads = Heads(1, widths[0], 1, widths[1], np.float32(scale))
+    found = seen(q[0].numpy(), *laid_out(k, v), heads, whole(0, 70), 0)
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
 
 
@@ -88,22 +111,69 @@ def test_scores_far_apart_are_no_trouble():
 
 
 @numba.njit
-def fetched(kv, starts, begin, heads, width, since, length):
+def fetched(kv, starts, heads, layer, since, length):
     p = np.zeros(BLOCK, np.float32)
-    fetch(kv, starts, begin, heads, width, since, length, p, 0)
+    fetch(kv, starts, heads, layer, since, length, p, 0)
     return p
 
 
 def test_all_that_a_layer_has_in_the_blocks_of_a_row_is_read_and_nothing_else():
     """One number of every line of the cache is enough; what is added up tells which."""
-    heads, width, tokens = 6, 16, 3
-    size = heads * BLOCK * width
-    kv = np.full((5, 2, heads, BLOCK, width), np.nan, np.float32)  # blocks, layers
+    strips, width, tokens = 6, 16, 3
+    size = strips * BLOCK * width
+    kv = np.full((5, 2, strips, BLOCK, width), np.nan, np.float32)  # blocks, layers
     kv[1, 1], kv[4, 1, :, :tokens] = 1, 2
     starts = np.array([2 * size, 8 * size])
-    found = fetched(kv.reshape(-1), starts, size, heads, width, 0, BLOCK + tokens)
-    assert found.max() == 2 * heads * tokens  # of the last block
+    heads = as_a_rule(3, width)
+    found = fetched(kv.reshape(-1), starts, heads, 1, 0, BLOCK + tokens)
+    assert found.max() == 2 * strips * tokens  # of the last block
     assert np.isfinite(found).all()
     kv[1] = np.nan
-    found = fetched(kv.reshape(-1), starts, size, heads, width, BLOCK + 1, BLOCK + tokens)
-    assert found.max() == 2 * heads * tokens  # a block before the window is left alone
+    found = fetched(kv.reshape(-1), starts, heads, 1, BLOCK + 1, BLOCK + tokens)
+    assert found.max() == 2 * strips * tokens  # a block before the window is left alone
+
+
+def test_one_key_for_all_heads_of_values_is_read_with_them():
+    """Strips of 32 and 16 numbers a token; of the second layer, in the only block."""
+    tokens, heads = 3, Heads(1, 32, 2, 16, np.float32(1))
+    kv = np.full((2, BLOCK * (32 + 2 * 16)), np.nan, np.float32)
+    for at, width in ((0, 32), (BLOCK * 32, 16), (BLOCK * 48, 16)):
+        kv[1, at : at + tokens * width] = 1
+    found = fetched(kv.reshape(-1), np.zeros(1, np.int64), heads, 1, 0, tokens)
+    assert found.max() == tokens * (2 + 1 + 1)
+
+
+@numba.njit
+def placed(heads, layer, head, value):
+    return in_block(heads, layer, head, value)
+
+
+@pytest.mark.parametrize("kept", [(2, 5, 2, 5), (1, 7, 3, 4), (2, 3, 4, 6)])
+def test_every_key_and_value_of_a_block_has_a_place_of_its_own_values_behind_their_key(kept):
+    """Head by head: a key's strip, then those of the values that go with it, and no gap."""
+    keys, key_width, values, value_width = kept
+    heads, each, at = Heads(*kept, np.float32(1)), values // keys, 0
+    for layer in range(3):
+        for key in range(keys):
+            assert placed(heads, layer, key, 0) == at
+            at += BLOCK * key_width
+            for value in range(key * each, (key + 1) * each):
+                assert placed(heads, layer, value, 1) == at
+                at += BLOCK * value_width
+
+
+@numba.njit
+def stored(x, at, heads, value, layer, position, kv, block):
+    keep_heads(x, at, heads, value, layer, position, kv, block)
+
+
+def test_keys_and_values_are_kept_where_they_are_looked_for():
+    heads = Heads(1, 3, 2, 2, np.float32(1))
+    kv, x = np.zeros((2, BLOCK * 7), np.float32), np.arange(1, 10, dtype=np.float32)
+    stored(x, 1, heads, 0, 1, BLOCK + 4, kv.reshape(-1), 0)
+    stored(x, 4, heads, 1, 1, BLOCK + 4, kv.reshape(-1), 0)
+    first, second = 3 * BLOCK, 5 * BLOCK
+    assert kv[1, 12:15].tolist() == [2, 3, 4]
+    assert kv[1, first + 8 : first + 10].tolist() == [5, 6]
+    assert kv[1, second + 8 : second + 10].tolist() == [7, 8]
+    assert np.count_nonzero(kv) == 7

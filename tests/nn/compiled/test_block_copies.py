@@ -3,15 +3,22 @@ import numpy as np
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.block_copies import copy_blocks
 
-WIDTH_OF_HEAD, PARTS = 3, 4
+STRIPS = np.array([3, 5, 5, 3, 5, 5])
+ENDS = np.cumsum(BLOCK * STRIPS)
+SIZE = ENDS[-1]
+
+
+def strips(kv, block):
+    """(BLOCK, width) of every strip."""
+    return [strip.reshape(BLOCK, -1) for strip in np.split(kv[block * SIZE : (block + 1) * SIZE], ENDS[:-1])]
 
 
 def test_what_is_filled_is_copied_and_nothing_else():
-    size = PARTS * BLOCK * WIDTH_OF_HEAD
-    kv = np.random.default_rng(0).random(5 * size, np.float32)
-    want = kv.copy().reshape(5, PARTS, BLOCK, WIDTH_OF_HEAD)
-    want[3, :, :7] = want[0, :, :7]
-    want[4] = want[0]
-    want[2, :, :1] = want[1, :, :1]
-    copy_blocks(kv, size, WIDTH_OF_HEAD, np.array([[0, 3, 7], [0, 4, BLOCK], [1, 2, 1]]))
-    np.testing.assert_array_equal(kv.reshape(want.shape), want)
+    kv = np.random.default_rng(0).random(5 * SIZE, np.float32)
+    want = kv.copy()
+    copies = [[0, 3, 7], [0, 4, BLOCK], [1, 2, 1]]
+    for source, target, tokens in copies:
+        for here, there in zip(strips(want, source), strips(want, target), strict=True):
+            there[:tokens] = here[:tokens]
+    copy_blocks(kv, STRIPS, np.array(copies))
+    np.testing.assert_array_equal(kv, want)

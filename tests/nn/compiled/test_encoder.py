@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -24,7 +26,8 @@ def rows(pool):
     """The keys and values of every row, as far as it goes."""
     for blocks, length in zip(pool.blocks, pool.lengths, strict=True):
         held = np.stack([pool._block(block) for block in blocks[blocks >= 0]])
-        tokens = held.reshape(len(held), -1, BLOCK, pool.head_width).swapaxes(1, 2)
+        (width,) = set(pool.strips.tolist())
+        tokens = held.reshape(len(held), -1, BLOCK, width).swapaxes(1, 2)
         yield tokens.reshape(len(held) * BLOCK, -1)[:length]
 
 
@@ -36,6 +39,14 @@ def test_a_source_is_read_the_same_alone_and_among_others(read):
     for source, found in zip(sources, rows(together), strict=True):
         (alone,) = rows(read([source]))
         np.testing.assert_array_equal(found, alone)
+
+
+def test_a_source_has_keys_where_a_past_has_none():
+    torch.manual_seed(0)
+    model = replace(PAIRS, attention="keyless", positions="none").build().eval()
+    decoder = compiled_decoder(model).shape
+    assert decoder.key_width == PAIRS.width
+    assert compiled_encoder(model).read([[5]], decoder).strips.tolist() == [8] * 2 * 2 * 2
 
 
 def test_a_source_is_read_in_both_directions(read):

@@ -11,6 +11,13 @@ def test_every_choice_that_a_model_has_has_its_number_and_no_other():
     assert chosen == [parts.SWIGLU, parts.RELU, parts.GELU, parts.GELU_TANH, parts.GEGLU, parts.SILU]
 
 
+def test_what_has_no_keys_keeps_one_of_the_whole_width():
+    shape = parts.Shape(24, 1, 4, 2, 10, 4, 10, 0, 1e-5, False, 0, 2)
+    assert (shape.key_heads, shape.key_width) == (2, 10)
+    keyless = shape._replace(keyless=True)
+    assert (keyless.key_heads, keyless.key_width) == (1, 24)
+
+
 def test_every_part_of_a_layer_has_a_place_of_its_own():
     names = ("ATTENTION", "CROSS", "FEED_FORWARD", "QUERY", "KEY")
     norms = [getattr(parts, name) for name in dir(parts) if name.endswith("_NORM") and name.startswith(names)]

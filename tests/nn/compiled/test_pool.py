@@ -82,6 +82,14 @@ def test_a_beam_of_16_over_a_thousand_tokens_holds_far_less_than_16_pasts():
     assert len(rows.pool.users) <= 4 * one
 
 
+def test_one_key_of_the_whole_width_stands_before_all_values_of_a_layer():
+    shape = SHAPE._replace(width=5, layers=2, heads=4, kv_heads=2, head_width=3)
+    assert BlockPool.empty(shape, 1).strips.tolist() == [3, 3, 3, 3] * 2
+    pool = BlockPool.empty(shape._replace(keyless=True), 1)
+    assert pool.strips.tolist() == [5, 3, 3] * 2
+    assert pool.block_size == 2 * 11 * BLOCK
+
+
 def test_blocks_that_nobody_uses_are_used_again():
     rows = Rows(4)
     begun = len(rows.pool.users)  # 64, or up to twice as many in the memory of a pool that is gone

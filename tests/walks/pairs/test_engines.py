@@ -42,6 +42,7 @@ GEMMA_2 = GEMMA | {"attention_cap": 2.0, "head": CappedHeadConfig(4.0)}
 GEMMA_3 = GEMMA | {"qk_norm": "head", "window_rotary_base": 10.0, "rotary_factor": 8.0}
 OLMO_2 = {"qk_norm": "whole", "norm_place": "after"}
 SMOLLM_3 = {"layers": 3, "unrotated_layers": (1,), "rotary_width": 2}
+KEYLESS = {"attention": "keyless", "positions": "sinusoidal"}
 SHAPES = {
     "llama": ("transformer_lm", TRANSFORMER | {"layers": 2}),
     "vaswani's decoder": ("transformer_lm", VASWANI),
@@ -50,6 +51,7 @@ SHAPES = {
     "gemma 3": ("transformer_lm", GEMMA_3),
     "olmo 2": ("transformer_lm", OLMO_2),
     "smollm 3, partly turned": ("transformer_lm", SMOLLM_3),
+    "keyless": ("transformer_lm", KEYLESS | {"layers": 2, "heads": 4, "kv_heads": 2, "qkv_bias": True}),
     "lstm": ("rnn_lm", {"layers": 2}),
     "lstm with a cap": ("rnn_lm", {"head": CappedHeadConfig(4.0)}),
     "gru": ("rnn_lm", {"cell": "gru", "tied": False}),
@@ -59,6 +61,7 @@ SHAPES = {
     "sandwich with a source": ("transformer_seq2seq", SANDWICH),
     "olmo 2 with a source": ("transformer_seq2seq", OLMO_2 | {"attention_cap": 2.0, "activation": "geglu"}),
     "t5": ("transformer_seq2seq", {"positions": "relative", "relative_buckets": 8, "relative_distance": 9}),
+    "keyless with a source": ("transformer_seq2seq", VASWANI | KEYLESS | {"decoder_layers": 2}),
     "bag": ("transformer_seq2seq", {"positions": "none"}),
     "last": ("rnn_seq2seq", {"context_kind": "last", "cell": "lstm", "decoder_layers": 2}),
     "mean": ("rnn_seq2seq", {"context_kind": "mean", "encoder_layers": 2}),
@@ -79,7 +82,7 @@ RANKED = {
     "coverage": us.Beam(4, coverage=us.Coverage(0.3), length_penalty=us.GNMT(0.6)),
     "length": us.Beam(3, length_penalty=us.Length(1.0), stop=us.Heuristic()),
 }
-ONE_OF_EACH = ["llama", "lstm", "vaswani", "additive"]
+ONE_OF_EACH = ["llama", "keyless", "lstm", "vaswani", "additive"]
 ASKED = {"max_new_tokens": 7, "seed": (3, 4, 5)}
 
 
@@ -139,7 +142,7 @@ def test_every_family_of_transforms(pairs, both, name, rules):
 
 
 @pytest.mark.parametrize("ranking", RANKED)
-@pytest.mark.parametrize("name", ["vaswani", "bag", "additive", "dot"])
+@pytest.mark.parametrize("name", ["vaswani", "keyless with a source", "bag", "additive", "dot"])
 def test_every_ranking_that_looks_at_attention(pairs, both, name, ranking):
     prompts = [pairs.TEXT.encode(prompt) for prompt in pairs.Cell.PROMPTS]
     same(both(name), prompts, RANKED[ranking], n=2)

@@ -42,12 +42,17 @@ class KeylessAttention(DirectCall):
     ) -> None:
         super().__init__()
         self.width, self.heads, self.kv_heads, self.head_width = width, heads, kv_heads, head_width
-        self.causal = causal
+        self.causal, self.norm = causal, None
         self.query = Linear(width, heads * width, qkv_bias)
         # As if it were the product of two matrices that begin as torch's do, each entry uniform in ±1/√J.
         nn.init.normal_(self.query.weight, std=1 / (3 * width))
         self.value = Linear(width, kv_heads * head_width, qkv_bias)
         self.out = Linear(heads * head_width, width, out_bias)
+
+    @property
+    def projections(self) -> tuple[Linear, ...]:
+        """What makes queries and values of an input, in this order."""
+        return (self.query, self.value)
 
     def forward(
         self,

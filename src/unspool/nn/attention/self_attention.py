@@ -47,6 +47,11 @@ class SelfAttention(DirectCall):
         self.cap = cap
         """Scores are bent to stay below it, c·tanh(s/c) (Gemma 2)."""
 
+    @property
+    def projections(self) -> tuple[Linear, ...]:
+        """What makes queries, keys and values of an input, in this order."""
+        return (self.qkv,)
+
     def forward(
         self,
         x_NTD: Tensor,

@@ -10,8 +10,10 @@ milakov2018online; Dao et al. 2022, §3.1, papers.bib: dao2022flashattention):
     m′ = max(m, max_t s_t),   z′ = e^(m − m′) z + Σ_t e^(s_t − m′),   o′ = e^(m − m′) o + Σ_t e^(s_t − m′) v_t
 
 Blocks begin at the same positions in every row, whoever shares them, so that the order of these sums is the
-row's own. The memory of a layer's block is (K, 2, BLOCK, I): what one head reads, its keys and then its
-values, lies in one piece.
+row's own. The memory of a layer's block is, for every head of keys, its (BLOCK, width of keys) and then the
+(BLOCK, width of values) of each head of values that goes with it. As a rule there is one, as wide as the
+keys: (K, 2, BLOCK, I). Where a token's input is its key, all heads of values go with that one
+(`nn.attention.keyless_attention`).
 """
 
 from __future__ import annotations
@@ -65,10 +67,41 @@ class Sight(NamedTuple):
     """0: nothing is added."""
 
 
+class Heads(NamedTuple):
+    """Keys and values of a layer."""
+
+    keys: int
+    key_width: int
+    values: int
+    """Heads of values, as many for every one of keys."""
+    value_width: int
+    scale: Any
+    """What scores are multiplied with."""
+
+
 @small_kernel
-def in_block(kv_heads: int, width: int, layer: int, head: int, value: int) -> int:
-    """Where a layer's keys of a head, or its values where `value` is 1, begin in a block."""
-    return ((layer * kv_heads + head) * 2 + value) * BLOCK * width
+def alike(kv_heads: int, width: int) -> Heads:
+    """As many heads of keys as of values, of one width."""
+    return Heads(kv_heads, width, kv_heads, width, ONE / np.sqrt(np.float32(width)))
+
+
+@small_kernel
+def own_heads(shape: Any) -> Heads:
+    """What a model's layers keep of a row's own past."""
+    K, I = shape.kv_heads, shape.head_width  # noqa: E741
+    keys, width = 1 if shape.keyless else K, shape.width if shape.keyless else I
+    return Heads(keys, width, K, I, ONE if shape.keyless else ONE / np.sqrt(np.float32(I)))
+
+
+@small_kernel
+def in_block(heads: Heads, layer: int, head: int, value: int) -> int:
+    """Where a layer's keys of a head of keys, or where `value` is 1 its values of one of values, begin."""
+    each = heads.values // heads.keys
+    together = heads.key_width + each * heads.value_width
+    if value == 0:
+        return (layer * heads.keys + head) * together * BLOCK
+    before = heads.key_width + head % each * heads.value_width
+    return ((layer * heads.keys + head // each) * together + before) * BLOCK
 
 
 @small_kernel
@@ -134,21 +167,21 @@ def _add_values(
 
 
 @kernel
-def fetch(
-    kv: Any, starts: Any, begin: int, heads: int, width: int, since: int, length: int, p: Any, p0: int
-) -> None:
+def fetch(kv: Any, starts: Any, heads: Heads, layer: int, since: int, length: int, p: Any, p0: int) -> None:
     """Read the keys and values that all heads of a layer will look at, one number after another.
 
     Memory gives it so several times as fast as in the order in which heads want it, and it stays near.
-    `heads` counts those of keys and those of values; they begin at `begin` in every block.
     """
+    each = heads.values // heads.keys
     for start in range(since // BLOCK * BLOCK, length, BLOCK):
-        filled = min(BLOCK, length - start) * width
+        tokens = min(BLOCK, length - start)
+        at = starts[start // BLOCK] + in_block(heads, layer, NOUGHT, NOUGHT)
         lanes = spread(ZERO)
-        for head in range(heads):
-            at = starts[start // BLOCK] + begin + head * BLOCK * width
-            for i in range(at, at + filled, 16):
+        for strip in range(heads.keys + heads.values):
+            width = heads.key_width if strip % (1 + each) == 0 else heads.value_width
+            for i in range(at, at + tokens * width, 16):
                 lanes = plus(lanes, load(kv, i))
+            at += BLOCK * width
         store(p, p0, lanes)  # nobody looks at it; without it, nothing would be read
 
 
@@ -165,15 +198,15 @@ def _add_distances(sight: Sight, head: int, start: int, before: int, tokens: int
 
 @kernel
 def attend(
-    q: Any, at: int, kv: Any, starts: Any, base: int, sight: Sight, head: int, width: int, p: Any, p0: int,
-    out: Any, to: int,
+    q: Any, at: int, kv: Any, starts: Any, heads: Heads, keys: int, values: int, sight: Sight, head: int,
+    p: Any, p0: int, out: Any, to: int,
 ) -> None:  # fmt: skip
-    """One head of one row: out[to : to + width] from the query at q[at].
+    """One head of one row: out[to : to + width of values] from the query at q[at].
 
-    kv: all keys and values; starts: where each block of the row begins in kv; base: where this layer's
-    keys of this head begin in a block; p: BLOCK free numbers from p0 on.
+    kv: all keys and values; starts: where each block of the row begins in kv; keys, values: where those that
+    this head of this layer looks at begin in a block; p: BLOCK free numbers from p0 on.
     """
-    root, since, length = ONE / np.sqrt(np.float32(width)), sight.since, sight.length
+    root, since, length, width = heads.scale, sight.since, sight.length, heads.value_width
     scale = spread(root if sight.cap == 0 else ONE)
     top, norm = LOWEST, ZERO
     even, nothing = width // WIDTH * WIDTH, spread(ZERO)
@@ -185,8 +218,8 @@ def attend(
         tokens = min(BLOCK, length - start)
         filled = (tokens + WIDTH - 1) // WIDTH * WIDTH
         before = max(since - start, 0)
-        keys = starts[start // BLOCK] + base
-        score_block(q, at, kv, keys, tokens, width, p, p0)
+        block = starts[start // BLOCK]
+        score_block(q, at, kv, block + keys, tokens, heads.key_width, p, p0)
         if sight.cap != 0:
             bend(p, p0, filled, root, sight.cap)
         for t in range(tokens, filled):  # what is not filled is not used
@@ -213,7 +246,7 @@ def attend(
             summed = plus(summed, load(p, p0 + t))
         keep = _exp(top - now)
         norm = fused(norm, keep, total(summed))
-        _add_values(kv, keys + BLOCK * width, tokens, width, p, p0, out, to, keep)
+        _add_values(kv, block + values, tokens, width, p, p0, out, to, keep)
         top = now
     for i in range(0, even, WIDTH):
         store(out, to + i, over(load(out, to + i), spread(norm)))
@@ -223,23 +256,25 @@ def attend(
 
 @kernel
 def attend_head(
-    shape: Any, layer: int, piece: int, query: int, kv: Any, starts: Any, sight: Sight, work: Any
+    H: int, heads: Heads, layer: int, piece: int, at: int, kv: Any, starts: Any, sight: Sight, work: Any
 ) -> None:
-    """One head of one row, piece n · H + h of all: the query is the `query`-th vector of work.qkv."""
-    H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
+    """One head of one row, piece n · H + h of all: its query stands at work.qkv[at]."""
     head = piece % H
-    base = in_block(K, I, layer, head // (H // K), NOUGHT)
+    keys = in_block(heads, layer, head // (H // heads.keys), NOUGHT)
+    values = in_block(heads, layer, head // (H // heads.values), NOUGHT + 1)
     attend(
-        work.qkv, query * I, kv, starts, base, sight, head, I, work.scores, piece * BLOCK, work.mixed,
-        piece * I,
+        work.qkv, at, kv, starts, heads, keys, values, sight, head, work.scores, piece * BLOCK, work.mixed,
+        piece * heads.value_width,
     )  # fmt: skip
 
 
 @kernel
 def keep_heads(
-    qkv: Any, at: int, kv_heads: int, width: int, layer: int, position: int, kv: Any, block: int
+    x: Any, at: int, heads: Heads, value: int, layer: int, position: int, kv: Any, block: int
 ) -> None:
-    """The keys and then the values that stand at qkv[at …] into the block that has their position."""
-    for head in range(2 * kv_heads):
-        begin = in_block(kv_heads, width, layer, head % kv_heads, head // kv_heads)
-        copy(qkv, at + head * width, kv, block + begin + position % BLOCK * width, width)
+    """The keys, or where `value` is 1 the values, from x[at] on into the block that has their position."""
+    count = heads.values if value else heads.keys
+    width = heads.value_width if value else heads.key_width
+    for head in range(count):
+        to = block + in_block(heads, layer, head, value) + position % BLOCK * width
+        copy(x, at + head * width, kv, to, width)

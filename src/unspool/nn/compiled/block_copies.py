@@ -18,12 +18,18 @@ def compiled(version: int) -> Any:
     """The entry, kept on disk under its version."""
 
     @entry
-    def copy_blocks(kv: Any, block_size: int, width: int, copies: Any) -> int:
-        """For each (source, target, tokens) of `copies`: that many tokens of one block to another."""
+    def copy_blocks(kv: Any, strips: Any, copies: Any) -> int:
+        """For each (source, target, tokens) of `copies`: that many tokens of one block to another.
+
+        A block has strips of BLOCK tokens each, with so many numbers a token.
+        """
+        block_size = BLOCK * strips.sum()
         for n in range(len(copies)):
             source, target, tokens = copies[n]
-            for at in range(0, block_size, BLOCK * width):
+            at = 0
+            for width in strips:
                 copy(kv, source * block_size + at, kv, target * block_size + at, tokens * width)
+                at += BLOCK * width
         return version
 
     return copy_blocks

@@ -21,6 +21,7 @@ from unspool.nn.compiled.attention import (
     LOWEST,
     ZERO,
     Sight,
+    alike,
     attend_head,
     in_block,
     keep_heads,
@@ -37,13 +38,15 @@ TOGETHER = 8
 @kernel
 def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
     """Keys and values that stand in work.qkv into the blocks, for one layer of the decoder."""
-    K, I = shape.kv_heads, shape.head_width  # noqa: E741
-    count = rows.positions.size
+    heads, count = alike(shape.kv_heads, shape.head_width), rows.positions.size
+    size = shape.kv_heads * shape.head_width
     n = take(turns, phase)
     while n < count:
         position = rows.positions[n]
         block = source.starts[rows.sequences[n], position // BLOCK]
-        keep_heads(work.qkv, n * 2 * K * I, K, I, reader, position, source.kv, block)
+        for value in range(2):
+            begin = (2 * n + value) * size
+            keep_heads(work.qkv, begin, heads, value, reader, position, source.kv, block)
         n = finish(turns, phase)
     return meet(turns, phase, count)
 
@@ -62,6 +65,7 @@ def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, tur
     then stay in the nearest cache.
     """
     H, count = shape.heads, rows.positions.size
+    heads = alike(shape.kv_heads, shape.head_width)
     piece = take(turns, phase)
     while piece < count * H:
         n, head = piece // H, piece % H
@@ -71,7 +75,8 @@ def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, tur
             row = n * H + head
             # All of it, with scores as they are: no arrays are looked at for these.
             sight = Sight(NOUGHT, source.lengths[mine], UNBENT, work.looks, source.lengths, NOUGHT, NOUGHT)
-            attend_head(shape, layer, row, row, source.kv, source.starts[mine], sight, work)
+            starts, at = source.starts[mine], row * shape.head_width
+            attend_head(H, heads, layer, row, at, source.kv, starts, sight, work)
             n += 1
             mine_too = n < count and n % TOGETHER > 0 and _same_source(rows, source, n, n - 1)
         piece = finish(turns, phase)
@@ -109,7 +114,7 @@ def look(shape: Any, layer: int, rows: Any, source: Any, work: Any, said: Any, t
         for i in range(at, at + width):
             said.looked[i] = ZERO
         for head in range(H):
-            base = in_block(K, I, layer, head // (H // K), NOUGHT)
+            base = in_block(alike(K, I), layer, head // (H // K), NOUGHT)
             for s in range(0, length, BLOCK):
                 key = starts[s // BLOCK] + base
                 tokens = min(BLOCK, length - s)

@@ -28,7 +28,7 @@ class Encoder:
     def read(self, sources: Sequence[Sequence[int]], decoder: Shape) -> BlockPool:
         """Keys and values of every layer of the decoder, one row for each source."""
         lengths = np.array([len(source) for source in sources])
-        kept = BlockPool.empty(decoder, len(sources))
+        kept = BlockPool.empty(decoder._replace(keyless=False), len(sources))  # sources always have keys
         kept.make_room(lengths)
         kept.lengths = lengths
         self.engine.tables.reach(int(lengths.max()))

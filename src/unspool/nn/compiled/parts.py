@@ -59,6 +59,18 @@ class Shape(NamedTuple):
     embed_scale: float = 1.0
     crosses: bool = False
     """Layers look at a source between their own past and the feed-forward network."""
+    keyless: bool = False
+    """What a layer reads is its key, and queries are as wide (`nn.attention.keyless_attention`)."""
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys that a layer keeps."""
+        return 1 if self.keyless else self.kv_heads
+
+    @property
+    def key_width(self) -> int:
+        """Of each of them, and of a query."""
+        return self.width if self.keyless else self.head_width
 
 
 NORMS = {"rms": 0, "layer": 1}

@@ -1,6 +1,7 @@
 """Keys and values in blocks of a few tokens, which rows share until one of them writes.
 
-A block holds BLOCK tokens of every layer, (layers, K, 2, BLOCK, I). Each row has a list of blocks; the rows
+A block holds BLOCK tokens of every layer, (layers, K, 2, BLOCK, I) as a rule (`attention`): strips, each of
+which has so many numbers for every token. Each row has a list of blocks; the rows
 of a beam and the samples of one prompt have the same ones for what they have in common. A row that is about
 to write into a block that others also use is given a copy of its own (Kwon et al. 2023, §4.3–4.4,
 papers.bib: kwon2023efficient). Blocks that no row uses any more are used again.
@@ -34,9 +35,8 @@ ALONE = 2
 class BlockPool:
     """Blocks, and the lists of them that N rows have."""
 
-    block_size: int
-    """Numbers in one block."""
-    head_width: int
+    strips: NDArray[np.int64]
+    """Numbers of one token in each strip of a block."""
     kv: NDArray[np.float32]
     blocks: NDArray[np.int64]
     """(N, most blocks of a row): which blocks each row has, NONE behind its last."""
@@ -44,18 +44,24 @@ class BlockPool:
     """(N): tokens of each row."""
     users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """How many rows use each block."""
+    block_size: int = field(init=False)
+    """Numbers in one block."""
     _ready: int = 0
     """How many tokens every row may still write into blocks that are its own."""
     _free: list[int] | None = None
     """Blocks that no row uses, the first one last; None where they are to be looked for."""
 
+    def __post_init__(self) -> None:
+        self.block_size = BLOCK * int(self.strips.sum())
+
     @classmethod
     def empty(cls, shape: Shape, rows: int) -> BlockPool:
         """Rows of no tokens."""
-        size = shape.layers * 2 * shape.kv_heads * BLOCK * shape.head_width
+        values = [shape.head_width] * (shape.kv_heads // shape.key_heads)
+        strips = np.array([shape.key_width, *values] * shape.key_heads * shape.layers, np.int64)
         kv, blocks, lengths = np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64)
-        pool = cls(size, shape.head_width, kv, blocks, lengths)
-        pool._grow(max(FIRST_BLOCKS, min(8 * rows, FIRST_NUMBERS // size)))
+        pool = cls(strips, kv, blocks, lengths)
+        pool._grow(max(FIRST_BLOCKS, min(8 * rows, FIRST_NUMBERS // pool.block_size)))
         return pool
 
     @property
@@ -93,7 +99,7 @@ class BlockPool:
                 for place in range((end - count) // BLOCK, (end - 1) // BLOCK + 1):
                     copies += self._own(n, place)
         if copies:
-            copy_blocks(self.kv, self.block_size, self.head_width, np.array(copies, np.int64))
+            copy_blocks(self.kv, self.strips, np.array(copies, np.int64))
         # A row that writes nothing now may still share its last block.
         self._ready = min(-end % BLOCK for end in ends) if all(written) else 0
 

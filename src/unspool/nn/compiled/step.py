@@ -25,7 +25,7 @@ from unspool.kernels.open_call import close, enter, entered, leave, open_to_all
 from unspool.kernels.turns import finish, meet, take
 from unspool.kernels.vectors import add, copy
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, Sight, attend_head, fetch, in_block, keep_heads
+from unspool.nn.compiled.attention import BLOCK, Sight, attend_head, fetch, keep_heads, own_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -154,12 +154,16 @@ def _begin(
 def _place(
     shape: Shape, mine: Any, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int
 ) -> int:
-    """Normalise and turn queries and keys, and store keys and values in the row's last block."""
+    """Normalise and turn queries and keys, and store keys and values in the row's last block.
+
+    Without keys of their own, what the layer reads is stored in their place.
+    """
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
-    count, table = rows.positions.size, past.tables[layer]
+    count, table, kept = rows.positions.size, past.tables[layer], own_heads(shape)
+    keys = NOUGHT if shape.keyless else K * I
     n = take(turns, phase)
     while n < count:
-        at, position = n * (H + 2 * K) * I, rows.positions[n]
+        at, position = n * mine[QKV, OUTPUTS], rows.positions[n]
         head, heads = NOUGHT, H + K if mine[QUERY_NORM, WEIGHT] else NOUGHT
         while head < heads:  # as many at a time as the gain is wide: one, or all
             part = mine[QUERY_NORM if head < H else KEY_NORM]
@@ -169,17 +173,23 @@ def _place(
         if table >= 0:
             rotate(work.qkv, at, H + K, I, shape.turned_width, past.cos, past.sin, table + position)
         block = past.starts[rows.sequences[n], position // BLOCK]
-        keep_heads(work.qkv, at + H * I, K, I, layer, position, past.kv, block)
+        behind = at + H * kept.key_width
+        if shape.keyless:
+            keep_heads(work.h, n * shape.width, kept, NOUGHT, layer, position, past.kv, block)
+        else:
+            keep_heads(work.qkv, behind, kept, NOUGHT, layer, position, past.kv, block)
+        keep_heads(work.qkv, behind + keys, kept, NOUGHT + 1, layer, position, past.kv, block)
         n = finish(turns, phase)
     return meet(turns, phase, count)
 
 
 @kernel
 def _attend(
-    shape: Shape, relative: Any, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int
+    shape: Shape, parts: Any, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int
 ) -> int:
     """Every head of every row is a piece."""
-    H, K = shape.heads, shape.kv_heads
+    H, kept = shape.heads, own_heads(shape)
+    size, relative = parts[layer, QKV, OUTPUTS], parts[shape.layers, RELATIVE]
     numbers = floats(relative[WEIGHT], relative[OUTPUTS] * relative[INPUTS])
     pieces = rows.positions.size * H
     piece = take(turns, phase)
@@ -188,13 +198,12 @@ def _attend(
         starts, reach = past.starts[rows.sequences[n]], rows.reach[n]
         since = max(reach - past.windows[layer], 0)
         if piece % H == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
-            begin = in_block(K, shape.head_width, layer, NOUGHT, NOUGHT)
-            scratch = piece * BLOCK
-            fetch(past.kv, starts, begin, 2 * K, shape.head_width, since, reach, work.scores, scratch)
+            fetch(past.kv, starts, kept, layer, since, reach, work.scores, piece * BLOCK)
         place = past.buckets.size // 2 - rows.positions[n]
         cap, heads = shape.attention_cap, relative[INPUTS]
         sight = Sight(since, reach, cap, numbers, past.buckets, place, heads)
-        attend_head(shape, layer, piece, piece + n * 2 * K, past.kv, starts, sight, work)
+        at = n * size + piece % H * kept.key_width
+        attend_head(H, kept, layer, piece, at, past.kv, starts, sight, work)
         piece = finish(turns, phase)
     return meet(turns, phase, pieces)
 
@@ -270,7 +279,7 @@ def _walk(
             mine = parts[layer]
             phase = _multiply(mine[QKV], work.h, count, work.qkv, work, turns, phase, threads)
             phase = _place(shape, mine, layer, rows, past, work, turns, phase)
-            phase = _attend(shape, parts[shape.layers, RELATIVE], layer, rows, past, work, turns, phase)
+            phase = _attend(shape, parts, layer, rows, past, work, turns, phase)
             phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, work, turns, phase, threads)
             before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
             if shape.crosses:

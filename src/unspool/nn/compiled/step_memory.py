@@ -24,7 +24,7 @@ class Past(NamedTuple):
     """Keys and values, and tables of positions."""
 
     kv: Any
-    """All blocks, each (layers, K, 2, BLOCK, I)."""
+    """All blocks, each (layers, K, 2, BLOCK, I) as a rule (`attention`)."""
     starts: Any
     """(sequences, blocks of each): where a block begins in kv."""
     cos: Any

@@ -143,7 +143,7 @@ class Engine:
         if self._room is not None and self._room[0] == (n, looks):
             return self._room[1]
         s = self.shape
-        qkv = (s.heads + 2 * s.kv_heads) * s.head_width
+        qkv = (s.heads + 2 * s.kv_heads) * max(s.head_width, s.key_width)
         up = int(self.weights.table[0, UP, OUTPUTS])
         mixed, scores = s.heads * s.head_width, s.heads * BLOCK
         sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks, self._ready)
