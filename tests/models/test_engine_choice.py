@@ -13,6 +13,7 @@ from unspool.models.compiled_transformer import compiled_language_model
 from unspool.models.engine_choice import ENGINES, known_engine, obstacle
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
+from unspool.nn.compiled.parts import PIECE, QKV, WEIGHT
 from unspool.nn.positions import RotaryScaling
 from unspool.nn.stored.int8 import quantise_int8
 from unspool.nn.stored.stored_linear import StoredLinear
@@ -183,6 +184,22 @@ def test_a_change_of_weights_is_seen_at_once_and_costs_no_copy():
     torch.testing.assert_close(changed.logp_NV, want.logp_NV, atol=1e-4, rtol=1e-5)
 
 
+def test_where_matrices_are_stacked_only_biases_are_copied_for_each_text():
+    model = made(attention="keyless", positions="none", qkv_bias=True)
+    table = compiled_language_model(model).weights.table
+    for layer, block in enumerate(model.blocks):
+        addresses = [block.attention.query.weight.data_ptr(), block.attention.value.weight.data_ptr()]
+        assert [table[layer, QKV, at + WEIGHT] for at in (0, PIECE)] == addresses
+    step, _ = model.start(rows(1, 5))
+    with torch.no_grad():
+        model.blocks[1].attention.value.bias.add_(1)
+    again, _ = model.start(rows(1, 5))
+    model.engine = "torch"
+    want, _ = model.start(rows(1, 5))
+    torch.testing.assert_close(again.logp_NV, want.logp_NV, atol=1e-4, rtol=1e-5)
+    assert not torch.allclose(step.logp_NV, again.logp_NV, atol=1e-2)
+
+
 def test_a_text_is_finished_by_the_engine_that_began_it():
     model = made()
     model.engine = "compiled"
@@ -309,9 +326,10 @@ def test_weights_in_int8_say_the_same_on_both_engines(name):
     torch.testing.assert_close(told["compiled"], told["torch"], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("attention", ["query_key", "keyless"])
 @pytest.mark.parametrize("rows", [1, 64])
-def test_a_context_is_filled_to_its_end(rows):
-    model = made(positions="learned")
+def test_a_context_is_filled_to_its_end(rows, attention):
+    model = made(positions="learned", attention=attention)
     texts = [[(7 * n + t) % 31 for t in range(80)] for n in range(rows)]
     step, state = model.start([text[: 40 + n % 7] for n, text in enumerate(texts)])
     whole = model.forward(torch.tensor(texts))
