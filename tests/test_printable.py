@@ -2,7 +2,7 @@ import unicodedata
 
 import pytest
 
-from unspool.printable import printable
+from unspool.printable import one_line, printable
 
 
 def test_nothing_steers_a_terminal():
@@ -20,3 +20,8 @@ def test_every_character_of_control_is_replaced_and_no_letter():
         character for character in changed if unicodedata.category(character) not in ("Cc", "Cf")
     } == set()
     assert printable("שלום مرحبا 日本 e\u0301 👩\u200d👧") == "שלום مرحبا 日本 e\u0301 👩\u200d👧"
+
+
+def test_a_name_in_a_message_is_one_line_that_steers_nothing_and_ends():
+    assert one_line("a\nb\x1b[2Jc\u202e\u2028é") == "a\\nb\\x1b[2Jc\\u202e\\u2028é"
+    assert one_line("x" * 9, most=5) == "xxxx…"

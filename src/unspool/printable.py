@@ -14,3 +14,9 @@ _SHOWN = {code: "\N{REPLACEMENT CHARACTER}" for code in (*_CONTROLS, *_DIRECTION
 def printable(text: str) -> str:
     """The text with every control character but newline and tab, and every mark of direction, replaced."""
     return text.translate(_SHOWN)
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """A name that a file gives, for a message: what is no plain character is escaped, the rest of it cut."""
+    cut = text if len(text) <= most else text[: most - 1] + "…"
+    return "".join(it if it.isprintable() else repr(it)[1:-1] for it in cut)

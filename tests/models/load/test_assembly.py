@@ -88,6 +88,12 @@ def test_a_missing_tensor_is_named_with_its_neighbours(shelf):
     assert shelf.filled == []
 
 
+def test_a_name_cannot_break_the_line_of_a_message(shelf):
+    shelf.tensors["model.norm\n\x1b[2Jweight"] = shelf.tensors.pop("model.norm.weight")
+    with pytest.raises(ValueError, match=r"there are model\.norm\\n\\x1b\[2Jweight, "):
+        assemble(shelf, CONFIG, DIALECT)
+
+
 def test_a_wrong_shape_is_named(shelf):
     shelf.tensors["model.norm.weight"] = torch.zeros(5)
     with pytest.raises(

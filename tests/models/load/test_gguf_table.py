@@ -42,6 +42,8 @@ def test_a_table_by_hand(raw_gguf):
         ((*HEAD, (0,), (2,), "k", 4, 1, "k", 4, 1), "a new metadata key, found 'k' again"),
         ((*HEAD, (1,), (1,), "general.alignment", 4, 48, "t", 1, (4,), 0, (0,)), "power of two, found 48"),
         ((*HEAD, (1,), (0,), "t", 9, (4,), 0, (0,)), "1 to 4 dimensions for t, found 9"),
+        ((*HEAD, (1,), (0,), "t\x1b\nu", 9, (4,), 0, (0,)), r"dimensions for t\\x1b\\nu, found 9"),
+        ((*HEAD, (0,), (1,), "k" * 5000, 13, (0,)), r"a value type from 0 to 12 for k{100,200}…; the file"),
         ((*HEAD, (1,), (0,), "t", 1, (4,), 999, (0,)), "a number type that gguf knows for t, found 999"),
         ((*HEAD, (1,), (0,), "t", 1, (0,), 0, (0,)), r"found shape \[0\]"),
         ((*HEAD, (1,), (0,), "t", 1, (33,), 8, (0,)), r"whole blocks of 32 numbers, found shape \[33\]"),

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from unspool.models.load.dialect import Dialect, Target, plan
 from unspool.models.load.kept_weights import KEPT, Pieces, Source, State, Weights
 from unspool.models.load.stored_parts import put_stored
+from unspool.printable import one_line
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import TransformerConfig
@@ -168,4 +169,4 @@ def _shape(kept: Tensor | Pieces) -> tuple[int, ...]:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(map(one_line, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from unspool.printable import one_line
+
 # GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -29,7 +31,7 @@ class GGUFCursor:
         """Refuse the file: what was expected at this byte, or at `offset`."""
         at = self.at if offset is None else offset
         place = f"{self.path}: at byte {at} of {self.end}"
-        raise ValueError(f"{place}: expected {expected}; the file is cut or damaged")
+        raise ValueError(f"{place}: expected {one_line(expected)}; the file is cut or damaged")
 
     def need(self, count: int, each: int, what: str) -> int:
         """The bytes that `count` things of at least `each` bytes take, if the file still has as many."""
