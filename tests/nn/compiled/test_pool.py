@@ -131,6 +131,42 @@ def test_a_pool_grows_and_what_does_not_fit_is_said(monkeypatch):
         rows.write([64 * BLOCK, 64 * BLOCK])
 
 
+def refuse_memory(monkeypatch):
+    def refuse(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(spare_memory, "_kept", [])
+    monkeypatch.setattr("unspool.nn.compiled.pool.memory", refuse)
+
+
+def test_rows_keep_what_is_theirs_where_memory_ends_while_they_part(monkeypatch):
+    rows = Rows(1)
+    rows.write([3])
+    rows.pool.kv[rows.pool.block_size :] = -1
+    rows.select([0] * (len(rows.pool.users) + 1))
+    with monkeypatch.context() as context:
+        refuse_memory(context)
+        with pytest.raises(MemoryError, match="decode fewer rows side by side"):
+            rows.write([1] * len(rows.texts))
+    rows.check()
+    rows.select(range(9))
+    rows.write([1] * 9)
+    rows.check()
+
+
+def test_a_pool_that_cannot_be_made_smaller_stays_as_it_is(monkeypatch):
+    rows = Rows(1)
+    rows.write([1])
+    rows.select([0] * 600)
+    rows.write([1] * 600)
+    rows.select([5, 299])
+    refuse_memory(monkeypatch)
+    with pytest.raises(MemoryError):
+        rows.pool.compact()
+    assert rows.pool.rows == 2
+    rows.check()
+
+
 def test_memory_is_counted_once_and_let_go_where_it_is_not_needed():
     rows = Rows(2)
     rows.write([3 * BLOCK, 1])

@@ -94,12 +94,14 @@ class BlockPool:
         ends = [length + count for length, count in zip(self.lengths.tolist(), written, strict=True)]
         self._widen((max(ends) - 1) // BLOCK + 1)
         copies: list[tuple[int, int, int]] = []
-        for n, (end, count) in enumerate(zip(ends, written, strict=True)):
-            if count:
-                for place in range((end - count) // BLOCK, (end - 1) // BLOCK + 1):
-                    copies += self._own(n, place)
-        if copies:
-            copy_blocks(self.kv, self.strips, np.array(copies, np.int64))
+        try:
+            for n, (end, count) in enumerate(zip(ends, written, strict=True)):
+                if count:
+                    for place in range((end - count) // BLOCK, (end - 1) // BLOCK + 1):
+                        copies += self._own(n, place)
+        finally:  # also where memory ends: rows that have a new block already have lost the old one
+            if copies:
+                copy_blocks(self.kv, self.strips, np.array(copies, np.int64))
         # A row that writes nothing now may still share its last block.
         self._ready = min(-end % BLOCK for end in ends) if all(written) else 0
 
@@ -180,14 +182,12 @@ class BlockPool:
         needed = max(FIRST_BLOCKS, self.used)
         if len(self.users) <= ROOMY * needed:
             return
-        rows, self.blocks, self.lengths = (
-            replace(self),
-            np.full((0, 1), NONE),
-            np.zeros(0, np.int64),
-        )
-        self.kv, self.users = np.empty(0, np.float32), np.zeros(0, np.int64)
-        self._grow(needed)
-        self.join(rows)
+        nobody, nothing = np.zeros(0, np.int64), np.empty(0, np.float32)
+        smaller = replace(self, kv=nothing, blocks=np.full((0, 1), NONE), lengths=nobody, users=nobody)
+        smaller._grow(needed)
+        smaller.join(self)
+        self.kv, self.blocks, self.users = smaller.kv, smaller.blocks, smaller.users
+        self._count()
 
     def join(self, other: BlockPool) -> None:
         """Take over another pool's rows, behind one's own."""
