@@ -414,3 +414,39 @@ def test_a_stream_shows_the_alternatives_of_its_tokens():
 def test_a_beam_never_gives_one_text_twice():
     found = generate(MODEL, "a", Beam(3), n=3, stop=["b", "c"], max_new_tokens=4)
     assert len({out.text for out in found}) == len(found)
+
+
+class Full(TableModel):
+    """There is no memory for its second step."""
+
+    def __init__(self, error):
+        super().__init__(lambda row: [0.5, 0.5])
+        self.error = error
+
+    def step(self, state, tokens_N):
+        raise self.error
+
+
+SHORTAGES = [
+    MemoryError(),
+    np._core._exceptions._ArrayMemoryError((2, 3), np.dtype(np.float32)),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 204800000 bytes"),
+    OSError(12, "Cannot allocate memory"),
+]
+
+
+@pytest.mark.parametrize("error", SHORTAGES, ids=lambda it: type(it).__name__)
+def test_where_memory_ends_it_is_said_what_takes_less(error):
+    for call in (generate, lambda *args: list(stream(*args))):
+        with pytest.raises(MemoryError, match="a smaller batch_size, fewer beams or shorter texts") as caught:
+            call(Full(error), [1], Greedy())
+        assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("keys and values need 9 GB"), RuntimeError("no"), OSError(2, "")]
+)
+def test_what_is_said_already_and_other_errors_stay_as_they_are(error):
+    with pytest.raises(type(error)) as caught:
+        generate(Full(error), [1], Greedy())
+    assert caught.value is error

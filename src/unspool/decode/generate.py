@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from unspool import defaults
-from unspool.decode.job import Job
+from unspool.decode.job import Frontier, Job
 from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece, output_of, pieces_of
 from unspool.decode.path import Path
 from unspool.decode.prompts import Message, as_batch
 from unspool.decode.request import checked_search, make_job
+from unspool.memory_shortage import is_shortage
 from unspool.protocols import Search, StepModel
 
 
@@ -140,14 +141,28 @@ def stream(
         alternatives=alternatives,
         batch_size=batch_size,
     )
-    return pieces_of(search(model, job), search.streams, model.text)
+    return pieces_of(_frontiers(model, job, search), search.streams, model.text)
+
+
+def _frontiers(model: StepModel, job: Job, search: Search) -> Iterator[Frontier]:
+    """What a search finds. Where memory ends, the error says what takes less."""
+    try:
+        yield from search(model, job)
+    except (MemoryError, OSError, RuntimeError) as error:
+        told = type(error) is MemoryError and error.args  # by one of ours; numpy's has a class of its own
+        if told or not is_shortage(error):
+            raise
+        raise MemoryError(
+            "there is not enough memory to decode so many rows side by side: a smaller batch_size, fewer "
+            "beams or shorter texts take less"
+        ) from error
 
 
 def finished(model: StepModel, job: Job, search: Search) -> Iterator[Path]:
     """Every finished path, by prompt and by sample, each as soon as all those before it are there."""
     waiting: list[dict[int, Path]] = [{} for _ in job.prompts]
     request = sample = 0
-    for frontier in search(model, job):
+    for frontier in _frontiers(model, job, search):
         for path in frontier.ended:
             waiting[path.request][path.sample] = path
         while request < len(waiting) and sample in waiting[request]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from unspool.memory_shortage import is_shortage
 from unspool.models.load.kept_weights import Weights
 
 LESS: dict[Weights, str] = {
@@ -22,14 +22,8 @@ def fitting(name: str, weights: Weights) -> Iterator[None]:
     try:
         yield
     except (MemoryError, OSError, RuntimeError) as error:
-        if not _is_shortage(error):
+        if not is_shortage(error):
             raise
         raise MemoryError(
             f"{name}: there is not enough memory for this model with weights={weights!r}: {LESS[weights]}"
         ) from error
-
-
-def _is_shortage(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or "allocate memory" in str(error)  # torch has no class for it
