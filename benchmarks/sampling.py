@@ -2,6 +2,7 @@
 
     python benchmarks/sampling.py                     # a table
     python benchmarks/sampling.py --batches 1 8 64 --json out/sampling.json
+    python benchmarks/sampling.py --threads 2 --rules ancestral "top-k 50"
 
 From a model's logits to a token for every row: Hugging Face copies them, applies its warpers, then softmax and
 torch.multinomial, as its `generate` does; unspool normalises them, then draws, and has the token's
@@ -142,6 +143,7 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[64])
+    parser.add_argument("--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULES", help="rows")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--without-numba", action="store_true", help="as where numba is not installed")
     parser.add_argument("--json", type=Path)
@@ -154,7 +156,7 @@ def main() -> int:
 
     real_NV = real_logits(args.model, max(args.batches))
     kinds = {"real": real_NV, "flat": torch.randn(max(args.batches), real_NV.shape[1])}
-    runs = [(batch, kind, case) for batch in args.batches for kind in kinds for case in CASES]
+    runs = [(batch, kind, case) for batch in args.batches for kind in kinds for case in args.rules]
     found = []
     for batch, kind, case in track(runs, description="measuring", console=Console(stderr=True)):
         seconds = measure(engines(kinds[kind][:batch], *CASES[case]), args.rounds, clock)

@@ -28,3 +28,17 @@ def test_it_is_torchs_on_any_number_of_threads(shape, threads, monkeypatch):
 def test_rows_that_are_not_side_by_side():
     wide = torch.randn(4, 3, 50)
     assert torch.equal(log_softmax_rows(wide[:, 1]), log_softmax_rows(wide[:, 1].contiguous()))
+
+
+def test_a_result_that_is_held_is_not_written_to_again():
+    logits = torch.randn(8, 5000)
+    held = log_softmax_rows(logits)[3:, ::2]
+    before = held.clone()
+    for _ in range(5):
+        log_softmax_rows(torch.randn(8, 5000))
+    assert torch.equal(held, before)
+
+
+def test_the_memory_of_a_result_that_is_gone_is_the_next_one_s():
+    where = log_softmax_rows(torch.randn(8, 5001)).data_ptr()
+    assert log_softmax_rows(torch.randn(8, 5001)).data_ptr() == where

@@ -14,6 +14,7 @@ from torch import Tensor
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.kernel import entry
 from unspool.kernels.log_softmax import log_softmax_into
+from unspool.kernels.spare_memory import lent
 from unspool.kernels.turns import finish, meet, take
 
 WORTH_SHARING = 200_000
@@ -43,8 +44,8 @@ normalise_rows = Announced("log_softmax (once, a few seconds)", compiled(version
 def log_softmax_rows(logits_NV: Tensor) -> Tensor:
     """(N, V) float32 on a CPU → (N, V)."""
     N, V = logits_NV.shape
-    logp_NV = torch.empty(N, V)
+    logp = lent(N * V)
     z = logits_NV.detach().contiguous().view(-1).numpy()
     threads = 1 if z.size < WORTH_SHARING else min(N, torch.get_num_threads())
-    normalise_rows.shared(threads, z, N, logp_NV.view(-1).numpy(), np.zeros(2, np.int64))
-    return logp_NV
+    normalise_rows.shared(threads, z, N, logp, np.zeros(2, np.int64))
+    return torch.from_numpy(logp).view(N, V)

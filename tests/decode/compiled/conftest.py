@@ -2,12 +2,16 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled.row_scratch import Scratch, fill, scratch
+from unspool.decode.compiled.row_scratch import Scratch, fill, rooms, scratch
 
 
 @numba.njit
+def laid(memory, size):
+    return scratch(memory, size)
+
+
 def made(size):
-    return scratch(size)
+    return laid(rooms(1, size)[0], size)
 
 
 @numba.njit

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unspool.nn.compiled import spare_memory
+from unspool.kernels import spare_memory
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import Shape
 from unspool.nn.compiled.pool import BlockPool

@@ -155,9 +155,11 @@ def compiled(version: int) -> Any:
     """The entry, kept on disk under its version."""
 
     @entry
-    def draw_rows(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, turns: Any) -> int:
+    def draw_rows(
+        scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any
+    ) -> int:
         """Every row that no other thread has taken."""
-        room = scratch(scores.shape[1])
+        room = scratch(rooms[take(turns, 1)], scores.shape[1])
         row = take(turns, 0)
         while row < u.size:
             found = draw_row(scores[row], scores.shape[1], kinds, values, u[row], room)

@@ -23,6 +23,7 @@ from unspool.decode.compiled.chain import (
     Drawn,
     draw_rows,
 )
+from unspool.decode.compiled.row_scratch import rooms
 from unspool.decode.transforms.epsilon import Epsilon
 from unspool.decode.transforms.eta import Eta
 from unspool.decode.transforms.min_p import MinP
@@ -66,6 +67,6 @@ def draw(scores_NV: NDArray[np.float32], rules: Sequence[Transform], u_N: NDArra
     N = len(u_N)
     drawn = Drawn(np.empty(N, np.int64), np.empty(N, np.float64), np.empty(N, np.bool_))
     threads = 1 if scores_NV.size < WORTH_SHARING or N == 1 else min(N, torch.get_num_threads())
-    turns = np.zeros(2, np.int64)
-    draw_rows.shared(threads, scores_NV, kinds, values, u_N, drawn, turns)
+    memory, turns = rooms(threads, scores_NV.shape[1]), np.zeros(4, np.int64)
+    draw_rows.shared(threads, scores_NV, kinds, values, u_N, drawn, memory, turns)
     return drawn

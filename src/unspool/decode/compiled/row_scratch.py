@@ -12,11 +12,14 @@ import numpy as np
 
 from unspool.kernels.kernel import kernel, small_kernel
 from unspool.kernels.lanes import WIDTH
+from unspool.kernels.spare_memory import Numbers, lent
 
 STRIDE = 2 * WIDTH
 BLOCK = 256
 """Tokens whose weights are added up together."""
 BINS = 1024
+LINE = 16
+"""Numbers in a line of the cache: two threads write to different ones."""
 
 
 class Scratch(NamedTuple):
@@ -42,19 +45,28 @@ def filled(size: int) -> int:
     return (size + STRIDE - 1) // STRIDE * STRIDE
 
 
+def rooms(threads: int, vocabulary: int) -> Numbers:
+    """Memory for as many scratches, a row each."""
+    size = -(-vocabulary // STRIDE) * STRIDE
+    doubles = size // BLOCK + 1 + BINS + 1
+    return lent(threads, -(-(6 * size + 2 * doubles) // LINE) * LINE)
+
+
 @kernel
-def scratch(vocabulary: int) -> Scratch:
-    """Room for one row."""
+def scratch(memory: Any, vocabulary: int) -> Scratch:
+    """The scratch that lies in a row of `rooms`."""
     size = filled(vocabulary)
+    doubles = memory[6 * size : memory.size // 2 * 2].view(np.float64)
+    blocks = size // BLOCK + 1
     return Scratch(
-        np.empty(size, np.float32),
-        np.empty(size, np.float32),
-        np.empty(size, np.int32),
-        np.empty(size, np.float32),
-        np.empty(size, np.float32),
-        np.empty(size, np.float32),
-        np.empty(size // BLOCK + 1, np.float64),
-        np.empty(BINS + 1, np.float64),
+        memory[:size],
+        memory[size : 2 * size],
+        memory[2 * size : 3 * size].view(np.int32),
+        memory[3 * size : 4 * size],
+        memory[4 * size : 5 * size],
+        memory[5 * size : 6 * size],
+        doubles[:blocks],
+        doubles[blocks : blocks + BINS + 1],
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.block_copies import copy_blocks
 from unspool.nn.compiled.parts import Shape
-from unspool.nn.compiled.spare_memory import keep, memory
+from unspool.kernels.spare_memory import keep, memory
 
 FIRST_BLOCKS = 64
 """Blocks a pool begins with, at least. Memory that was never written to costs nothing."""

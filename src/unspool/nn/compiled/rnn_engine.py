@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unspool.kernels.compilation import Announced, version
 from unspool.kernels.lanes import WIDTH
+from unspool.kernels.spare_memory import lent
 from unspool.nn.compiled.rnn_parts import LSTM, MEAN, Memory, RNNSaid, RNNShape, RNNWork, State, Texts
 from unspool.nn.compiled.rnn_step import compiled, phases
 from unspool.nn.compiled.tables import NOTHING, Numbers
@@ -149,7 +150,7 @@ class RNNEngine:
         widest, gates = max(s.embed_width, s.width) + s.memory_width, (4 if s.cell == LSTM else 3) * s.width
         sizes = (widest, s.width, gates, gates, s.width, s.memory_width)
         loud = N if say else 0
-        hidden, logp = np.empty((N, s.embed_width), np.float32), np.empty((loud, s.vocab_size), np.float32)
+        hidden, logp = np.empty((N, s.embed_width), np.float32), lent(loud, s.vocab_size)
         log_norm, looked = np.empty(loud, np.float32), np.empty((N, columns), np.float32)
         said = RNNSaid(hidden.reshape(-1), logp.reshape(-1), log_norm, looked.reshape(-1), NOTHING)
         self._run(NO_TEXTS, tokens, state, memory, RNNWork(*_room(N, sizes)), said, N)
@@ -158,7 +159,7 @@ class RNNEngine:
     def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
         """log p (N, V) and log_norm (N) of vectors (N, D) that the head reads."""
         N = len(hidden)
-        logp, log_norm = np.empty((N, self.shape.vocab_size), np.float32), np.empty(N, np.float32)
+        logp, log_norm = lent(N, self.shape.vocab_size), np.empty(N, np.float32)
         said = SILENT._replace(hidden=hidden.reshape(-1), logp=logp.reshape(-1), log_norm=log_norm)
         self._run(NO_TEXTS, NONE, Remembered.nothing(self.shape, 0), NO_MEMORY, NO_WORK, said, N)
         return logp, log_norm

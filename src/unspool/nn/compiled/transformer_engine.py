@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from unspool.kernels.aligned import aligned
+from unspool.kernels.spare_memory import lent
 from unspool.kernels.compilation import Open, version
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import OUTPUTS, UP, Shape
@@ -85,7 +86,7 @@ class Engine:
         found = Read(
             aligned(M, D),
             np.empty((len(depths), M, D), np.float32),
-            aligned(loud, V),
+            lent(loud, V),
             np.empty(loud, np.float32),
             np.empty((M, -(-look // BLOCK) * BLOCK), np.float32),
         )
@@ -114,7 +115,7 @@ class Engine:
 
     def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
         """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
-        logp = aligned(len(hidden), self.shape.vocab_size)
+        logp = lent(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
         past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING, NONE, NONE, NONE)
         for first in range(0, len(hidden), SLICE):
