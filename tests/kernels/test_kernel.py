@@ -1,5 +1,8 @@
 import ctypes
+import subprocess
+import sys
 
+import pytest
 from numba import types
 
 from unspool.kernels.kernel import callback, entry, kernel, small_kernel
@@ -32,3 +35,52 @@ def nine_times(x: int) -> int:
 def test_a_callback_is_called_by_its_address():
     made = callback(types.int64(types.int64), nine_times)
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(made.address)(5) == 45
+
+
+MISSING = {
+    "a step of its compiler": "import numba.core.typed_passes as part; del part.NativeLowering",
+    "its library of machine code": "import numba.core.codegen as part; part.JITCodeLibrary = print",
+    "its way to make functions": "import unspool.kernels.inner_compiler as part; part._dynfunc = None",
+    "what its library does last": """
+from unspool.kernels.inner_compiler import InnerLibrary
+InnerLibrary._finalize_final_module = lambda self, another: None""",
+    "its cache": "import numba.core.caching as part; del part.FunctionCache",
+    "its runtime": "import unspool.kernels.entry_cache as part; part.rtsys = None",
+    "its callbacks": "import unspool.kernels.entry_cache as part; part.CFunc = print",
+}
+ANYWAY = """
+import ctypes
+import numba
+import numba.core.ccallback
+{missing}
+from numba import types
+from unspool.kernels.kernel import callback, entry, kernel, small_kernel
+@kernel
+def twice(x):
+    return 2 * x
+@small_kernel
+def thrice(x):
+    return twice(x) + x
+@entry
+def six_times(x):
+    return twice(thrice(x))
+def nine_times(x: int) -> int:
+    return thrice(thrice(x))
+assert six_times(2) == 12
+made = callback(types.int64(types.int64), nine_times)
+assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(made.address)(5) == 45
+print(sum(six_times.stats.cache_hits.values()), made.cache_hits)
+"""
+
+
+@pytest.mark.parametrize("missing", MISSING.values(), ids=MISSING)
+def test_with_another_numba_kernels_are_compiled_and_kept_in_its_own_way(missing, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    script = tmp_path / "script.py"
+    script.write_text(ANYWAY.format(missing=missing))
+
+    def run():
+        return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+
+    assert run() == "0 0\n"
+    assert run() == "1 1\n"

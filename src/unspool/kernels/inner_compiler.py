@@ -4,15 +4,20 @@ numba optimises every function that it compiles together with all that it calls,
 what lies six calls deep is optimised six times, and five of the results are thrown away. A kernel that Python
 does not call is worth nothing by itself. Here it is only written down, and the entry that it ends up in is
 optimised once, as a whole: half of the time to compile one.
+
+This leans on parts of numba that it does not document. Before the first kernel is compiled so, a small one is;
+where that fails, all are compiled as numba does it by itself: more slowly, to the same effect (`kernel` does so
+where a part is not there at all).
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from numba import _dynfunc
+from numba import _dynfunc, njit
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.typed_passes import NativeLowering
 
@@ -49,7 +54,7 @@ class InnerLowering(NativeLowering):  # type: ignore[misc]
         return True
 
 
-class InnerCompiler(CompilerBase):  # type: ignore[misc]
+class ShortCompiler(Compiler):  # type: ignore[misc]
     """numba's own compiler but for its last step."""
 
     def define_pipelines(self) -> list[PassManager]:
@@ -61,3 +66,24 @@ class InnerCompiler(CompilerBase):  # type: ignore[misc]
         ]
         passes.finalize()
         return [passes]
+
+
+@cache
+def works() -> bool:
+    """Whether a kernel in a kernel comes out right with this numba."""
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": ShortCompiler}
+    try:
+        squared = njit(**options)(lambda x: x * x)
+        more = njit(**options)(lambda x: squared(x) + 1)
+        return bool(njit(lambda x: more(x))(3) == 10)
+    except Exception:  # noqa: BLE001: whatever another numba does, there is a way without this
+        return False
+
+
+class InnerCompiler(ShortCompiler):
+    """The same, or numba's own where that fails."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """All that it does, in order."""
+        pipelines: list[PassManager] = (ShortCompiler if works() else Compiler).define_pipelines(self)
+        return pipelines

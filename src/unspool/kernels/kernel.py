@@ -6,27 +6,37 @@ No flag lets the compiler reorder sums: the order of every one of them is writte
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
-from numba.core.ccallback import CFunc
-from numba.core.typing.templates import Signature
+from numba import cfunc, njit
 from numba.extending import intrinsic
 
-from unspool.kernels.entry_cache import EntryCache
-from unspool.kernels.inner_compiler import InnerCompiler
+OTHER_NUMBA = (ImportError, AttributeError, TypeError)
+"""What it comes to when numba's inside is not as it was; there is a slower way without it."""
+
+entry_cache: ModuleType | None
+try:
+    from unspool.kernels import entry_cache
+except OTHER_NUMBA:
+    entry_cache = None
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What only other kernels call needs no way in for Python or C.
-INNER = {
-    "nogil": True,
-    "error_model": "numpy",
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "pipeline_class": InnerCompiler,
-}
+PLAIN = {"nogil": True, "error_model": "numpy"}
+try:
+    from unspool.kernels.inner_compiler import InnerCompiler
+
+    # What only other kernels call needs no way in for Python or C.
+    INNER = {
+        **PLAIN,
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+        "pipeline_class": InnerCompiler,
+    }
+except OTHER_NUMBA:
+    INNER = PLAIN
 
 NOUGHT: Any = np.int64(0)
 """A 0 that is the beginning of a count: numba compiles a function anew for each constant that it is given."""
@@ -46,18 +56,17 @@ def small_kernel(function: F) -> F:
 
 def entry(function: F) -> F:
     """Called from Python, without its lock, compiled once and kept on disk."""
-    compiled: Any = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
-    compiled._cache = EntryCache(function)
-    return compiled  # type: ignore[no-any-return]
+    compiled: F = njit(**PLAIN, no_cfunc_wrapper=True, cache=True)(function)
+    if entry_cache:
+        entry_cache.read_early(compiled)
+    return compiled
 
 
-def callback(kind: Signature, function: Callable[..., Any]) -> Any:
+def callback(kind: Any, function: Callable[..., Any]) -> Any:
     """Called by its `address`, from other kernels; compiled once and kept on disk."""
     options = {"nopython": True, "error_model": "numpy"}
-    compiled: Any = CFunc(function, (kind.args, kind.return_type), locals={}, options=options)
-    compiled._cache = EntryCache(function)
-    compiled.compile()
-    return compiled
+    early = entry_cache.early_callback(kind, function, options) if entry_cache else None
+    return early or cfunc(kind, cache=True, **options)(function)
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
