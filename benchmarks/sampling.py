@@ -143,7 +143,9 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[64])
-    parser.add_argument("--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULES", help="rows")
+    parser.add_argument(
+        "--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULES", help="rows"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--without-numba", action="store_true", help="as where numba is not installed")
     parser.add_argument("--json", type=Path)

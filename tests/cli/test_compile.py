@@ -1,19 +1,34 @@
 import pytest
 
-from unspool.cli import compile as verb
+from unspool.cli import compile as verb, main
 from unspool.nn.compiled import rnn_engine, transformer_engine
+from unspool.nn.compiled.products import packed_product
 
 
-def test_steps_are_ready_behind_it(unspool):
+def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
+    monkeypatch.setattr(verb, "cores", lambda: 1)
     status, out, _ = unspool("compile")
     assert (status, out) == (0, "")
     assert transformer_engine.step.ready
     assert rnn_engine.step.ready
 
 
-def test_a_second_time_says_nothing(unspool):
-    unspool("compile")
-    assert unspool("compile") == (0, "", "")
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, first):
+    monkeypatch.setattr(verb, "cores", lambda: first)
+    assert main(["compile"]) == 0
+    capfd.readouterr()
+    monkeypatch.setattr(verb, "cores", lambda: 3 - first)
+    assert main(["compile"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_every_format_is_in_one_of_the_parts(monkeypatch):
+    found = []
+    monkeypatch.setattr(packed_product, "compiled", found.append)
+    for part in verb.PARTS[2:]:
+        part()
+    assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_product.MADE)
 
 
 def test_without_numba_it_says_what_to_install(unspool, monkeypatch):

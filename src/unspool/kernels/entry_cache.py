@@ -42,7 +42,7 @@ def read_early(compiled: Any) -> None:
 def early_callback(kind: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """numba's `cfunc`, which reads before it can be told how; None where it is put together otherwise."""
     try:
-        compiled = CFunc(function, (kind.args, kind.return_type), locals={}, options=options)
+        compiled: Any = CFunc(function, (kind.args, kind.return_type), locals={}, options=options)
         compiled.enable_caching()
         compiled._cache = EntryCache(function)
         compiled.compile()

@@ -5,9 +5,9 @@ what lies six calls deep is optimised six times, and five of the results are thr
 does not call is worth nothing by itself. Here it is only written down, and the entry that it ends up in is
 optimised once, as a whole: half of the time to compile one.
 
-This leans on parts of numba that it does not document. Before the first kernel is compiled so, a small one is;
-where that fails, all are compiled as numba does it by itself: more slowly, to the same effect (`kernel` does so
-where a part is not there at all).
+This leans on parts of numba that it does not document. Before the first kernel is compiled so, a small one
+is; where that fails, all are compiled as numba does it by itself: more slowly, to the same effect (`kernel`
+does so where a part is not there at all).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class InnerLowering(NativeLowering):  # type: ignore[misc]
         module, name, nowhere = made.fndesc.lookup_module(), made.fndesc.qualname, 0
         found_by = _dynfunc.make_function(module, name, "", nowhere, made.env, (state.library,))
         state.targetctx.insert_user_function(found_by, made.fndesc, [state.library])
-        state.reload_init.extend(state.library._reload_init)
+        state.reload_init.extend(getattr(state.library, "_reload_init", ()))  # before 0.63 there is none
         state["cr"] = made._replace(cfunc=found_by)
         return True
 
@@ -76,7 +76,7 @@ def works() -> bool:
         squared = njit(**options)(lambda x: x * x)
         more = njit(**options)(lambda x: squared(x) + 1)
         return bool(njit(lambda x: more(x))(3) == 10)
-    except Exception:  # noqa: BLE001: whatever another numba does, there is a way without this
+    except Exception:  # whatever another numba does, there is a way without this
         return False
 
 

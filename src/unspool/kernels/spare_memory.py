@@ -1,9 +1,9 @@
 """Memory that is not needed any more, kept for what comes next.
 
-The system clears every page that it hands out, at a step's first touch, and takes back what is freed in large
-pieces: with [64, 49152] log-probabilities either takes longer than to compute them. It also hands out large
-pages slowly, or, when its memory is in pieces, small ones in their place, with which a step of many rows takes
-a quarter longer. So what keys and values, results and scratch lay in is kept, up to a limit.
+The system clears every page that it hands out when it is first touched, and takes back what was freed in
+large pieces: with [64, 49152] log-probabilities either takes longer than to compute them. It also hands out
+large pages slowly, or, when its memory is in pieces, small ones in their place, with which a step of many
+rows takes a quarter longer. So what keys and values, results and scratch lay in is kept, up to a limit.
 """
 
 from __future__ import annotations

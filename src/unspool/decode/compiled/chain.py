@@ -155,9 +155,7 @@ def compiled(version: int) -> Any:
     """The entry, kept on disk under its version."""
 
     @entry
-    def draw_rows(
-        scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any
-    ) -> int:
+    def draw_rows(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any) -> int:
         """Every row that no other thread has taken."""
         room = scratch(rooms[take(turns, 1)], scores.shape[1])
         row = take(turns, 0)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.kernels.spare_memory import keep, memory
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.block_copies import copy_blocks
 from unspool.nn.compiled.parts import Shape
-from unspool.kernels.spare_memory import keep, memory
 
 FIRST_BLOCKS = 64
 """Blocks a pool begins with, at least. Memory that was never written to costs nothing."""

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from unspool.kernels.aligned import aligned
-from unspool.kernels.spare_memory import lent
 from unspool.kernels.compilation import Open, version
+from unspool.kernels.spare_memory import lent
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.parts import OUTPUTS, UP, Shape
 from unspool.nn.compiled.pool import BlockPool
