@@ -3,8 +3,9 @@ from unspool.nn.compiled.transformer_engine import step as compiled_step
 
 
 def test_there_are_counters_for_every_phase():
-    """Begin, 13 for each layer, 2 for each reader, the last norm, the rows, the head and its normaliser."""
-    assert phases(3, 2) == 1 + 14 * 3 + 2 * 2 + 4
+    """Begin, 14 for each layer, 2 for each reader, the last norm, the rows, the head and its normaliser; and one
+    more for each of six products of a layer, of a reader's and of the head's, for rows that are made ready."""
+    assert phases(3, 2) == 1 + (14 + 6) * 3 + (2 + 1) * 2 + 4 + 1
 
 
 def test_a_step_is_kept_under_its_version():
