@@ -2,8 +2,10 @@ import ctypes
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from numba import types
+from numba.core.errors import NumbaError
 
 from unspool.kernels.kernel import callback, entry, kernel, small_kernel
 
@@ -84,3 +86,18 @@ def test_with_another_numba_kernels_are_compiled_and_kept_in_its_own_way(missing
 
     assert run() == "0 0\n"
     assert run() == "1 1\n"
+
+
+@kernel
+def made(size):
+    return np.empty(size).size
+
+
+@entry
+def makes(size):
+    return made(size)
+
+
+def test_a_kernel_that_would_have_to_count_references_is_refused():
+    with pytest.raises(NumbaError, match="Only accept returning of array passed"):
+        makes(3)

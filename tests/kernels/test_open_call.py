@@ -6,6 +6,7 @@ import numba
 import numpy as np
 import pytest
 
+from unspool.kernels.kernel import kernel
 from unspool.kernels.open_call import (
     CALLS,
     ENOUGH,
@@ -24,7 +25,7 @@ from unspool.kernels.turns import finish, meet, take
 PIECES = 400
 
 
-@numba.njit(nogil=True)
+@kernel
 def double(x, y, who, me, turns):
     """y = 2x, piece by piece, and who did each of them."""
     piece = take(turns, 0)
@@ -36,8 +37,8 @@ def double(x, y, who, me, turns):
     meet(turns, 0, x.size)
 
 
-@numba.njit(nogil=True)
-def call(x, y, who, turns, threads, board):
+@kernel
+def take_part(x, y, who, turns, threads, board):
     mine = (x, y, who, turns)
     entries = 0
     if threads == 0:
@@ -53,6 +54,11 @@ def call(x, y, who, turns, threads, board):
         double(x, y, who, 0, turns)
         close(board)
     return entries
+
+
+@numba.njit(nogil=True)
+def call(x, y, who, turns, threads, board):
+    return take_part(x, y, who, turns, threads, board)
 
 
 def args(number, kind=np.float64):

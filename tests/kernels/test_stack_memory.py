@@ -1,14 +1,13 @@
 import numba
-import numpy as np
-from numba import carray
 
+from unspool.kernels.addresses import floats
 from unspool.kernels.stack_memory import MOST, reserve
 
 
 @numba.njit
 def summed(size, times):
-    mine = carray(reserve(size), size, np.float32)
-    other = carray(reserve(size), size, np.float32)
+    mine = floats(reserve(size), size)
+    other = floats(reserve(size), size)
     for i in range(size):
         mine[i], other[i] = i, -1
     found = mine.sum()

@@ -7,36 +7,33 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from llvmlite import ir
-from numba import carray, types
+from numba import types
+from numba.np.arrayobj import make_array, populate_array
 
-from unspool.kernels.kernel import operation, small_kernel
+from unspool.kernels.kernel import operation
+
+
+def _lying(kind: types.Array, whole: Any) -> Any:
+    """The array of a kind whose numbers lie at an address, given as two whole numbers."""
+
+    def build(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        address, size = args
+        array = make_array(kind)(context, builder)
+        data = builder.inttoptr(address, context.get_data_type(kind.dtype).as_pointer())
+        each = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+        populate_array(array, data=data, shape=[size], strides=[each], itemsize=each, meminfo=None)
+        return array._getvalue()
+
+    return kind(whole, whole), build
 
 
 @operation
-def _float_pointer(_: Any, address: Any) -> Any:
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(types.int64), build
-
-
-@operation
-def _byte_pointer(_: Any, address: Any) -> Any:
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.CPointer(types.uint8)(types.int64), build
-
-
-@small_kernel
-def floats(address: int, size: int) -> Any:
+def floats(_: Any, address: Any, size: Any) -> Any:
     """The float32 numbers that lie at an address."""
-    return carray(_float_pointer(np.int64(address)), size, np.float32)
+    return _lying(types.Array(types.float32, 1, "C"), types.int64)
 
 
-@small_kernel
-def octets(address: int, size: int) -> Any:
+@operation
+def octets(_: Any, address: Any, size: Any) -> Any:
     """The bytes that lie at an address."""
-    return carray(_byte_pointer(np.int64(address)), size, np.uint8)
+    return _lying(types.Array(types.uint8, 1, "C"), types.int64)

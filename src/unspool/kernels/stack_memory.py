@@ -1,6 +1,6 @@
 """Memory of a thread's own stack, for what a kernel needs only while it runs.
 
-    tile = carray(reserve(size), size, np.float32)
+    tile = floats(reserve(size), size)
 
 It is there until the kernel that reserved it returns: `reserve` is an operation, not a function that would
 give the memory back before its caller has used it.
@@ -21,11 +21,11 @@ MOST = 65536
 
 @operation
 def reserve(_: Any, size: Any) -> Any:
-    """Where so many float32 begin. The size is to be no constant: LLVM would take them apart, one by one."""
+    """The address of so many float32. The size is to be no constant: LLVM would take them apart, one by one."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         room = builder.alloca(ir.FloatType(), args[0])
         room.align = 64
-        return room
+        return builder.ptrtoint(room, ir.IntType(64))
 
-    return types.CPointer(types.float32)(types.int64), build
+    return types.int64(types.int64), build

@@ -307,30 +307,36 @@ def _walk(
         normalise(said.logp, said.log_norm, shape.logit_cap, turns, phase)
 
 
-def compiled(version: int) -> Callable[..., Any]:
-    """The whole step, to be called from Python, by helpers with 0 threads (`open_call`).
+@kernel
+def _take_part(
+    shape: Shape, parts: Any, rows: Rows, past: Past, source: Source, work: Work, said: Said, turns: Any,
+    threads: int, board: Any,
+) -> None:  # fmt: skip
+    """What the caller does, and what a helper does, who has 0 threads (`open_call`)."""
+    call = (shape, parts, rows, past, source, work, said, turns, threads)
+    if threads == 0:
+        number = enter(board, call, NOUGHT)
+        while number:
+            _walk(*entered(board, call))
+            leave(board)
+            number = enter(board, call, number)
+    else:
+        if threads > 1:
+            open_to_all(board, call)
+        _walk(*call)
+        if threads > 1:
+            close(board)
 
-    It is kept on disk under its version.
-    """
+
+def compiled(version: int) -> Callable[..., Any]:
+    """The whole step, to be called from Python; kept on disk under its version."""
 
     @entry
     def step(
         shape: Shape, parts: Any, rows: Rows, past: Past, source: Source, work: Work, said: Said, turns: Any,
         threads: int, board: Any,
     ) -> int:  # fmt: skip
-        call = (shape, parts, rows, past, source, work, said, turns, threads)
-        if threads == 0:
-            number = enter(board, call, NOUGHT)
-            while number:
-                _walk(*entered(board, call))
-                leave(board)
-                number = enter(board, call, number)
-        else:
-            if threads > 1:
-                open_to_all(board, call)
-            _walk(*call)
-            if threads > 1:
-                close(board)
+        _take_part(shape, parts, rows, past, source, work, said, turns, threads, board)
         return version
 
     return step

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray, types
+from numba import types
 
 from unspool.kernels.addresses import floats, octets
 from unspool.kernels.compilation import Announcement, listening, version
@@ -167,7 +167,7 @@ def product(
         call(function, w, inputs, x.ctypes.data, out.y.ctypes.data + 4 * out.shift, first, last)
         return
     size = tile_rows(inputs)
-    tile = carray(reserve(size * inputs), size * inputs, np.float32)
+    tile = floats(reserve(size * inputs), size * inputs)
     for start in range(first, last, size):
         stop = min(start + size, last)
         for o in range(start, stop):
