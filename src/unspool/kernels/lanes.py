@@ -229,6 +229,20 @@ def higher(_: Any, a: Any, b: Any) -> Any:
     return LANES(a, b), build
 
 
+@operation
+def only_first(_: Any, a: Any, count: Any, b: Any) -> Any:
+    """The first `count` lanes of a, and of b the others."""
+
+    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        lanes, count, others = args
+        places = ir.Constant(INTS, list(range(WIDTH)))
+        one = builder.insert_element(ir.Constant(INTS, ir.Undefined), builder.trunc(count, INT), INT(0))
+        counts = builder.shuffle_vector(one, ir.Constant(INTS, ir.Undefined), whole(0))
+        return builder.select(builder.icmp_signed("<", places, counts), lanes, others)
+
+    return LANES(a, types.int64, b), build
+
+
 def folded(builder: Any, lanes: Any, joined: Any) -> Any:
     """All lanes made one: halves with halves, quarters with quarters, then the last two."""
     for half in HALVES:

@@ -21,7 +21,7 @@ MOST = 65536
 
 @operation
 def reserve(_: Any, size: Any) -> Any:
-    """The address of so many float32. The size is to be no constant: LLVM would take them apart, one by one."""
+    """The address of so many float32. A constant size is taken apart by LLVM, number by number."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         room = builder.alloca(ir.FloatType(), args[0])

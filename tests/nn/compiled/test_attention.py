@@ -4,28 +4,43 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.compiled.attention import BLOCK, Heads, Sight, alike, attend, fetch, in_block, keep_heads
+from unspool.nn.compiled.attention import (
+    BLOCK,
+    SCRATCH,
+    Heads,
+    View,
+    alike,
+    attend,
+    fetch,
+    heads_at_a_time,
+    in_block,
+    keep_heads,
+)
 
 as_a_rule = numba.njit(lambda kv_heads, width: alike(kv_heads, width))
 
 
 @numba.njit
-def seen(q, kv, starts, heads, sight, head):
-    out, p = np.full(heads.value_width, np.float32(9)), np.empty(BLOCK, np.float32)
-    attend(q, 0, kv, starts, heads, 0, BLOCK * heads.key_width, sight, head, p, 0, out, 0)
+def run(heads, H, view, q, size, rows, which, out):
+    attend(heads, H, 0, view, q, size, rows, which, np.empty(SCRATCH, np.float32), out)
+
+
+def whole(kv, starts, since, length, cap=0.0, numbers=(), buckets=(), position=0, heads=0):
+    """What one row sees."""
+    one = [np.array([it]) for it in (0, length, position)]
+    numbers, buckets = np.array(numbers, np.float32), np.array(buckets, np.int64)
+    return View(kv, starts[None], one[0], one[1], True, length - since, cap, numbers, buckets, one[2], heads)
+
+
+def seen(q, view, heads):
+    """By a single head of keys and of values."""
+    out = np.full(heads.value_width, np.float32(9))
+    run(heads, 1, view, q, 0, (0, 1), (0, 1), out)
     return out
 
 
-def looked(q, kv, starts, sight, head, width):
-    return seen(q, kv, starts, as_a_rule(1, width), sight, head)
-
-
-def whole(since, length, cap=0.0):
-    return Sight(since, length, cap, np.empty(0, np.float32), np.empty(0, np.int64), 0, 0)
-
-
 def attended(q, kv, starts, since, length, width, cap):
-    return looked(q, kv, starts, whole(since, length, cap), 0, width)
+    return seen(q, whole(kv, starts, since, length, cap), as_a_rule(1, width))
 
 
 def laid_out(k, v):
@@ -43,7 +58,7 @@ def laid_out(k, v):
 
 
 @pytest.mark.parametrize("width", [4, 8, 20, 64])
-@pytest.mark.parametrize("length", [1, 7, 16, 17, 33, 70])
+@pytest.mark.parametrize("length", [1, 7, 16, 17, 33, 70, 128, 129, 300])
 def test_it_is_softmax_attention_over_blocks_wherever_they_lie(length, width):
     torch.manual_seed(length)
     q, k, v = torch.randn(1, width), torch.randn(length, width) * 3, torch.randn(length, width)
@@ -59,7 +74,7 @@ def test_keys_may_be_wider_than_values_or_narrower_and_scores_scaled_by_anything
     q, k, v = torch.randn(1, widths[0]), torch.randn(70, widths[0]), torch.randn(70, widths[1])
     want = F.scaled_dot_product_attention(q, k, v, scale=scale)[0].numpy()
     heads = Heads(1, widths[0], 1, widths[1], np.float32(scale))
-    found = seen(q[0].numpy(), *laid_out(k, v), heads, whole(0, 70), 0)
+    found = seen(q[0].numpy(), whole(*laid_out(k, v), 0, 70), heads)
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
 
 
@@ -86,8 +101,17 @@ def test_a_number_for_the_distance_is_added_behind_the_cap(since, cap):
     score = cap * torch.tanh(score / cap) if cap else score
     score += numbers[buckets[torch.arange(70) - 50 + 99], 1]
     want = (score[:, since:].softmax(-1) @ v[since:])[0].numpy()
-    sight = Sight(since, 70, cap, numbers.numpy().reshape(-1), buckets.numpy(), 99 - 50, 3)
-    found = looked(q[0].numpy(), *laid_out(k, v), sight, 1, 20)
+    heads, out = as_a_rule(3, 20), np.full(60, np.float32(9))
+    kv, starts = laid_out(k, v)
+    kv = np.concatenate([np.full_like(kv, np.nan), kv, np.full_like(kv, np.nan)]).reshape(
+        3, -1, 2 * BLOCK * 20
+    )
+    kv = kv.swapaxes(0, 1).reshape(-1)  # three heads in a block
+    view = whole(kv, 3 * starts, since, 70, cap, numbers.flatten().tolist(), buckets.tolist(), 50, 3)
+    run(heads, 3, view, np.concatenate([q[0].numpy()] * 3), 0, (0, 1), (1, 2), out)
+    assert (out[:20] == 9).all()
+    assert (out[40:] == 9).all()
+    found = out[20:40]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
 
 
@@ -177,3 +201,35 @@ def test_keys_and_values_are_kept_where_they_are_looked_for():
     assert kv[1, first + 8 : first + 10].tolist() == [5, 6]
     assert kv[1, second + 8 : second + 10].tolist() == [7, 8]
     assert np.count_nonzero(kv) == 7
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_heads_of_rows_worked_on_together_find_the_same_bits_as_each_alone(count):
+    """Of different lengths, two of them spans, three heads of queries on one of keys."""
+    dice = np.random.default_rng(count)
+    H, heads, size = 6, as_a_rule(2, 20), 6 * 20 + 7
+    lengths = dice.integers(1, 300, count)
+    blocks = -(-300 // BLOCK)
+    kv = dice.normal(size=count * blocks * 4 * BLOCK * 20).astype(np.float32)
+    starts = dice.permutation(count * blocks).reshape(count, -1) * 4 * BLOCK * 20
+    q = dice.normal(size=count * size).astype(np.float32)
+    none = np.empty(0, np.float32), np.empty(0, np.int64)
+    view = View(kv, starts, np.arange(count), lengths, True, 200, 0.0, *none, lengths, 0)
+    together, alone = (np.full(count * H * 20, np.nan, np.float32) for _ in range(2))
+    run(heads, H, view, q, size, (0, count), (0, H), together)
+    for n in range(count):
+        for head in range(H):
+            run(heads, H, view, q, size, (n, n + 1), (head, head + 1), alone)
+    assert np.isfinite(together).all()
+    np.testing.assert_array_equal(together, alone)
+
+
+cut = numba.njit(lambda H, rows, threads: heads_at_a_time(H, rows, threads))
+
+
+@pytest.mark.parametrize(
+    ("H", "rows", "threads", "each"),
+    [(8, 1, 1, 8), (8, 1, 2, 1), (8, 5, 2, 4), (8, 8, 2, 8), (9, 1, 2, 1), (9, 8, 2, 9), (6, 3, 2, 1)],
+)
+def test_heads_are_cut_until_there_are_enough_pieces_for_all_threads(H, rows, threads, each):
+    assert cut(H, rows, threads) == each

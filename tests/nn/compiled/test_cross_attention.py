@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from unspool.kernels.lanes import WIDTH
-from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.cross_attention import attend_source, look, softmax, store_source
 from unspool.nn.compiled.parts import LAYER, RELU, Shape
 from unspool.nn.compiled.pool import BlockPool
@@ -31,7 +30,7 @@ def stored(shape, reader, rows, source, work):
 
 @numba.njit
 def looked(shape, layer, rows, source, work, said):
-    attend_source(shape, layer, rows, source, work, np.zeros(2, np.int64), 0)
+    attend_source(shape, layer, rows, source, work, np.zeros(2, np.int64), 0, 1)
     look(shape, layer, rows, source, work, said, np.zeros(2, np.int64), 0)
 
 
@@ -57,7 +56,6 @@ def test_rows_look_at_their_own_source_and_tell_where(sources, layer):
     work = room(
         qkv=q.numpy().reshape(-1),
         mixed=np.full(4 * H * I, np.nan, np.float32),
-        scores=np.empty(4 * H * BLOCK, np.float32),
         looks=np.empty(4 * 32, np.float32),
     )
     said = Said(NOTHING, NONE, NOTHING, NOTHING, NOTHING, np.full(4 * 32, np.nan, np.float32))

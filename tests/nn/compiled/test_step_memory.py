@@ -2,7 +2,6 @@ import torch
 
 from unspool.models import TransformerConfig
 from unspool.models.compiled_transformer import compiled_language_model
-from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.step_memory import Work
 
 
@@ -12,7 +11,7 @@ def test_there_is_room_for_everything_between_two_phases():
     room = compiled_language_model(shape.build().eval()).work(3, 32)
     assert isinstance(room, Work)
     width, queries, heads = 16, (4 + 2 * 2) * 4, 4 * 4
-    want = Work(width, width, width, queries, heads, 2 * 24, 24, 4 * BLOCK, 32, 0)
+    want = Work(width, width, width, queries, heads, 2 * 24, 24, 32, 0)
     assert [each.size for each in room] == [3 * size for size in want]
 
 

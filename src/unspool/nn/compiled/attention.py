@@ -4,7 +4,7 @@
 
 where t runs over all of it, or over the last tokens of a window; scores may be bent to a cap (`soft_cap`),
 and a number for the distance may be added to them (`nn.relative_positions`).
-Block by block, with a running highest score m, normaliser z and sum o (Milakov & Gimelshein 2018, papers.bib:
+Span by span, with a running highest score m, normaliser z and sum o (Milakov & Gimelshein 2018, papers.bib:
 milakov2018online; Dao et al. 2022, §3.1, papers.bib: dao2022flashattention):
 
     m′ = max(m, max_t s_t),   z′ = e^(m − m′) z + Σ_t e^(s_t − m′),   o′ = e^(m − m′) o + Σ_t e^(s_t − m′) v_t
@@ -33,6 +33,7 @@ from unspool.kernels.lanes import (
     higher,
     highest,
     load,
+    only_first,
     over,
     plus,
     spread,
@@ -43,26 +44,46 @@ from unspool.kernels.lanes import (
 from unspool.kernels.vectors import copy
 from unspool.nn.compiled.soft_cap import bend
 
-BLOCK = 32
-"""Tokens a block. A multiple of WIDTH, so that its scores fill lanes."""
-_scores = tile_of(1, WIDTH, Singles())
+BLOCK = 16
+"""Tokens a block. A multiple of WIDTH, so that its scores fill lanes; few, since rows that part copy one."""
+SPAN = 128
+"""Tokens whose scores are made before their values are looked at, at most: whole blocks."""
+TOGETHER = 32
+"""Heads of rows that are worked on together, at most; or all rows of one head."""
+TOP, NORM, KEEP = SPAN, SPAN + 1, SPAN + 2
+"""Where behind its scores m, z and e^(m − m′) of a head of a row stand."""
+ROOM = SPAN + WIDTH
+SCRATCH = TOGETHER * ROOM
+PIECES = 4
+"""What there is to do is cut into so many pieces for each thread, if heads can be cut so."""
+LINE = 16
+"""Numbers in a line of the cache."""
+_scores, _half, _quarter = (tile_of(1, C, Singles()) for C in (WIDTH, WIDTH // 2, WIDTH // 4))
 ZERO, ONE, LOWEST = np.float32(0), np.float32(1), np.float32(-3e38)
 
 
-class Sight(NamedTuple):
-    """What one row looks at, and what is done to its scores."""
+class View(NamedTuple):
+    """What rows look at, and what is done to their scores."""
 
-    since: int
-    length: int
-    """Tokens from the first number to the second."""
+    kv: Any
+    """All blocks."""
+    starts: Any
+    """(sequences, blocks of each): where a block begins in kv."""
+    sequences: Any
+    """(rows): whose blocks each row looks at."""
+    lengths: Any
+    """How many of their tokens: by row, or by sequence."""
+    by_row: bool
+    window: int
+    """Of these it sees so many, the last ones."""
     cap: float
     """What scores are bent to; 0: they are not."""
     numbers: Any
     """(buckets, heads): what is added to scores."""
     buckets: Any
-    """Which of them, by distance."""
-    place: int
-    """Where the bucket of the first token stands; that of the next one stands behind it."""
+    """Which of them, by distance; a row's own place is in the middle."""
+    positions: Any
+    """(rows): these places."""
     heads: int
     """0: nothing is added."""
 
@@ -104,12 +125,6 @@ def in_block(heads: Heads, layer: int, head: int, value: int) -> int:
     return ((layer * heads.keys + head // each) * together + before) * BLOCK
 
 
-@small_kernel
-def _exp(x: Any) -> Any:
-    """e^x of one number."""
-    return first(exp(spread(x)))
-
-
 @kernel
 def dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
     """The inner product of q[at …] and k[to …]."""
@@ -123,47 +138,67 @@ def dot(q: Any, at: int, k: Any, to: int, width: int) -> Any:
     return found
 
 
-@kernel
+@small_kernel
 def score_block(q: Any, at: int, k: Any, begin: int, tokens: int, width: int, p: Any, p0: int) -> None:
-    """p[p0 : p0 + tokens]: the inner products of q[at …] and the keys from k[begin] on; WIDTH at a time."""
+    """p[p0 : p0 + tokens]: the inner products of q[at …] and the keys from k[begin] on; WIDTH at a time.
+
+    Of the last ones, as few as can be at once: what is not filled need not come from memory.
+    """
     even = width // WIDTH * WIDTH
     for t in range(0, tokens, WIDTH):
-        _scores(k, begin + t * width, width, q, at, 0, even, p, p0 + t, 1, 0)
+        key, left = begin + t * width, tokens - t
+        if left > WIDTH // 2:
+            _scores(k, key, width, q, at, 0, even, p, p0 + t, 1, 0)
+        elif left > WIDTH // 4:
+            _half(k, key, width, q, at, 0, even, p, p0 + t, 1, 0)
+        else:
+            _quarter(k, key, width, q, at, 0, even, p, p0 + t, 1, 0)
     for t in range(tokens if even < width else 0):
         for i in range(even, width):
             p[p0 + t] = fused(q[at + i], k[begin + t * width + i], p[p0 + t])
 
 
-@kernel
+@small_kernel
 def _add_values(
-    v: Any, begin: int, tokens: int, width: int, p: Any, p0: int, out: Any, at: int, keep: Any
-) -> None:
-    """out = keep · out + Σ_t p_t v_t."""
-    even, pairs = width // WIDTH * WIDTH, width // (2 * WIDTH) * 2 * WIDTH
-    last, nothing = tokens // 2 * 2, spread(ZERO)
+    v: Any, starts: Any, values: int, start: int, before: int, tokens: int, width: int, p: Any, p0: int,
+    out: Any, at: int, fresh: bool, norm: Any,
+) -> None:  # fmt: skip
+    """out = (keep · out + Σ_t p_t v_t) / norm over a span from `start` on, but for its first `before` tokens.
+
+    keep is 0, and nothing is there yet, where out is `fresh`.
+    """
+    even, pairs, nothing = width // WIDTH * WIDTH, width // (2 * WIDTH) * 2 * WIDTH, spread(ZERO)
+    keep, by = spread(p[p0 + KEEP]), spread(norm)
     for i in range(0, pairs, 2 * WIDTH):  # four sums at once, since each waits for its own last step
         j = i + WIDTH
-        a, b = times(load(out, at + i), spread(keep)), times(load(out, at + j), spread(keep))
+        a = nothing if fresh else times(load(out, at + i), keep)
+        b = nothing if fresh else times(load(out, at + j), keep)
         c, d = nothing, nothing
-        for t in range(0, last, 2):
-            one, two, value = spread(p[p0 + t]), spread(p[p0 + t + 1]), begin + t * width
-            a, b = fma(one, load(v, value + i), a), fma(one, load(v, value + j), b)
-            c, d = fma(two, load(v, value + width + i), c), fma(two, load(v, value + width + j), d)
-        if last < tokens:
-            share, value = spread(p[p0 + last]), begin + last * width
-            a, b = fma(share, load(v, value + i), a), fma(share, load(v, value + j), b)
-        store(out, at + i, plus(a, c))
-        store(out, at + j, plus(b, d))
+        for block in range(0, tokens, BLOCK):
+            begin = starts[(start + block) // BLOCK] + values - block * width
+            t, end = max(block, before), min(block + BLOCK, tokens)
+            while t + 1 < end:
+                one, two, value = spread(p[p0 + t]), spread(p[p0 + t + 1]), begin + t * width
+                a, b = fma(one, load(v, value + i), a), fma(one, load(v, value + j), b)
+                c, d = fma(two, load(v, value + width + i), c), fma(two, load(v, value + width + j), d)
+                t += 2
+            if t < end:
+                share, value = spread(p[p0 + t]), begin + t * width
+                a, b = fma(share, load(v, value + i), a), fma(share, load(v, value + j), b)
+        store(out, at + i, over(plus(a, c), by))
+        store(out, at + j, over(plus(b, d), by))
     for i in range(pairs, even, WIDTH):
-        lanes = times(load(out, at + i), spread(keep))
-        for t in range(tokens):
-            lanes = fma(spread(p[p0 + t]), load(v, begin + t * width + i), lanes)
-        store(out, at + i, lanes)
+        lanes = nothing if fresh else times(load(out, at + i), keep)
+        for t in range(before, tokens):
+            value = starts[(start + t) // BLOCK] + values + t % BLOCK * width
+            lanes = fma(spread(p[p0 + t]), load(v, value + i), lanes)
+        store(out, at + i, over(lanes, by))
     for i in range(even, width):
-        found = out[at + i] * keep
-        for t in range(tokens):
-            found = fused(p[p0 + t], v[begin + t * width + i], found)
-        out[at + i] = found
+        found = ZERO if fresh else out[at + i] * p[p0 + KEEP]
+        for t in range(before, tokens):
+            value = starts[(start + t) // BLOCK] + values + t % BLOCK * width
+            found = fused(p[p0 + t], v[value + i], found)
+        out[at + i] = found / norm
 
 
 @kernel
@@ -179,93 +214,122 @@ def fetch(kv: Any, starts: Any, heads: Heads, layer: int, since: int, length: in
         lanes = spread(ZERO)
         for strip in range(heads.keys + heads.values):
             width = heads.key_width if strip % (1 + each) == 0 else heads.value_width
-            for i in range(at, at + tokens * width, 16):
+            for i in range(at, at + tokens * width, LINE):
                 lanes = plus(lanes, load(kv, i))
             at += BLOCK * width
         store(p, p0, lanes)  # nobody looks at it; without it, nothing would be read
 
 
 @kernel
-def _add_distances(sight: Sight, head: int, start: int, before: int, tokens: int, p: Any, p0: int) -> Any:
-    """What distances add to the scores of a block; the highest of them."""
-    peak = LOWEST
+def _add_distances(
+    view: View, n: int, head: int, start: int, before: int, tokens: int, p: Any, p0: int
+) -> Any:
+    """What distances add to the scores of a span; the highest of them."""
+    peak, place = LOWEST, view.buckets.size // 2 - view.positions[n] + start
     for t in range(before, tokens):
-        bucket = sight.buckets[sight.place + start + t]
-        p[p0 + t] += sight.numbers[bucket * sight.heads + head]
+        p[p0 + t] += view.numbers[view.buckets[place + t] * view.heads + head]
         peak = max(peak, p[p0 + t])
     return peak
 
 
+@small_kernel
+def _share_out(
+    view: View, root: Any, n: int, head: int, start: int, before: int, tokens: int, p: Any, p0: int,
+    fresh: bool,
+) -> None:  # fmt: skip
+    """The scores of a span to e^(s − m′), and m′, z′ and e^(m − m′) behind them."""
+    filled = (tokens + WIDTH - 1) // WIDTH * WIDTH
+    if view.cap != 0:
+        bend(p, p0, filled, root, view.cap)
+    lowest = spread(LOWEST)
+    peak, scale = lowest, spread(root if view.cap == 0 else ONE)
+    for t in range(0, filled, WIDTH):  # what is not filled is not used
+        scores = only_first(times(load(p, p0 + t), scale), tokens - t, lowest)
+        scores = only_first(lowest, before - t, scores)
+        store(p, p0 + t, scores)
+        peak = higher(peak, scores)
+    if view.heads:
+        peak = spread(_add_distances(view, n, head, start, before, tokens, p, p0))
+    top, norm = (LOWEST, ZERO) if fresh else (p[p0 + TOP], p[p0 + NORM])
+    now = max(top, highest(peak))
+    shift, summed = spread(-now), spread(ZERO)
+    for t in range(0, filled, WIDTH):  # e^LOWEST is too little to change a sum
+        mass = exp(plus(load(p, p0 + t), shift))
+        store(p, p0 + t, mass)
+        summed = plus(summed, mass)
+    keep = ZERO if fresh else first(exp(spread(top - now)))
+    p[p0 + TOP], p[p0 + NORM], p[p0 + KEEP] = now, fused(norm, keep, total(summed)), keep
+
+
+@small_kernel
+def _seen(view: View, n: int) -> tuple[int, int]:
+    """The first token that row n sees, and the one behind the last."""
+    length = view.lengths[n] if view.by_row else view.lengths[view.sequences[n]]
+    return max(length - view.window, 0), length
+
+
+@kernel
+def _attend_together(
+    heads: Heads, H: int, layer: int, view: View, q: Any, size: int, rows: Any, which: Any, p: Any, out: Any
+) -> None:
+    """`attend` for so many heads of rows that their scores fit into p."""
+    (row, last), (low, high), longest = rows, which, NOUGHT
+    for n in range(row, last):
+        since, length = _seen(view, n)
+        longest = max(longest, length - since // BLOCK * BLOCK)
+    to_keys, to_values, each = H // heads.keys, H // heads.values, heads.values // heads.keys
+    width, begin = heads.value_width, in_block(heads, layer, NOUGHT, NOUGHT)
+    together = (heads.key_width + each * width) * BLOCK
+    for stage in range(0, 3 * ((longest + SPAN - 1) // SPAN)):
+        span, p0, fresh = stage // 3 * SPAN, NOUGHT, stage < 3
+        for head in range(low, high):
+            mine = head // to_keys
+            keys = begin + mine * together
+            values = keys + (heads.key_width + (head // to_values - mine * each) * width) * BLOCK
+            for n in range(row, last):
+                since, length = _seen(view, n)
+                start, starts = since // BLOCK * BLOCK + span, view.starts[view.sequences[n]]
+                tokens, before = min(SPAN, length - start), max(since - start, 0)
+                if stage % 3 == 0:
+                    at = n * size + head * heads.key_width
+                    for t in range(0, tokens, BLOCK):
+                        key, some = starts[(start + t) // BLOCK] + keys, min(BLOCK, tokens - t)
+                        score_block(q, at, view.kv, key, some, heads.key_width, p, p0 + t)
+                elif tokens > 0 and stage % 3 == 1:
+                    _share_out(view, heads.scale, n, head, start, before, tokens, p, p0, fresh)
+                elif tokens > 0:
+                    norm, to = p[p0 + NORM] if start + tokens == length else ONE, (n * H + head) * width
+                    _add_values(
+                        view.kv, starts, values, start, before, tokens, width, p, p0, out, to, fresh, norm
+                    )
+                p0 += ROOM
+
+
 @kernel
 def attend(
-    q: Any, at: int, kv: Any, starts: Any, heads: Heads, keys: int, values: int, sight: Sight, head: int,
-    p: Any, p0: int, out: Any, to: int,
-) -> None:  # fmt: skip
-    """One head of one row: out[to : to + width of values] from the query at q[at].
+    heads: Heads, H: int, layer: int, view: View, q: Any, size: int, rows: Any, which: Any, p: Any, out: Any
+) -> None:
+    """Some heads of some rows, each from one number to another: out (rows, H, width of values).
 
-    kv: all keys and values; starts: where each block of the row begins in kv; keys, values: where those that
-    this head of this layer looks at begin in a block; p: BLOCK free numbers from p0 on.
+    Their queries stand in q, those of a row `size` numbers behind the row before; p has SCRATCH free numbers.
+    What a head of a row finds waits for its scores, and its scores for its keys. So the scores of several are
+    made first, then what they share out, then their sums: while one waits, others do not.
     """
-    root, since, length, width = heads.scale, sight.since, sight.length, heads.value_width
-    scale = spread(root if sight.cap == 0 else ONE)
-    top, norm = LOWEST, ZERO
-    even, nothing = width // WIDTH * WIDTH, spread(ZERO)
-    for i in range(0, even, WIDTH):
-        store(out, to + i, nothing)
-    for i in range(even, width):
-        out[to + i] = ZERO
-    for start in range(since // BLOCK * BLOCK, length, BLOCK):
-        tokens = min(BLOCK, length - start)
-        filled = (tokens + WIDTH - 1) // WIDTH * WIDTH
-        before = max(since - start, 0)
-        block = starts[start // BLOCK]
-        score_block(q, at, kv, block + keys, tokens, heads.key_width, p, p0)
-        if sight.cap != 0:
-            bend(p, p0, filled, root, sight.cap)
-        for t in range(tokens, filled):  # what is not filled is not used
-            p[p0 + t] = LOWEST
-        for t in range(before):
-            p[p0 + t] = LOWEST
-        peak = spread(LOWEST)
-        for t in range(0, filled, WIDTH):
-            scores = times(load(p, p0 + t), scale)
-            store(p, p0 + t, scores)
-            peak = higher(peak, scores)
-        if sight.heads:
-            peak = spread(_add_distances(sight, head, start, before, tokens, p, p0))
-        now = max(top, highest(peak))
-        shift = spread(-now)
-        for t in range(0, filled, WIDTH):
-            store(p, p0 + t, exp(plus(load(p, p0 + t), shift)))
-        for t in range(tokens, filled):
-            p[p0 + t] = ZERO
-        for t in range(before):
-            p[p0 + t] = ZERO
-        summed = spread(ZERO)
-        for t in range(0, filled, WIDTH):
-            summed = plus(summed, load(p, p0 + t))
-        keep = _exp(top - now)
-        norm = fused(norm, keep, total(summed))
-        _add_values(kv, block + values, tokens, width, p, p0, out, to, keep)
-        top = now
-    for i in range(0, even, WIDTH):
-        store(out, to + i, over(load(out, to + i), spread(norm)))
-    for i in range(even, width):
-        out[to + i] /= norm
+    (first_row, last), (low, high) = rows, which
+    beside = min(last - first_row, TOGETHER)
+    for n in range(first_row, last, beside):
+        for head in range(low, high, TOGETHER // beside):
+            some, these = (n, min(n + beside, last)), (head, min(head + TOGETHER // beside, high))
+            _attend_together(heads, H, layer, view, q, size, some, these, p, out)
 
 
 @kernel
-def attend_head(
-    H: int, heads: Heads, layer: int, piece: int, at: int, kv: Any, starts: Any, sight: Sight, work: Any
-) -> None:
-    """One head of one row, piece n · H + h of all: its query stands at work.qkv[at]."""
-    head = piece % H
-    keys = in_block(heads, layer, head // (H // heads.keys), NOUGHT)
-    values = in_block(heads, layer, head // (H // heads.values), NOUGHT + 1)
-    attend(
-        work.qkv, at, kv, starts, heads, keys, values, sight, head, work.scores, piece * BLOCK, work.mixed,
-        piece * heads.value_width,
-    )  # fmt: skip
+def heads_at_a_time(H: int, rows: int, threads: int) -> int:
+    """How many heads of a row one thread takes: all where there is one thread or there are many rows."""
+    each = H
+    while each % 2 == 0 and rows * (H // each) < PIECES * threads and threads > 1:
+        each //= 2
+    return each if threads == 1 or rows * (H // each) >= PIECES * threads else 1
 
 
 @kernel

@@ -12,23 +12,29 @@ from typing import Any
 
 import numpy as np
 
+from unspool.kernels.addresses import floats
 from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import NOUGHT, kernel
-from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, plus, spread, store, total
+from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, over, plus, spread, store, total
+from unspool.kernels.stack_memory import reserve
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.attention import (
     BLOCK,
     LOWEST,
+    SCRATCH,
     ZERO,
-    Sight,
+    View,
     alike,
-    attend_head,
+    attend,
+    heads_at_a_time,
     in_block,
     keep_heads,
     score_block,
 )
 
 ONE = np.float32(1)
+ENDLESS: Any = np.int64(2**40)
+"""All of a source is seen."""
 UNBENT = 0.0
 """Scores of a source have no cap."""
 TOGETHER = 8
@@ -52,35 +58,45 @@ def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, tur
 
 
 @kernel
-def _same_source(rows: Any, source: Any, n: int, m: int) -> bool:
-    """Whether rows n and m look at one source: no two have a block in common."""
-    return bool(source.starts[rows.sequences[n], 0] == source.starts[rows.sequences[m], 0])
+def _end_of_group(rows: Any, source: Any, n: int) -> int:
+    """Behind the last of the rows that look at one source together with row n; n if it is not the first."""
+    starts, sequences = source.starts, rows.sequences
+    mine, last = starts[sequences[n], 0], n  # no two sources have a block in common
+    if n % TOGETHER and starts[sequences[n - 1], 0] == mine:
+        return n
+    while last == n or (last < sequences.size and last % TOGETHER and starts[sequences[last], 0] == mine):
+        last += 1
+    return last
 
 
 @kernel
-def attend_source(shape: Any, layer: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
+def attend_source(
+    shape: Any, layer: int, rows: Any, source: Any, work: Any, turns: Any, phase: int, threads: int
+) -> int:
     """Every head of every row; its query stands in work.qkv.
 
-    A piece is one head of neighbouring rows that look at one source (those of a beam): its keys and values
-    then stay in the nearest cache.
+    A piece is some heads, or all, of neighbouring rows that look at one source (those of a beam): its keys
+    and values then stay in the nearest cache.
     """
-    H, count = shape.heads, rows.positions.size
-    heads = alike(shape.kv_heads, shape.head_width)
+    H, count, lengths = shape.heads, rows.positions.size, source.lengths
+    heads, size = alike(shape.kv_heads, shape.head_width), H * shape.head_width
+    # All of it, with scores as they are: no arrays are looked at for these.
+    view = View(
+        source.kv, source.starts, rows.sequences, lengths, False, ENDLESS, UNBENT, work.looks, lengths,
+        rows.positions, NOUGHT,
+    )  # fmt: skip
+    p = floats(reserve(SCRATCH + NOUGHT), SCRATCH)
+    each = heads_at_a_time(H, count, threads)
+    cuts = H // each
     piece = take(turns, phase)
-    while piece < count * H:
-        n, head = piece // H, piece % H
-        mine_too = n % TOGETHER == 0 or not _same_source(rows, source, n, n - 1)
-        while mine_too:
-            mine = rows.sequences[n]
-            row = n * H + head
-            # All of it, with scores as they are: no arrays are looked at for these.
-            sight = Sight(NOUGHT, source.lengths[mine], UNBENT, work.looks, source.lengths, NOUGHT, NOUGHT)
-            starts, at = source.starts[mine], row * shape.head_width
-            attend_head(H, heads, layer, row, at, source.kv, starts, sight, work)
-            n += 1
-            mine_too = n < count and n % TOGETHER > 0 and _same_source(rows, source, n, n - 1)
+    while piece < count * cuts:
+        n, head = piece // cuts, piece % cuts * each
+        last = _end_of_group(rows, source, n)
+        if last > n:
+            some, which = (n, last), (head, head + each)
+            attend(heads, H, layer, view, work.qkv, size, some, which, p, work.mixed)
         piece = finish(turns, phase)
-    return meet(turns, phase, count * H)
+    return meet(turns, phase, count * cuts)
 
 
 @kernel
@@ -94,9 +110,9 @@ def softmax(p: Any, at: int, size: int) -> None:
         mass = exp(plus(load(p, at + i), shift))
         store(p, at + i, mass)
         summed = plus(summed, mass)
-    norm = total(summed)
-    for i in range(at, at + size):
-        p[i] /= norm
+    norm = spread(total(summed))
+    for i in range(at, at + size, WIDTH):
+        store(p, i, over(load(p, i), norm))
 
 
 @kernel

@@ -20,7 +20,7 @@ from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.block_copies import copy_blocks
 from unspool.nn.compiled.parts import Shape
 
-FIRST_BLOCKS = 64
+FIRST_BLOCKS = 128
 """Blocks a pool begins with, at least. Memory that was never written to costs nothing."""
 FIRST_NUMBERS = 2**25
 """Numbers in the blocks that a pool begins with because it has many rows, at most."""
@@ -61,7 +61,7 @@ class BlockPool:
         strips = np.array([shape.key_width, *values] * shape.key_heads * shape.layers, np.int64)
         kv, blocks, lengths = np.empty(0, np.float32), np.full((rows, 1), NONE), np.zeros(rows, np.int64)
         pool = cls(strips, kv, blocks, lengths)
-        pool._grow(max(FIRST_BLOCKS, min(8 * rows, FIRST_NUMBERS // pool.block_size)))
+        pool._grow(max(FIRST_BLOCKS, min(16 * rows, FIRST_NUMBERS // pool.block_size)))
         return pool
 
     @property

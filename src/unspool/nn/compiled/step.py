@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from unspool.kernels.addresses import floats
 from unspool.kernels.kernel import NOUGHT, entry, kernel
 from unspool.kernels.open_call import close, enter, entered, leave, open_to_all
 from unspool.kernels.turns import finish, meet, take
 from unspool.kernels.vectors import add, copy
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, Sight, attend_head, fetch, keep_heads, own_heads
+from unspool.nn.compiled.attention import BLOCK, keep_heads, own_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -49,7 +48,6 @@ from unspool.nn.compiled.parts import (
     OUTPUTS,
     QKV,
     QUERY_NORM,
-    RELATIVE,
     RMS,
     SOURCE_KV,
     SWIGLU,
@@ -60,6 +58,7 @@ from unspool.nn.compiled.parts import (
 from unspool.nn.compiled.products import gather, prepare, product, takes_ready
 from unspool.nn.compiled.products.int8 import Inputs
 from unspool.nn.compiled.rotary import rotate
+from unspool.nn.compiled.self_attention import attend_past
 from unspool.nn.compiled.shared_phases import multiply_by, normalise
 from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 
@@ -184,31 +183,6 @@ def _place(
 
 
 @kernel
-def _attend(
-    shape: Shape, parts: Any, layer: int, rows: Rows, past: Past, work: Work, turns: Any, phase: int
-) -> int:
-    """Every head of every row is a piece."""
-    H, kept = shape.heads, own_heads(shape)
-    size, relative = parts[layer, QKV, OUTPUTS], parts[shape.layers, RELATIVE]
-    numbers = floats(relative[WEIGHT], relative[OUTPUTS] * relative[INPUTS])
-    pieces = rows.positions.size * H
-    piece = take(turns, phase)
-    while piece < pieces:
-        n = piece // H
-        starts, reach = past.starts[rows.sequences[n]], rows.reach[n]
-        since = max(reach - past.windows[layer], 0)
-        if piece % H == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
-            fetch(past.kv, starts, kept, layer, since, reach, work.scores, piece * BLOCK)
-        place = past.buckets.size // 2 - rows.positions[n]
-        cap, heads = shape.attention_cap, relative[INPUTS]
-        sight = Sight(since, reach, cap, numbers, past.buckets, place, heads)
-        at = n * size + piece % H * kept.key_width
-        attend_head(H, kept, layer, piece, at, past.kv, starts, sight, work)
-        piece = finish(turns, phase)
-    return meet(turns, phase, pieces)
-
-
-@kernel
 def _between(
     shape: Shape, before: Any, after: Any, next_norm: Any, count: int, work: Work, turns: Any, phase: int
 ) -> int:
@@ -279,13 +253,13 @@ def _walk(
             mine = parts[layer]
             phase = _multiply(mine[QKV], work.h, count, work.qkv, work, turns, phase, threads)
             phase = _place(shape, mine, layer, rows, past, work, turns, phase)
-            phase = _attend(shape, parts, layer, rows, past, work, turns, phase)
+            phase = attend_past(shape, parts, layer, rows, past, work, turns, phase, threads)
             phase = _multiply(mine[ATTENTION_OUT], work.mixed, count, work.y, work, turns, phase, threads)
             before, after = mine[ATTENTION_NORM], mine[ATTENTION_POST_NORM]
             if shape.crosses:
                 phase = _between(shape, before, after, mine[CROSS_NORM], count, work, turns, phase)
                 phase = _multiply(mine[CROSS_QUERY], work.h, count, work.qkv, work, turns, phase, threads)
-                phase = attend_source(shape, layer, rows, source, work, turns, phase)
+                phase = attend_source(shape, layer, rows, source, work, turns, phase, threads)
                 if said.looked.size and layer == shape.layers - 1:
                     phase = look(shape, layer, rows, source, work, said, turns, phase)
                 phase = _multiply(mine[CROSS_OUT], work.mixed, count, work.y, work, turns, phase, threads)

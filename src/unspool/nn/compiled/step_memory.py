@@ -62,7 +62,6 @@ class Work(NamedTuple):
     mixed: Any
     up: Any
     active: Any
-    scores: Any
     looks: Any
     """As many as `Said.looked` has."""
     ready: Any

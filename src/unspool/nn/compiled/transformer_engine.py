@@ -146,8 +146,8 @@ class Engine:
         s = self.shape
         qkv = (s.heads + 2 * s.kv_heads) * max(s.head_width, s.key_width)
         up = int(self.weights.table[0, UP, OUTPUTS])
-        mixed, scores = s.heads * s.head_width, s.heads * BLOCK
-        sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, scores, looks, self._ready)
+        mixed = s.heads * s.head_width
+        sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, looks, self._ready)
         room = Work(*(aligned(n * size) for size in sizes))
         self._room = (n, looks), room
         return room
