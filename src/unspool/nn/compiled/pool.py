@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from unspool.kernels.spare_memory import keep, memory
 from unspool.nn.compiled.attention import BLOCK
 from unspool.nn.compiled.block_copies import copy_blocks
+from unspool.nn.compiled.own_blocks import own_blocks
 from unspool.nn.compiled.parts import Shape
 
 FIRST_BLOCKS = 128
@@ -48,8 +49,6 @@ class BlockPool:
     """Numbers in one block."""
     _ready: int = 0
     """How many tokens every row may still write into blocks that are its own."""
-    _free: list[int] | None = None
-    """Blocks that no row uses, the first one last; None where they are to be looked for."""
 
     def __post_init__(self) -> None:
         self.block_size = BLOCK * int(self.strips.sum())
@@ -90,20 +89,12 @@ class BlockPool:
         if most <= self._ready:
             self._ready -= most
             return
-        written = [1] * self.rows if counts is None else counts.tolist()
-        ends = [length + count for length, count in zip(self.lengths.tolist(), written, strict=True)]
-        self._widen((max(ends) - 1) // BLOCK + 1)
-        copies: list[tuple[int, int, int]] = []
-        try:
-            for n, (end, count) in enumerate(zip(ends, written, strict=True)):
-                if count:
-                    for place in range((end - count) // BLOCK, (end - 1) // BLOCK + 1):
-                        copies += self._own(n, place)
-        finally:  # also where memory ends: rows that have a new block already have lost the old one
-            if copies:
-                copy_blocks(self.kv, self.strips, np.array(copies, np.int64))
+        written = np.ones(self.rows, np.int64) if counts is None else counts
+        ends = self.lengths + written
+        self._widen((int(ends.max()) - 1) // BLOCK + 1)
+        self._own(written, most)
         # A row that writes nothing now may still share its last block.
-        self._ready = min(-end % BLOCK for end in ends) if all(written) else 0
+        self._ready = int((-ends % BLOCK).min()) if written.all() else 0
 
     def _widen(self, places: int) -> None:
         """Let every row's list have so many places."""
@@ -112,32 +103,24 @@ class BlockPool:
             wider[:, : self.blocks.shape[1]] = self.blocks
             self.blocks = wider
 
-    def _own(self, row: int, place: int) -> list[tuple[int, int, int]]:
-        """Give a row a block of its own at a place of its list; what is still to be copied into it.
-
-        That is (from, to, tokens) where it shared one, and nothing where the block is new.
-        """
-        shared = int(self.blocks[row, place])
-        if shared != NONE and self.users[shared] == 1:
-            return []
-        mine = self._free_block()
-        self.blocks[row, place] = mine
-        self.users[mine] = 1
-        if shared == NONE:
-            return []
-        self.users[shared] -= 1
-        return [(shared, mine, int(self.lengths[row]) - place * BLOCK)]
+    def _own(self, written: NDArray[np.int64], most: int) -> None:
+        """Let row n write its next written[n] tokens, `most` at most, into blocks of its own."""
+        copies = np.zeros((self.rows * (most // BLOCK + 2), 3), np.int64)
+        found = np.zeros(2, np.int64)
+        own_blocks(self.blocks, self.users, self.lengths, written, self._free, copies, found)
+        while found[1]:
+            self._grow(2 * len(self.users))
+            own_blocks(self.blocks, self.users, self.lengths, written, self._free, copies, found)
+        if found[0]:
+            copy_blocks(self.kv, self.strips, copies[: found[0]])
 
     def _block(self, number: int) -> NDArray[np.float32]:
         return self.kv[number * self.block_size : (number + 1) * self.block_size]
 
-    def _free_block(self) -> int:
-        if self._free is None:
-            self._free = np.flatnonzero(self.users == 0)[::-1].tolist()
-        if not self._free:
-            self._grow(2 * len(self.users))
-            return self._free_block()
-        return self._free.pop()
+    @property
+    def _free(self) -> NDArray[np.int64]:
+        """Blocks that no row uses."""
+        return np.flatnonzero(self.users == 0)
 
     def _grow(self, blocks: int) -> None:
         try:
@@ -154,7 +137,7 @@ class BlockPool:
         self.kv = larger
         users = np.zeros(larger.size // self.block_size, np.int64)
         users[: len(self.users)] = self.users
-        self.users, self._free = users, None
+        self.users = users
 
     def __del__(self) -> None:
         """Its memory is for the pools to come, unless somebody else has it."""
@@ -162,7 +145,7 @@ class BlockPool:
             keep(self.kv)
 
     def _count(self) -> None:
-        self._ready, self._free = 0, None
+        self._ready = 0
         self.users = np.bincount(self.blocks[self.blocks != NONE], minlength=len(self.users))
 
     def select(self, rows: NDArray[np.int64]) -> None:
