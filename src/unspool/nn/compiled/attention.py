@@ -36,6 +36,7 @@ from unspool.kernels.lanes import (
     only_first,
     over,
     plus,
+    prefetch,
     spread,
     store,
     times,
@@ -295,6 +296,8 @@ def _attend_together(
                     for t in range(0, tokens, BLOCK):
                         key, some = starts[(start + t) // BLOCK] + keys, min(BLOCK, tokens - t)
                         score_block(q, at, view.kv, key, some, heads.key_width, p, p0 + t)
+                        for i in range(0, some * width, LINE):  # they will be wanted soon
+                            prefetch(view.kv, key - keys + values + i)
                 elif tokens > 0 and stage % 3 == 1:
                     _share_out(view, heads.scale, n, head, start, before, tokens, p, p0, fresh)
                 elif tokens > 0:
@@ -330,6 +333,17 @@ def heads_at_a_time(H: int, rows: int, threads: int) -> int:
     while each % 2 == 0 and rows * (H // each) < PIECES * threads and threads > 1:
         each //= 2
     return each if threads == 1 or rows * (H // each) >= PIECES * threads else 1
+
+
+@kernel
+def ask_for_places(heads: Heads, layer: int, position: int, kv: Any, block: int) -> None:
+    """Let memory begin to fetch what the keys and values of a position will be written over, soon."""
+    at, each = block + in_block(heads, layer, NOUGHT, NOUGHT), heads.values // heads.keys
+    for strip in range(heads.keys + heads.values):
+        width = heads.key_width if strip % (1 + each) == 0 else heads.value_width
+        for i in range(0, width, LINE):
+            prefetch(kv, at + position % BLOCK * width + i)
+        at += BLOCK * width
 
 
 @kernel

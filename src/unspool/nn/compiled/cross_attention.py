@@ -15,7 +15,20 @@ import numpy as np
 from unspool.kernels.addresses import floats
 from unspool.kernels.exponential import exp
 from unspool.kernels.kernel import NOUGHT, kernel
-from unspool.kernels.lanes import WIDTH, fma, higher, highest, load, over, plus, spread, store, total
+from unspool.kernels.lanes import (
+    WIDTH,
+    fma,
+    higher,
+    highest,
+    load,
+    only_first,
+    over,
+    plus,
+    spread,
+    store,
+    times,
+    total,
+)
 from unspool.kernels.stack_memory import reserve
 from unspool.kernels.turns import finish, meet, take
 from unspool.nn.compiled.attention import (
@@ -121,28 +134,28 @@ def look(shape: Any, layer: int, rows: Any, source: Any, work: Any, said: Any, t
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
     count = rows.positions.size
     width = said.looked.size // count
-    scale, share = ONE / np.sqrt(np.float32(I)), spread(ONE / np.float32(H))
+    scale, share = spread(ONE / np.sqrt(np.float32(I))), spread(ONE / np.float32(H))
+    lowest, nothing = spread(LOWEST), spread(ZERO)
     n = take(turns, phase)
     while n < count:
         at, length = n * width, source.lengths[rows.sequences[n]]
         starts = source.starts[rows.sequences[n]]
         filled = (length + WIDTH - 1) // WIDTH * WIDTH
-        for i in range(at, at + width):
-            said.looked[i] = ZERO
+        for i in range(at, at + width, WIDTH):
+            store(said.looked, i, nothing)
         for head in range(H):
             base = in_block(alike(K, I), layer, head // (H // K), NOUGHT)
             for s in range(0, length, BLOCK):
                 key = starts[s // BLOCK] + base
                 tokens = min(BLOCK, length - s)
                 score_block(work.qkv, (n * H + head) * I, source.kv, key, tokens, I, work.looks, at + s)
-            for s in range(length):
-                work.looks[at + s] *= scale
-            for s in range(length, filled):
-                work.looks[at + s] = LOWEST
+            for s in range(0, filled, WIDTH):
+                scores = times(load(work.looks, at + s), scale)
+                store(work.looks, at + s, only_first(scores, length - s, lowest))
             softmax(work.looks, at, filled)
             for s in range(0, filled, WIDTH):
                 store(said.looked, at + s, fma(load(work.looks, at + s), share, load(said.looked, at + s)))
-        for i in range(at + length, at + width):
-            said.looked[i] = ZERO
+        for s in range(0, filled, WIDTH):
+            store(said.looked, at + s, only_first(load(said.looked, at + s), length - s, nothing))
         n = finish(turns, phase)
     return meet(turns, phase, count)

@@ -24,7 +24,7 @@ from unspool.kernels.open_call import close, enter, entered, leave, open_to_all
 from unspool.kernels.turns import finish, meet, take
 from unspool.kernels.vectors import add, copy
 from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.attention import BLOCK, keep_heads, own_heads
+from unspool.nn.compiled.attention import BLOCK, ask_for_places, keep_heads, own_heads
 from unspool.nn.compiled.cross_attention import attend_source, look, store_source
 from unspool.nn.compiled.norms import norm
 from unspool.nn.compiled.parts import (
@@ -172,6 +172,9 @@ def _place(
         if table >= 0:
             rotate(work.qkv, at, H + K, I, shape.turned_width, past.cos, past.sin, table + position)
         block = past.starts[rows.sequences[n], position // BLOCK]
+        if n + 1 < count:
+            ahead = past.starts[rows.sequences[n + 1], rows.positions[n + 1] // BLOCK]
+            ask_for_places(kept, layer, rows.positions[n + 1], past.kv, ahead)
         behind = at + H * kept.key_width
         if shape.keyless:
             keep_heads(work.h, n * shape.width, kept, NOUGHT, layer, position, past.kv, block)
