@@ -98,8 +98,11 @@ def _arguments(_: Any, address: Any, call: Any) -> Any:
     """What lies there, of the types of `call`."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = context.get_value_type(signature.args[1])
-        return builder.load(builder.inttoptr(args[0], kind.as_pointer()))
+        kind = signature.args[1]
+        found = builder.load(builder.inttoptr(args[0], context.get_value_type(kind).as_pointer()))
+        if context.enable_nrt:  # by whoever counts references
+            context.nrt.incref(builder, kind, found)
+        return found
 
     return call(types.int64, call), build
 
@@ -148,7 +151,7 @@ def enter(board: Any, call: Any, seen: int) -> int:
 def entered(board: Any, call: Any) -> Any:
     """The arguments of the call that one is in, which are of the types of `call`: for kernels alone.
 
-    They count no references, and the caller holds what it has given until all have left.
+    As a rule these count no references; the caller holds what it has given until all have left.
     """
     return _arguments(look_at(board, ARGUMENTS), call)
 

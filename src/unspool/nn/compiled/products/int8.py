@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray
 
+from unspool.kernels.addresses import floats
 from unspool.kernels.byte_products import BYTE_PRODUCTS, MIDDLE
 from unspool.kernels.kernel import NOUGHT, kernel, small_kernel
 from unspool.kernels.packed_lanes import single
@@ -65,7 +65,7 @@ def prepare(x: Any, inputs: int, n: int, ready: Any) -> None:
         _ready(x, at + g * GROUP, ready, to + g * RECORD)
     left = inputs % GROUP
     if left:
-        last = carray(reserve(A_GROUP), GROUP, np.float32)
+        last = floats(reserve(A_GROUP), GROUP)
         for i in range(GROUP):
             last[i] = x[at + inputs - left + i] if i < left else ZERO
         _ready(last, NOUGHT, ready, to + (groups - 1) * RECORD)
@@ -92,7 +92,7 @@ def _meet(w: Any, at: int, ready: Any, n: int, count: int, groups: int, y: Any, 
 def product(w: Any, inputs: int, ready: Any, rows: int, out: Outputs, first: int, last: int) -> None:
     """All rows of x, which are ready, with the rows of w from `first` to `last` − 1."""
     groups = groups_of(inputs)
-    spare = carray(reserve(A_TILE), MOST * SIDE, np.float32)
+    spare = floats(reserve(A_TILE), MOST * SIDE)
     for begin in range(first // SIDE * SIDE, last, SIDE):
         at, low, high = begin // SIDE * groups * BYTES, max(first, begin), min(last, begin + SIDE)
         n = NOUGHT
