@@ -174,8 +174,8 @@ def test_memory_is_counted_once_and_let_go_where_it_is_not_needed():
     assert rows.pool.bytes_held(np.array([0])) == 3 * block
     rows.select([0, 0, 1])
     assert rows.pool.bytes_held(np.array([0, 1, 2])) == 4 * block
-    rows.select([1] * 300)
-    rows.write([1] * 300)
+    rows.select([1] * 600)
+    rows.write([1] * 600)
     large = rows.pool.kv.size
     rows.pool.compact()  # all of it is in use
     assert rows.pool.kv.size == large
