@@ -28,8 +28,8 @@ PLAIN = {"nogil": True, "error_model": "numpy"}
 try:
     from unspool.kernels.inner_compiler import InnerCompiler
 
-    # What only other kernels call needs no way in for Python or C. Nor does it count references to arrays: who
-    # calls an entry holds all of them until it returns, and threads that count together wait for each other.
+    # What only other kernels call needs no way in for Python or C. Nor does it count references to arrays:
+    # who calls an entry holds all of them until it returns, and threads that count wait for each other.
     INNER = {
         **PLAIN,
         "no_cpython_wrapper": True,
