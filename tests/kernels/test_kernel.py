@@ -1,4 +1,5 @@
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -101,3 +102,40 @@ def makes(size):
 def test_a_kernel_that_would_have_to_count_references_is_refused():
     with pytest.raises(NumbaError, match="Only accept returning of array passed"):
         makes(3)
+
+
+COUNTED = """
+import numpy as np
+import torch
+from numba.core.runtime import rtsys
+
+import unspool as us
+from unspool.models.rnn_lm import RNNConfig
+from unspool.models.transformer_lm import TransformerConfig
+
+shape = {"vocab_size": 5000, "width": 16, "layers": 1}
+models = [TransformerConfig(**shape, heads=2, inner_width=16).build(), RNNConfig(**shape).build()]
+searches = [us.Greedy(), us.Beam(3), us.Sample(us.TopP(0.9)), us.Sample(us.TopK(5), us.Typical(0.9))]
+
+def decode():
+    for model in models:
+        for search in searches:
+            us.generate(model, [[1, 2, 3], [4]], search, max_new_tokens=4, n=2)
+
+decode()
+before = rtsys.get_allocation_stats()
+decode()
+after = rtsys.get_allocation_stats()
+made = after.mi_alloc - before.mi_alloc
+assert made > 0
+assert made == after.mi_free - before.mi_free
+"""
+
+
+def test_what_entries_take_they_let_go_of_once():
+    """Kernels count no references, entries do: an array that came from one to the other would be freed twice."""
+    settings = {**os.environ, "NUMBA_NRT_STATS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED], env=settings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

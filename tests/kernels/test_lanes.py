@@ -56,6 +56,18 @@ def test_a_sum_is_made_in_the_order_that_is_written_down():
     assert first == 1.5
 
 
+@numba.njit
+def first_ones(a, count, b):
+    out = np.empty(W, np.float32)
+    lanes.store(out, 0, lanes.only_first(lanes.load(a, 0), count, lanes.load(b, 0)))
+    return out
+
+
+@pytest.mark.parametrize("count", [-3, 0, 1, W - 1, W, W + 5])
+def test_the_first_lanes_of_one_and_the_others_of_another(count):
+    np.testing.assert_array_equal(first_ones(A, count, B), np.where(np.arange(W) < count, A, B))
+
+
 def test_nan_stays_where_it_is_second():
     nan = np.full(W, np.nan, np.float32)
     _, _, _, higher, lower, _ = twos(A, nan).reshape(6, W)

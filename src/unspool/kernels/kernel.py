@@ -57,7 +57,11 @@ def small_kernel(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """Called from Python, without its lock, compiled once and kept on disk."""
+    """Called from Python, without its lock, compiled once and kept on disk.
+
+    It counts references, and kernels do not: an array that a kernel returns must not come to an entry, which
+    would let go of what nobody has taken. Nor must it come to a function of numba's own.
+    """
     compiled: F = njit(**PLAIN, no_cfunc_wrapper=True, cache=True)(function)
     if entry_cache:
         entry_cache.read_early(compiled)

@@ -151,19 +151,24 @@ def draw_row(scores: Any, size: int, kinds: Any, values: Any, u: float, room: Sc
     return token, np.log(room.weight[place] / known.whole), sure and fine
 
 
+@kernel
+def _take_part(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any) -> None:
+    """Every row that no other thread has taken, in a scratch that no other thread has."""
+    room = scratch(rooms[take(turns, 1)], scores.shape[1])
+    row = take(turns, 0)
+    while row < u.size:
+        found = draw_row(scores[row], scores.shape[1], kinds, values, u[row], room)
+        drawn.token[row], drawn.logp[row], drawn.sure[row] = found
+        row = finish(turns, 0)
+    meet(turns, 0, u.size)
+
+
 def compiled(version: int) -> Any:
     """The entry, kept on disk under its version."""
 
     @entry
     def draw_rows(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any) -> int:
-        """Every row that no other thread has taken."""
-        room = scratch(rooms[take(turns, 1)], scores.shape[1])
-        row = take(turns, 0)
-        while row < u.size:
-            found = draw_row(scores[row], scores.shape[1], kinds, values, u[row], room)
-            drawn.token[row], drawn.logp[row], drawn.sure[row] = found
-            row = finish(turns, 0)
-        meet(turns, 0, u.size)
+        _take_part(scores, kinds, values, u, drawn, rooms, turns)
         return version
 
     return draw_rows

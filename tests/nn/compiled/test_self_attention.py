@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+import torch
+
+from unspool.models import TransformerConfig
+from unspool.nn.compiled.self_attention import BESIDE, MANY
+
+SHAPES = {
+    "grouped": {"heads": 6, "kv_heads": 2},
+    "one head": {"heads": 1},
+    "windows": {"heads": 4, "window": 5, "windowed_layers": (0,)},
+}
+
+
+def logp(model, prompts):
+    with torch.inference_mode():
+        return model.start(prompts)[0].logp_NV.numpy()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_few_rows_and_many_see_their_own_past_and_nobody_elses(name):
+    torch.manual_seed(0)
+    shape = {"vocab_size": 40, "width": 24, "layers": 2, "inner_width": 32, **SHAPES[name]}
+    model = TransformerConfig(**shape).build().eval()
+    dice = np.random.default_rng(0)
+    prompts = [dice.integers(3, 40, 1 + n % 23).tolist() for n in range(MANY + BESIDE + 1)]
+    model.engine = "compiled"
+    alone = np.concatenate([logp(model, [prompt]) for prompt in prompts])
+    for count in (2, BESIDE, MANY - 1, MANY, MANY + 1, len(prompts)):
+        np.testing.assert_array_equal(logp(model, prompts[:count]), alone[:count])
+    model.engine = "torch"
+    np.testing.assert_allclose(logp(model, prompts), alone, rtol=1e-4, atol=1e-5)
