@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import unspool as us
+from unspool.data.batch import Batch
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.distillation import Distillation
 from unspool.objectives.rollouts import questions, rows_of
@@ -33,7 +34,9 @@ def test_the_teacher_is_asked_once_and_throws_no_dice(spoken, teacher, monkeypat
     objective.check(model)
     calls = []
     kept = Distillation.answers
-    monkeypatch.setattr(Distillation, "answers", lambda self, *args: calls.append(1) or kept(self, *args))
+    monkeypatch.setattr(
+        Distillation, "answers", lambda self, *args, **named: calls.append(1) or kept(self, *args, **named)
+    )
     torch.manual_seed(0)
     first = objective(model, batch, CLOCK).total
     after = torch.rand(1)
@@ -41,6 +44,23 @@ def test_the_teacher_is_asked_once_and_throws_no_dice(spoken, teacher, monkeypat
     assert objective(model, batch, CLOCK).total == first
     assert torch.rand(1) == after
     assert len(calls) == 1
+
+
+def test_what_was_asked_before_changes_nothing(transformer, tmp_path):
+    """As after a resume, or in a process that has had other batches: the same prompt in rows of other lengths."""
+    model = transformer(vocab_size=9, context=64)
+    us.save(model, tmp_path / "teacher")
+
+    def row(length):
+        tokens = torch.tensor([[1, 3, *[4 + at % 5 for at in range(length)]]])
+        weights = torch.ones(1, length + 1)
+        return Batch(tokens[:, :-1], torch.tensor([length + 1]), tokens[:, 1:], weights, None, None)
+
+    def losses(lengths):
+        objective = Distillation(teacher=str(tmp_path / "teacher"), prompt=2, beam=2)
+        return {it: objective(model, row(it), CLOCK).weight for it in lengths}
+
+    assert losses((4, 12)) == losses((12, 4)) == {4: 6.0, 12: 18.0}  # 1.5 times as long: it never ends
 
 
 def test_a_teacher_that_cannot_teach_is_refused(spoken, teacher, transformer, translator):

@@ -3,7 +3,8 @@
     L = −Σ_t log p(ŷ_t | ŷ_{<t}, x),   ŷ = the teacher's beam answer to x
 
 Kim & Rush 2016, §3.2 (papers.bib: kim2016sequence). The teacher answers each question once; its answers are
-kept in memory. A language model's questions are the first tokens of rows.
+kept in memory, by how long they might be: that is a batch's own, so that what is learnt from a batch is the same
+whichever batches this process has seen before. A language model's questions are the first tokens of rows.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Distillation(Generating):
         return load(self.teacher)
 
     @cached_property
-    def _known(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+    def _known(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
+        """Limit and prompt → answer."""
         return {}
 
     def check(self, model: Trainable) -> None:
@@ -75,17 +77,20 @@ class Distillation(Generating):
         asked = questions(model, batch, self.prompt)
         if not asked:
             return Loss(batch.weights_NU.new_zeros(()), 0.0, {"nll": 0.0})
-        self._ask([it for it in asked if it.prompt not in self._known])
-        said = [self._known[it.prompt] for it in asked]
+        limit = self.longest(self._model, asked)
+        self._ask([it for it in asked if (limit, it.prompt) not in self._known], limit)
+        said = [self._known[limit, it.prompt] for it in asked]
         return CrossEntropy(self.smoothing)(model, rows_of(model, batch, asked, said), clock)
 
-    def _ask(self, new: list[Question]) -> None:
+    def _ask(self, new: list[Question], limit: int) -> None:
         """The teacher's answers to questions that it has not been asked yet."""
         new = list({it.prompt: it for it in new}.values())
         if new:
             with torch.random.fork_rng(devices=[]):  # whether it is asked or remembers changes no dice
-                found = self.answers(self._model, new, Beam(self.beam))
-            self._known.update({it.prompt: out[0].tokens for it, out in zip(new, found, strict=True)})
+                found = self.answers(self._model, new, Beam(self.beam), limit=limit)
+            self._known.update(
+                {(limit, it.prompt): out[0].tokens for it, out in zip(new, found, strict=True)}
+            )
 
 
 def _tokens(model: Any) -> list[Any]:

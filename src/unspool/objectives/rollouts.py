@@ -68,18 +68,21 @@ class Generating(Objective):
                 f"{type(model).__name__} says labels, no texts: choose cross_entropy"
             )
 
-    def answers(
-        self, model: Any, questions: Sequence[Question], search: Search, n: int = 1
-    ) -> list[list[Output]]:
-        """`n` answers to each question, some fewer where a search finds no more."""
+    def longest(self, model: Any, questions: Sequence[Question]) -> int:
+        """How many tokens an answer may have where these questions are asked together."""
         limit = math.ceil(self.stretch * max(len(it.wanted) for it in questions))
         if model.context is not None:
             limit = min(limit, model.context - max(self._read(model, it) for it in questions))
+        return max(1, limit)
+
+    def answers(
+        self, model: Any, questions: Sequence[Question], search: Search, n: int = 1, limit: int | None = None
+    ) -> list[list[Output]]:
+        """`n` answers to each question, some fewer where a search finds no more."""
+        limit = self.longest(model, questions) if limit is None else limit
         seeds = torch.randint(1 << 62, (len(questions),)).tolist()
         prompts = [it.prompt for it in questions]
-        found: Any = generate(
-            model, prompts, search, n=n, max_new_tokens=max(1, limit), seed=seeds, batch_size=ROWS
-        )
+        found: Any = generate(model, prompts, search, n=n, max_new_tokens=limit, seed=seeds, batch_size=ROWS)
         return [[it] for it in found] if n == 1 else list(found)
 
     @staticmethod
