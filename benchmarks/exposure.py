@@ -221,7 +221,7 @@ def remedies(task, teacher):
     return found
 
 
-def cost(settings, folder, updates=24):
+def cost(settings, folder, updates=12):
     """CPU seconds of an update: the mean of some, without the first ones, for which things are loaded."""
     with tempfile.TemporaryDirectory() as scratch:
         copy, watch = Path(scratch) / "run", Stopwatch()

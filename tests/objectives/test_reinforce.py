@@ -89,8 +89,10 @@ def test_stats_tell_the_rewards(spoken):
 
 
 def test_rows_too_short_to_ask_give_nothing(transformer, rows):
-    found = Reinforce(prompt=50)(transformer(), rows(), CLOCK)
+    model = transformer()
+    found = Reinforce(prompt=50)(model, rows(), CLOCK)
     assert (found.total.item(), found.weight) == (0.0, 0.0)
+    assert not gradient(model, found.total).any()  # of every weight, 0: as an update asks for
 
 
 def test_wrong_settings_are_refused(translator):

@@ -19,6 +19,13 @@ def test_a_run_that_was_only_validated(tmp_path):
     assert draw_curves(tmp_path).is_file()
 
 
+def test_without_likelihood_what_is_minimised_is_drawn(tmp_path):
+    curves = Curves(tmp_path / "curves.jsonl")
+    for update in (1, 2):
+        curves.add({"update": update, "loss": 3.0 / update, "reward": 0.5, "lr": 0.1})
+    assert "what is minimised" in draw_curves(tmp_path).read_text(encoding="utf-8")
+
+
 def test_no_point_is_no_picture(tmp_path):
     assert draw_curves(tmp_path) is None
 

@@ -132,6 +132,15 @@ def test_labels_are_told_by_accuracy(tiny, capsys):
     assert re.search(r"update 4: validation \d\.\d+, accuracy \d+\.\d%", capsys.readouterr().err)
 
 
+def test_an_objective_without_likelihood_is_told_by_what_it_says(tiny):
+    told = {"greedy_reward": 0.25, "reward": 1.5}
+    done = Update(Clock(1, 10), 1.0, math.nan, 100.0, 1.0, 0.1, seconds=0.5, parts=told)
+    file, run = io.StringIO(), tiny(updates=10, log_every=1)
+    assert "loss 1.000  greedy reward 0.250  reward 1.500  " in said(done, Pace(run))
+    LineReporter(file, as_json=True).follow(iter([done]), run)
+    assert json.loads(file.getvalue(), parse_constant=pytest.fail)["nll"] is None  # NaN is no JSON
+
+
 def test_accuracy_is_in_json_where_there_are_labels(tiny):
     for run, there in ((tiny(updates=4), False), (labelled(tiny, updates=4), True)):
         file = io.StringIO()

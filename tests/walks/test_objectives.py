@@ -88,6 +88,26 @@ def test_a_student_learns_from_its_teacher(monkeypatch, tmp_path):
     assert all(map(torch.equal, whole.state_dict().values(), resumed.state_dict().values()))
 
 
+@pytest.mark.parametrize("kind", ["distillation", "minimum_risk", "reinforce", "sequence_unlikelihood"])
+def test_batches_that_leave_nothing_to_say_are_passed_over_or_told(kind, tmp_path):
+    (tmp_path / "lines.txt").write_text("ab\nabcdefgh\n" * 8)
+    lm = {
+        **recipe(accumulate=4, updates=1),
+        "data": {"kind": "lines", "train": str(tmp_path / "lines.txt")},
+        "batches": {"kind": "bucketed", "tokens": 40},
+        "model": {"kind": "transformer_lm", "layers": 1, **TINY},
+    }
+    teacher = {}
+    if kind == "distillation":
+        us.train(lm, tmp_path / "teacher")
+        teacher = {"teacher": str(tmp_path / "teacher")}
+    us.train(
+        {**lm, "objective": {"kind": kind, "prompt": 5, **teacher}}, tmp_path / "some"
+    )  # "ab" is shorter
+    with pytest.raises(ValueError, match=r"no row is longer than the prompt .* \(objective\.prompt\)"):
+        us.train({**lm, "objective": {"kind": kind, "prompt": 20, **teacher}}, tmp_path / "none")
+
+
 def test_heads_that_are_taught_a_treebank_resume_bit_equal(monkeypatch, tmp_path):
     rows = ["1\tab\t_\t_\t_\t_\t2\tnsubj\t_\t_", "2\tc\t_\t_\t_\t_\t0\troot\t_\t_"]
     (tmp_path / "bank.conllu").write_text("\n".join(["# text = ab c", *rows, "", "# text = ab c", *rows, ""]))

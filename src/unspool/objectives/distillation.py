@@ -3,8 +3,8 @@
     L = −Σ_t log p(ŷ_t | ŷ_{<t}, x),   ŷ = the teacher's beam answer to x
 
 Kim & Rush 2016, §3.2 (papers.bib: kim2016sequence). The teacher answers each question once; its answers are
-kept in memory, by how long they might be: that is a batch's own, so that what is learnt from a batch is the same
-whichever batches this process has seen before. A language model's questions are the first tokens of rows.
+kept in memory, by how long they might be: that is a batch's own, so that a batch teaches the same whichever
+others this process has seen before. A language model's questions are the first tokens of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unspool.data.fingerprint import of_text
 from unspool.decode.search import Beam
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.hidden_places import refuse_hidden_places
-from unspool.objectives.rollouts import Generating, Question, questions, rows_of
+from unspool.objectives.rollouts import Generating, Question, nothing_learnt, questions, rows_of
 from unspool.protocols import Clock, Loss, Trainable
 
 
@@ -76,7 +76,7 @@ class Distillation(Generating):
         """The sum over the teacher's tokens."""
         asked = questions(model, batch, self.prompt)
         if not asked:
-            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"nll": 0.0})
+            return Loss(nothing_learnt(model), 0.0, {"nll": 0.0})
         limit = self.longest(self._model, asked)
         self._ask([it for it in asked if (limit, it.prompt) not in self._known], limit)
         said = [self._known[limit, it.prompt] for it in asked]

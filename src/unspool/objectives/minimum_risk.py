@@ -18,7 +18,7 @@ from unspool.decode.search import Sample
 from unspool.objectives.chosen_logp import target_logp
 from unspool.objectives.rewarded_answers import Rewarded, worth
 from unspool.objectives.rewards import reward_of
-from unspool.objectives.rollouts import as_tensor, questions, rows_of
+from unspool.objectives.rollouts import as_tensor, nothing_learnt, questions, rows_of
 from unspool.protocols import Clock, Loss, Trainable
 
 
@@ -44,7 +44,7 @@ class MinimumRisk(Rewarded):
         """The sum over the questions of the batch."""
         asked, reward = questions(model, batch, self.prompt), reward_of(self.reward)
         if not asked:
-            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"risk": 0.0})
+            return Loss(nothing_learnt(model), 0.0, {"risk": 0.0})
         drawn = self.answers(model, asked, Sample(), self.samples)
         sets = [
             list(dict.fromkeys((it.wanted, *(out.tokens for out in group))))

@@ -18,7 +18,7 @@ from unspool.decode.search import Greedy, Sample
 from unspool.objectives.chosen_logp import target_logp
 from unspool.objectives.rewarded_answers import Rewarded, worth
 from unspool.objectives.rewards import reward_of
-from unspool.objectives.rollouts import as_tensor, questions, rows_of
+from unspool.objectives.rollouts import as_tensor, nothing_learnt, questions, rows_of
 from unspool.protocols import Clock, Loss, Trainable
 
 
@@ -35,7 +35,7 @@ class Reinforce(Rewarded):
         """The sum over the answers; stats has the samples' rewards ("reward") and the greedy ones."""
         asked, reward = questions(model, batch, self.prompt), reward_of(self.reward)
         if not asked:
-            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"reward": 0.0, "greedy_reward": 0.0})
+            return Loss(nothing_learnt(model), 0.0, {"reward": 0.0, "greedy_reward": 0.0})
         drawn = self.answers(model, asked, Sample(), self.samples)
         greedy = self.answers(model, asked, Greedy())
         pairs = [(it, out.tokens) for it, group in zip(asked, drawn, strict=True) for out in group]

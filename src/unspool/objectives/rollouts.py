@@ -133,6 +133,12 @@ def rows_of(
     return made.to(batch.inputs_NT.device)
 
 
+def nothing_learnt(model: Any) -> Tensor:
+    """0, with a gradient of 0 for every weight: the loss where nothing can be asked."""
+    learns = [it for it in model.parameters() if it.requires_grad]
+    return torch.stack([0.0 * it.sum() for it in learns]).sum()
+
+
 def as_tensor(values: Sequence[float], like: Tensor) -> Tensor:
     """Numbers beside a tensor."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)

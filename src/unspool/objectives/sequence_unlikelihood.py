@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy
 from unspool.objectives.chosen_logp import target_logp
-from unspool.objectives.rollouts import Generating, as_tensor, questions, rows_of
+from unspool.objectives.rollouts import Generating, as_tensor, nothing_learnt, questions, rows_of
 from unspool.objectives.unlikelihood import unlikely
 from unspool.protocols import Clock, Loss, Trainable
 
@@ -36,7 +36,7 @@ class SequenceUnlikelihood(Generating):
         """The sum over all tokens that were said; stats has how many of them repeat."""
         asked = questions(model, batch, self.prompt)
         if not asked:
-            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"repeated": 0.0})
+            return Loss(nothing_learnt(model), 0.0, {"repeated": 0.0})
         said = [group[0].tokens for group in self.answers(model, asked, Greedy())]
         made = rows_of(model, batch, asked, said)
         logp_NT = target_logp(model, made)

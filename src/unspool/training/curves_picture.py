@@ -22,11 +22,13 @@ def draw_curves(run: Path) -> Path | None:
         return None
     figure: Any = Figure(figsize=(7, 4), layout="constrained")
     loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    for name, label in (("nll", "training"), ("valid", "validation")):
+    likely = any("nll" in it or "valid" in it for it in points)
+    shown = {"nll": "training", "valid": "validation"} if likely else {"loss": "what is minimised"}
+    for name, label in shown.items():
         some = [(it["update"], it[name]) for it in points if name in it]
         if some:
             loss.plot(*zip(*some, strict=True), label=label, marker="." if name == "valid" else None)
-    loss.set_ylabel("−log p of a token")
+    loss.set_ylabel("−log p of a token" if likely else "for each target")
     loss.legend(frameon=False)
     rate.plot(*zip(*[(it["update"], it["lr"]) for it in points if "lr" in it], strict=True), color="grey")
     rate.set_ylabel("learning rate")

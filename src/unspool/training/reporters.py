@@ -96,7 +96,7 @@ class LineReporter(StandardErrorReporter):
                 "update": at,
                 "epoch": done.clock.epoch,
                 "loss": done.loss,
-                "nll": done.nll,
+                "nll": None if math.isnan(done.nll) else done.nll,
                 "norm": done.norm,
                 "lr": done.lr,
                 "valid": done.valid,
@@ -181,7 +181,7 @@ def parts(done: Update, pace: Pace) -> list[str]:
         f"{done.clock.update}/{done.clock.updates}",
         f"{hours}:{minutes:02}:{seconds:02} left",
         f"loss {done.loss:.3f}",
-        _quality(done.nll, done.accuracy),
+        *_told(done),
         f"{pace.speed:,.0f} {'tokens' if done.accuracy is None else 'labels'}/s",
     ]
 
@@ -205,6 +205,13 @@ def said(done: Update, pace: Pace) -> str:
     if done.valid_score is not None:
         valid.append(f"score {done.valid_score:.1f}")
     return "  ".join([*words, *valid, left])
+
+
+def _told(done: Update) -> list[str]:
+    """How good the model is; where the objective knows no −log p, what it says in its place."""
+    if math.isnan(done.nll) and done.accuracy is None:
+        return [f"{name.replace('_', ' ')} {it:.3f}" for name, it in done.parts.items()]
+    return [_quality(done.nll, done.accuracy)]
 
 
 def _quality(nll: float, accuracy: float | None) -> str:

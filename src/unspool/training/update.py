@@ -90,7 +90,10 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     sums = team.sums([total, weight, nll, right, float(stopping), *others.values()])
     (total, weight, nll, right, stops), rest = sums[:5], sums[5:]
     if not weight > 0:
-        raise ValueError(f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0")
+        raise ValueError(
+            f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0, or no row is "
+            "longer than the prompt of an objective that has the model go on from it (objective.prompt)"
+        )
     gradients = run.optimizer.gradients()
     # A shared gradient is the mean over the processes, not their sum.
     scale = team.size / weight
