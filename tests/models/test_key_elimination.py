@@ -1,10 +1,13 @@
 import pytest
 import torch
 
+from unspool.data.batch import Batch
 from unspool.models.engine_choice import ENGINES
 from unspool.models.key_elimination import AttentionCost, costs, with_keys, without_keys
+from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 
 TOKENS = torch.tensor([[1, 4, 2, 8, 5, 7], [3, 3, 6, 0, 9, 1]])
 
@@ -30,6 +33,34 @@ def test_there_and_back_says_the_same(options):
     back = with_keys(keyless)
     torch.testing.assert_close(back(TOKENS), logp, atol=1e-4, rtol=0)
     assert back.config.kv_heads == 4
+
+
+def translator(kind=TransformerSeq2SeqConfig, **options):
+    torch.manual_seed(0)
+    shape = {"width": 12, "heads": 4, "inner_width": 16, "encoder_layers": 2, "decoder_layers": 2}
+    config = kind(vocab_size=10, bos=1, eos=2, **{**shape, "positions": "sinusoidal", **options})
+    model = config.build().eval()
+    for it in model.parameters():
+        it.data = it.data + 0.5 * torch.randn_like(it)
+    return model
+
+
+@pytest.mark.parametrize("kind", [TransformerSeq2SeqConfig, MaskedSeq2SeqConfig])
+def test_an_encoder_decoder_there_and_back(kind):
+    model = translator(kind)
+    source, lengths = TOKENS[:, :5], torch.tensor([5, 3])
+    places = torch.ones(2, 6)
+    batch = Batch(TOKENS, torch.tensor([6, 4]), TOKENS, places, source, lengths)
+
+    def read(model):
+        return model.hidden_for(batch) if model.infilling is None else model.read_hidden(batch)[0]
+
+    hidden, keyless = read(model), without_keys(model)
+    torch.testing.assert_close(read(keyless), hidden, atol=1e-4, rtol=0)
+    torch.testing.assert_close(read(with_keys(keyless)), hidden, atol=1e-4, rtol=0)
+    assert (read(with_keys(keyless, 1)) - hidden).abs().max() > 1e-3
+    with pytest.raises(ValueError, match=r"rank=7 needs 4 of 7; choose a rank up to 3"):
+        with_keys(keyless, 7)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

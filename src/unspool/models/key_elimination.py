@@ -5,7 +5,8 @@
 
 McAllester's problems on attention, 5 (papers.bib: mcallester2020problems); that no other matrix of rank R is
 nearer: Eckart & Young 1936 (papers.bib: eckart1936approximation). For self-attention with positions that are
-added to the inputs; under rotary positions there is no single W̃. Symbols: I head width, J width, R `rank`.
+added to the inputs; under rotary positions there is no single W̃. Heads that look at a source keep their
+queries and keys. Symbols: I head width, J width, R `rank`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import torch
 from torch import Tensor
 
 from unspool.models.masked_lm import MaskedLM
+from unspool.models.masked_seq2seq import MaskedSeq2Seq
 from unspool.models.transformer_lm import TransformerLM
+from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.nn.attention.keyless_attention import joined, parted, refuse_rotary
 
 
@@ -81,6 +84,12 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
         )
     I, wide = config.each_width, max(rank, config.each_width)  # noqa: E741
     weights = dict(model.state_dict())
+    if (wide, H) != (I, K) and any("cross_attention" in name for name in weights):
+        raise ValueError(
+            f"the heads that look at the source are {I} wide and have {K} key heads, and all heads of a "
+            f"model are alike: rank={rank} needs {H} of {wide}; choose a rank up to {I}, for a model without "
+            "kv_heads"
+        )
     for name in _layers(weights, "attention.query.weight"):
         query_HJJ = weights.pop(f"{name}query.weight").view(H, J, J).transpose(1, 2)
         bias = weights.pop(f"{name}query.bias", None)
@@ -99,9 +108,10 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
 
 
 def _shape(model: Any) -> Any:
-    if not isinstance(model, TransformerLM | MaskedLM):
+    if not isinstance(model, TransformerLM | MaskedLM | TransformerSeq2Seq | MaskedSeq2Seq):
         raise ValueError(
-            f"a {type(model).__name__} is no Transformer language model: keys are left out of those only"
+            f"a {type(model).__name__} is no Transformer language model or encoder–decoder: keys are left "
+            "out of those only"
         )
     return model.config
 
