@@ -54,7 +54,7 @@ def test_a_failure_leaves_the_state_as_it_was(model):
 
 def test_memory_that_rows_no_longer_need_is_let_go(model):
     _, state = model.start([[1 + k] * 99 for k in range(15)] + [TEXT])
-    _, state = model.step(state.select(torch.arange(15, 16).repeat(300)), torch.tensor([2] * 300))
+    _, state = model.step(state.select(torch.arange(15, 16).repeat(600)), torch.tensor([2] * 600))
     large = len(state.pool.users)
     state = model.forking.compact(state.select(torch.tensor([7])))
     assert len(state.pool.users) < large

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from unspool.models import TransformerConfig
-from unspool.nn.compiled.self_attention import BESIDE, MANY
+from unspool.nn.compiled.past_attention import BESIDE, MANY
 
 SHAPES = {
     "grouped": {"heads": 6, "kv_heads": 2},
