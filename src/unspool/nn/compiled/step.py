@@ -55,10 +55,10 @@ from unspool.nn.compiled.parts import (
     WEIGHT,
     Shape,
 )
+from unspool.nn.compiled.past_attention import attend_past
 from unspool.nn.compiled.products import gather, prepare, product, takes_ready
 from unspool.nn.compiled.products.int8 import Inputs
 from unspool.nn.compiled.rotary import rotate
-from unspool.nn.compiled.past_attention import attend_past
 from unspool.nn.compiled.shared_phases import multiply_by, normalise
 from unspool.nn.compiled.step_memory import Past, Rows, Said, Source, Work
 
