@@ -54,7 +54,7 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
     window: int | None = None
     """How many tokens, itself included, a token sees in `windowed_layers`."""
     windowed_layers: tuple[int, ...] = ()
-    """The layers, from 0 on, that see no more than the window (Gemma 2 and 3)."""
+    """Sliding-window layers, from 0 on (Gemma 2 and 3, Mistral, Phi-3)."""
     window_rotary_base: float | None = None
     """The rotary base of these layers, which no stretching touches; None is that of all others (Gemma 3)."""
     unrotated_layers: tuple[int, ...] = ()

@@ -82,7 +82,7 @@ def test_the_twin_gives_the_same_log_probabilities(config):
         (change(LLAMA, activation="relu"), "activation='relu'"),
         (change(LLAMA, qk_norm="head"), "qk_norm='head' has no place"),
         (change(LLAMA, embed_scale=2.0), "embed_scale=2.0 has no place"),
-        (change(LLAMA, windowed_layers=(0,), window=4), "has no place in the classes"),
+        (change(LLAMA, windowed_layers=(0,), window=4), "only Mistral.s class has a sliding window"),
         (change(LLAMA, qkv_bias=True), "Qwen 2"),
         (change(GPT2, bias=False), "GPT-2 has biases"),
         (

@@ -22,6 +22,13 @@ CASES = {
     "olmo2": ("Olmo2", {}, "olmo2", {}),
     "phi3": ("Phi3", {}, "phi3", {"rope.dimension_count": 8}),
     "phi3, partly turned": ("Phi3", {"rope_parameters": PART}, "phi3", {"rope.dimension_count": 4}),
+    "phi3, windowed": (
+        "Phi3",
+        {"sliding_window": 3},
+        "phi3",
+        {"rope.dimension_count": 8, "attention.sliding_window": 3},
+    ),
+    "phi3, no window": ("Phi3", {}, "phi3", {"rope.dimension_count": 8, "attention.sliding_window": 0}),
     "smollm3": ("SmolLM3", {}, "smollm3", {}),
     "gemma2": ("Gemma2", CAPS, "gemma2", WINDOW | CAPS),
     "gemma3": ("Gemma3Text", {}, "gemma3", WINDOW),

@@ -89,9 +89,10 @@ def test_a_wide_head_is_read_from_the_metadata(make_twin, write_gguf):
     twin.assert_equals(loaded(path))
 
 
-def test_a_sliding_window_bounds_the_context(make_twin, write_gguf):
+def test_a_sliding_window_leaves_the_context_alone(make_twin, write_gguf):
     path = write_gguf(make_twin("Llama"), "llama", **{"attention.sliding_window": 16})
-    assert gguf_config(open_gguf(path)).context == 16
+    config = gguf_config(open_gguf(path))
+    assert (config.context, config.window, config.windowed_layers) == (128, 16, (0, 1))
 
 
 # ── Llama 3's frequencies ─────────────────────────────────────────────────────────────────────────

@@ -149,14 +149,19 @@ def test_rotary_settings_stand_in_three_places(configured):
     assert configured(rope_scaling={"type": "default"}).rotary_scaling is None
 
 
-def test_a_sliding_window_bounds_the_context(configured):
-    mistral = {"model_type": "mistral", "max_position_embeddings": 32768}
-    assert configured(**mistral).context == 4096
-    assert configured(**mistral, sliding_window=1024).context == 1024
-    assert configured(**mistral, sliding_window=None).context == 32768
-    qwen = {"model_type": "qwen2", "max_position_embeddings": 32768, "sliding_window": 1024}
-    assert configured(**qwen).context == 32768
-    assert configured(**qwen, use_sliding_window=True).context == 1024
+def test_a_sliding_window_leaves_the_context_alone(configured):
+    def shape(**changes):
+        found = configured(max_position_embeddings=32768, **changes)
+        return found.context, found.window, len(found.windowed_layers)
+
+    assert shape(model_type="mistral") == (32768, 4096, 2)
+    assert shape(model_type="mistral", sliding_window=1024) == (32768, 1024, 2)
+    assert shape(model_type="mistral", sliding_window=None) == (32768, None, 0)
+    assert shape(model_type="mistral", sliding_window=32768) == (32768, None, 0)
+    qwen = {"model_type": "qwen2", "sliding_window": 1024}
+    assert shape(**qwen) == (32768, None, 0)
+    assert shape(**qwen, use_sliding_window=True) == (32768, None, 0)  # from layer 28 on
+    assert shape(**qwen, use_sliding_window=True, max_window_layers=1) == (32768, 1024, 1)
 
 
 @pytest.mark.parametrize(

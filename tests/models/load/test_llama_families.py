@@ -27,6 +27,7 @@ GRANITE = {
     "residual_multiplier": 0.4,
     "logits_scaling": 2.0,
 }
+WINDOW = {"sliding_window": 6}
 CASES = {
     "llama, yarn": (tf.LlamaForCausalLM, tf.LlamaConfig, {"rope_parameters": YARN}),
     "llama, yarn told": (
@@ -42,6 +43,23 @@ CASES = {
     "phi3": (tf.Phi3ForCausalLM, tf.Phi3Config, {}),
     "phi3, partly turned": (tf.Phi3ForCausalLM, tf.Phi3Config, {"rope_parameters": PART}),
     "smollm3": (tf.SmolLM3ForCausalLM, tf.SmolLM3Config, {}),
+    "mistral, windowed": (tf.MistralForCausalLM, tf.MistralConfig, WINDOW),
+    "qwen2, windowed": (
+        tf.Qwen2ForCausalLM,
+        tf.Qwen2Config,
+        WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
+    ),
+    "qwen3, windowed": (
+        tf.Qwen3ForCausalLM,
+        tf.Qwen3Config,
+        WINDOW | {"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    ),
+    "phi3, windowed": (tf.Phi3ForCausalLM, tf.Phi3Config, WINDOW),
+    "smollm3, windowed": (
+        tf.SmolLM3ForCausalLM,
+        tf.SmolLM3Config,
+        WINDOW | {"use_sliding_window": True, "no_rope_layers": [1, 0, 1, 0]},
+    ),
     "granite": (tf.GraniteForCausalLM, tf.GraniteConfig, GRANITE),
     "granite, biased": (tf.GraniteForCausalLM, tf.GraniteConfig, GRANITE | {"attention_bias": True}),
 }
@@ -81,9 +99,19 @@ def agree(ours, theirs):
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_those_of_transformers(name, engine, tmp_path):
     theirs, ours = saved(tmp_path, *CASES[name]), us.load(tmp_path)
-    assert ours.engine == "compiled"
+    assert (ours.engine, ours.context) == ("compiled", 64)
     ours.engine = engine
     agree(ours, theirs)
+
+
+def test_mistral_with_a_window_is_exported_as_mistral(tmp_path):
+    theirs = saved(tmp_path / "a", *CASES["mistral, windowed"])
+    us.save(us.load(tmp_path / "a"), tmp_path / "b", format="huggingface")
+    again = tf.AutoModelForCausalLM.from_pretrained(tmp_path / "b")
+    assert type(again) is tf.MistralForCausalLM
+    tokens = torch.randint(3, 50, (1, 24))
+    with torch.no_grad():
+        torch.testing.assert_close(again(tokens).logits, theirs(tokens).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_packed_weights_of_a_family_with_factors(tmp_path):

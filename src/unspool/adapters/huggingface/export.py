@@ -21,8 +21,8 @@ from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 def to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> Any:
     """The class of theirs that says the same, with this model's weights, and with its BOS and EOS.
 
-    A `LlamaForCausalLM` or `GPT2LMHeadModel` of a language model, and of an encoder–decoder a
-    `BartForConditionalGeneration`, `MarianMTModel` or `T5ForConditionalGeneration`.
+    A `LlamaForCausalLM`, `MistralForCausalLM` or `GPT2LMHeadModel` of a language model, and of an
+    encoder–decoder a `BartForConditionalGeneration`, `MarianMTModel` or `T5ForConditionalGeneration`.
     """
     transformers = TRANSFORMERS.imported("to_huggingface")
     twin = twin_of(model)

@@ -13,7 +13,14 @@ from typing import Any
 
 from unspool.heads import CappedHeadConfig
 from unspool.models.load.dialect import Dialect
-from unspool.models.load.llama_families import LLAMA, QUERY_KEY_NORMS, Family, llama_like, renamed
+from unspool.models.load.llama_families import (
+    LLAMA,
+    QUERY_KEY_NORMS,
+    Family,
+    llama_like,
+    renamed,
+    windowed_layers,
+)
 from unspool.models.load.rotary_settings import rotary_settings
 from unspool.models.load.settings import Settings
 from unspool.models.transformer_lm import TransformerConfig
@@ -46,14 +53,9 @@ def _gemma(settings: Settings, **more: Any) -> TransformerConfig:
     )
 
 
-def windowed_layers(settings: Settings, layers: int, every: int) -> tuple[int, ...]:
-    """The layers that see a window: those that the settings name, else all but every so manieth."""
-    kinds = settings.values.get("layer_types")
-    if kinds is None:
-        kinds = ["full_attention" if (n + 1) % every == 0 else "sliding_attention" for n in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers:
-        raise ValueError(f"{settings.source}: layer_types must have an entry for each of the {layers} layers")
-    return tuple(n for n, kind in enumerate(kinds) if kind == "sliding_attention")
+def _windowed(settings: Settings, layers: int, every: int) -> tuple[int, ...]:
+    """All layers but every so manieth, unless `layer_types` says otherwise."""
+    return windowed_layers(settings, layers, [n for n in range(layers) if (n + 1) % every])
 
 
 def _query_scale(settings: Settings, config: TransformerConfig) -> float:
@@ -69,7 +71,7 @@ def _gemma2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
         attention_cap=settings.number("attn_logit_softcapping", 50.0)
         if _asked(settings, "attn_logit")
         else None,
-        windowed_layers=windowed_layers(settings, config.layers, 2),
+        windowed_layers=_windowed(settings, config.layers, 2),
         head=None if capped is None else CappedHeadConfig(capped),
     )
     query = ((_query_scale(settings, config), 0.0), (1.0, 0.0), (1.0, 0.0))
@@ -95,7 +97,7 @@ def _gemma3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
         rotary["rotary_base"] = settings.number("rope_theta", 1000000.0)
     config = _gemma(settings, qk_norm="head", window_rotary_base=base, **rotary)
     every = settings.integer("sliding_window_pattern", 6)
-    config = replace(config, windowed_layers=windowed_layers(settings, config.layers, every))
+    config = replace(config, windowed_layers=_windowed(settings, config.layers, every))
     scale = _query_scale(settings, config)
     norms = {
         "blocks.{}.attention.norm.query": ((scale, scale),),

@@ -76,7 +76,6 @@ def _gemma(config: TransformerConfig, dialect: Dialect, settings: Settings, ever
         windowed = tuple(layer for layer in range(config.layers) if (layer + 1) % every)
     config = replace(
         config,
-        context=settings.integer("context_length"),
         activation="geglu",
         norm_place="both",
         embed_scale=math.sqrt(config.width),

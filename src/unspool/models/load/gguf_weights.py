@@ -23,6 +23,7 @@ from unspool.models.load.assembly import assemble, named
 from unspool.models.load.dialect import Dialect, TensorPart
 from unspool.models.load.gguf_families import FAMILIES, Change
 from unspool.models.load.kept_weights import State, Weights
+from unspool.models.load.llama_families import sliding
 from unspool.models.load.settings import Settings
 from unspool.models.load.unsupported import UnsupportedModelError
 from unspool.models.transformer_lm import TransformerConfig
@@ -155,7 +156,6 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
     settings.demand("attention.value_length", head_width)
     turned = settings.integer("rope.dimension_count", head_width)
     base = settings.number("rope.freq_base", 10000.0)
-    context = settings.integer("context_length")
     biased, unbiased = _biases(file)
     config = TransformerConfig(
         vocab_size=_vocab_size(file),
@@ -165,8 +165,7 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
         kv_heads=kv_heads,
         head_width=head_width,
         inner_width=settings.integer("feed_forward_length"),
-        # Within its window a sliding attention is a full one.
-        context=min(context, settings.integer("attention.sliding_window", context)),
+        context=settings.integer("context_length"),
         norm_eps=_eps(settings, "attention.layer_norm_rms_epsilon"),
         rotary_base=base,
         rotary_scaling=_scaling(file, head_width, base),
@@ -176,6 +175,9 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
         qkv_bias=biased == "qkv",
         tied="output.weight" not in file.tensors,
     )
+    window = settings.values.get(settings.prefix + "attention.sliding_window", 0)
+    if window != 0:  # 0 is how a file says that there is none
+        config = sliding(config, settings.integer("attention.sliding_window"), range(config.layers))
     return config, Dialect(_LLAMA_NAMES, ignored=re.escape(_FREQUENCIES), unbiased=unbiased)
 
 

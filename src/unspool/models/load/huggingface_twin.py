@@ -37,15 +37,16 @@ class Twin:
 
 UNKNOWN_TO_THEM = (
     *("attention_cap", "embed_scale", "qk_norm", "rotary_factor", "rotary_width", "rotary_yarn"),
-    *("unrotated_layers", "windowed_layers"),
+    *("unrotated_layers", "window_rotary_base"),
 )
 """Options of other families."""
 
 
 def huggingface_twin(model: TransformerLM) -> Twin:
-    """The settings and weights of the `LlamaForCausalLM` or `GPT2LMHeadModel` that says the same.
+    """The settings and weights of the equal `LlamaForCausalLM`, `MistralForCausalLM` or `GPT2LMHeadModel`.
 
-    Adapters are merged into their matrices.
+    Mistral is Llama with sliding-window attention in every layer and without biases. Adapters are merged into
+    their matrices.
     """
     if not isinstance(model, TransformerLM):
         raise TypeError(
@@ -67,11 +68,21 @@ def huggingface_twin(model: TransformerLM) -> Twin:
             )
     if config.norm_place != "pre":
         raise ValueError(f"norm_place={config.norm_place!r} has no Hugging Face twin here: only 'pre' has")
+    kind = (config.norm, config.positions, config.activation)
+    is_llama = kind == ("rms", "rotary", "swiglu")
+    if config.windowed_layers and not (is_llama and len(config.windowed_layers) == config.layers):
+        raise ValueError(
+            "only Mistral's class has a sliding window, and that in every layer of a Llama: "
+            "save the model in this package's own format"
+        )
     ours = {name: value.detach() for name, value in merged_weights(model).items()}
-    if (config.norm, config.positions, config.activation) == ("rms", "rotary", "swiglu"):
+    if is_llama and config.windowed_layers:
+        said = {**_mistral_config(config), **shared}
+        return Twin("mistral", "MistralForCausalLM", said, _llama_weights(config, ours) | head)
+    if is_llama:
         said = {**_llama_config(config), **shared}
         return Twin("llama", "LlamaForCausalLM", said, _llama_weights(config, ours) | head)
-    if (config.norm, config.positions, config.activation) == ("layer", "learned", "gelu_tanh"):
+    if kind == ("layer", "learned", "gelu_tanh"):
         said = {**_gpt2_config(config), **shared}
         return Twin("gpt2", "GPT2LMHeadModel", said, _gpt2_weights(config, ours) | head)
     raise ValueError(
@@ -133,6 +144,14 @@ def _llama_config(c: TransformerConfig) -> dict[str, Any]:
         "attention_bias": c.bias,
         "mlp_bias": c.bias,
     }
+
+
+def _mistral_config(c: TransformerConfig) -> dict[str, Any]:
+    if c.bias:
+        raise ValueError("Mistral's class has no biases: save the model in this package's own format")
+    llama = _llama_config(c)
+    del llama["attention_bias"], llama["mlp_bias"]
+    return {**llama, "sliding_window": c.window}
 
 
 def _llama_weights(c: TransformerConfig, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:

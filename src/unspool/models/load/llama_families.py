@@ -8,14 +8,14 @@
     SmolLM3                   some layers without positions
     Granite                   factors on embeddings, scores, branches and logits
 
-A model with a sliding attention window is given the window as its context: within it, sliding attention is
-full attention.
+Sliding-window attention covers every layer of Mistral and Phi-3; elsewhere the layers that `layer_types`
+names. The context is `max_position_embeddings` in either case.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,12 +95,41 @@ def _biased(settings: Settings, config: TransformerConfig) -> tuple[TransformerC
     return replace(config, bias=attention or feed_forward), replace(LLAMA, unbiased=frozenset(unbiased))
 
 
-def _windowed(
-    settings: Settings, config: TransformerConfig, used: bool, default: int = 4096
-) -> TransformerConfig:
-    if not used or config.context is None:
+def windowed_layers(settings: Settings, layers: int, default: Sequence[int]) -> tuple[int, ...]:
+    """The sliding-window layers: those that `layer_types` names, else the family's default."""
+    kinds = settings.values.get("layer_types")
+    if kinds is None:
+        return tuple(default)
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise ValueError(f"{settings.source}: layer_types must have an entry for each of the {layers} layers")
+    return tuple(n for n, kind in enumerate(kinds) if kind == "sliding_attention")
+
+
+def sliding(config: TransformerConfig, window: int, layers: Sequence[int]) -> TransformerConfig:
+    """The config with sliding-window attention in `layers`, unless the window covers the whole context."""
+    if not layers or (config.context is not None and window >= config.context):
         return config
-    return replace(config, context=min(config.context, settings.integer("sliding_window", default)))
+    return replace(config, window=window, windowed_layers=tuple(layers))
+
+
+def _sliding_if_used(
+    settings: Settings, config: TransformerConfig, default: Sequence[int], window: int | None = None
+) -> TransformerConfig:
+    """Families that switch the window on with `use_sliding_window`; `window` is its default size."""
+    if (
+        not settings.flag("use_sliding_window", False)
+        or settings.values.get("sliding_window", window) is None
+    ):
+        return config
+    layers = windowed_layers(settings, config.layers, default)
+    return sliding(config, settings.integer("sliding_window", window), layers)
+
+
+def _qwen_layers(settings: Settings, config: TransformerConfig) -> range:
+    first = settings.values.get("max_window_layers", 28)
+    if isinstance(first, bool) or not isinstance(first, int) or first < 0:
+        raise ValueError(f"{settings.source}: max_window_layers is {first!r:.80}; expected a whole number")
+    return range(min(first, config.layers), config.layers)
 
 
 def _llama(settings: Settings) -> tuple[TransformerConfig, Dialect]:
@@ -108,19 +137,21 @@ def _llama(settings: Settings) -> tuple[TransformerConfig, Dialect]:
 
 
 def _mistral(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    # Absent and null differ here: Mistral's own default is a window of 4096, null is none.
-    used = settings.values.get("sliding_window", 4096) is not None
-    return _windowed(settings, _plain(settings, 131072), used), LLAMA
+    config = _plain(settings, 131072)
+    # Absent and null differ: Mistral's own default is a window of 4096, null is none.
+    if settings.values.get("sliding_window", 4096) is None:
+        return config, LLAMA
+    return sliding(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
 
 
 def _qwen2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
     config = _plain(settings, 32768, qkv_bias=True)
-    return _windowed(settings, config, settings.flag("use_sliding_window", False)), LLAMA
+    return _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096), LLAMA
 
 
 def _qwen3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
     config, dialect = _biased(settings, _plain(settings, 32768, qk_norm="head"))
-    config = _windowed(settings, config, settings.flag("use_sliding_window", False))
+    config = _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096)
     return config, replace(dialect, names={**dialect.names, **QUERY_KEY_NORMS})
 
 
@@ -141,7 +172,9 @@ def _phi3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
         "attention__qkv": (_LAYER + "self_attn.qkv_proj",),
         "feed_forward__up": (_LAYER + "mlp.gate_up_proj",),
     }
-    return _windowed(settings, config, settings.has("sliding_window")), renamed(LLAMA, **fused)
+    if settings.has("sliding_window"):
+        config = sliding(config, settings.integer("sliding_window"), range(config.layers))
+    return config, renamed(LLAMA, **fused)
 
 
 def _smollm3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
@@ -152,8 +185,9 @@ def _smollm3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
     ]
     if not isinstance(turned, list) or len(turned) != config.layers:
         raise ValueError(f"{settings.source}: no_rope_layers must have a 0 or a 1 for each layer")
-    config = _windowed(settings, config, settings.flag("use_sliding_window", False))
-    return replace(config, unrotated_layers=tuple(n for n, it in enumerate(turned) if not it)), dialect
+    unrotated = tuple(n for n, it in enumerate(turned) if not it)
+    config = _sliding_if_used(settings, config, unrotated)
+    return replace(config, unrotated_layers=unrotated), dialect
 
 
 def _granite(settings: Settings) -> tuple[TransformerConfig, Dialect]:
