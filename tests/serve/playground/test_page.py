@@ -21,6 +21,7 @@ PROMPT = "And God said unto Moses,"
 HOSTILE = (
     """'; "quoted" $(touch stolen) `x` \\ <script>alert(1)</script>&#x3c;img src=x onerror=alert(2)> é 🙂"""
 )
+FRESH = ".view[data-answer=fresh]"
 VIEWS = ("next-token", "side-by-side", "beam-tree", "attention")
 
 
@@ -128,6 +129,7 @@ def test_a_token_is_chosen_and_taken_back_by_the_keyboard(tab, models):
     assert f"token={second.id}" in page.url
     page.click("#step-back")
     page.wait_for_selector("#step-back", state="hidden")
+    page.wait_for_selector(FRESH)
     assert rows(page) == before
 
 
@@ -295,6 +297,246 @@ def test_the_labs_figures_are_shown(tabs, serving, findings, tmp_path):
         assert len(json.loads(run_curl(copied(page, "#copy-curl"), tmp_path))) == 2
         assert tab.wrong == []
         tab.close()
+
+
+# Old answers
+
+
+def opacity(page, selector):
+    return float(page.evaluate("it => getComputedStyle(document.querySelector(it)).opacity", selector))
+
+
+def hold(tab, path):
+    """Holds back what the page asks of this path; the requests are in the list."""
+    held = []
+    tab.context.route(f"**{path}", lambda route: held.append(route))
+    return held
+
+
+def test_an_emptied_prompt_leaves_no_answer(tab, models):
+    page = tab.open("next-token", prompt=PROMPT, token=419)
+    page.wait_for_selector(FRESH)
+    page.fill("#prompt", "")
+    page.wait_for_selector("table.tokens", state="hidden")
+    page.wait_for_selector(".editor .note", state="hidden")
+    page.wait_for_selector("#step-back", state="hidden")
+    assert page.inner_text("#status") == "Write a prompt."
+    assert page.is_disabled("#copy-python")
+    assert page.is_disabled("#copy-curl")
+    assert page.locator("#python").text_content() == ""
+    link = copied(page, "#copy-link")
+    assert "token=" not in link
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("text=Write a prompt.")
+    assert page.input_value("#prompt") == ""
+    page.fill("#prompt", "In the beginning")
+    page.wait_for_selector(FRESH)
+    first = next_token(models["bible"], "In the beginning").tokens[0]
+    assert page.locator("button.token").first.text_content() == visible(first.text)
+
+
+def test_an_answer_that_comes_after_the_prompt_was_emptied_is_not_shown(tab):
+    page = tab.open("next-token", prompt=PROMPT)
+    page.wait_for_selector(FRESH)
+    held = hold(tab, "/playground/next-token")
+    page.fill("#prompt", "In the beginning")
+    until(page, "document.querySelector('#status').textContent === 'Asking the model …'")
+    page.fill("#prompt", "")
+    page.wait_for_selector("text=Write a prompt.")
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(500)
+    assert not page.is_visible("table.tokens")
+    assert page.inner_text("#status") == "Write a prompt."
+
+
+def test_while_an_answer_is_awaited_the_old_one_is_dimmed_and_cannot_be_clicked(tab, models):
+    page = tab.open("next-token", prompt=PROMPT)
+    page.wait_for_selector(FRESH)
+    page.locator("button.token").first.click()
+    page.wait_for_selector(".chosen")
+    page.wait_for_selector(FRESH)
+    assert opacity(page, "table.tokens") == 1
+    held = hold(tab, "/playground/next-token")
+    page.fill("#prompt", "In the beginning")
+    # At once, before the new prompt is even asked, and while it is.
+    for _ in range(2):
+        page.locator("button.token").nth(1).click(force=True)
+        page.locator("button.token").nth(1).focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.querySelector('table.tokens').inert")
+        link, code = copied(page, "#copy-link"), copied(page, "#copy-python")
+        assert "token=" not in link
+        assert "In+the+beginning" in link
+        assert 'next_token(model, "In the beginning", [], decoders)' in code
+        until(page, "document.querySelector('#status').textContent === 'Asking the model …'")
+        until(page, "getComputedStyle(document.querySelector('table.tokens')).opacity < 0.5")
+    assert len(held) == 1
+    assert json.loads(held[0].request.post_data)["tokens"] == []
+    held[0].continue_()
+    page.wait_for_selector(FRESH)
+    first = next_token(models["bible"], "In the beginning").tokens[0]
+    assert page.locator("button.token").first.text_content() == visible(first.text)
+    assert opacity(page, "table.tokens") == 1
+    assert page.inner_text("#status") == ""
+
+
+def test_an_old_answer_stays_dimmed_after_a_failure_and_one_can_step_back(tab):
+    page = tab.open("next-token", prompt=PROMPT)
+    page.wait_for_selector(FRESH)
+
+    def refuse(route):
+        route.fulfill(status=400, json={"error": {"message": "the context is full"}})
+
+    tab.context.route("**/playground/next-token", refuse)
+    page.locator("button.token").first.click()
+    page.wait_for_selector("#status.wrong")
+    assert page.inner_text("#status") == "the context is full"
+    until(page, "getComputedStyle(document.querySelector('table.tokens')).opacity < 0.5")
+    tab.context.unroute("**/playground/next-token", refuse)
+    page.click("#step-back")
+    page.wait_for_selector(FRESH)
+    assert "token=" not in page.url
+    tab.wrong = [each for each in tab.wrong if "400" not in each]
+
+
+@pytest.mark.parametrize(("view", "shown"), [("beam-tree", ".tree"), ("attention", ".heads")])
+def test_slow_trees_and_maps_are_dimmed_too(tab, view, shown):
+    page = tab.open(view, prompt=PROMPT, tokens=4)
+    page.wait_for_selector(FRESH)
+    held = hold(tab, f"/playground/{view}")
+    page.fill("#prompt", "In the beginning")
+    until(page, "it => getComputedStyle(document.querySelector(it)).opacity < 0.5", shown)
+    assert page.evaluate("[...document.querySelectorAll('.answer')].every((each) => each.inert)")
+    until(page, "document.querySelector('#status').textContent === 'Asking the model …'")
+    held[-1].continue_()
+    page.wait_for_selector(FRESH)
+    until(page, "it => getComputedStyle(document.querySelector(it)).opacity === '1'", shown)
+
+
+def test_texts_of_other_settings_are_dimmed_until_run(tab):
+    page = tab.open("side-by-side", prompt=PROMPT, decoder="Greedy()", tokens=5)
+    until(page, "document.querySelector('#status').textContent === 'All texts have ended.'")
+    page.fill("#prompt", "In the beginning")
+    until(page, "document.querySelector('#status').textContent === 'Settings have changed: press Run.'")
+    until(page, "getComputedStyle(document.querySelector('.texts')).opacity < 0.5")
+    page.click("#run")
+    until(page, "document.querySelector('#status').textContent === 'All texts have ended.'")
+    assert opacity(page, ".texts") == 1
+
+
+def test_an_answer_of_a_view_that_was_left_says_nothing(tab):
+    page = tab.open("next-token", prompt=PROMPT)
+    page.wait_for_selector(FRESH)
+    held = hold(tab, "/playground/next-token")
+    page.fill("#prompt", "In the beginning")
+    page.wait_for_timeout(400)
+    page.click("text=Side by side")
+    until(page, "document.querySelector('#status').textContent === 'All texts have ended.'")
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(300)
+    assert page.inner_text("#status") == "All texts have ended."
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_status_stands_beside_the_heading(tab, view):
+    page = tab.open(view, prompt=PROMPT, tokens=2, decoder="Beam(2)" if view == "beam-tree" else "Greedy()")
+    page.wait_for_selector(FRESH)
+    page.fill("#prompt", "")
+    page.wait_for_selector("text=Write a prompt.")
+    heading, status = page.locator(".heading h2").bounding_box(), page.locator("#status").bounding_box()
+    assert abs(heading["y"] + heading["height"] / 2 - status["y"] - status["height"] / 2) < 8
+    assert 0 < status["x"] - heading["x"] - heading["width"] < 40
+
+
+def test_a_second_key_rates_nothing_until_the_next_text_is_shown(tabs, serving, tmp_path):
+    systems = {"one": ["Fine.", "A cat."], "other": ["Well.", "cat cat"]}
+    ratings = prepare(tmp_path / "set", systems, ["How are you?", "What is it?"], scale="score")
+    with serving({}, (), Exhibits(ratings)) as url:
+        tab = tabs(url)
+        page = tab.open("rate", rater="anna")
+        page.wait_for_selector(".choices button")
+        held = hold(tab, "/playground/rating")
+        page.keyboard.press("2")
+        page.keyboard.press("0")
+        page.wait_for_timeout(300)
+        assert len(held) == 1
+        held[0].continue_()
+        page.wait_for_selector("text=1 of 4 answered")
+        assert [it.choice for it in ratings.answers()] == ["2"]
+        tab.close()
+
+
+# Links and the browser's history
+
+
+def test_back_and_forward_move_between_views(tab):
+    page = tab.open("next-token", prompt=PROMPT, decoder="Sample(TopK(3))")
+    page.wait_for_selector(FRESH)
+    page.locator("button.token").first.click()
+    page.wait_for_selector(".chosen")
+    page.wait_for_selector(FRESH)
+    page.click("text=Beam tree")
+    page.wait_for_selector(".tree g.node")
+    page.fill("#prompt", "In the beginning")
+    page.click("text=Attention")
+    page.wait_for_selector(".head")
+    assert page.input_value("#prompt") == "In the beginning"
+    page.go_back()
+    page.wait_for_selector(".tree g.node")
+    assert page.title() == "Beam tree · unspool"
+    assert page.input_value("#prompt") == "In the beginning"
+    page.go_back()
+    page.wait_for_selector(".chosen")
+    assert page.input_value("#prompt") == PROMPT
+    assert page.input_value("input.decoder") == "Sample(TopK(3))"
+    assert texts(page, "nav a[aria-current]") == ["Next token"]
+    page.go_forward()
+    page.wait_for_selector(".tree g.node")
+    page.go_forward()
+    page.wait_for_selector(".head")
+    page.select_option("#model", "dates")
+    until(page, "location.hash.includes('model=dates')")
+    page.go_back()
+    until(page, "document.querySelector('#model').value === 'bible'")
+
+
+@pytest.mark.parametrize(
+    ("view", "values", "note"),
+    [
+        ("next-token", {"model": "gpt-9"}, "model “gpt-9” is not served here, bible is used"),
+        ("next-token", {"token": 10**6}, "token “1000000” is not a whole number from 0 to {tokens}, it is left out"),
+        ("side-by-side", {"seed": "abc"}, "seed “abc” is not a whole number from 0 to 2147483648, 1 is used"),
+        ("side-by-side", {"tokens": 9999}, "tokens “9999” is not a whole number from 1 to 300, 80 is used"),
+        ("beam-tree", {"tokens": "-1"}, "tokens “-1” is not a whole number from 1 to 40, 10 is used"),
+        ("attention", {"tokens": 1.5}, "tokens “1.5” is not a whole number from 0 to 40, 8 is used"),
+        ("attention", {"layer": 77}, "layer 77 is not there: choose from 0 to {layers}; layer 0 is used"),
+        ("attention", {"head": 77}, "head 77 is not there, the last is {heads}; 0 is used"),
+        ("nowhere", {}, "there is no view “nowhere”, Next token is shown"),
+        ("next-token", {"decoder": ["Greedy()"] * 9}, "9 values of decoder are more than 8, the first 8 are used"),
+    ],
+)  # fmt: skip
+def test_what_a_link_asks_for_in_vain_is_said(tab, models, view, values, note):
+    page = tab.open(view, prompt=PROMPT, **values)
+    page.wait_for_selector(FRESH)
+    seen = attention_map(models["bible"], PROMPT, us.Greedy())
+    last = {"tokens": models["bible"].vocab_size - 1, "layers": seen.layers - 1, "heads": seen.heads - 1}
+    assert page.inner_text("#link-note") == f"In this link: {note.format(**last)}."
+    assert page.locator("#link-note").bounding_box()["height"] < 30  # one line
+    tab.wrong = [each for each in tab.wrong if "400" not in each]
+
+
+def test_all_that_a_link_asks_for_in_vain_is_said_until_something_is_changed(tab):
+    page = tab.open("side-by-side", prompt=PROMPT, model="x", seed="-3", tokens=0, decoder="Greedy()")
+    page.wait_for_selector(FRESH)
+    assert page.inner_text("#link-note").count(" is used") == 3
+    assert "seed=1" in page.url
+    assert "tokens=80" in page.url
+    assert "model=bible" in page.url
+    page.fill("#prompt", "In the beginning")
+    assert page.inner_text("#link-note") == ""
 
 
 # What all views have

@@ -67,16 +67,28 @@ export async function* stream(path, body, signal) {
   }
 }
 
-// Runs the newest question only: what is asked meanwhile replaces what waits, and stops what runs.
-export function newest(work, failed) {
+// Asks a view's newest question only: a new one aborts the one before it. Until its answer has come, and after a
+// failure, the answer on the page belongs to an older question, and `page` marks it as stale.
+export function newest(page, work, failed = page.failed) {
   let running = null;
-  return async (...args) => {
+  const run = async (...args) => {
     running?.abort();
     const mine = (running = new AbortController());
+    if (page.isPromptEmpty) {
+      page.clear();
+      return;
+    }
+    page.waiting();
     try {
-      await work(mine.signal, ...args);
+      await work(AbortSignal.any([mine.signal, page.left]), ...args);
+      if (running === mine) page.fresh();
     } catch (error) {
       if (error.name !== "AbortError" && running === mine) failed(error);
     }
   };
+  run.stop = () => {
+    running?.abort();
+    running = null;
+  };
+  return run;
 }

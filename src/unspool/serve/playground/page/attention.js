@@ -1,15 +1,18 @@
 // Attention: every head of a layer as a small map, one of them large, and where a single token looks.
 
-import { ask, newest } from "./api.js";
+import { Refused, ask, newest } from "./api.js";
 import { el, percent, slider, visible } from "./dom.js";
 import { curl, python } from "./snippets.js";
 
+const TOKENS = [0, 40];
 const NAMES = { self: "the text at itself", source: "the answer at its source", encoder: "the source at itself", decoder: "the answer at itself" };
 
 export const view = {
   id: "attention",
   title: "Attention",
   defaults: { layer: ["0"], head: ["0"], tokens: ["8"] },
+  ofPrompt: ["kind", "layer", "head", "from"],
+  limits: () => ({ layer: [0, 1000], head: [0, 1000], from: [0, 1000], tokens: TOKENS }),
 
   mount(root, page) {
     let seen = null;
@@ -17,24 +20,24 @@ export const view = {
     const whole = (name) => Number(page.values.get(name));
     const kinds = el("select", { onchange: () => { page.set({ kind: [kinds.value], layer: ["0"], head: ["0"], from: [] }); refresh(); } });
     const layers = el("div");
-    const length = slider("New tokens", whole("tokens"), { min: 0, max: 40, step: 1 }, (value) => { page.set({ tokens: [value], from: [] }); refresh(); });
-    const heads = el("div", { class: "heads", role: "group", "aria-label": "Heads" });
-    const map = el("canvas", { class: "map", role: "img" });
+    const length = slider("New tokens", whole("tokens"), { min: TOKENS[0], max: TOKENS[1], step: 1 }, (value) => { page.set({ tokens: [value], from: [] }); refresh(); });
+    const heads = el("div", { class: "heads answer", role: "group", "aria-label": "Heads" });
+    const map = el("canvas", { class: "map answer", role: "img" });
     const title = el("h2", {}, "Head 1");
-    const about = el("p", { class: "about" });
-    const from = el("p", { class: "strip", role: "group", "aria-label": "Looking from" });
-    const to = el("p", { class: "strip", "aria-label": "Looking at" });
-    const top = el("ol", { class: "top" });
+    const about = el("p", { class: "about answer" });
+    const from = el("p", { class: "strip answer", role: "group", "aria-label": "Looking from" });
+    const to = el("p", { class: "strip answer", "aria-label": "Looking at" });
+    const top = el("ol", { class: "top answer" });
     root.append(
       el("div", { class: "columns" },
         el("section", { "aria-label": "Layers and heads" }, el("h2", {}, "Layers and heads"),
           el("div", { class: "panel" }, el("label", { class: "field" }, "Who looks ", kinds), layers, length), heads),
-        el("section", { "aria-label": "Map" }, title, about, map,
+        el("section", { "aria-label": "Map" }, page.heading(title), about, map,
           el("h3", {}, "From a token …"), from, el("h3", {}, "… to these"), to, top)));
     map.addEventListener("pointermove", (event) => seen && point(event));
     map.addEventListener("click", (event) => seen && choose(point(event).row));
 
-    const row = () => Math.min(page.values.has("from") ? whole("from") : seen.looking.length - 1, seen.looking.length - 1);
+    const row = () => (page.values.has("from") ? whole("from") : seen.looking.length - 1);
     const choose = (number) => { page.set({ from: [number] }); show(); };
     const point = (event) => {
       const at = (offset, count) => Math.max(0, Math.min(count - 1, Math.floor(offset / place.size)));
@@ -44,8 +47,25 @@ export const view = {
       return found;
     };
 
+    // How many layers and heads there are is known from the first answer, so a link is checked here.
+    async function answered(signal) {
+      let found;
+      try {
+        found = await ask("/playground/attention", question(page), signal);
+      } catch (error) {
+        if (seen || !(error instanceof Refused) || !(whole("layer") || page.values.has("kind"))) throw error;
+        page.correct({ kind: [], layer: ["0"] }, `${error.message}; layer 0 is used`);
+        found = await ask("/playground/attention", question(page), signal);
+      }
+      for (const [name, count, used] of [["head", found.heads, ["0"]], ["from", found.looking.length, []]]) {
+        const given = whole(name);
+        if (given >= count) page.correct({ [name]: used }, `${name} ${given} is not there, the last is ${count - 1}; ${used[0] ?? count - 1} is used`);
+      }
+      return found;
+    }
+
     function show() {
-      const head = Math.min(whole("head"), seen.heads - 1);
+      const head = whole("head");
       const weights = seen.weights[head];
       title.textContent = `Layer ${seen.layer + 1}, head ${head + 1}`;
       place = paint(map, seen, weights, row());
@@ -66,9 +86,8 @@ export const view = {
       top.replaceChildren(...best.map(([weight, text]) => el("li", {}, `${visible(text)} ${percent(weight)}`)));
     }
 
-    const refresh = newest(async (signal) => {
-      seen = await ask("/playground/attention", question(page), signal);
-      page.well();
+    const refresh = newest(page, async (signal) => {
+      seen = await answered(signal);
       about.textContent = `Each row is a token and shows where it looks; ${seen.heads} heads, ${seen.layers} layers.`;
       kinds.replaceChildren(...seen.kinds.map((kind) => el("option", { value: kind }, NAMES[kind])));
       kinds.value = seen.kind;
@@ -77,9 +96,6 @@ export const view = {
         layers.replaceChildren(slider("Layer", seen.layer + 1, { min: 1, max: seen.layers, step: 1 }, (value) => { page.set({ layer: [value - 1] }); refresh(); }));
       }
       show();
-    }, (error) => {
-      heads.replaceChildren();
-      page.failed(error);
     });
 
     const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -89,7 +105,8 @@ export const view = {
     addEventListener("resize", recolour);
     refresh();
     return {
-      refresh: () => { page.set({ kind: [], layer: ["0"], head: ["0"], from: [] }); layers.replaceChildren(); refresh(); },
+      refresh: () => { layers.replaceChildren(); refresh(); },
+      stop: refresh.stop,
       unmount: () => { dark.removeEventListener("change", recolour); document.removeEventListener("recolour", recolour); removeEventListener("resize", recolour); },
       python: () => asPython(page),
       curl: () => curl("/playground/attention", question(page)),

@@ -7,6 +7,7 @@ import { curl, python } from "./snippets.js";
 
 const ROW = 86;
 const TOP = 30;
+const TOKENS = [1, 40];
 const MEANING = {
   grown: "continued", dropped: "dropped: better ones took its place", open: "alive when the search stopped",
   eos: "ended", length: "ended at the limit", stop: "ended", loop: "ended in a loop",
@@ -16,22 +17,24 @@ export const view = {
   id: "beam-tree",
   title: "Beam tree",
   defaults: { decoder: ["Beam(4)"], tokens: ["10"] },
+  most: { decoder: 1 },
+  limits: () => ({ tokens: TOKENS }),
 
   mount(root, page) {
     let tree = null;
-    const decoders = decoderList(page.values.getAll("decoder").slice(0, 1), BEAMS, (all) => {
+    const decoders = decoderList(page.values.getAll("decoder"), BEAMS, (all) => {
       page.set({ decoder: all });
       refresh();
     }, 1);
     const menu = el("select", { "aria-label": "Another beam", onchange: () => page.open(view.id, { decoder: [menu.value] }) },
       el("option", { value: "" }, "Another beam …"), BEAMS.map((beam) => el("option", { value: beam }, beam)));
-    const length = slider("Tokens", Number(page.values.get("tokens")), { min: 1, max: 40, step: 1 }, (value) => {
+    const length = slider("Tokens", Number(page.values.get("tokens")), { min: TOKENS[0], max: TOKENS[1], step: 1 }, (value) => {
       page.set({ tokens: [value] });
       refresh();
     });
-    const detail = el("p", { class: "about", "aria-live": "polite" }, "Point at a hypothesis, or go to it by the keyboard.");
-    const picture = el("div", { class: "tree" });
-    const texts = el("ol", { class: "found" });
+    const detail = el("p", { class: "about answer", "aria-live": "polite" }, "Point at a hypothesis, or go to it by the keyboard.");
+    const picture = el("div", { class: "tree answer" });
+    const texts = el("ol", { class: "found answer" });
     root.append(
       el("div", { class: "columns" },
         el("section", { "aria-label": "Beam" }, el("h2", {}, "Beam"), decoders.node, el("div", { class: "panel" }, menu, length),
@@ -39,29 +42,25 @@ export const view = {
           el("ul", { class: "legend" },
             el("li", { class: "node best" }, "● the best text"), el("li", { class: "node ended" }, "● ended"),
             el("li", { class: "node grown" }, "● continued"), el("li", { class: "node dropped" }, "○ dropped"))),
-        el("section", { "aria-label": "Tree" }, el("h2", {}, "The search"), detail, picture)));
+        el("section", { "aria-label": "Tree" }, page.heading("The search"), detail, picture)));
 
     const draw = () => tree && picture.replaceChildren(drawn(tree, picture.clientWidth, (text) => (detail.textContent = text)));
     const watcher = new ResizeObserver(draw);
     watcher.observe(picture);
 
-    const refresh = newest(async (signal) => {
+    const refresh = newest(page, async (signal) => {
       tree = await ask("/playground/beam-tree", question(page), signal);
-      page.well();
       decoders.tell(0, `looked at ${tree.nodes.length} hypotheses`);
       texts.replaceChildren(...tree.texts.map(({ text, total, finish }) =>
         el("li", {}, el("span", { class: "text" }, text || "(nothing)"), el("span", { class: "note" }, ` ${total.toFixed(2)}, ${MEANING[finish]}`))));
       draw();
     }, (error) => {
-      tree = null;
-      picture.replaceChildren();
-      texts.replaceChildren();
       decoders.tell(0, error.message, true);
       page.failed(error);
     });
 
     refresh();
-    return { refresh, unmount: () => watcher.disconnect(), python: () => asPython(page), curl: () => curl("/playground/beam-tree", question(page)) };
+    return { refresh, stop: refresh.stop, unmount: () => watcher.disconnect(), python: () => asPython(page), curl: () => curl("/playground/beam-tree", question(page)) };
   },
 };
 

@@ -89,7 +89,7 @@ const decimal = (value) => (Number.isInteger(value) ? String(value) : String(Num
 function editor(written, letter, alone, onchange, onremove) {
   const field = el("input", { type: "text", class: "decoder", value: written, spellcheck: "false", autocomplete: "off", "aria-label": `Decoder ${letter}` });
   const sliders = el("div", { class: "sliders" });
-  const note = el("p", { class: "note" });
+  const note = el("p", { class: "note answer" });
   const draw = () => {
     sliders.replaceChildren(...numbers(field.value).map((number, which) => {
       const whole = Number.isInteger(number.value) && !/\./.test(field.value.slice(number.start, number.end));

@@ -1,5 +1,6 @@
 // Lab: the claims of the documents, what was measured of each, and its figure.
 
+import { shortened } from "./address.js";
 import { get } from "./api.js";
 import { el } from "./dom.js";
 import { curl, python } from "./snippets.js";
@@ -17,10 +18,12 @@ export const view = {
     let address = null;
     const list = el("ol", { class: "claims" });
     const one = el("article", { class: "claim", "aria-live": "polite" });
-    root.append(el("div", { class: "columns" }, el("section", { "aria-label": "Claims" }, el("h2", {}, "Claims"), list), el("section", { "aria-label": "Claim" }, one)));
+    root.append(el("div", { class: "columns" }, el("section", { "aria-label": "Claims" }, page.heading("Claims"), list), el("section", { "aria-label": "Claim" }, one)));
     const forget = () => address && URL.revokeObjectURL(address);
 
     async function show(claims) {
+      const given = page.values.get("claim");
+      if (given && !claims.some(({ name }) => name === given)) page.correct({ claim: [] }, `there is no claim “${shortened(given)}”`);
       const claim = claims.find(({ name }) => name === page.values.get("claim")) ?? claims.find(({ seeds }) => seeds.length) ?? claims[0];
       list.replaceChildren(...claims.map((each) => el("li", {}, el("button", { type: "button", class: "quiet claim-name", "aria-pressed": String(each === claim), onclick: () => { page.set({ claim: [each.name] }); show(claims).catch(page.failed); } },
         el("span", { class: `mark ${each.verdict.replace(" ", "-")}`, title: each.verdict }, MARKS[each.verdict]), ` ${each.statement}`))));
@@ -31,7 +34,7 @@ export const view = {
         figure, el("p", {}, claim.measured), claim.limits ? el("p", { class: "note" }, claim.limits) : "",
         el("h3", {}, "Counts as reproduced if"), el("ul", { class: "parts" }, claim.parts.map(({ words, held, of }) => el("li", {}, words, el("span", { class: "note" }, ` ${held} of ${of} seeds`)))),
         el("h3", {}, "Measured"), el("dl", { class: "facts" }, Object.entries(claim.numbers).map(([name, { mean, deviation }]) => el("div", {}, el("dt", {}, name), el("dd", {}, `${Number(mean.toPrecision(4))} ± ${Number(deviation.toPrecision(2))}`)))));
-      page.well();
+      page.fresh();
       if (!claim.seeds.length) return;
       const { svg } = await get(`/playground/lab/${encodeURIComponent(claim.name)}`);
       forget();

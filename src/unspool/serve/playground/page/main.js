@@ -14,6 +14,10 @@ import { view as sideBySide } from "./side_by_side.js";
 const ALL_VIEWS = [nextToken, sideBySide, beamTree, attention, rate, lab];
 const PROMPTS = { text: "And God said unto Moses,", source: "Friday, July 4th, 2025" };
 const $ = (id) => document.getElementById(id);
+const status = $("status");  // stands beside the heading of the mounted view
+
+const SLOW = 150;  // milliseconds after which an answer that is awaited is spoken of
+const PAUSE = 250;  // milliseconds without typing after which a prompt is asked
 
 let VIEWS = ALL_VIEWS;
 let models = [];
@@ -21,70 +25,132 @@ let ratings = null;
 let view = null;
 let values = new URLSearchParams();
 let mounted = null;
+let page = null;
+let typing = 0;
 
-// What a view sees of the frame.
-const page = {
-  get values() { return values; },
-  get model() { return values.get("model"); },
-  get prompt() { return values.get("prompt"); },
-  get ratings() { return ratings; },
-  set(changes) {
-    for (const [name, all] of Object.entries(changes)) {
-      values.delete(name);
-      all.forEach((value) => values.append(name, value));
-    }
-    address.write(view.id, values);
-    writeCode();
-  },
-  open(id, changes = {}) {
-    const kept = new URLSearchParams([...values].filter(([name]) => name === "model" || name === "prompt"));
-    Object.entries(changes).forEach(([name, all]) => all.forEach((value) => kept.append(name, value)));
-    show(VIEWS.find((each) => each.id === id), kept);
-  },
-  say(text) { $("status").className = ""; $("status").textContent = text; },
-  well() { page.say(""); },
-  failed(error) { $("status").className = "wrong"; $("status").textContent = error.message; },
-};
+// What one mounted view sees of the frame. After the view was left it changes nothing any more.
+function pageOf(root) {
+  const leaving = new AbortController();
+  const left = leaving.signal;
+  let timer = 0;
+  // "stale": what is shown answers an older question, so it is dimmed and takes no click and no key; "none": it is
+  // hidden. A text of null leaves the status as it is.
+  const mark = (state, text, wrong = false) => {
+    if (left.aborted) return;
+    clearTimeout(timer);
+    root.dataset.answer = state;
+    root.querySelectorAll(".answer").forEach((node) => (node.inert = state !== "fresh"));
+    if (text !== null) say(text, wrong);
+  };
+  return {
+    left,
+    leave: () => { clearTimeout(timer); leaving.abort(); },
+    get values() { return values; },
+    get model() { return values.get("model"); },
+    get prompt() { return values.get("prompt"); },
+    get ratings() { return ratings; },
+    get isPromptEmpty() { return !view.alone && !values.get("prompt"); },
+    set(changes) {
+      if (left.aborted) return;
+      $("link-note").textContent = "";
+      assign(changes);
+      address.write(view.id, values);
+    },
+    // Replaces what a link asks for and cannot have, and says so.
+    correct(changes, text) {
+      if (left.aborted) return;
+      assign(changes);
+      address.write(view.id, values);
+      $("link-note").textContent = [$("link-note").textContent, `In this link: ${text}.`].filter(Boolean).join(" ");
+    },
+    open(id, changes = {}) {
+      const kept = carried();
+      Object.entries(changes).forEach(([name, all]) => all.forEach((value) => kept.append(name, value)));
+      go(id, kept);
+    },
+    heading: (title) => el("div", { class: "heading" }, typeof title === "string" ? el("h2", {}, title) : title, status),
+    say: (text) => left.aborted || say(text),
+    waiting() {
+      mark("stale", null);
+      timer = setTimeout(() => say("Asking the model …"), SLOW);
+    },
+    stale: (text) => mark("stale", text),
+    clear: () => mark("none", "Write a prompt."),
+    fresh: (text = "") => mark("fresh", text),
+    failed: (error) => mark("stale", error.message, true),
+  };
+}
 
-function show(chosen, given) {
+function say(text, wrong = false) {
+  status.className = wrong ? "wrong" : "";
+  status.textContent = text;
+}
+
+// Changes values, and what is made of them beside the view.
+function assign(changes) {
+  for (const [name, all] of Object.entries(changes)) {
+    values.delete(name);
+    all.forEach((value) => values.append(name, value));
+  }
+  drawLinks();
+}
+
+// What goes along from one view to another.
+const carried = () => new URLSearchParams([...values].filter(([name]) => name === "model" || name === "prompt"));
+
+function go(id, given) {
+  address.push(id, given);
+  show(id, given);
+}
+
+function show(id, given) {
+  clearTimeout(typing);
+  page?.leave();
   mounted?.unmount?.();
   mounted = null;
-  view = chosen ?? VIEWS[0];
+  view = VIEWS.find((each) => each.id === id) ?? VIEWS[0];
   values = given;
+  const notes = id && id !== view.id ? [`there is no view “${address.shortened(id)}”, ${view.title} is shown`] : [];
   if (!view.alone) {
-    if (!models.some(({ name }) => name === values.get("model"))) values.set("model", models[0].name);
-    if (!values.get("prompt")) values.set("prompt", exampleFor(page.model));
-    $("model").value = page.model;
-    $("prompt").value = page.prompt;
+    if (!models.some(({ name }) => name === values.get("model"))) {
+      if (values.has("model")) notes.push(`model “${address.shortened(values.get("model"))}” is not served here, ${models[0].name} is used`);
+      values.set("model", models[0].name);
+    }
+    if (!values.has("prompt")) values.set("prompt", exampleFor(values.get("model")));
+    $("model").value = values.get("model");
+    $("prompt").value = values.get("prompt");
   }
+  const limits = view.limits?.(models.find(({ name }) => name === values.get("model")));
+  notes.push(...address.correct(values, { ...view, limits }));
   for (const [name, all] of Object.entries(view.defaults)) if (!values.has(name)) all.forEach((value) => values.append(name, value));
   document.querySelector(".prompt").hidden = document.querySelector(".model").hidden = Boolean(view.alone);
   grow();
   document.title = `${view.title} · unspool`;
-  drawTabs();
-  page.say("Asking the model …");
+  say("Asking the model …");
   const root = el("div", { class: `view ${view.id}` });
   $("view").replaceChildren(root);
+  page = pageOf(root);
   address.write(view.id, values);
+  $("link-note").textContent = notes.length ? `In this link: ${notes.join("; ")}.` : "";
   mounted = view.mount(root, page);
-  writeCode();
+  drawLinks();
 }
 
 const exampleFor = (name) => PROMPTS[models.find((model) => model.name === name)?.answers ? "source" : "text"];
 
-function drawTabs() {
-  $("tabs").replaceChildren(...VIEWS.map((each) =>
-    el("a", { href: `#/${each.id}`, "aria-current": each === view ? "page" : null, onclick: (event) => {
-      event.preventDefault();
-      page.open(each.id);
-      $("view").focus();
-    } }, each.title)));
-}
+// The tabs are links, so that the browser adds an entry to its history for each.
+const drawTabs = () => $("tabs").replaceChildren(...VIEWS.map((each) => el("a", { "data-view": each.id, onclick: () => address.write(view.id, values) }, each.title)));
 
-function writeCode() {
+function drawLinks() {
+  for (const tab of $("tabs").children) {
+    tab.href = address.link(tab.dataset.view, carried());
+    if (tab.dataset.view === view.id) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+  }
   if (!mounted) return;
-  $("python").textContent = mounted.python();
-  $("curl").textContent = mounted.curl();
+  $("copy-python").disabled = $("copy-curl").disabled = page.isPromptEmpty;
+  $("python").textContent = page.isPromptEmpty ? "" : mounted.python();
+  $("curl").textContent = page.isPromptEmpty ? "" : mounted.curl();
 }
 
 async function copy(button, text) {
@@ -92,10 +158,10 @@ async function copy(button, text) {
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
-    page.say("Copied.");
+    $("copy-note").textContent = "";
   } catch {
-    $("code").open = true;  // no clipboard without https: it stands here to be marked
-    page.say("This browser lets nothing be copied from here; the code is shown below.");
+    $("code").open = true;  // browsers give no clipboard to pages without https
+    $("copy-note").textContent = "This browser does not let the page copy: select the code below, or the address.";
   }
   setTimeout(() => (button.textContent = label), 1500);
 }
@@ -125,33 +191,40 @@ async function begin() {
   VIEWS = ALL_VIEWS.filter((each) => each.shown?.(about) ?? true);
   $("model").replaceChildren(...models.map(({ name }) => el("option", { value: name }, name)));
   $("model").addEventListener("change", () => {
-    const example = page.prompt === exampleFor(page.model);
-    const changed = new URLSearchParams([["model", $("model").value], ...(example ? [] : [["prompt", page.prompt]])]);
-    show(view, changed);
+    const example = values.get("prompt") === exampleFor(values.get("model"));
+    go(view.id, new URLSearchParams([["model", $("model").value], ...(example ? [] : [["prompt", values.get("prompt")]])]));
   });
-  let waiting = 0;
   $("prompt").addEventListener("input", () => {
     grow();
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      if (!$("prompt").value) return;
-      page.set({ prompt: [$("prompt").value] });
+    clearTimeout(typing);
+    mounted.stop();
+    page.stale(null);
+    $("link-note").textContent = "";
+    // What was chosen in an answer to the old prompt means nothing for the new one.
+    assign({ prompt: [$("prompt").value], ...Object.fromEntries((view.ofPrompt ?? []).map((name) => [name, view.defaults[name] ?? []])) });
+    typing = setTimeout(() => {
+      address.write(view.id, values);
       mounted.refresh();
-    }, 250);
+    }, page.isPromptEmpty ? 0 : PAUSE);
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();  // the part of the address behind # is the page's state
     $("view").focus();
   });
-  $("copy-link").addEventListener("click", () => copy($("copy-link"), location.href));
+  $("copy-link").addEventListener("click", () => copy($("copy-link"), new URL(address.link(view.id, values), location).href));
   $("copy-python").addEventListener("click", () => copy($("copy-python"), mounted.python()));
   $("copy-curl").addEventListener("click", () => copy($("copy-curl"), mounted.curl()));
+  drawTabs();
   const open = () => {
     const { view: id, values: given } = address.read();
-    show(VIEWS.find((each) => each.id === id), given);
+    show(id, given);
   };
-  addEventListener("hashchange", open);
+  // Fires for Back and Forward, for the tabs, and when somebody edits the address.
+  addEventListener("popstate", () => {
+    open();
+    $("view").focus({ preventScroll: true });
+  });
   open();
 }
 
-begin().catch(page.failed);
+begin().catch((error) => say(error.message, true));

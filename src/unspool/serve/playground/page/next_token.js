@@ -18,34 +18,38 @@ export const view = {
   title: "Next token",
   defaults: { decoder: ["Sample(TopP(0.9))", "Sample(MinP(0.05))", "Sample(BasisAware(0.1))"] },
 
+  ofPrompt: ["token"],
+  most: { decoder: LETTERS.length, token: 128 },
+  limits: ({ vocabulary }) => ({ token: [0, vocabulary - 1] }),
+
   mount(root, page) {
     const chosen = () => page.values.getAll("token").map(Number);
-    const go = (tokens) => {
+    const go = async (tokens) => {
       page.set({ token: tokens });
-      refresh();
+      await refresh();
+      // The button that was pressed is gone: the keyboard goes on from the first token.
+      if (document.activeElement === document.body) body.querySelector("button")?.focus({ preventScroll: true });
     };
     const decoders = decoderList(page.values.getAll("decoder"), TOKEN_BY_TOKEN, (all) => {
       page.set({ decoder: all });
       refresh();
     });
-    const text = el("p", { class: "so-far" });
+    const text = el("p", { class: "so-far answer" });
     const back = el("button", { type: "button", id: "step-back", hidden: true, onclick: () => go(chosen().slice(0, -1)) }, "Step back");
-    const about = el("p", { class: "about" });
+    const about = el("p", { class: "about answer" });
     const body = el("tbody");
     const heads = el("tr");
-    const table = el("table", { class: "tokens" }, el("caption", { class: "spoken" }, "The most probable next tokens, and what each decoder does with them"), el("thead", {}, heads), body);
+    const table = el("table", { class: "tokens answer" }, el("caption", { class: "spoken" }, "The most probable next tokens, and what each decoder does with them"), el("thead", {}, heads), body);
     root.append(
       el("div", { class: "columns" },
         el("section", { "aria-label": "Decoders" }, el("h2", {}, "Decoders"), decoders.node, legend()),
-        el("section", { "aria-label": "Distribution" }, el("h2", {}, "What may come next"), el("div", { class: "line" }, text, back), about, table),
+        el("section", { "aria-label": "Distribution" }, page.heading("What may come next"), el("div", { class: "line" }, text, back), about, table),
       ),
     );
     table.addEventListener("keydown", walk);
 
-    const refresh = newest(async (signal) => {
+    const asking = newest(page, async (signal) => {
       const seen = await ask("/playground/next-token", question(page), signal);
-      page.well();
-      back.hidden = seen.chosen.length === 0;
       text.replaceChildren(...seen.chosen.map(({ text, p }) => el("span", { class: "chosen", title: percent(p) }, visible(text))));
       if (!seen.chosen.length) text.textContent = "Choose a token to go on with it.";
       about.replaceChildren(...summary(seen));
@@ -55,10 +59,15 @@ export const view = {
       );
       body.replaceChildren(...(seen.ended ? [] : seen.tokens.map((token, row) => line(seen, token, row, () => go([...chosen(), token.id])))));
       seen.decoders.forEach((decoder, place) => decoders.tell(place, decoder.error ?? told(decoder), Boolean(decoder.error)));
-    }, page.failed);
+    });
+
+    const refresh = () => {
+      back.hidden = chosen().length === 0;
+      return asking();
+    };
 
     refresh();
-    return { refresh: () => go([]), python: () => asPython(page), curl: () => curl("/playground/next-token", question(page)) };
+    return { refresh, stop: asking.stop, python: () => asPython(page), curl: () => curl("/playground/next-token", question(page)) };
   },
 };
 

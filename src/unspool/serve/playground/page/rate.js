@@ -17,8 +17,8 @@ export const view = {
     const progress = el("progress", { max: 1, value: 0, "aria-label": "Answered" });
     const count = el("p", { class: "note" });
     const guide = el("p", { class: "text note" });
-    const item = el("div", { class: "item" });
-    const results = el("div", { class: "results" });
+    const item = el("div", { class: "item answer" });
+    const results = el("div", { class: "results answer" });
     const open = el("button", { type: "button", id: "results", onclick: () => show() }, "Show the results");
     root.append(
       el("div", { class: "columns" },
@@ -26,7 +26,7 @@ export const view = {
           el("div", { class: "panel" }, el("label", { class: "field wide" }, "Your name ", name), progress, count),
           el("h2", {}, "What counts"), guide,
           el("h2", {}, "Results"), el("p", { class: "note" }, "They tell which system is which: answer first."), open),
-        el("section", { "aria-label": "Texts to rate" }, item, results)));
+        el("section", { "aria-label": "Texts to rate" }, page.heading("Texts"), item, results)));
 
     const tell = (told) => {
       progress.max = told.items;
@@ -34,23 +34,22 @@ export const view = {
       count.textContent = `${told.answered} of ${told.items} answered`;
       guide.textContent = told.scale.guide;
       item.replaceChildren(...(told.item ? form(told, answer) : [el("h2", {}, "All is answered: thank you.")]));
+      page.fresh();  // nothing inside an inert element takes the focus
       item.querySelector("h2")?.focus();
-      page.well();
     };
-    const refresh = newest(async () => {
+    const refresh = newest(page, async () => {
       if (!rater()) item.replaceChildren(el("p", { class: "note" }, "Write your name: answers are kept by rater."));
       else tell(await get(`/playground/rating?${new URLSearchParams({ rater: rater() })}`));
-      if (!rater()) page.well();
-    }, page.failed);
-    const answer = newest(async (signal, id, choice) => tell(await ask("/playground/rating", { rater: rater(), item: id, choice })), page.failed);
-    const show = newest(async () => {
+    });
+    const answer = newest(page, async (signal, id, choice) => tell(await ask("/playground/rating", { rater: rater(), item: id, choice })));
+    const show = newest(page, async () => {
       results.replaceChildren(...table(await get("/playground/rating-report")));
       page.set({ results: ["1"] });
-    }, page.failed);
+    });
 
     // The keys of the scale answer, wherever the reader is, but in a field.
     const press = (event) => {
-      if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (item.inert || event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
       [...item.querySelectorAll("button")].find((button) => button.value === event.key)?.click();
     };
     document.addEventListener("keydown", press);

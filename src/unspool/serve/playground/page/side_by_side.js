@@ -6,22 +6,35 @@ import { el, slider } from "./dom.js";
 import { GRAM, distinctPairs, findLoop, repeated } from "./repeats.js";
 import { curl, list, python } from "./snippets.js";
 
+const CHANGED = new DOMException("the settings have changed", "AbortError");
+const DECODERS = 6;
+const SEED = [0, 2 ** 31];
+const TOKENS = [1, 300];
+
 export const view = {
   id: "side-by-side",
   title: "Side by side",
   defaults: { decoder: ["Greedy()", "Sample()", "Sample(TopP(0.9))", "Sample(BasisAware(0.1))"], seed: ["1"], tokens: ["80"] },
+  most: { decoder: DECODERS },
+  limits: () => ({ seed: SEED, tokens: TOKENS }),
 
   mount(root, page) {
     let stop = null;
     const set = (values) => {
       page.set(values);
-      stop?.abort();
+      change();
     };
-    const decoders = decoderList(page.values.getAll("decoder"), ALL, (all) => set({ decoder: all }), 6);
-    const seed = el("input", { type: "number", min: 0, max: 2 ** 31, value: page.values.get("seed"), onchange: () => set({ seed: [seed.value || "0"] }) });
-    const length = slider("Tokens", Number(page.values.get("tokens")), { min: 10, max: 300, step: 10 }, (value) => set({ tokens: [value] }));
+    // The texts on the page are not those of the settings any more.
+    const change = () => {
+      stop?.abort(CHANGED);
+      if (page.isPromptEmpty) page.clear();
+      else page.stale("Settings have changed: press Run.");
+    };
+    const decoders = decoderList(page.values.getAll("decoder"), ALL, (all) => set({ decoder: all }), DECODERS);
+    const seed = el("input", { type: "number", min: SEED[0], max: SEED[1], value: page.values.get("seed"), onchange: () => set({ seed: [seed.value || "0"] }) });
+    const length = slider("Tokens", Number(page.values.get("tokens")), { min: TOKENS[0], max: TOKENS[1], step: 1 }, (value) => set({ tokens: [value] }));
     const run = el("button", { type: "button", id: "run", class: "main", onclick: () => (stop ? stop.abort() : start()) }, "Run");
-    const texts = el("div", { class: "texts" });
+    const texts = el("div", { class: "texts answer" });
     root.append(
       el("div", { class: "columns" },
         el("section", { "aria-label": "Decoders" }, el("h2", {}, "Decoders"), decoders.node,
@@ -29,25 +42,29 @@ export const view = {
           el("ul", { class: "legend" },
             el("li", {}, el("span", { class: "repeat" }, "said before"), ` in a run of ${GRAM} tokens`),
             el("li", {}, el("span", { class: "loop" }, "a loop"), " that the text ends in"))),
-        el("section", { "aria-label": "Texts" }, el("h2", {}, "What they say"), texts)));
+        el("section", { "aria-label": "Texts" }, page.heading("What they say"), texts)));
 
     async function start() {
-      stop = new AbortController();
+      if (page.isPromptEmpty) {
+        page.clear();
+        return;
+      }
+      const mine = (stop = new AbortController());
       run.textContent = "Stop";
       const bodies = questions(page);
       const cards = bodies.map((body, place) => card(body.decoder, LETTERS[place]));
       texts.replaceChildren(...cards.map(({ node }) => node));
-      page.well();
-      await Promise.all(bodies.map((body, place) => follow(body, cards[place], stop.signal)));
+      page.fresh("The decoders are writing …");
+      await Promise.all(bodies.map((body, place) => follow(body, cards[place], AbortSignal.any([mine.signal, page.left]))));
       stop = null;
       run.textContent = "Run";
-      page.say("All texts have ended.");
+      if (mine.signal.reason !== CHANGED) page.say(mine.signal.aborted ? "Stopped." : "All texts have ended.");
     }
 
     start();
     return {
-      refresh: () => stop?.abort(),
-      unmount: () => stop?.abort(),
+      refresh: change,
+      stop: () => stop?.abort(CHANGED),
       python: () => asPython(page),
       curl: () => questions(page).map((body) => curl("/v1/completions", body)).join("\n"),
     };
