@@ -240,3 +240,20 @@ def test_a_wrong_table_beside_the_objective_is_refused(table, message):
         recipe_of({**PLAIN, "auxiliary": [table]})
     with pytest.raises(ValueError, match="double brackets"):
         recipe_of({**PLAIN, "auxiliary": table})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"objective": {"kind": "reinforce"}}, "reinforce, which has the model read rows of its own"),
+        ({"auxiliary": [{"kind": "sequence_unlikelihood"}]}, "sequence_unlikelihood"),
+        ({"auxiliary": [{"kind": "attention_focus"}]}, r"losses on attention \(attention_focus\)"),
+        ({"train": {"updates": 1, "measure": "bleu"}}, 'train.measure = "bleu"'),
+    ],
+)
+def test_sharded_weights_refuse_what_needs_whole_weights(changes, said):
+    made = {**PLAIN, **changes}
+    recipe_of(made)
+    with pytest.raises(ValueError, match=f"train.shard does not work with .*{said}") as refused:
+        recipe_of({**made, "train": {**made["train"], "shard": True}})
+    assert "\n" not in str(refused.value)

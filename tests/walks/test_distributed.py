@@ -30,8 +30,39 @@ REMEDIES = {
 }
 
 
-def recipe(folder, kind="plain", **train):
-    """A run of the kind: what of a plain one it replaces."""
+SHAPE = {"width": 16, "heads": 2, "inner_width": 24, "dropout": 0.2}
+SEQ2SEQ = {**SHAPE, "encoder_layers": 2, "decoder_layers": 2}
+ENCODER = {"kind": "transformer", "layers": 2, **SHAPE}
+SHARDED = {
+    "classifier": ("labelled", {"encoder": ENCODER}),
+    "masked_lm": ("lines", {"layers": 2, **SHAPE}),
+    "masked_seq2seq": ("tsv", SEQ2SEQ),
+    "rnn_lm": ("lines", {"width": 12, "layers": 2}),
+    "rnn_seq2seq": ("tsv", {"width": 12}),
+    "tagger": ("tagged", {"encoder": ENCODER}),
+    "transformer_lm": ("lines", {"layers": 2, **SHAPE}),
+    "transformer_seq2seq": ("tsv", SEQ2SEQ),
+    "trigram": ("lines", {"width": 12, "inner_width": 12}),
+}
+"""A small model of every kind, and the data that it learns from."""
+
+
+def sharded(folder, model, **train):
+    """A short run of a kind of model."""
+    data, shape = SHARDED[model]
+    changes = {
+        "data": {"kind": data, "train": str(folder / f"{data}.txt"), "valid_lines": 9},
+        "text": {"kind": "words" if data in ("labelled", "tagged") else "characters"},
+        "model": {"kind": model, **shape},
+        "objective": {"kind": "masked" if model.startswith("masked") else "cross_entropy"},
+    }
+    return plain(folder, updates=4, validate_every=2, **train) | changes
+
+
+def recipe(folder, kind="plain", model=None, **train):
+    """A run of the kind: what of a plain one it replaces; or a short one of a kind of model."""
+    if model is not None:
+        return sharded(folder, model, **train)
     sizes = {"width": 16, "layers": 2, "heads": 2, "inner_width": 24, "context": 64, "dropout": 0.2}
     other = {
         "plain": {},
@@ -79,7 +110,15 @@ def plain(folder, **train):
 
 def write_text(folder):
     rows = ["abcdefgh"[i % 5 : i % 5 + 2 + i % 4] * (1 + i % 3) for i in range(60)]
-    (folder / "text.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    lines = {
+        "text": rows,
+        "lines": rows,
+        "tsv": [f"{row}\t{row[::-1]}" for row in rows],
+        "labelled": [f"{' '.join(row)}\t{'odd' if len(row) % 2 else 'even'}" for row in rows],
+        "tagged": [f"{' '.join(row)}\t{' '.join('v' if it in 'ae' else 'c' for it in row)}" for row in rows],
+    }
+    for name, found in lines.items():
+        (folder / f"{name}.txt").write_text("\n".join(found) + "\n", encoding="utf-8")
 
 
 def fork(rank, size, port, folder, run, kill, train):
@@ -135,6 +174,11 @@ def harness(folder):
             f"{kind}, killed": team(2, folder, f"{kind}_killed", kill=True, kind=kind),
             f"{kind}, resumed by one": team(1, folder, f"{kind}_killed", kind=kind),
         }
+    for model in SHARDED:
+        ended |= {
+            f"{model}, one": team(1, folder, f"{model}_one", model=model),
+            f"{model}, sharded": team(2, folder, f"{model}_sharded", model=model, shard=True),
+        }
     print(json.dumps(ended))
 
 
@@ -163,18 +207,25 @@ def test_all_end_as_they_should(trained):
     for kind in KINDS:
         expected |= {f"{kind}, one": [0], kind: [0, 0], f"{kind}, killed": killed}
         expected |= {f"{kind}, resumed by one": [0]}
+    for model in SHARDED:
+        expected |= {f"{model}, one": [0], f"{model}, sharded": [0, 0]}
     assert ended == expected, errors
 
 
 RUNS = [f"{kind}{how}" for kind in ("ddp", "fsdp", *KINDS) for how in ("", "_killed")]
 
 
+SHARDED_RUNS = [f"{model}_sharded" for model in SHARDED]
+
+
 def alone(run):
+    if run in SHARDED_RUNS:
+        return run.replace("_sharded", "_one")
     kind = run.partition("_")[0]
     return f"{kind}_one" if kind in KINDS else "one"
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", [*RUNS, *SHARDED_RUNS])
 def test_losses_are_those_of_one_process(trained, run):
     folder, _, _ = trained
     one, many = curves(folder / alone(run)), curves(folder / run)
@@ -194,6 +245,12 @@ def test_the_model_is_that_of_one_process(trained, run):
     one, many = (load_folder(folder / name).state_dict() for name in (alone(run), run))
     for name in one:
         torch.testing.assert_close(one[name], many[name], atol=1e-5, rtol=1e-4)
+
+
+def test_every_kind_of_model_is_trained_with_sharded_weights():
+    from unspool.models import MODELS
+
+    assert set(SHARDED) == set(MODELS)
 
 
 def test_torchrun_starts_the_command(tmp_path):

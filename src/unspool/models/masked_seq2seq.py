@@ -29,6 +29,7 @@ from unspool.models.transformer_shape import TransformerShape
 from unspool.models.vocabulary_options import PairOptions
 from unspool.nn.attention.context import padding
 from unspool.nn.positions import placed
+from unspool.nn.transformer import EncoderOutput
 from unspool.protocols import AttentionStack
 
 if TYPE_CHECKING:
@@ -105,9 +106,8 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
             for lengths, size in ((lengths_N, T), (sources_N, memory_NSD.shape[1]))
         )
         mask = None if own_NT is None else own_NT[:, None, None]
-        padding_N11S = None if theirs_NS is None else theirs_NS[:, None, None]
+        source = EncoderOutput(memory_NSD, None if theirs_NS is None else theirs_NS[:, None, None])
         for block in self.blocks:
-            source = (*block.cross_attention.keys_values(memory_NSD), padding_N11S)
             x_NTD = block(x_NTD, rotary, mask, None, looks, source)
         normed: Tensor = self.norm(x_NTD)
         return normed

@@ -40,6 +40,7 @@ from unspool.nn.attention.context import padding
 from unspool.nn.attention.key_values import KeyValues
 from unspool.nn.positions import placed
 from unspool.nn.relative_positions import RelativePositions
+from unspool.nn.transformer import CrossKeyValues, EncoderOutput
 from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
@@ -191,22 +192,24 @@ class TransformerSeq2Seq(EncoderDecoder):
         """It can tell where its heads look at the source."""
         return self
 
-    def read(self, source_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Sources:
-        """Encode sources that are padded on the right."""
-        return self.look_at(self.encoder(source_NS, lengths_N, looks), lengths_N)
-
-    def look_at(self, memory_NSD: Tensor, lengths_N: Tensor) -> Sources:
-        """Keys and values of every layer for what an encoder said."""
-        padding_NS = padding(lengths_N, memory_NSD.shape[1], memory_NSD.dtype)
+    def read(self, source_NS: Tensor, lengths_N: Tensor) -> Sources:
+        """Encode sources, and compute keys and values of every layer once, for all steps of decoding."""
+        memory_NSD, padding_N11S = self.encode(source_NS, lengths_N)
         kv = [it for block in self.blocks for it in block.cross_attention.keys_values(memory_NSD)]
-        if not torch.is_grad_enabled():
-            kv = [it.contiguous() for it in kv]  # one copy, for many looks
-        return Sources.of(*kv, None if padding_NS is None else padding_NS[:, None, None])
+        return Sources.of(*(it.contiguous() for it in kv), padding_N11S)
+
+    def encode(
+        self, source_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None
+    ) -> EncoderOutput:
+        """Encode sources that are padded on the right, for one pass over whole targets."""
+        memory_NSD = self.encoder(source_NS, lengths_N, looks)
+        padding_NS = padding(lengths_N, memory_NSD.shape[1], memory_NSD.dtype)
+        return EncoderOutput(memory_NSD, None if padding_NS is None else padding_NS[:, None, None])
 
     def hidden(
         self,
         tokens_NT: Tensor,
-        sources: Sources,
+        sources: Sources | EncoderOutput,
         past: TransformerState | None = None,
         looks: list[Tensor] | None = None,
         source_looks: list[Tensor] | None = None,
@@ -219,9 +222,8 @@ class TransformerSeq2Seq(EncoderDecoder):
         x_NTD = self._entered(tokens_NT, None if self.positions is None else self.positions(positions_1T))
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
-        *kv, padding_B11S = sources.used
         for layer, block in enumerate(self.blocks):
-            source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
+            source = sources if isinstance(sources, EncoderOutput) else _layer_source(sources, layer)
             kept = None if past is None else past.layers[layer]
             x_NTD = block(x_NTD, rotary, mask, kept, looks, source, source_looks)
         normed: Tensor = self.norm(x_NTD)
@@ -237,12 +239,11 @@ class TransformerSeq2Seq(EncoderDecoder):
         )
         x_ND = self.dropout(x_ND) if self.training else x_ND
         rotary = None if self._rotary is None else self._rotary.at(past.length, x_ND.device)
-        *kv, padding_B11S = sources.used
         last = len(self.blocks) - 1
         bias_1H1S = None if self.relative is None else self.relative(past.length, 1)
         for layer, block in enumerate(self.blocks):
             x_ND = block.attend_once(x_ND, rotary, bias_1H1S, past.layers[layer])
-            source = (kv[2 * layer], kv[2 * layer + 1], padding_B11S)
+            source = _layer_source(sources, layer)
             if layer < last:
                 x_ND = block.attend_to_source(x_ND, source)
             else:
@@ -258,14 +259,14 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D) in one parallel pass: targets are padded on the right, where no earlier token looks."""
-        return self.hidden(batch.inputs_NT, self.read(*_sources(batch)))
+        return self.hidden(batch.inputs_NT, self.encode(*_sources(batch)))
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and where the heads look at their own side: the encoder's, then the decoder's."""
         source_NS, source_lengths_N = _sources(batch)
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
-        sources = self.read(source_NS, source_lengths_N, encoder)
+        sources = self.encode(source_NS, source_lengths_N, encoder)
         hidden_NTD = self.hidden(batch.inputs_NT, sources, looks=decoder)
         return hidden_NTD, (
             AttentionStack(tuple(encoder), source_lengths_N),
@@ -276,12 +277,12 @@ class TransformerSeq2Seq(EncoderDecoder):
         """Where the heads of every layer of the decoder look at the source."""
         source_looks: list[Tensor] = []
         source_NS, source_lengths_N = _sources(batch)
-        self.hidden(batch.inputs_NT, self.read(source_NS, source_lengths_N), source_looks=source_looks)
+        self.hidden(batch.inputs_NT, self.encode(source_NS, source_lengths_N), source_looks=source_looks)
         return AttentionStack(tuple(source_looks), batch.lengths_N)
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, self.read(source_NS, lengths_N)))
+        logp: Tensor = self.head(self.hidden(tokens_NT, self.encode(source_NS, lengths_N)))
         return logp
 
     @decodes
@@ -319,6 +320,11 @@ class TransformerSeq2Seq(EncoderDecoder):
             return state.rewind(tokens)
         state.past.truncate(state.past.length - tokens)
         return state
+
+
+def _layer_source(sources: Sources, layer: int) -> CrossKeyValues:
+    """Keys, values and padding that a layer looks at while it decodes."""
+    return (*sources.used[2 * layer : 2 * layer + 2], sources.used[-1])
 
 
 def _sources(batch: Batch) -> tuple[Tensor, Tensor]:

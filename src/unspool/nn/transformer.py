@@ -9,6 +9,7 @@ Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -22,6 +23,16 @@ from unspool.nn.residual import PLACES, ResidualShape
 
 CrossKeyValues = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values of the source, and its padding, as CrossAttention takes them."""
+
+
+class EncoderOutput(NamedTuple):
+    """What the encoder says of the source, from which a block computes its own keys and values.
+
+    FSDP gathers the weights of a block while its `forward` runs, so that training computes them there.
+    """
+
+    memory_NSD: Tensor
+    padding_N11S: Tensor | None
 
 
 class Block(Recomputable):
@@ -114,7 +125,7 @@ class CrossBlock(Block):
         mask: Tensor | None = None,
         past: KeyValues | None = None,
         looks: list[Tensor] | None = None,
-        source: CrossKeyValues | None = None,
+        source: CrossKeyValues | EncoderOutput | None = None,
         source_looks: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T, D) → (N, T, D); without a source, as a block that has none.
@@ -123,6 +134,8 @@ class CrossBlock(Block):
         (N, H, T, S), to `source_looks`.
         """
         x_NTD = self.attend(x_NTD, rotary, mask, past, looks)
+        if isinstance(source, EncoderOutput):
+            source = (*self.cross_attention.keys_values(source.memory_NSD), source.padding_N11S)
         if source is not None and source_looks is not None:
             x_NTD = self._told(x_NTD, source, self.cross_attention.watched_heads, source_looks)
         elif source is not None:

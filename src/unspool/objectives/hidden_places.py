@@ -20,11 +20,6 @@ class HidingObjective(Objective):
         """It does."""
         return True
 
-    @property
-    def own_batches(self) -> bool:
-        """It reads texts with hidden places, and no others."""
-        return True
-
     @abstractmethod
     def weigh(self, lengths_N: Tensor, longest: int) -> Tensor:
         """(N, T): how much a place counts where it is hidden, and 0 where it is shown."""

@@ -84,8 +84,5 @@ class WeightedSum(Objective):
 
 
 def _reader(objective: Objective, model: Trainable, shared: Any) -> Any:
-    """What an objective asks: one that generates has no use for a pass over the batch, but for the model.
-
-    One that hides places has no other rows than the batch's: its pass is the one that is shared.
-    """
-    return model if objective.own_batches and not objective.hides else shared
+    """What an objective reads: the model itself if it has rows of its own, else the shared pass."""
+    return model if objective.own_batches else shared

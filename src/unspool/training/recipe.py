@@ -168,6 +168,8 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     )
     for hook in recipe.hooks:
         hook.check(recipe.train)
+    if recipe.train.shard:
+        _check_shard(recipe)
     if not isinstance(recipe.batches, Bucketed) and drops(recipe.text):
         raise ValueError(
             'text.dropout changes how many tokens a text has: set batches.kind = "bucketed", whose rows are '
@@ -183,6 +185,26 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         recipe.model.get("source_vocab_size", _ANY_SIZE) if isinstance(recipe.text, Separate) else None,
     )
     return recipe
+
+
+def _check_shard(recipe: Recipe) -> None:
+    """Refuse what needs whole weights outside of the one pass that all processes make at the same time."""
+    for objective in (recipe.objective, *(it for it, _ in recipe.auxiliary)):
+        kind = kind_of(OBJECTIVES, objective)["kind"]
+        if objective.own_batches:
+            raise ValueError(
+                f"train.shard does not work with {kind}, which has the model read rows of its own: set "
+                "train.shard to false"
+            )
+        if objective.watches:
+            raise ValueError(
+                f"train.shard does not work with losses on attention ({kind}): set train.shard to false"
+            )
+    if recipe.train.measure != "loss":
+        raise ValueError(
+            f'train.shard does not work with train.measure = "{recipe.train.measure}", for which one process '
+            'generates: set train.shard to false, or train.measure to "loss"'
+        )
 
 
 def located(recipe: Recipe) -> Recipe:

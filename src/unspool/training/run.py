@@ -162,18 +162,11 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: A
 
 
 def _check_own_batches(recipe: Recipe, feed: Feed) -> None:
-    """Refuse what cannot have a model read other rows than those of the feed, where an objective does."""
-    if not recipe.minimised.own_batches:
-        return
-    if feed.carries:
+    """Refuse to carry hidden states over batches if an objective has the model read other rows in between."""
+    if recipe.minimised.own_batches and feed.carries:
         raise ValueError(
             "batches.carry has each row go on where the last one ended, and an objective has the model read "
             "rows of its own in between: set batches.carry to false, or leave that objective out"
-        )
-    if recipe.train.shard:
-        raise ValueError(
-            "train.shard keeps a part of the weights in each process, and an objective has the model read "
-            "rows of its own, each process as many as it happens to: set train.shard to false"
         )
 
 
