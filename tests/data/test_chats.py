@@ -91,3 +91,20 @@ def test_what_cannot_be_learnt_is_said() -> None:
 def test_a_vocabulary_would_be_learnt_from_what_was_said() -> None:
     assert Chats().texts(("user", "a", "assistant", "b")) == ("a", "b")
     assert replace(Chats()).columns == 2
+
+
+def test_special_tokens_in_training_messages_are_text_as_in_a_prompt() -> None:
+    template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    text = replace(
+        train_bpe(["assistant: a cat user: a cat"] * 3, 400), chat_template=template, literal=False
+    )
+    row = ("user", "a <eos> cat", "assistant", "cat<bos><eos>")
+    ((ids, counts),) = Chats().encode([row], text)
+    prompt = text.encode(text.chat(list(messages(row))[:1]))
+    answer = text.encode("cat<bos><eos>", special_tokens=False)
+    assert ids == [*prompt, *answer, 2]
+    assert ids.count(2) == 2
+    assert counts == [0] * len(prompt) + [1] * (len(answer) + 1)

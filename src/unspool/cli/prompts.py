@@ -56,7 +56,8 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
         "prompt",
         nargs="?",
         metavar="PROMPT",
-        help='the text to continue; "-" or nothing reads standard input',
+        help='the text to continue; "-" or nothing reads standard input. It may spell special tokens '
+        "(<|im_start|>); with --chat, and in messages, they are plain text",
     )
     parser.add_argument(
         "--file",

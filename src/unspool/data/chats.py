@@ -8,7 +8,7 @@ token that ends it. Everything else, other turns and the template's own words, i
 
 A row is (role, content, role, content, …). Its text is tokenised as a whole, as a prompt of `us.generate` is,
 unless a token would reach from a question into its answer: then the text is cut there, as it is when the
-model is asked.
+model is asked. Special tokens that a message spells are text, as they are in a prompt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import torch
-from tokenizers import Encoding
 
 from unspool.data.batch import Batch
 from unspool.data.examples import Examples, Sequences
@@ -27,6 +26,7 @@ from unspool.data.ragged import Ragged
 from unspool.data.random_orders import Ints
 from unspool.data.row_forms import Row
 from unspool.text import Codec
+from unspool.text.control_tokens import ChatPrompt
 
 USER, ASSISTANT = "user", "assistant"
 
@@ -52,7 +52,9 @@ class Chats:
         found = text.tokenizer.encode_batch([whole for whole, _ in written], add_special_tokens=False)
         encoded = []
         for (whole, begins), tokens in zip(written, found, strict=True):
-            ids, places = _cut(whole, begins, tokens, text)
+            plain = whole.ordinary and not text.literal
+            located = (tokens.ids, tokens.offsets) if plain else text.located(whole)
+            ids, places = _cut(whole, begins, *located, text)
             ids, counts = _counted(ids, places, text)
             if text.add_bos and text.bos_id is not None and ids[:1] != [text.bos_id]:
                 ids, counts = [text.bos_id, *ids], [0, *counts]
@@ -85,7 +87,7 @@ def messages(row: Row) -> Iterator[Message]:
         yield {"role": role, "content": content}
 
 
-def _written(said: Sequence[Message], text: Codec) -> tuple[str, list[int]]:
+def _written(said: Sequence[Message], text: Codec) -> tuple[ChatPrompt, list[int]]:
     """The whole conversation as the template has it, and the characters at which answers begin."""
     whole, begins = text.chat(said, answered=True), []
     for at, message in enumerate(said):
@@ -101,13 +103,15 @@ def _written(said: Sequence[Message], text: Codec) -> tuple[str, list[int]]:
     return whole, begins
 
 
-def _cut(whole: str, begins: Sequence[int], tokens: Encoding, text: Codec) -> tuple[list[int], list[int]]:
+def _cut(
+    whole: ChatPrompt, begins: Sequence[int], ids: list[int], offsets: Sequence[tuple[int, int]], text: Codec
+) -> tuple[list[int], list[int]]:
     """The tokens of the whole text, and the places among them at which answers begin."""
-    if not any(start < begin < end for begin in begins for start, end in tokens.offsets):
-        starts = [start for start, _ in tokens.offsets]
-        return tokens.ids, [bisect_left(starts, begin) for begin in begins]
+    if not any(start < begin < end for begin in begins for start, end in offsets):
+        starts = [start for start, _ in offsets]
+        return ids, [bisect_left(starts, begin) for begin in begins]
     parts = [whole[begin:end] for begin, end in pairwise((0, *begins, len(whole)))]
-    found = [it.ids for it in text.tokenizer.encode_batch(parts, add_special_tokens=False)]
+    found = [text.located(part)[0] for part in parts]
     return [it for ids in found for it in ids], list(accumulate(map(len, found[:-1])))
 
 

@@ -86,6 +86,10 @@ def generate(
     Loop that returns True to stop. `alternatives` is how many of the most probable tokens to keep at every
     step. `batch_size` is how many rows are decoded side by side at most; it changes no text.
 
+    A string is a raw prompt: special tokens that it spells ("<|im_end|>") are read as such. In messages they
+    are plain text, whoever wrote them. For a raw prompt from strangers, give
+    `model.text.encode(prompt, special_tokens=False)`.
+
     A ranking search may find fewer than n texts (there may not be as many), never one text twice.
     """
     search = checked_search(search)

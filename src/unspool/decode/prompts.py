@@ -2,6 +2,8 @@
 
 A prompt is a string, a row of token ids (a list, a tuple, a NumPy array or a tensor), or the messages of a
 chat. Several prompts are a list of these, or a matrix of ids with a row for each.
+
+A string may spell special tokens of the model's tokenizer; the messages of a chat may not, only its template.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class DecodingFields(Fields):
 
 
 class CompletionRequest(DecodingFields):
-    """What /v1/completions takes."""
+    """What /v1/completions takes. A prompt may spell special tokens; messages of a chat may not."""
 
     prompt: (
         Annotated[str, Field(min_length=1)]

@@ -13,6 +13,8 @@ LONGEST_TEMPLATE = 200_000
 """Characters. The longest templates in use have about a tenth of this."""
 LONGEST_TIME = 86_400
 """Seconds."""
+ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "model")
+"""Roles that every template may be given; others if the template names them."""
 
 
 def render_chat(
@@ -28,7 +30,7 @@ def render_chat(
     """The messages as one string, ending where the answer begins.
 
     TimeoutError after `seconds`; ValueError where the template fails, refuses the messages or writes more
-    than `size` characters.
+    than `size` characters, or if a role is unknown.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(
@@ -37,7 +39,7 @@ def render_chat(
     if not 0.0 < seconds < LONGEST_TIME:
         raise ValueError(f"seconds is {seconds}; it must be above 0 and below {LONGEST_TIME:,}")
     variables = {
-        "messages": _checked(messages),
+        "messages": _checked(messages, template),
         "tools": None,
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
@@ -57,7 +59,7 @@ def render_chat(
     return answer["text"]
 
 
-def _checked(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+def _checked(messages: Sequence[Mapping[str, str]], template: str) -> list[dict[str, str]]:
     expected = 'expected a list such as [{"role": "user", "content": "Hello"}], all strings'
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise TypeError(f"messages is a {type(messages).__name__}; {expected}")
@@ -72,4 +74,13 @@ def _checked(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
         for key, value in message.items():
             if not isinstance(value, str):
                 raise TypeError(f"message {at}: {key!r} is a {type(value).__name__}; {expected}")
+        _check_role(message["role"], at, template)
     return [dict(message) for message in messages]
+
+
+def _check_role(role: str, at: int, template: str) -> None:
+    """Templates write the role between control tokens, or into one: it must not be any text."""
+    named = role.isidentifier() and (f"'{role}'" in template or f'"{role}"' in template)
+    if role not in ROLES and not named:
+        known = ", ".join(ROLES)
+        raise ValueError(f"message {at} has the unknown role {role!r:.60}: choose from {known}")

@@ -1,9 +1,10 @@
 """A model's tokenizer: str ↔ token ids, the chat it was taught, and the tokens that begin and end a text.
 
-In the tokenizer of a model file, `encode` reads special tokens that are written in the text ("<|im_start|>")
-as what they say, as Hugging Face does: this is how `chat` and a prompt written by hand reach the model. Text
-from strangers that must not steer such a model has to be cleaned of them by the caller. A vocabulary learnt
-here is `literal`: no text can spell its special tokens.
+A raw prompt may spell special tokens: `encode` reads "<|im_start|>" as the token of that name, as Hugging
+Face does, so that prompts can be written by hand. `encode(text, special_tokens=False)` reads it as plain
+characters: use it for text from strangers. In the messages of a `chat` no text becomes a special token; only
+the template writes them (`control_tokens`). A vocabulary learnt here is `literal`: no raw prompt can spell
+its special tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tokenizers import Tokenizer
 from unspool.characters import check_characters
 from unspool.text.backward_reader import BackwardReader
 from unspool.text.chat import render_chat
+from unspool.text.control_tokens import ChatPrompt, ControlTokens
 from unspool.text.json_file import read_object
 from unspool.text.pieces import BROKEN, Pieces
 from unspool.text.reader import Reader
@@ -91,16 +93,35 @@ class Codec:
         found: int | None = self.tokenizer.token_to_id(token)
         return found
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids; with add_bos, bos_id comes first exactly once, even where the text spells it."""
+    @cached_property
+    def control(self) -> ControlTokens:
+        """The tokens that structure a prompt, and that no message of a chat may spell."""
+        ends = self.eos_ids if self.bos_id is None else self.eos_ids | {self.bos_id}
+        return ControlTokens(self.tokenizer, ends, self.chat_template)
+
+    def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
+        """Token ids; with add_bos, bos_id comes first exactly once, even if the text spells it.
+
+        A text may spell special tokens ("<|im_end|>"), unless `special_tokens` is False or the tokenizer is
+        `literal`. Of a text that `chat` returned, only the template's own are read as such.
+        """
         if not isinstance(text, str):
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
         check_characters(text, "the text")
-        # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
-        ids: list[int] = self.ordered(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        ids = self.ordered(self.located(text, special_tokens=special_tokens)[0])
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
+
+    def located(self, text: str, *, special_tokens: bool = True) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids from left to right without the first token of `add_bos`, and the characters of each."""
+        if isinstance(text, ChatPrompt) and special_tokens and (self.literal or not text.ordinary):
+            return self.control.encode(text, text.spans)
+        if not special_tokens:
+            return self.control.encode(text, ())
+        # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
+        found = self.tokenizer.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of all tokens but the special ones."""
@@ -129,21 +150,25 @@ class Codec:
         """
         return self.pieces(None if first else token, token)
 
-    def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool = False) -> str:
+    def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool = False) -> ChatPrompt:
         """Messages as the one string that the model was taught to answer; `answered`: the last is an answer,
-        and none is asked for."""
+        and none is asked for.
+
+        `encode` reads only the template's own special tokens in it: text in a message never becomes one.
+        """
         if self.chat_template is None:
             raise ValueError(
                 "this model has no chat template: it was not taught to chat; give it a plain prompt, "
                 "or load an instruction-tuned version of it"
             )
-        return render_chat(
+        render = partial(
+            render_chat,
             self.chat_template,
-            messages,
             bos_token=self.bos_token,
             eos_token=self.eos_token,
             add_generation_prompt=not answered,
         )
+        return self.control.prompt(messages, render)
 
     def watch(self, stop: Sequence[str] = (), after: int | None = None) -> Reader | BackwardReader:
         """Reads tokens one by one, up to the earliest of the stop strings.
