@@ -1,5 +1,6 @@
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from unspool.decode.path import Path
 from unspool.decode.transforms import Grammar
 from unspool.protocols import Step
 from unspool.testing import TableModel
-from unspool.text.vocabulary import characters, words
+from unspool.text.vocabulary import characters, train_bpe, words
 
 TEXT = characters(["abc"])
 EOS, A, B, C = 2, 4, 5, 6
@@ -212,3 +213,43 @@ def test_a_model_that_cannot_be_held_to_it_is_told_so():
         SAME.prepare(MODEL, Job(((C,),), (9,), (0,)))
     with pytest.raises(ValueError, match="has not met its model"):
         us.survivors(SAME, torch.zeros(V))
+
+
+def backward_model(text):
+    """Every token is as likely as any other, and an end more likely."""
+    size = text.vocab_size
+    return TableModel(lambda _: [(2.0 if it == EOS else 1.0) / (size + 1) for it in range(size)], text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        (characters(["xy1z"]), ["xy1", "y1", "1", "zzxy1"]),
+        (words(["the cat sat"]), ["the cat sat", "cat", "sat the cat"]),
+        (train_bpe(["the cat é sat on the mat é"] * 3, 300), ["the cat", "é", "sat é", "日"]),
+    ],
+)
+def test_grammar_on_a_right_to_left_model_accepts_the_choices_as_written(text, choices):
+    model = backward_model(replace(text, right_to_left=True))
+    prompt = model.text.encode(choices[0])
+    drawn = us.generate(model, [prompt] * 40, us.Sample(Grammar(choices=choices)), seed=list(range(40)))
+    assert {out.finish for out in drawn} == {"eos"}
+    assert {out.text for out in drawn} == set(choices)
+    best = us.generate(model, prompt, us.Beam(4, Grammar(choices=choices)))
+    assert best.text in choices
+
+
+@pytest.mark.parametrize(
+    "rule", [Grammar(regex="ab"), Grammar(json_schema={"type": "null"}), Grammar(lark='start: "ab"')]
+)
+def test_grammar_on_a_right_to_left_model_refuses_what_it_cannot_reverse(rule):
+    model = backward_model(replace(TEXT, right_to_left=True))
+    with pytest.raises(ValueError, match="right-to-left model") as error:
+        us.generate(model, "a", us.Greedy(rule))
+    assert "\n" not in str(error.value)
+
+
+def test_choices_that_a_right_to_left_vocabulary_cannot_write_are_refused():
+    model = backward_model(replace(TEXT, right_to_left=True))
+    with pytest.raises(ValueError, match="no token of this model's vocabulary leads to a choice"):
+        us.generate(model, "a", us.Greedy(Grammar(choices=["x"])))

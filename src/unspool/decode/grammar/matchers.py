@@ -95,3 +95,57 @@ class Matchers:
                 )
             begins = begins and bool(self._tokens.special[token])
         return Place(matcher, begins)
+
+
+class RightToLeftChoices:
+    """Which tokens lead to one of several texts, if a model writes a text's last token first.
+
+    What is still unwritten of a choice is a beginning of it, and the next token must be the end of that. The
+    token that stands first in the text may be spelled otherwise than later ones (without its space).
+    """
+
+    def __init__(self, choices: Sequence[str], tokens: TokenBytes) -> None:
+        self._choices = {choice.encode() for choice in choices}
+        self._tokens = tokens
+        self._later = [tokens.text.piece(token) for token in range(tokens.size)]
+        self._first = [tokens.text.piece(token, first=True) for token in range(tokens.size)]
+        self._later_ids, self._first_ids = _ids_by_piece(self._later), _ids_by_piece(self._first)
+
+    def allowed(self, history: Sequence[Path]) -> NDArray[np.bool_]:
+        """(N, V): which tokens may precede what each path has written."""
+        return np.stack([self._before(path) for path in history])
+
+    def _before(self, path: Path) -> NDArray[np.bool_]:
+        unwritten, complete = self._left(path.tokens)
+        found = np.zeros(self._tokens.size, dtype=bool)
+        for beginning in unwritten:
+            found[self._first_ids.get(beginning, [])] = True
+            for start in range(len(beginning)):
+                if start or not self._tokens.twice:
+                    found[self._later_ids.get(beginning[start:], [])] = True
+        if complete:
+            found[[token for token in self._tokens.ends if token < self._tokens.size]] = True
+        if not found.any():
+            raise ValueError(
+                f"before {self._tokens.text.decode(path.tokens)!r:.80} no token of this model's vocabulary "
+                "leads to a choice: give choices in its characters or words"
+            )
+        return found
+
+    def _left(self, tokens: Sequence[int]) -> tuple[set[bytes], bool]:
+        """The beginnings of choices that are still unwritten, and whether a choice is complete."""
+        unwritten, complete = self._choices - {b""}, b"" in self._choices
+        for token in tokens:
+            later, first = self._later[token], self._first[token]
+            if later and first:
+                complete = first in unwritten
+                unwritten = {it[: -len(later)] for it in unwritten if it.endswith(later) and it != later}
+        return unwritten, complete
+
+
+def _ids_by_piece(pieces: Sequence[bytes | None]) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for token, piece in enumerate(pieces):
+        if piece:
+            found.setdefault(piece, []).append(token)
+    return found

@@ -7,7 +7,8 @@ papers.bib: willard2023guided, park2024grammar, llguidance
 
 L is given as one of: a JSON schema, a regular expression, a grammar in llguidance's Lark, or a list of texts.
 The text reads from its first new token to its end, without the prompt. A limit of tokens, or a stop string,
-may cut it: `finish` is "eos" where it is whole.
+may cut it: `finish` is "eos" where it is whole. A model that writes a text from right to left takes choices
+only, as they read.
 
 Sampling under a mask is not conditioning: q(x) = p(x) / Π Z_t, while p(x | L) ∝ p(x). Where a grammar
 leaves little (Z small), q goes on as if that had been likely. What is missing is known: exp(Σ logps − Σ
@@ -33,7 +34,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import items, keep, shown
-from unspool.decode.grammar.matchers import Matchers
+from unspool.decode.grammar.matchers import Matchers, RightToLeftChoices
 from unspool.decode.grammar.token_bytes import parser, token_bytes
 from unspool.decode.job import Job
 from unspool.decode.path import Path
@@ -59,7 +60,7 @@ class Grammar:
     """The text is one of these; kept as a tuple."""
     whitespace: str = " "
     """The white space of JSON, as a regular expression."""
-    matchers: Matchers | None = field(default=None, init=False, compare=False)
+    matchers: Matchers | RightToLeftChoices | None = field(default=None, init=False, compare=False)
     """Known when a search has begun."""
 
     def __post_init__(self) -> None:
@@ -107,7 +108,15 @@ class Grammar:
             )
         tokens = token_bytes(model.text, model.vocab_size, ends)
         ready = replace(self)
-        keep(ready, matchers=Matchers(self.written(), tokens, kept=max(LEAST_KEPT, 4 * job.rows)))
+        if getattr(model.text, "right_to_left", False):
+            if self.choices is None:
+                raise ValueError(
+                    "Grammar cannot hold a right-to-left model to a grammar that reads from left to right: "
+                    "give choices, or take a left-to-right model."
+                )
+            keep(ready, matchers=RightToLeftChoices(self.choices, tokens))
+        else:
+            keep(ready, matchers=Matchers(self.written(), tokens, kept=max(LEAST_KEPT, 4 * job.rows)))
         return ready
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
