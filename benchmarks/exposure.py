@@ -6,12 +6,14 @@
 
 A model learns by maximum likelihood. From there each objective goes on in a copy of the run, for as much CPU time
 as maximum likelihood needs for `--more` updates: what a remedy's update costs is timed first, and it gets so
-many fewer (`seconds` is what it took in the end). `language` is one with long-distance agreement, whose truth is
-known: the gap is the exact divergence after the model's own words less that after right ones, quality the share
-of its sampled sentences that are possible. `dates` writes dates as ISO dates: the gap is that of the right
-answer's loss after own tokens, quality the share of greedy answers that are right. `translation` is German to
-English, short sentences of a file of pairs with English first: the learning rate falls to a tenth before the
-remedies begin and stays there, quality is BLEU and chrF of greedy answers.
+many fewer (`seconds` is what it took in the end). `language` has long-distance agreement and a share of random
+words (NOISE), so that no sentence is impossible and the truth is known after every prefix: the gap is the exact
+divergence after the model's own words less that after right ones, quality the share of its sampled sentences
+without a word that disagrees or is out of place. `dates` writes dates as ISO dates: the gap is that of the right
+answer's loss after own tokens, the excess what it is more than that of a perfect model, quality the share of greedy
+answers that are right. `translation` is German to English, short sentences of a file of pairs with English first:
+the learning rate falls to a tenth before the remedies begin and stays there, quality is BLEU and chrF of greedy
+answers.
 """
 
 import argparse
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -34,25 +37,21 @@ from unspool.data.languages import made_data
 from unspool.diagnose.exposure_bias import exposure, true_exposure
 from unspool.evaluate.reference_overlap import overlap
 
-LANGUAGE = {"kind": "agreement", "genders": 2, "embed": 0.2}
+LANGUAGE, NOISE = {"kind": "agreement", "genders": 2, "embed": 0.2}, 0.02
 DATES = {"kind": "dates"}
 PAIRS, HELD_OUT, WORDS = 11_500, {"valid": 500, "test": 1000}, range(3, 7)
 """Of a collection of translations: how many pairs are kept, how many of them are held out, words of a sentence."""
 
 
 def possible(said, wanted):  # noqa: ARG001 — the reward of the recipe for the language
-    """1 for a sentence that the language can speak."""
+    """1 for a sentence that the language can speak without noise."""
     words = known().codec().encode(said)
-    return float(math.isfinite(known().log_prob(words)))
+    return float(math.isfinite(known().language.log_prob(words)))
 
 
+@cache
 def known():
-    if not _KNOWN:
-        _KNOWN.append(made_data.Language(language=LANGUAGE).known)
-    return _KNOWN[0]
-
-
-_KNOWN = []
+    return made_data.Language(language=LANGUAGE, noise=NOISE).known
 
 
 class Language:
@@ -62,7 +61,14 @@ class Language:
 
     def tables(self, seed):
         return {
-            "data": {"kind": "language", "language": LANGUAGE, "train": 40_000, "valid": 200, "seed": seed},
+            "data": {
+                "kind": "language",
+                "language": LANGUAGE,
+                "noise": NOISE,
+                "train": 40_000,
+                "valid": 200,
+                "seed": seed,
+            },
             "batches": {"kind": "bucketed", "tokens": 512},
             "model": {"kind": "transformer_lm", "width": 48, "heads": 4, "layers": 2, "inner_width": 96},
             "schedule": {"kind": "constant", "warmup": 50},
@@ -81,7 +87,7 @@ class Language:
             model, [[known().bos]] * 1000, us.Sample(), max_new_tokens=60, seed=list(range(1000))
         )
         texts = [[token for token in it.tokens if token != known().eos] for it in said]
-        right = sum(math.isfinite(known().log_prob(it)) for it in texts) / len(texts)
+        right = sum(math.isfinite(known().language.log_prob(it)) for it in texts) / len(texts)
         return {**of_gap(found), "quality": right}
 
 
@@ -192,6 +198,9 @@ def of_gap(found):
     return {
         "after right ones": sum(it.right * it.texts for it in found.points) / texts,
         "gap": found.gap,
+        "excess": found.excess,
+        "low": found.interval.low,
+        "high": found.interval.high,
     }
 
 

@@ -1,8 +1,11 @@
 import math
+from itertools import pairwise
+from random import Random
 
 import pytest
 import torch
 
+from unspool.data.languages import Agreement, FullSupport
 from unspool.data.languages.pcfg import PCFG
 from unspool.data.languages.true_model import TrueModel
 from unspool.data.languages.zipf_markov import ZipfMarkov
@@ -39,13 +42,106 @@ def test_the_mean_gap_counts_texts():
     assert Exposure(points).gap == pytest.approx((3 * 1 + 1 * 5) / 4)
 
 
-@pytest.mark.parametrize("language", [ZipfMarkov(), PCFG()])
+@pytest.mark.parametrize("language", [ZipfMarkov(), PCFG(), FullSupport(Agreement(), 0.05)])
 def test_the_truth_has_no_exposure_bias(language):
     found = true_exposure(TrueModel(language), language, [1, 2, 4], texts=30)
     for point in found.points:
         assert point.right == pytest.approx(0.0, abs=1e-5)
         assert point.own == pytest.approx(0.0, abs=1e-5)
-        assert point.lost == 0.0
+        assert point.excess == pytest.approx(0.0, abs=1e-6)
+    assert found.interval.low <= 0 <= found.interval.high
+    assert found.interval.high - found.interval.low < 1e-5
+    if not isinstance(language, FullSupport):
+        assert [it.lost for it in found.points] == [0.0] * 3
+
+
+def planted(language, error, after_error):
+    """The truth with probability 1 − error, else any word; after an impossible word, what `after_error` says."""
+    noisy = FullSupport(language, error)
+
+    def table(row):
+        state = language.start()
+        for token in row[1:]:
+            if token == language.eos:
+                break
+            if not language.chance(state, token) > 0 and after_error == "babble":
+                return noisy.noise.tolist()
+            state = noisy.after(state, token)
+        return noisy.chances(state).tolist()
+
+    return TableModel(table, text=language.codec())
+
+
+def test_a_model_that_errs_and_then_babbles_has_a_large_gap():
+    language = Agreement(nouns=4, verbs=4, fillers=4)
+    found = true_exposure(planted(language, 0.05, "babble"), language, [2, 6], texts=300)
+    early, late = found.points
+    assert late.gap > 0.3
+    assert late.gap > early.gap
+    assert found.interval.low > 0.1
+    # Where its words are still possible, it is as good as after right words: all of the gap is in lost texts.
+    assert late.possible == pytest.approx(late.right, abs=0.05)
+    assert "does worse after its own tokens" in found.verdict
+
+
+def test_a_model_that_errs_and_recovers_has_no_gap():
+    language = Agreement(nouns=4, verbs=4, fillers=4)
+    found = true_exposure(planted(language, 0.05, "recover"), language, [2, 6], texts=300)
+    assert found.points[-1].lost > 0.05
+    assert abs(found.gap) < 0.01
+
+
+def chain(size=12, seed=0):
+    """A random bigram with full support, whose texts depend on their past."""
+    rng = Random(seed)
+    weights = [[rng.random() ** 6 + 0.01 for _ in range(size)] for _ in range(size)]
+    return bigram([[it / sum(row) for it in row] for row in weights])
+
+
+def texts_of(model, count, length, seed):
+    rng = Random(seed)
+    texts = []
+    for _ in range(count):
+        row = [rng.randrange(model.vocab_size)]
+        for _ in range(length):
+            (token,) = rng.choices(range(model.vocab_size), model.table(tuple(row)))
+            row.append(token)
+        texts.append((tuple(row[:1]), tuple(row[1:])))
+    return texts
+
+
+def test_a_perfect_model_has_no_excess_on_references():
+    model = chain()
+    found = exposure(model, texts_of(model, 400, 12, 1), [1, 4, 8], span=2)
+    assert found.points[0].gap > 0.3  # the reference answers another prefix
+    assert found.interval.low <= 0 <= found.interval.high
+    assert abs(found.excess) < 0.1
+    assert "a perfect model could show the same" in found.verdict
+
+
+@pytest.mark.parametrize("with_eos", [True, False])
+def test_a_perfect_model_has_no_excess_on_sentences_that_end(with_eos):
+    language = FullSupport(ZipfMarkov(word_count=20, order=1, branching=6, stop=0.15), 0.05)
+    rng = Random(2)
+    ends = (language.eos,) if with_eos else ()
+    texts = [((language.bos,), (*language.sample(rng), *ends)) for _ in range(400)]
+    found = exposure(TrueModel(language), texts, [1, 2, 4], span=3)
+    assert found.gap > 0.1
+    assert found.interval.low <= 0 <= found.interval.high
+
+
+def test_a_model_that_errs_and_then_babbles_has_an_excess_on_references():
+    # Truth: a cycle 0 1 2 … with rare slips. The model slips more often, and babbles after a slip.
+    size = 8
+    truth = bigram([[0.93 if b == (a + 1) % size else 0.01 for b in range(size)] for a in range(size)])
+
+    def table(row):
+        if any(b != (a + 1) % size for a, b in pairwise(row)):
+            return [1 / size] * size
+        return [0.8 + 0.2 / size if b == (row[-1] + 1) % size else 0.2 / size for b in range(size)]
+
+    found = exposure(TableModel(table), texts_of(truth, 400, 12, 3), [1, 4, 8], span=2)
+    assert found.interval.low > 0.1
 
 
 def test_a_model_that_leaves_the_language_is_lost():

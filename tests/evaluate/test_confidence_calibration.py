@@ -48,6 +48,39 @@ def test_a_model_that_speaks_its_own_text_is_calibrated():
     assert token_calibration(model, texts).ece < 0.02
 
 
+def drawn(count, seed, shift=0.0, power=1.0):
+    """Confidences between 0.1 and 1, each choice right with probability confidence^power − shift."""
+    rng = np.random.default_rng(seed)
+    p_N = 0.1 + 0.9 * rng.random(count) ** 2
+    return p_N.tolist(), (rng.random(count) < p_N**power - shift).tolist()
+
+
+def test_a_calibrated_sample_is_inside_the_null_interval_and_is_not_called_miscalibrated():
+    found = [calibration(*drawn(995, seed)) for seed in range(1000, 1040)]
+    assert all(it.ece > 0.012 for it in found)  # never 0, whatever the model
+    assert sum(it.null.low <= it.ece <= it.null.high for it in found) >= 35
+    words = [it.verdict for it in found]
+    assert sum("no miscalibration is seen" in it for it in words) >= 36
+    assert not any("well calibrated" in it for it in words)  # 995 tokens cannot show it
+
+
+def test_an_overconfident_sample_is_outside_the_null_interval():
+    found = calibration(*drawn(2000, 1, shift=0.08))
+    assert found.ece > found.null.high
+    assert found.overconfidence > found.chance
+    assert found.verdict.endswith(", overconfident")
+    assert calibration(*drawn(2000, 1, shift=-0.08)).verdict.endswith(", underconfident")
+
+
+def test_many_calibrated_tokens_are_called_well_calibrated():
+    assert calibration(*drawn(60_000, 2)).verdict.endswith("well calibrated")
+
+
+def test_the_null_interval_of_certain_choices_is_zero():
+    found = calibration([1.0] * 50, [True] * 50)
+    assert (found.null.low, found.null.high, found.chance) == (0.0, 0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("confidences", "correct", "said"),
     [

@@ -100,3 +100,23 @@ def test_tensors_are_refused_for_their_numbers_are_never_equal():
 def test_n_is_a_whole_number(n):
     with pytest.raises(ValueError, match="at least one token"):
         ngrams("abc", n)
+
+
+def test_distinct_n_of_each_text_does_not_fall_with_the_number_of_texts():
+    assert distinct_n(["abab", "abc"], 1, level="text") == (2 / 4 + 3 / 3) / 2
+    few, many = (["abcd"] * count for count in (1, 10))
+    assert distinct_n(few, 2, level="text") == distinct_n(many, 2, level="text") == 3 / 4
+    assert distinct_n(many, 2) == 3 / 40
+    with pytest.raises(ValueError, match="'corpus' or 'text'"):
+        distinct_n(["ab"], 1, level="texts")
+
+
+def test_zipf_is_fitted_to_the_most_frequent_tokens():
+    # 5,000 tokens follow frequency = 1e6 / rank; then come 20,000 that occur once.
+    text = [rank for rank in range(1, 5001) for _ in range(1_000_000 // rank // 200 + 1)]
+    tail = list(range(10_000, 30_000))
+    assert zipf_coefficient([text + tail]) == pytest.approx(zipf_coefficient([text]))
+    assert zipf_coefficient([text + tail], top=25_000) != pytest.approx(zipf_coefficient([text]), abs=0.05)
+    assert zipf_coefficient([list("aaab")], top=2) == zipf_coefficient([list("aaab")])
+    with pytest.raises(ValueError, match="at least 2"):
+        zipf_coefficient([text], top=1)

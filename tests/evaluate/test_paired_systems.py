@@ -72,6 +72,46 @@ def test_bleu_against_sacrebleu(test, kind):
     assert ours.p == pytest.approx(sides * theirs["BLEU"][1].p_value, abs=0.02)
 
 
+def test_ter_against_sacrebleu_differs_by_draws_exactly_as_large():
+    from sacrebleu.metrics import TER
+    from sacrebleu.significance import PairedTest
+
+    rng = np.random.default_rng(4)
+    words = ["a", "b", "c", "d", "e", "f"]
+    references = [" ".join(rng.choice(words, 7)) for _ in range(20)]
+    one, two = (
+        [" ".join(w if rng.random() < share else "x" for w in it.split()) for it in references]
+        for share in (0.7, 0.76)
+    )
+    systems = [("one", one), ("two", two)]
+    _, theirs = PairedTest(systems, {"TER": TER()}, [references], "ar", n_samples=10000)()
+    first, second = (overlap_measures(outputs, references)["ter"] for outputs in (one, two))
+    ours = approximate_randomisation(first, second, samples=10000)
+    assert ours.ties > 0.03
+    assert ours.p - ours.ties == pytest.approx(theirs["TER"][1].p_value, abs=0.02)
+    # All 2^20 swaps, by the distribution of the sum of edits that change sides: p counts what is as large.
+    chance = {0: 1.0}
+    for d in (first.counts_NK[:, 0] - second.counts_NK[:, 0]).astype(int).tolist():
+        moved = {}
+        for total, p in chance.items():
+            for side in (d, -d):
+                moved[total + side] = moved.get(total + side, 0.0) + p / 2
+        chance = moved
+    found = abs(int((first.counts_NK[:, 0] - second.counts_NK[:, 0]).sum()))
+    assert ours.p == pytest.approx(sum(p for total, p in chance.items() if abs(total) >= found), abs=0.02)
+
+
+def test_without_ties_chance_would_be_called_significant_too_often():
+    rng, ours, without_ties = np.random.default_rng(1), 0, 0
+    for seed in range(400):
+        a, b = rng.integers(0, 2, size=(2, 12)).tolist()
+        found = approximate_randomisation(mean_of(a), mean_of(b), samples=400, seed=seed)
+        ours += found.p <= 0.1
+        without_ties += found.p - found.ties <= 0.1
+    assert ours <= 0.1 * 400 + 12
+    assert without_ties > 0.1 * 400 + 12
+
+
 @pytest.mark.parametrize("test", TESTS)
 def test_systems_of_other_texts_are_refused(test):
     with pytest.raises(ValueError, match="2 and 3 texts"):

@@ -29,6 +29,7 @@ def draw_reliability(found: Calibration, path: str | Path) -> None:
         below.set_xlim(0, 1)
         below.set_xlabel("confidence: the probability of the most probable token", color=INK)
         below.set_ylabel("share", color=INK)
-        top.set_title(f"ECE {found.ece:.4f} over {found.count:,} tokens", loc="left", fontsize=10)
+        chance = f"by chance {found.null.low:.4f} to {found.null.high:.4f}"
+        top.set_title(f"ECE {found.ece:.4f} over {found.count:,} tokens, {chance}", loc="left", fontsize=10)
         for panel in (top, below):
             panel.spines[["right", "top"]].set_visible(False)

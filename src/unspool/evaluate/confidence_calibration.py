@@ -6,6 +6,11 @@ Naeini et al. 2015 (papers.bib: naeini2015obtaining); Guo et al. 2017, eq. 3 and
 (papers.bib: guo2017calibration). At every token of a text the model's choice is its most probable token, its
 confidence that token's probability, and it is right where the text has that token there.
 
+The ECE of a finite sample is above 0 for a perfectly calibrated model, too. Its null interval comes from
+simulation: each choice is right with a probability equal to its confidence. Only an ECE above that interval
+is called miscalibration. It is called over- or underconfidence only if the mean confidence is further from
+the accuracy than chance allows.
+
 A confidence of exactly 1 is in the last bin. ECE depends on the number of bins: compare only equal ones.
 """
 
@@ -19,12 +24,15 @@ from numpy.typing import NDArray
 
 from unspool.decode.arguments import as_number, as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
+from unspool.evaluate.bootstrap_interval import Interval
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read, token_ids, token_pairs
 from unspool.protocols import StepModel
 
 BINS = 15
 CLOSE = 0.02
-"""An ECE below which a model is called well calibrated."""
+"""An ECE below which a model is called well calibrated, if chance alone explains it."""
+NULL_SAMPLES, NULL_DRAWS = (200, 1000), 50_000_000
+"""Simulated samples: at least and at most so many, within so many draws in all."""
 Numbers = NDArray[np.float64]
 
 
@@ -53,6 +61,10 @@ class Calibration:
     accuracy: float
     count: int
     bins: tuple[ConfidenceBin, ...]
+    null: Interval
+    """The ECE of a perfectly calibrated model with these confidences: mean and 95 % interval."""
+    chance: float
+    """95 % of perfectly calibrated samples have |confidence − accuracy| below this."""
 
     @property
     def overconfidence(self) -> float:
@@ -62,12 +74,17 @@ class Calibration:
     @property
     def verdict(self) -> str:
         """In words."""
-        numbers = f"ECE {self.ece:.3f}: {self.accuracy:.1%} right at a confidence of {self.confidence:.1%}"
-        if self.ece < CLOSE:
-            return f"{numbers}, well calibrated"
-        if abs(self.overconfidence) < self.ece / 2:
-            return f"{numbers}, too sure in some places and not sure enough in others"
-        return f"{numbers}, {'overconfident' if self.overconfidence > 0 else 'underconfident'}"
+        said = (
+            f"ECE {self.ece:.3f} (by chance, if perfectly calibrated: {self.null.low:.3f} to "
+            f"{self.null.high:.3f}): {self.accuracy:.1%} right at a confidence of {self.confidence:.1%}"
+        )
+        if self.ece <= self.null.high:
+            if self.null.high < CLOSE:
+                return f"{said}, well calibrated"
+            return f"{said}, no miscalibration is seen in {self.count:,} tokens"
+        if abs(self.overconfidence) <= max(self.chance, self.ece / 2):
+            return f"{said}, too sure in some places and not sure enough in others"
+        return f"{said}, {'overconfident' if self.overconfidence > 0 else 'underconfident'}"
 
 
 def calibration(confidences: Sequence[float], correct: Sequence[bool], *, bins: int = BINS) -> Calibration:
@@ -140,6 +157,7 @@ def _binned(p_N: Numbers, right_N: Numbers, bins: int) -> Calibration:
         means = (float(p_N[these].mean()), float(right_N[these].mean())) if count else (float("nan"),) * 2
         found.append(ConfidenceBin(b / bins, (b + 1) / bins, count, *means))
     gaps = [(it.count, abs(it.accuracy - it.confidence)) for it in found if it.count]
+    null, chance = _null(p_N, place_N, bins)
     return Calibration(
         ece=sum(count * gap for count, gap in gaps) / len(p_N),
         worst=max(gap for _, gap in gaps),
@@ -147,4 +165,19 @@ def _binned(p_N: Numbers, right_N: Numbers, bins: int) -> Calibration:
         accuracy=float(right_N.mean()),
         count=len(p_N),
         bins=tuple(found),
+        null=null,
+        chance=chance,
     )
+
+
+def _null(p_N: Numbers, place_N: NDArray[np.int_], bins: int) -> tuple[Interval, float]:
+    """ECE and |confidence − accuracy| by chance alone: a choice is right as often as its confidence says."""
+    rng, count = np.random.default_rng(0), len(p_N)
+    samples = int(np.clip(NULL_DRAWS // count, *NULL_SAMPLES))
+    sums_B = np.bincount(place_N, weights=p_N, minlength=bins)
+    ece, difference = np.empty(samples), np.empty(samples)
+    for sample in range(samples):
+        gaps_B = np.bincount(place_N, weights=rng.random(count) < p_N, minlength=bins) - sums_B
+        ece[sample], difference[sample] = np.abs(gaps_B).sum() / count, abs(gaps_B.sum()) / count
+    low, high = np.quantile(ece, [0.025, 0.975])
+    return Interval(float(ece.mean()), float(low), float(high), 0.95), float(np.quantile(difference, 0.95))

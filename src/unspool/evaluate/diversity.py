@@ -2,15 +2,19 @@
 
     rep-n(x)     = 1 − |unique n-grams of x| / |n-grams of x|
     seq-rep-n(X) = (1/|X|) Σ_{x∈X} rep-n(x)
-    distinct-n(X) = |unique n-grams of X| / Σ_{x∈X} |x|
-    zipf(X)      = s of the least-squares line  log frequency = b − s·log rank
+    distinct-n(X), corpus level   = |unique n-grams of X| / Σ_{x∈X} |x|
+    distinct-n(X), text level     = (1/|X|) Σ_{x∈X} |unique n-grams of x| / |x|
+    zipf(X)      = s of the least-squares line  log frequency = b − s·log rank,   rank ≤ 5,000
 
 Welleck et al. 2020, "Evaluation metrics" (seq-rep-n); papers.bib: welleck2020unlikelihood
 Li et al. 2016, section 5 (distinct-1 and -2, scaled by the number of tokens); papers.bib: li2016diversity
 Holtzman et al. 2020, section 5.1 (Zipf); papers.bib: holtzman2020curious
 
 A text is any sequence of hashable tokens: ids, words, characters. Measures of different tokenizations do
-not compare.
+not compare. distinct-n at the corpus level is Li et al.'s; it falls as texts are added, so that corpora of
+different sizes do not compare. At the text level it depends on the length of a text only. Zipf's
+coefficient is fitted to the 5,000 most frequent tokens: the tail of tokens that occur once or twice grows
+with the corpus and would flatten it.
 
 Differs from the papers: a text too short to hold an n-gram repeats nothing (rep-n 0).
 """
@@ -20,8 +24,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import log
+from typing import Literal
 
 Tokens = Sequence[Hashable]
+ZIPF_TOP = 5_000
 
 
 def ngrams(tokens: Tokens, n: int) -> list[tuple[Hashable, ...]]:
@@ -45,17 +51,26 @@ def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
     return sum(rep_n(tokens, n) for tokens in texts) / len(texts)
 
 
-def distinct_n(texts: Sequence[Tokens], n: int = 1) -> float:
-    """Different n-grams of all texts together, for each token: low is bland."""
+def distinct_n(texts: Sequence[Tokens], n: int = 1, *, level: Literal["corpus", "text"] = "corpus") -> float:
+    """Different n-grams for each token: low is bland. Of all texts together, or of each text and averaged."""
     check_texts(texts)
+    if level not in ("corpus", "text"):
+        raise ValueError(f"level is {level!r:.40}, but must be 'corpus' or 'text'")
+    if level == "text":
+        return sum(distinct_n([tokens], n) for tokens in texts) / len(texts)
     length = sum(len(tokens) for tokens in texts)
     return len({gram for tokens in texts for gram in ngrams(tokens, n)}) / length if length else 0.0
 
 
-def zipf_coefficient(texts: Sequence[Tokens]) -> float:
-    """How steeply frequency falls with rank: about 1 in natural text, 0 where all are equally frequent."""
+def zipf_coefficient(texts: Sequence[Tokens], *, top: int = ZIPF_TOP) -> float:
+    """How steeply frequency falls with rank: about 1 in natural text, 0 where all are equally frequent.
+
+    The line is fitted to the `top` most frequent tokens, or to all if there are fewer.
+    """
     check_texts(texts)
-    counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)
+    if not isinstance(top, int) or isinstance(top, bool) or top < 2:
+        raise ValueError(f"top is {top!r:.40}, but must be a whole number, at least 2")
+    counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)[:top]
     if len(counts) < 2:
         raise ValueError(f"a slope needs two different tokens or more; these texts have {len(counts)}")
     x = [log(rank) for rank in range(1, len(counts) + 1)]

@@ -9,8 +9,12 @@ alike, who said which of two texts would not matter:
 
     each text's two outputs change sides with probability ½;   p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
 
-The second asks for less, and is wrong less often. sacrebleu's own bootstrap test counts one side: its p is
-about half of ours.
+The second asks for less, and is wrong less often.
+
+sacrebleu differs in two ways. Its bootstrap test counts one side: its p is about half of ours. Its
+randomisation test counts only draws with |d*| > |d|. A measure of whole numbers (TER: edits) has many draws
+with |d*| = |d|, and without them p is too small: of two equal systems it calls more than a share α
+different at level α. `ties` is the share of such draws; p − ties is sacrebleu's p.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ class PairedTest:
     """The first system's measure minus the second's."""
     p: float
     samples: int
+    ties: float = 0.0
+    """The part of p that comes from draws exactly as large as the difference; sacrebleu leaves it out."""
 
 
 def paired_bootstrap(
@@ -71,7 +77,10 @@ def _test(difference: float, drawn_B: Counts) -> PairedTest:
     least = abs(difference) - ROUNDING * max(1.0, abs(difference))
     # NaN is no less: a draw that cannot be measured speaks against a difference, not for it.
     as_large = int((~(np.abs(drawn_B) < least)).sum())
-    return PairedTest(difference, (1 + as_large) / (1 + len(drawn_B)), len(drawn_B))
+    larger = int((~(np.abs(drawn_B) <= 2 * abs(difference) - least)).sum())
+    draws_and_one = 1 + len(drawn_B)
+    ties = (as_large - larger) / draws_and_one
+    return PairedTest(difference, (1 + as_large) / draws_and_one, len(drawn_B), ties)
 
 
 def _paired(first: SummedMeasure, second: SummedMeasure) -> tuple[Counts, Counts]:

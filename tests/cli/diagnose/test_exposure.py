@@ -32,16 +32,20 @@ def test_the_gap_is_told_by_length(unspool, loaded, text):
         )
     )
     assert (status, err) == (0, "")
-    assert out.startswith(f"−log p of the text's next tokens, nats, on {text}")
-    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["1", "2"]
-    assert "mean gap" in out
+    assert out.startswith(f"−log p of the text's next tokens, nats a token, on {text}")
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["1", "2"]
+    assert "excess" in out
+    assert "95 % interval" in out.splitlines()[-1]
 
 
 def test_json(unspool, loaded, text):
     argv = ("diagnose", "exposure", "tiny", "--text", text, "--prompt", "2", "--lengths", "1", "--json")
     found = json.loads(unspool(*argv)[1])
     assert [it["length"] for it in found["points"]] == [1]
-    assert found["points"][0]["gap"] == pytest.approx(found["points"][0]["own"] - found["points"][0]["right"])
+    (point,) = found["points"]
+    assert point["gap"] == pytest.approx(point["own"] - point["right"])
+    assert point["excess"] == pytest.approx(point["gap"] - point["perfect"])
+    assert found["interval"]["low"] <= found["excess"] <= found["interval"]["high"]
 
 
 def test_without_a_text_there_is_nothing_to_measure(unspool, loaded):
@@ -67,7 +71,7 @@ def test_a_run_on_a_language_is_set_beside_the_truth(unspool, tmp_path):
     argv = ("diagnose", "exposure", tmp_path / "run", "--lengths", "1", "2", "--texts", "40")
     status, out, _ = unspool(*argv)
     assert status == 0
-    assert out.startswith("divergence from the truth, nats, on sentences of its language")
+    assert out.startswith("KL from the truth, nats a token, on sentences of its language")
     assert "lost" in out
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import LANGUAGES, PCFG, Agreement, SenseChain, ZipfMarkov
+from unspool.data.languages import LANGUAGES, PCFG, Agreement, FullSupport, SenseChain, ZipfMarkov
 from unspool.data.languages.known_language import check_count, check_share
 from unspool.text.vocabulary import SPECIALS
 
@@ -141,3 +142,25 @@ def test_a_share_leaves_room(value):
 def test_a_count_counts(value):
     with pytest.raises(ValueError, match=r"near is .* at least 1"):
         check_count("near", value)
+
+
+def test_with_noise_no_sentence_is_impossible_and_the_sampler_follows_the_probabilities():
+    language = FullSupport(Agreement(nouns=2, verbs=2, fillers=2), 0.2)
+    rng, first, sentences = Random(0), Counter(), 4000
+    for _ in range(sentences):
+        sentence = language.sample(rng)
+        assert math.isfinite(language.log_prob(sentence))
+        first[sentence[0] if sentence else language.eos] += 1
+    p_V = language.next([])
+    assert p_V.sum() == pytest.approx(1.0)
+    assert (p_V[[language.eos, *range(len(SPECIALS), language.vocab_size)]] > 0).all()
+    for token in range(language.vocab_size):
+        spread = math.sqrt(p_V[token] * (1 - p_V[token]) / sentences)
+        assert first[token] / sentences == pytest.approx(p_V[token], abs=4 * spread + 1e-12)
+
+
+def test_noise_does_not_change_the_state_of_the_language():
+    plain = Agreement(nouns=2, verbs=2, fillers=2)
+    language = FullSupport(plain, 0.1)
+    noun, verb = int(plain.noun_ids[0, 0]), int(plain.verb_ids[1, 0])  # they do not agree
+    assert language.state([noun, verb]) == plain.state([noun])

@@ -26,6 +26,17 @@ def test_a_language_gives_lines_that_it_can_speak(kind):
     assert isinstance(data, OwnText)
 
 
+def test_noise_makes_sentences_that_the_language_alone_cannot_speak():
+    data = Language(train=200, valid=0, language={"kind": "agreement"}, noise=0.1)
+    encode, plain = data.codec().encode, data.known.language
+    rows = [encode(line) for (line,) in data.train_rows(silent)]
+    assert all(math.isfinite(data.known.log_prob(row)) for row in rows)
+    assert not all(math.isfinite(plain.log_prob(row)) for row in rows)
+    assert data.language["kind"] == "agreement"
+    with pytest.raises(ValueError, match="noise is 1"):
+        Language(noise=1.0)
+
+
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_task_gives_pairs_that_are_right(kind):
     data: Data = Task(train=50, valid=20, task={"kind": kind})

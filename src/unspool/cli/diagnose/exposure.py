@@ -1,4 +1,4 @@
-"""`unspool diagnose exposure`: how much worse a model does after its own words than after the right ones."""
+"""`unspool diagnose exposure`: how much worse a model predicts after its own tokens than after right ones."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from unspool.cli.diagnose.material import gold_material
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
+from unspool.cli.plain_table import print_rows
 
 if TYPE_CHECKING:
     from unspool.diagnose.exposure_bias import Exposure
 
-SUMMARY = "Measure exposure bias: how much worse a model does after its own words than after the right ones."
+SUMMARY = "Measure exposure bias: how much worse a model does after its own tokens than after right ones."
 EXAMPLES = """examples:
   unspool diagnose exposure runs/dates
   unspool diagnose exposure smollm2 --text book.txt --texts 32
   unspool diagnose exposure runs/language --lengths 1 4 16 --json
 
-The loss of a text's next tokens is measured after so many of the text's own tokens, and after as many that
-the model has drawn instead. A run that learnt a language of the package (data.kind = "language") is set
-beside the truth: the divergence from it after right words and after the model's own, exactly, and the share
-of the model's texts that the language cannot speak.
+The loss of a text's next tokens is measured after so many tokens of the text, and after as many that the
+model has drawn instead. The gap between the two is above 0 for a perfect model, too; it is measured on
+references drawn from the model, and subtracted: what remains is the excess, with a 95 % interval. A run that
+learnt a language of the package (data.kind = "language") is compared with the truth: the gap is that of the
+exact divergence, a perfect model has 0, and texts that the language cannot say stay in.
 
 Without --text, a run is measured on what it was validated on; a language model is given the first --prompt
 tokens of each text, an encoder–decoder the source.
@@ -71,24 +73,27 @@ def run(args: argparse.Namespace) -> int:
     else:
         measured = exposure(model, found.texts[: args.texts], args.lengths, span=args.span, seed=args.seed)
     if args.json:
-        points = [{**asdict(it), "gap": it.gap} for it in measured.points]
-        print(json_line({"of": found.whose, "gap": measured.gap, "points": points}))
+        points = [{**asdict(it), "gap": it.gap, "excess": it.excess} for it in measured.points]
+        total = {"gap": measured.gap, "excess": measured.excess, "interval": asdict(measured)["interval"]}
+        print(json_line({"of": found.whose, **total, "verdict": measured.verdict, "points": points}))
     else:
-        print("\n".join(_lines(measured, found.whose)))
+        _print_table(measured, found.whose)
     return 0
 
 
-def _lines(found: Exposure, whose: str) -> list[str]:
-    true = found.points[0].lost is not None
-    what = "divergence from the truth, nats" if true else "−log p of the text's next tokens, nats"
-    lines = [
-        f"{what}, on {whose}",
-        "",
-        "own words   after right ones   after its own      gap   texts" + "    lost" * true,
-    ]
+def _print_table(found: Exposure, whose: str) -> None:
+    has_truth = found.points[0].lost is not None
+    what = "KL from the truth" if has_truth else "−log p of the text's next tokens"
+    columns = ["lost", "own, if possible"] if has_truth else ["gap", "perfect model"]
+    rows = []
     for it in found.points:
-        lost = "" if it.lost is None else f"{it.lost:8.1%}"
-        lines.append(
-            f"{it.length:9}   {it.right:16.4f}   {it.own:13.4f}   {it.gap:6.3f}   {it.texts:5}{lost}"
-        )
-    return [*lines, "", f"mean gap    {found.gap:.4f}"]
+        cells = [f"{it.gap:.4f}", f"{it.perfect:.4f}"]
+        if it.lost is not None:
+            cells = [f"{it.lost:.1%}", "–" if it.possible is None else f"{it.possible:.4f}"]
+        interval = "" if it.interval is None else f"{it.interval.low:.3f} to {it.interval.high:.3f}"
+        numbers = [str(it.length), f"{it.right:.4f}", f"{it.own:.4f}"]
+        rows.append([*numbers, *cells, f"{it.excess:.4f}", interval, str(it.texts)])
+    print(f"{what}, nats a token, on {whose}")
+    header = ["own tokens", "after right", "after own", *columns, "excess", "95 % interval", "texts"]
+    print_rows(header, rows)
+    print(found.verdict)

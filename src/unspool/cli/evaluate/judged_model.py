@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"accuracy     {sure.accuracy:.4f}   of the most probable token")
         print(f"confidence   {sure.confidence:.4f}   on average")
         print(f"ECE          {sure.ece:.4f}   in {args.bins} bins; the worst is off by {sure.worst:.3f}")
+        print(f"  by chance  {sure.null.low:.4f} to {sure.null.high:.4f} if it were perfectly calibrated")
     if args.figure:
         print(f"unspool: wrote {args.figure}", file=sys.stderr)
     return 0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from unspool.data.languages.agreement import Agreement
-from unspool.data.languages.known_language import KnownLanguage
+from unspool.data.languages.known_language import FullSupport, KnownLanguage
 from unspool.data.languages.pcfg import PCFG
 from unspool.data.languages.sense_chain import SenseChain
 from unspool.data.languages.zipf_markov import ZipfMarkov
@@ -15,4 +15,4 @@ LANGUAGES: dict[str, type[KnownLanguage[Any]]] = {
     "zipf_markov": ZipfMarkov,
 }
 
-__all__ = ["LANGUAGES", "PCFG", "Agreement", "KnownLanguage", "SenseChain", "ZipfMarkov"]
+__all__ = ["LANGUAGES", "PCFG", "Agreement", "FullSupport", "KnownLanguage", "SenseChain", "ZipfMarkov"]

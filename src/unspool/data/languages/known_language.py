@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -106,6 +108,61 @@ class KnownLanguage(ABC, Generic[S]):
     def _spelled(self, token: int) -> str:
         known = 0 <= token < self.vocab_size
         return f"{token} ({self.words[token]})" if known else f"{token} (ids run to {self.vocab_size - 1})"
+
+
+@dataclass(frozen=True)
+class FullSupport(KnownLanguage[S]):
+    """A language in which every sentence is possible: each token is random noise with probability ε.
+
+        p_ε(· | prefix) = (1 − ε) · p(· | state) + ε · u,   u uniform over the words and EOS
+
+    A word that the language cannot say counts as noise: the state stays as it was. EOS always ends a
+    sentence.
+    """
+
+    language: KnownLanguage[S]
+    epsilon: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.epsilon < 1.0:
+            raise ValueError(f"epsilon is {self.epsilon}; it must be between 0 and 1")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those of the language."""
+        return self.language.words
+
+    @cached_property
+    def noise(self) -> Probabilities:
+        """u, (V,)."""
+        row = np.zeros(self.vocab_size)
+        row[[self.eos, *range(len(SPECIALS), self.vocab_size)]] = 1.0
+        noise: Probabilities = row / row.sum()
+        return noise
+
+    def start(self) -> S:
+        """As in the language."""
+        return self.language.start()
+
+    def after(self, state: S, token: int) -> S:
+        """As in the language; noise changes nothing."""
+        return self.language.after(state, token) if self.language.chance(state, token) > 0.0 else state
+
+    def chances(self, state: S) -> Probabilities:
+        """(1 − ε) p + ε u."""
+        mixed: Probabilities = (1 - self.epsilon) * self.language.chances(state) + self.epsilon * self.noise
+        return mixed
+
+    def sample(self, random: Random) -> tuple[int, ...]:
+        """Token by token, until EOS."""
+        said, state = list[int](), self.start()
+        while True:
+            row = self.noise if random.random() < self.epsilon else self.language.chances(state)
+            (token,) = random.choices(range(self.vocab_size), row.tolist())
+            if token == self.eos:
+                return tuple(said)
+            said.append(token)
+            state = self.after(state, token)
 
 
 def check_share(name: str, value: float) -> None:

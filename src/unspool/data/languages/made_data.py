@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from unspool.config import choose, kind_of
 from unspool.data.languages import LANGUAGES
-from unspool.data.languages.known_language import KnownLanguage, check_count
+from unspool.data.languages.known_language import FullSupport, KnownLanguage, check_count, check_share
 from unspool.data.languages.tasks import TASKS
 from unspool.data.reading_progress import Advance
 from unspool.data.row_forms import Pairs, Row, RowForm, Texts
@@ -72,15 +72,22 @@ class Language(Made):
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
     """Its kind, and its settings where they are not the usual ones."""
+    noise: float = 0.0
+    """The probability that a token is drawn at random; above 0 no sentence is impossible."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_share("noise", self.noise)
         # All settings are written out: a run folder then tells the language, whatever becomes usual later.
-        object.__setattr__(self, "language", kind_of(LANGUAGES, self.known))
+        object.__setattr__(self, "language", kind_of(LANGUAGES, self._noiseless))
 
     @cached_property
     def known(self) -> KnownLanguage[Any]:
         """The language, with its truth."""
+        return FullSupport(self._noiseless, self.noise) if self.noise else self._noiseless
+
+    @cached_property
+    def _noiseless(self) -> KnownLanguage[Any]:
         return choose(LANGUAGES, self.language, "data.language")
 
     def codec(self) -> Codec:
