@@ -1,4 +1,11 @@
+import os
+
 from hypothesis import settings
+
+from unspool.files.cache import cache_folder
+
+# Tests that set UNSPOOL_CACHE need not compile every kernel again.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
 
 # A deadline measures the machine and whoever else uses it, not the code.
 settings.register_profile("house", deadline=None)

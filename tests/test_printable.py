@@ -1,8 +1,9 @@
+import json
 import unicodedata
 
 import pytest
 
-from unspool.printable import one_line, printable
+from unspool.printable import escape_json, message_line, one_line, printable
 
 
 def test_nothing_steers_a_terminal():
@@ -25,3 +26,16 @@ def test_every_character_of_control_is_replaced_and_no_letter():
 def test_a_name_in_a_message_is_one_line_that_steers_nothing_and_ends():
     assert one_line("a\nb\x1b[2Jc\u202e\u2028é") == "a\\nb\\x1b[2Jc\\u202e\\u2028é"
     assert one_line("x" * 9, most=5) == "xxxx…"
+
+
+def test_a_message_is_one_line_of_bounded_length():
+    assert message_line("  a\x1b[2J\r\n  b\u2028c\u202ed\te ") == "a�[2J b c�d\te"
+    assert message_line("x" * 9, most=5) == "xxxx…"
+
+
+def test_json_escapes_what_steers_a_terminal_and_means_the_same():
+    text = "a\u202eb\u2066c\x9bd\x7fe\x1b\u202a\u2069\n é שלום"
+    said = escape_json(json.dumps({"text": text}, ensure_ascii=False))
+    assert json.loads(said) == {"text": text}
+    assert printable(said) == said
+    assert "é שלום" in said

@@ -6,14 +6,33 @@ A model may say escape sequences, which a terminal obeys, and marks that turn th
 
 from __future__ import annotations
 
+import re
+
 _CONTROLS = (*range(32), *range(127, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _SHOWN = {code: "\N{REPLACEMENT CHARACTER}" for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in "\n\t"}
+
+_ESCAPED = {code: f"\\u{code:04x}" for code in _SHOWN}
+_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def printable(text: str) -> str:
     """The text with every control character but newline and tab, and every mark of direction, replaced."""
     return text.translate(_SHOWN)
+
+
+def message_line(text: str, most: int = 2000) -> str:
+    """A message as one line: line breaks become spaces, control characters are replaced, the rest is cut."""
+    joined = printable(_BREAKS.sub(" ", text.strip()))
+    return joined if len(joined) <= most else joined[: most - 1] + "…"
+
+
+def escape_json(text: str) -> str:
+    """JSON in which no character steers a terminal: each is written as \\u202e, which means the same.
+
+    Line breaks and tabs stay: in JSON they can only stand between values.
+    """
+    return text.translate(_ESCAPED)
 
 
 def one_line(text: str, most: int = 200) -> str:

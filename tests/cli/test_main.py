@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 import unspool as us
 from unspool.cli import generate, main
+from unspool.cli.verbs import VERBS
 
 
 @pytest.mark.parametrize("argv", [[], ["conjure"], ["generate", "--nope"], ["generate", "a", "--n", "0"]])
@@ -146,3 +148,48 @@ def test_the_module_is_the_command():
 def test_main_returns_and_does_not_exit():
     assert main(["generate", "--help"]) == 0
     assert us.__version__
+
+
+EVIL = "a\x1b[2J\x9b31m\u202eb\r\nunspool: wrote report.html"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["generate", "Hi", "--model", EVIL],
+        ["generate", "Hi", "--decoder", f"Sample(TopQ('{EVIL}'))"],
+        ["generate", "Hi", f"--{EVIL}"],
+        [EVIL],
+        ["train", "{folder}/recipe.toml", "--out", "{folder}/run"],
+        ["generate", "--prompts", "{folder}/prompts.jsonl", "--model", "bible"],
+        ["generate", "Hi", "--model", "{folder}/model"],
+        ["generate", "Hi", "--model", EVIL, "--debug"],
+    ],
+)
+def test_no_control_character_of_files_and_arguments_reaches_the_terminal(unspool, tmp_path, argv):
+    (tmp_path / "recipe.toml").write_text(f'["{EVIL[:10]}\\u001b"]\n', encoding="utf-8", newline="")
+    (tmp_path / "prompts.jsonl").write_text('["\u202e\x9b"]\n', encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text('{"model_type": "x\\u001b[2J\u202e"}', encoding="utf-8")
+    status, out, err = unspool(*(it.replace("{folder}", str(tmp_path)) for it in argv))
+    assert (status, out) == (2, "")
+    assert not set(err) & set("\x1b\x9b\r\u202e\x7f"), err
+    assert "--debug" in argv or err.count("\n") == 1
+
+
+def test_a_warning_is_one_line_of_the_command(unspool, monkeypatch):
+    monkeypatch.setattr(VERBS["compile"], "run", lambda args: warnings.warn(EVIL, stacklevel=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        _, _, err = unspool("compile")
+    assert err.startswith("unspool: warning: a")
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+
+
+def test_an_error_without_a_message_names_its_kind(unspool, monkeypatch):
+    def fail(args):
+        raise MemoryError
+
+    monkeypatch.setattr(VERBS["compile"], "run", fail)
+    assert unspool("compile") == (2, "", "unspool: MemoryError (--debug shows where)\n")

@@ -22,6 +22,12 @@ def test_json_is_strict():
     assert json.loads(line)["logps"] == [-1.5, None]
 
 
+def test_json_escapes_marks_of_direction_and_control_characters():
+    line = json_line({"text": "a\u202eb\u2067c\x9b"})
+    assert line == r'{"text": "a\u202eb\u2067c\u009b"}'
+    assert json.loads(line)["text"] == "a\u202eb\u2067c\x9b"
+
+
 def test_what_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
     check_output(None)
     check_output(tmp_path / "new.txt")

@@ -206,3 +206,58 @@ def test_only_the_first_process_speaks(monkeypatch):
     assert isinstance(reporter(True), LineReporter)
     monkeypatch.setenv("RANK", "1")
     assert isinstance(reporter(True), NoReports)
+
+
+@pytest.fixture
+def reward_module(tmp_path, monkeypatch):
+    """A module of a recipe's reward that leaves a file behind whenever it is imported."""
+    marker = tmp_path / "imported"
+    source = f"open({str(marker)!r}, 'w').close()\ndef longer(said, wanted):\n    return len(said)\n"
+    (tmp_path / "recipe_code.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "recipe_code", raising=False)
+    return marker
+
+
+CODE = ("--set", 'auxiliary=[{kind="reinforce", reward="recipe_code:longer", prompt=1}]')
+
+
+@pytest.mark.parametrize("how", ["--dry-run", "--out", "--resume"])
+def test_a_recipe_that_names_a_function_needs_trust_code(unspool, recipe, tmp_path, reward_module, how):
+    out = tmp_path / "run"
+    argv = ["train", recipe, *CODE, "--set", "train.final=last"]
+    if how == "--resume":
+        assert unspool(*argv, "--out", out, "--trust-code")[0] == 0
+        reward_module.unlink()
+        del sys.modules["recipe_code"]
+        argv = ["train", "--set", "train.updates=6"]
+    argv += [how] if how == "--dry-run" else [how, out]
+    status, said, err = unspool(*argv)
+    assert (status, said) == (2, "")
+    assert err.count("\n") == 1
+    assert "reward = 'recipe_code:longer': give --trust-code" in err
+    assert not reward_module.exists()
+    assert unspool(*argv, "--trust-code")[0] == 0
+    assert reward_module.exists()
+
+
+def test_an_installed_entry_point_needs_no_trust_code(unspool, recipe, tmp_path, reward_module):
+    about = tmp_path / "someone-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: someone\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(
+        "[unspool.plugins]\nlonger = recipe_code:longer\n", encoding="utf-8"
+    )
+    by_name = 'auxiliary=[{kind="reinforce", reward="longer", prompt=1}]'
+    for code in (CODE, ("--set", by_name)):
+        assert unspool("train", recipe, *code, "--dry-run")[0] == 0
+    status, _, err = unspool("train", recipe, "--set", by_name.replace("longer", "shorter"), "--dry-run")
+    assert status == 2
+    assert "'shorter' is not a known reward" in err
+
+
+def test_trust_code_is_passed_on_to_all_processes(unspool, recipe, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("unspool.cli.train.run_processes", lambda *args: asked.append(args) or 7)
+    assert unspool("train", recipe, "--out", tmp_path / "run", "--trust-code", "--processes", "2")[0] == 7
+    assert "--trust-code" in asked[0][1]

@@ -5,6 +5,7 @@ import sys
 import numba
 import numpy as np
 import pytest
+from llvmlite import binding
 
 from unspool.kernels import lanes
 
@@ -108,3 +109,17 @@ def test_a_processor_without_an_instruction_is_found(monkeypatch, name):
     monkeypatch.setattr(lanes.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
     monkeypatch.setattr(lanes, "has", lambda _: False)
     assert lanes.has_instruction("fma") is (name == "aarch64")
+
+
+def test_a_processor_name_alone_compiles_for_the_features_at_hand():
+    program = "from unspool.kernels import lanes; print(lanes.WIDTH, lanes.FUSES)"
+
+    def run(**env):
+        plain = {name: it for name, it in os.environ.items() if not name.startswith("NUMBA_CPU")}
+        return subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=plain | env
+        ).stdout
+
+    name = binding.get_host_cpu_name()
+    assert run(NUMBA_CPU_NAME=name) == run()
+    assert run(NUMBA_CPU_NAME="generic") == "8 False\n"

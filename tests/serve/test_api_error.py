@@ -53,3 +53,9 @@ def test_of_several_ways_to_say_a_field_the_one_meant_is_told(changes, param, sa
     error = invalid_fields([{**it, "loc": ("body", *it["loc"])} for it in found.value.errors()])
     assert (error.status, error.param) == (400, param)
     assert said in error.message
+
+
+def test_a_message_holds_no_control_characters():
+    found = ApiError(400, "unknown model 'a\x1b[2J\u202eb'\nsecond line", "mo\x9bdel")
+    assert found.message == str(found) == "unknown model 'a�[2J�b' second line"
+    assert found.param == "mo�del"

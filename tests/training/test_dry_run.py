@@ -64,7 +64,7 @@ def test_what_begins_later_is_tried_too(recipe):
     )
     layers = ["model.encoder_layers=2", "model.decoder_layers=2"]
     with pytest.raises(ValueError, match="the reward 'builtins:print' is None, but must be a number"):
-        dry_run(recipe, [*layers, late])
+        dry_run(recipe, [*layers, late], trust_code=True)
 
 
 def test_the_command_says_it_and_writes_nothing(recipe, tmp_path, capsys):

@@ -138,7 +138,7 @@ def test_a_reward_that_fails_stops_the_run_and_leaves_the_last_checkpoint(said, 
     with pytest.raises(
         ValueError, match=r"the reward 'bad_reward:bad' (failed with KeyError|is nan)"
     ) as caught:
-        us.train(recipe([table]), tmp_path / "run")
+        us.train(recipe([table]), tmp_path / "run", trust_code=True)
     assert "\n" not in str(caught.value)
     assert json.loads((tmp_path / "run/last.json").read_text()) == {"checkpoint": "00000004"}
     us.load(tmp_path / "run")
@@ -162,6 +162,8 @@ def test_what_does_not_go_together_is_refused_before_anything_is_trained(tmp_pat
     with pytest.raises(ValueError, match="needs a Transformer; a RNNLM"):
         us.train(near, tmp_path / "near")
     with pytest.raises(ValueError, match="module 'no_such_thing' cannot be imported"):
-        us.train(recipe([{"kind": "reinforce", "reward": "no_such_thing:f"}]), tmp_path / "reward")
+        us.train(
+            recipe([{"kind": "reinforce", "reward": "no_such_thing:f"}]), tmp_path / "reward", trust_code=True
+        )
     for name in ("carried", "near", "reward"):
         assert not (tmp_path / name / "checkpoints").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -15,9 +16,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # Nothing is imported before: Ctrl-C must find somebody who answers it.
         from unspool.cli.interrupt import leaving_imports_at_once
-        from unspool.cli.streams import usable_streams
+        from unspool.cli.streams import tell_warning, usable_streams
 
-        with usable_streams(), leaving_imports_at_once():
+        with usable_streams(), leaving_imports_at_once(), warnings.catch_warnings():
+            warnings.showwarning = tell_warning
             return _run(argv)
     except KeyboardInterrupt:
         if sys.stderr is not None:  # print() would take standard output instead
@@ -42,27 +44,28 @@ def _run(argv: Sequence[str] | None) -> int:
         return BROKEN_PIPE
     except Exception as error:
         if debug:
-            import traceback
+            from unspool.cli.streams import tell_traceback
 
-            traceback.print_exc()
+            tell_traceback()
         return _explain(error)
     return status
 
 
 def _explain(error: Exception) -> int:
     """One line on standard error, and the exit status that goes with it."""
+    from unspool.cli.streams import tell
+
     if isinstance(error, OSError) and error.filename is not None:
-        print(f"unspool: {error.filename}: {error.strerror}", file=sys.stderr)
+        tell(f"{error.filename}: {error.strerror}")
         return BAD_INPUT
     if isinstance(error, UnicodeEncodeError):  # all text that is read has been found good
-        print(
-            f"unspool: U+{ord(error.object[error.start]):04X} cannot be written in {error.encoding}: "
-            "set PYTHONIOENCODING=utf-8, or give --output PATH",
-            file=sys.stderr,
+        tell(
+            f"U+{ord(error.object[error.start]):04X} cannot be written in {error.encoding}: "
+            "set PYTHONIOENCODING=utf-8, or give --output PATH"
         )
         return BAD_INPUT
     if isinstance(error, (ValueError, TypeError, OSError, MemoryError)):
-        print(f"unspool: {error}", file=sys.stderr)
+        tell(str(error) or f"{type(error).__name__} (--debug shows where)")
         return BAD_INPUT
-    print(f"unspool: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+    tell(f"{type(error).__name__}: {error} (--debug shows where)")
     return 1

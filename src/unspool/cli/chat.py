@@ -13,6 +13,7 @@ from unspool.cli.decoders import add_decoder_options, decoder_spec
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import check_output, shown
 from unspool.cli.parser import add_length_options, add_model_options
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.decode.chat import Chat
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         except (ValueError, TypeError, OSError) as error:
             if not sys.stdin.isatty():  # a script must not go on as if it had been understood
                 raise
-            print(f"unspool: {error}", file=sys.stderr)
+            tell(str(error))
     return 0
 
 
@@ -100,7 +101,7 @@ def _answer(pieces: Iterator[Piece], file: TextIO) -> None:
         file.write("\n")
         file.flush()
     if finish in NOTES:
-        print(f"unspool: {NOTES[finish]}", file=sys.stderr)
+        tell(NOTES[finish])
 
 
 def _decoder(chat: Chat, spec: str) -> None:

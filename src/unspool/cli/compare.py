@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,9 +18,10 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
 from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import written_to
+from unspool.cli.streams import tell, tell_traceback, written_to
 from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.files.atomic import new_file
+from unspool.printable import message_line
 
 if TYPE_CHECKING:
     from unspool.decode.output import Output
@@ -113,14 +113,15 @@ def run(args: argparse.Namespace) -> int:
             for row in done.go(searches, lambda search: us.generate(model, list(texts), search, **options)):
                 if args.json:
                     _print_json(row, texts, options["seed"])
-                if args.html is not None and args.html.is_file():  # a pipe is given the last page only
+                # A pipe is given the last page only.
+                if args.html is not None and (args.html.is_file() or not args.html.exists()):
                     _write_report(args.html, done, texts, about)
         finally:  # an interrupted comparison shows what it has
             if done.rows and not args.json:
                 print_table(done.rows, texts)
             if done.rows and args.html is not None:
                 _write_report(args.html, done, texts, about)
-                print(f"unspool: wrote {args.html}", file=sys.stderr)
+                tell(f"wrote {args.html}")
     return done.status if done.rows else done.status or BAD_INPUT
 
 
@@ -158,7 +159,8 @@ class Comparison:
                 try:
                     outputs = generate(searches[name])
                 except Exception as error:
-                    console.print(self._fault(name, error), markup=False, highlight=False, soft_wrap=True)
+                    said = message_line(self._fault(name, error))
+                    console.print(f"unspool: {said}", markup=False, highlight=False, soft_wrap=True)
                     continue
                 answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish) for out in outputs)
                 row = DecoderRow(name, repr(searches[name]), answers, perf_counter() - began)
@@ -168,13 +170,13 @@ class Comparison:
     def _fault(self, name: str, error: Exception) -> str:
         """Note why a decoder failed; what to say of it."""
         if self.debug:
-            traceback.print_exception(error)
+            tell_traceback()
         refused = isinstance(error, (ValueError, TypeError))
         self.faults[name] = str(error) if refused else f"{type(error).__name__}: {error}"
         if refused and not self.chosen:
-            return f"unspool: {name} is left out: {error}"
+            return f"{name} is left out: {error}"
         self.status = (self.status or BAD_INPUT) if refused else BROKEN
-        return f"unspool: decoder {name}: {self.faults[name]}"
+        return f"decoder {name}: {self.faults[name]}"
 
 
 def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:

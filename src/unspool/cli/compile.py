@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from importlib.util import find_spec
 
 from unspool.cli.side_by_side import cores, side_by_side
+from unspool.kernels import compiler_obstacle
 
 SUMMARY = "Compile the decoding steps ahead of their first use."
 EXAMPLES = """examples:
@@ -60,8 +60,9 @@ PARTS = (transformers, recurrent_models, partial(formats, 0, 2), partial(formats
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001
     """Decode a few tokens with models of every kind, and with every format of weights."""
-    if find_spec("numba") is None:
-        raise ValueError("there is nothing to compile without numba: pip install 'unspool[fast]'")
+    missing = compiler_obstacle()
+    if missing is not None:
+        raise ValueError(f"nothing can be compiled: {missing}")
     processes = min(cores(), len(PARTS))
     if processes == 1:
         for part in PARTS:

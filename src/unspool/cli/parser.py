@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from unspool import defaults
+from unspool.cli.streams import tell
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,7 +41,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what was wrong and where to read more; leave with status 2."""
-        self.exit(2, f"unspool: {message}; see {self.prog} --help\n")
+        tell(f"{message}; see {self.prog} --help")
+        self.exit(2)
 
 
 def positive(text: str) -> int:

@@ -9,12 +9,17 @@ from pathlib import Path
 
 @contextmanager
 def reserved(path: Path | None) -> Iterator[None]:
-    """Fail now, not after the work, where `path` cannot be written to; failed work leaves no empty file."""
+    """Fail now, not after the work, if `path` cannot be written to.
+
+    Work that fails leaves no empty file, nor does a process that is killed.
+    """
     if path is None or path.is_fifo() or path.is_char_device():  # to open a pipe would wait for its reader
         yield
         return
     there = path.exists()
     path.open("ab").close()
+    if not there:
+        path.resolve().unlink()
     try:
         yield
     finally:

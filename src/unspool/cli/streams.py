@@ -10,12 +10,30 @@ import errno
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from unspool.printable import message_line, printable
+
 STANDARD_OUTPUT = "standard output"
+
+
+def tell(message: str) -> None:
+    """One line on standard error. Whatever files and arguments it quotes, nothing in it steers a terminal."""
+    print(f"unspool: {message_line(message)}", file=sys.stderr, flush=True)
+
+
+def tell_warning(message: Warning | str, *_: Any) -> None:
+    """A Python warning as such a line; it takes the place of `warnings.showwarning`."""
+    tell(f"warning: {message}")
+
+
+def tell_traceback() -> None:
+    """Where the present error came from."""
+    print(printable(traceback.format_exc()), end="", file=sys.stderr)
 
 
 class NamedFile(io.FileIO):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from unspool.cli.parser import positive
 from unspool.cli.processes import run_processes
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.training.reporters import Reporter
@@ -67,6 +68,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read the data and build the model, say what the run would take, and train nothing",
     )
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help='import the Python functions that the recipe names (reward = "module:function")',
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each point of the curves")
 
 
@@ -84,18 +90,25 @@ def run(args: argparse.Namespace) -> int:
 
     first = int(os.environ.get("RANK", "0")) == 0
     try:
-        model = train(recipe, out, resume=resume, changes=args.set, reporter=reporter(args.json))
+        model = train(
+            recipe,
+            out,
+            resume=resume,
+            changes=args.set,
+            reporter=reporter(args.json),
+            trust_code=args.trust_code,
+        )
     except Stopped as stopped:
         if first:
-            print(f"unspool: {stopped}; unspool train --resume {out} goes on with it", file=sys.stderr)
+            tell(f"{stopped}; unspool train --resume {out} goes on with it")
         return 128 + (stopped.signal or 2)
     except Diverged as diverged:
-        print(f"unspool: {diverged}", file=sys.stderr)
+        tell(str(diverged))
         return DIVERGED
     if first:
         verb = "predict" if model.labels is not None else "generate"
         how = "" if model.infilling is None else ' --decoder "MaskPredict()"'
-        print(f'unspool: the model is in {out}: unspool {verb} "…" --model {out}{how}', file=sys.stderr)
+        tell(f'the model is in {out}: unspool {verb} "…" --model {out}{how}')
     return 0
 
 
@@ -105,7 +118,7 @@ def _dry(args: argparse.Namespace) -> int:
 
     from unspool.training.dry_run import dry_run
 
-    found = dry_run(args.recipe, args.set)
+    found = dry_run(args.recipe, args.set, trust_code=args.trust_code)
     print(json.dumps(asdict(found)) if args.json else "\n".join(found.lines()))
     return 0
 
@@ -114,7 +127,8 @@ def _again(args: argparse.Namespace, recipe: Path, out: Path) -> list[str]:
     """The same command for each of several processes."""
     argv = ["train", str(recipe), "--out", str(out), *(["--resume"] if args.resume is not None else [])]
     argv += [word for change in args.set for word in ("--set", change)]
-    return [*argv, *(f"--{flag}" for flag in ("json", "debug") if getattr(args, flag))]
+    flags = ("trust_code", "json", "debug")
+    return [*argv, *(f"--{flag.replace('_', '-')}" for flag in flags if getattr(args, flag))]
 
 
 def where(args: argparse.Namespace) -> tuple[Path, Path, bool]:

@@ -62,9 +62,9 @@ def entry(function: F) -> F:
     It counts references, and kernels do not: an array that a kernel returns must not come to an entry, which
     would let go of what nobody has taken. Nor must it come to a function of numba's own.
     """
-    compiled: F = njit(**PLAIN, no_cfunc_wrapper=True, cache=True)(function)
+    compiled: F = njit(**PLAIN, no_cfunc_wrapper=True)(function)
     if entry_cache:
-        entry_cache.read_early(compiled)
+        entry_cache.keep(compiled)
     return compiled
 
 
@@ -72,7 +72,7 @@ def callback(kind: Any, function: Callable[..., Any]) -> Any:
     """Called by its `address`, from other kernels; compiled once and kept on disk."""
     options = {"nopython": True, "error_model": "numpy"}
     early = entry_cache.early_callback(kind, function, options) if entry_cache else None
-    return early or cfunc(kind, cache=True, **options)(function)
+    return early or cfunc(kind, **options)(function)
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:

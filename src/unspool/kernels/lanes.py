@@ -28,11 +28,14 @@ from unspool.kernels.kernel import operation, small_kernel
 
 
 def has(feature: str) -> bool:
-    """Whether the processor that numba compiles for can do this: the one at hand, or NUMBA_CPU_FEATURES."""
+    """Whether the processor that numba compiles for can do this: the one at hand, or NUMBA_CPU_FEATURES.
+
+    With NUMBA_CPU_NAME alone numba compiles for the features of the processor at hand, too.
+    """
     named = config.CPU_FEATURES
-    if named is None and config.CPU_NAME is None:
+    if named is None:
         return bool(binding.get_host_cpu_features().get(feature))
-    return f"+{feature}" in (named or "").split(",")
+    return f"+{feature}" in named.split(",")
 
 
 WIDTH = 16 if has("avx512f") else 8

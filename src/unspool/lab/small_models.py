@@ -65,7 +65,7 @@ def learnt(
 
     `told` is filled with −log p of a token in every update.
     """
-    made = as_recipe(recipe(data, model, updates, seed, **others), ())
+    made = as_recipe(recipe(data, model, updates, seed, **others), (), trust_code=True)
     run = start(made, prepare(made.data, made.text, made.batches, made.seed))
     for done in training(run):
         if told is not None:

@@ -11,7 +11,6 @@ engine that began it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -21,6 +20,7 @@ from unspool.config import word_among
 from unspool.heads.capped import Capped
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
+from unspool.kernels import compiler_obstacle
 from unspool.nn.stored.matrix import StoredMatrix
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def logit_cap(model: SequenceModel) -> float:
 
 def obstacle(model: SequenceModel) -> str | None:
     """Why this model's steps cannot be compiled, as it is now; None where they can."""
-    if find_spec("numba") is None:
-        return "numba is not installed (pip install unspool[fast])"
+    missing = compiler_obstacle()
+    if missing is not None:
+        return missing
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
     return _changed_part(model) or _changed_weight(model)

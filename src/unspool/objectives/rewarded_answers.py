@@ -16,7 +16,8 @@ class Rewarded(Generating):
     """An objective that asks what the model's own answers are worth."""
 
     reward: str = "chrf"
-    """bleu, chrf, exact_match, or a Python function (said, wanted) → number, as module:function."""
+    """bleu, chrf, exact_match, or a Python function (said, wanted) → number, as module:function; this needs
+    --trust-code."""
     samples: int = 1
     """Answers that are drawn for each question."""
 

@@ -9,7 +9,9 @@ Papineni et al. 2002, §2.3 (papers.bib: papineni2002bleu), for single sentences
 (papers.bib: chen2014systematic), have it and sacrebleu computes it; Popović 2015, eq. 1
 (papers.bib: popovic2015chrf).
 
-A function is imported when a run begins that names it, never when a recipe is only read.
+A recipe may name a function only if the user trusts it (`trust_code`) or if an installed package offers it
+as an entry point of the group `unspool.plugins`. A function is imported when a run begins, never when a
+recipe is only read.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from unspool.config import unknown
@@ -27,6 +30,8 @@ from unspool.config import unknown
 Reward = Callable[[str, str], float]
 FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """A function by its module: names of Python, no path of a file."""
+PLUGINS = "unspool.plugins"
+"""The group of entry points by which an installed package offers functions to recipes."""
 LONGEST = 200
 """Characters of an error that are told."""
 
@@ -61,19 +66,33 @@ def _metric(name: str) -> Any:
     return metrics.BLEU(effective_order=True) if name == "BLEU" else metrics.CHRF()
 
 
+def _plugins() -> dict[str, str]:
+    """Entry point name → module:function, of all installed packages. Nothing is imported."""
+    return {it.name: it.value for it in entry_points(group=PLUGINS)}
+
+
 def check_name(name: str) -> None:
     """Refuse a reward that is neither known nor the name of a function."""
-    if name not in REWARDS and not FUNCTION.fullmatch(name):
+    if name not in REWARDS and not FUNCTION.fullmatch(name) and name not in _plugins():
         said = unknown(name, list(REWARDS), "reward")
         raise ValueError(f"{said}; or name a Python function, as in module:function")
 
 
+def runs_code(name: str) -> bool:
+    """Whether the name would import a function that no installed package offers to recipes."""
+    if name in REWARDS:
+        return False
+    offered = _plugins()
+    return name not in offered and name not in offered.values()
+
+
 def reward_of(name: str) -> Reward:
-    """The reward of that name; a function of one's own is imported now."""
+    """The reward of that name. A Python function is imported now: the caller has checked `runs_code`."""
     check_name(name)
     if name in REWARDS:
         return REWARDS[name]
-    module, _, function = name.partition(":")
+    target = name if FUNCTION.fullmatch(name) else _plugins()[name]
+    module, _, function = target.partition(":")
     try:
         found = getattr(import_module(module), function)
     except ModuleNotFoundError as error:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unspool.printable import message_line
+
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -29,8 +31,10 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
+        # It may quote a file or a request, and clients print it.
+        self.message = message_line(message)
+        super().__init__(self.message)
+        self.status, self.param, self.code = status, None if param is None else message_line(param), code
         self.headers = dict(headers or {})
 
 

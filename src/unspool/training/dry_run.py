@@ -65,9 +65,11 @@ class DryRun:
         ]
 
 
-def dry_run(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> DryRun:
+def dry_run(
+    recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = (), *, trust_code: bool = False
+) -> DryRun:
     """Read the data, build the model, and pass some batches through it; no weight changes, no file stays."""
-    read = as_recipe(recipe, changes)
+    read = as_recipe(recipe, changes, trust_code)
     check_device(read.train)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         model = None if read.pretrained is None else read.pretrained.beginning(None)

@@ -30,6 +30,8 @@ from unspool.data.resegmentation import drops
 from unspool.models import MODELS
 from unspool.models.config_tables import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
+from unspool.objectives.rewarded_answers import Rewarded
+from unspool.objectives.rewards import runs_code
 from unspool.text import TEXTS, Separate
 from unspool.training.hooks import HOOKS
 from unspool.training.pretrained import Pretrained
@@ -103,6 +105,17 @@ class Recipe:
                 '"classifier" or "tagger"'
             )
         return configured(table, "model")
+
+    def check_trust(self, trust_code: bool) -> None:
+        """Refuse a recipe that names a Python function, unless the user trusts its code."""
+        objectives = (self.objective, *(it for it, _ in self.auxiliary))
+        rewards = [it.reward for it in objectives if isinstance(it, Rewarded)]
+        code = [name for name in rewards if runs_code(name)]
+        if code and not trust_code:
+            raise ValueError(
+                f"the recipe runs Python code, reward = {code[0]!r}: give --trust-code (in Python "
+                "trust_code=True) if you trust it, or choose bleu, chrf or exact_match"
+            )
 
     def said(self) -> Mapping[str, Any]:
         """The settings that make this very recipe: those it was made from, unless a part was replaced."""

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from unspool.printable import message_line
+
 if TYPE_CHECKING:
     from unspool.training.run_state import Run
     from unspool.training.update import Update
@@ -69,7 +71,7 @@ class StandardErrorReporter:
 
     def note(self, text: str) -> None:
         """A line."""
-        print(f"unspool: {text}", file=sys.stderr)
+        print(f"unspool: {message_line(text)}", file=sys.stderr)
 
     def warn(self, text: str) -> None:
         """A line, too."""

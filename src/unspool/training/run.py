@@ -47,14 +47,16 @@ def train(
     resume: bool = False,
     changes: Sequence[str] = (),
     reporter: Reporter | None = None,
+    trust_code: bool = False,
 ) -> Model:
     """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
 
     `out` is the run folder: curves, checkpoints and the model, for `us.load`; without it nothing is kept. An
     interrupted run goes on with `resume`, bit for bit as if it had not been interrupted. `changes` are
-    settings that differ from the recipe, such as "train.updates=200".
+    settings that differ from the recipe, such as "train.updates=200". A recipe that names a Python function
+    (`reward = "module:function"`) needs `trust_code`, also on resuming.
     """
-    read = as_recipe(recipe, changes)
+    read = as_recipe(recipe, changes, trust_code)
     check_device(read.train)
     with (
         _folder(out) as path,
@@ -170,8 +172,16 @@ def _check_own_batches(recipe: Recipe, feed: Feed) -> None:
         )
 
 
-def as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
-    """The recipe, with paths that lead to their files from anywhere."""
+def as_recipe(
+    recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str], trust_code: bool = False
+) -> Recipe:
+    """The recipe, with paths that lead to their files from anywhere. No code that it names runs untrusted."""
+    found = _as_recipe(recipe, changes)
+    found.check_trust(trust_code)
+    return found
+
+
+def _as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
     if isinstance(changes, str | Mapping) or not isinstance(changes, Sequence):
         raise TypeError(f'changes is {changes!r:.80}, but must be a list such as ["train.updates=200"]')
     for change in changes:

@@ -3,6 +3,8 @@ import os
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from unspool.basis import BasisTest
 from unspool.basis.solver import whitened_store
@@ -64,6 +66,29 @@ def test_a_broken_file_is_made_anew(tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
     assert (whitened(W, None, tmp_path).X_VK == whitened(W, None, None).X_VK).all()
+
+
+def test_a_file_with_other_numbers_under_the_same_name_is_made_anew(tmp_path):
+    W = np.random.default_rng(0).standard_normal((60, 4))
+    right = whitened(W, None, tmp_path)
+    (path,) = tmp_path.iterdir()
+    with safe_open(path, "np") as file:
+        kept, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    save_file({**kept, "row_norm": kept["row_norm"] / 1e6}, path, about)
+    assert whitened(W, None, tmp_path).row_norm == right.row_norm
+    other = np.random.default_rng(1).standard_normal((60, 4))
+    path.rename(path.with_name(f"basis-{fingerprint(other, None)}.safetensors"))
+    assert (whitened(other, None, tmp_path).X_VK == whitened(other, None, None).X_VK).all()
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="unspool.basis.solver.whitened_store")
+    W = np.random.default_rng(0).standard_normal((60, 4))
+    whitened(W, None, tmp_path / "cache")
+    (tmp_path / "cache").chmod(0o777)
+    monkeypatch.setattr(whitened_store, "_checksum", lambda *_: pytest.fail("the file was read"))
+    whitened(W, None, tmp_path / "cache")
+    assert "other users may write into the folder" in caplog.text
 
 
 def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, monkeypatch, caplog):

@@ -1,7 +1,9 @@
 """Keep a whitened W on disk: one safetensors file, named by what it was made from.
 
 The name is a hash of W's rows, its type and the rank, so that a file can only be found by the W that it
-belongs to. It is written beside its place and moved there, so that a reader never sees half of it; a file
+belongs to. The file holds a checksum of its numbers and of its name; one that does not match is made anew. A
+folder that other users may write to is not used, because wrong numbers would give wrong proofs. The file is
+written beside its place and moved there, so that a reader never sees half of it; a file
 that cannot be read is made anew, and where none can be written (a full disk, a read-only folder) there is
 none, as the logger `unspool.basis.solver.whitened_store` says at level INFO. The folder holds 4 GB at most:
 the files that were not used for longest go first.
@@ -18,16 +20,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from unspool.basis.arrays import as_numpy
 from unspool.basis.solver.float64_rows import Float64Rows
 from unspool.basis.solver.whitening import Whitened, whiten
 from unspool.files.atomic import new_file
-from unspool.files.cache import cache_folder, check_room
+from unspool.files.cache import cache_folder, check_room, private_folder
 
-FORMAT = 3
+FORMAT = 4
 MOST_BYTES = 4_000_000_000
 
 _log = logging.getLogger(__name__)
@@ -71,7 +73,11 @@ def fingerprint(W: Any, rank: int | None) -> str:
 
 def _load(path: Path, W: Any) -> Whitened | None:
     try:
-        kept = load_file(path)
+        private_folder(path.parent)
+        with safe_open(path, "np") as file:
+            kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if (file.metadata() or {}).get("checksum") != _checksum(path, kept):
+                return None
         os.utime(path)
         return Whitened(
             Float64Rows(kept["weight"]) if "weight" in kept else Float64Rows(W),
@@ -101,9 +107,19 @@ def _save(path: Path, white: Whitened) -> None:
     size = sum(array.nbytes for array in kept.values())
     if size > MOST_BYTES:
         raise OSError(f"{size / 1e9:.1f} GB are more than is ever kept in {path.parent}")
+    private_folder(path.parent)
     check_room(path.parent, size)
     with new_file(path) as fresh:
-        save_file(kept, fresh)
+        save_file(kept, fresh, {"checksum": _checksum(path, kept)})
+
+
+def _checksum(path: Path, kept: dict[str, NDArray[Any]]) -> str:
+    """A hash of the file's name and of its arrays."""
+    digest = blake2b(path.name.encode(), digest_size=20)
+    for name, array in sorted(kept.items()):
+        digest.update(f"{name} {array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _tidy(newest: Path) -> None:

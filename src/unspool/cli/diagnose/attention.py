@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural
 from unspool.cli.plain_table import print_rows
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.diagnose.text_attention import AttentionMap
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         print_rows(["layer.head", "looks at", "share"], rows)
         print(found.verdict)
     if args.output:
-        print(f"unspool: wrote {args.output}", file=sys.stderr)
+        tell(f"wrote {args.output}")
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.diagnose.softmax_bottleneck import Bottleneck
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join([*_lines(found, material.whose), *([] if truth is None else _truth(found, truth))]))
     if args.output:
-        print(f"unspool: wrote {args.output}", file=sys.stderr)
+        tell(f"wrote {args.output}")
     return 0
 
 

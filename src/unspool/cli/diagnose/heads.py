@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from unspool.cli.model_loading import loading
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, positive
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 SUMMARY = "See which heads of a Transformer look along the arcs of a treebank, label by label."
 EXAMPLES = """examples:
@@ -69,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
                 f"{it.offset_agreement:5.1%}"
             )
     if args.output:
-        print(f"unspool: wrote {args.output}", file=sys.stderr)
+        tell(f"wrote {args.output}")
     return 0

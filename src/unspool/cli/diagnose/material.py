@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.cli.diagnose.texts import read_pairs, read_texts
 from unspool.cli.parser import natural, positive
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -202,4 +202,4 @@ def _recipe(folder: Path) -> Recipe | None:
 
 
 def _note(said: str) -> None:
-    print(f"unspool: {said}", file=sys.stderr)
+    tell(said)

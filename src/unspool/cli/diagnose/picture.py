@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from unspool.cli.decoders import add_several_decoders_option
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.parser import add_running_options, positive
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
 EXAMPLES = """examples:
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
             model, args.prompt, list(rules.values()), list(rules), top=args.top, refused=told
         )
         draw_ranks(picture, args.output)
-    print(f"unspool: wrote {args.output}", file=sys.stderr)
+    tell(f"wrote {args.output}")
     return 0
 
 
 def _left_out(spec: str, error: ValueError) -> None:
     """Of a rule of the selection, which nobody has asked for."""
-    print(f"unspool: {spec} is left out: {error}", file=sys.stderr)
+    tell(f"{spec} is left out: {error}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 from unspool.printable import printable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         _print_table(found, args.words, spelt)
         _print_uses(used, spelt)
     if args.output:
-        print(f"unspool: wrote {args.output}", file=sys.stderr)
+        tell(f"wrote {args.output}")
     return 0
 
 
@@ -95,7 +95,7 @@ def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, W
         recipe = read_recipe(folder / "recipe.toml")
         batches = prepare(recipe.data, model.text, recipe.batches, recipe.seed, folder / "data").valid
     except (OSError, ValueError) as error:
-        print(f"unspool: no contexts are shown, for the run's text cannot be read: {error}", file=sys.stderr)
+        tell(f"no contexts are shown, for the run's text cannot be read: {error}")
         return {}
     return sense_contexts(model, batches, words, examples=args.examples)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from unspool.cli.diagnose.texts import asked_texts
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.diagnose.matching import Match
@@ -92,10 +92,7 @@ def run(args: argparse.Namespace) -> int:
         except ValueError as error:
             raise ValueError(f"{args.text}: {error}") from error
     if args.basis_tokens and model.output_matrix is None:
-        print(
-            f"unspool: the basis-aware samplers are left out: {args.model} has no single output matrix",
-            file=sys.stderr,
-        )
+        tell(f"the basis-aware samplers are left out: {args.model} has no single output matrix")
     if args.json:
         for match in found:
             print(json_line(asdict(match)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, positive
 from unspool.cli.plain_table import print_rows
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 SUMMARY = "See the likelihood trap: repetition, people's words and nonsense, by how probable they are."
 EXAMPLES = """examples:
@@ -69,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
         )
         print(found.verdict)
     if args.output:
-        print(f"unspool: wrote {args.output}", file=sys.stderr)
+        tell(f"wrote {args.output}")
     return 0

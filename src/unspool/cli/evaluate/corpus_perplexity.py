@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from math import log
@@ -17,6 +16,7 @@ from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.progress import counted
 from unspool.cli.ray_options import corpus_of, pool_of
+from unspool.cli.streams import tell
 
 COLUMNS = ("text",)
 SUMS = ("texts", "tokens", "nats", "bytes")
@@ -74,7 +74,7 @@ def read_corpus(args: argparse.Namespace) -> int:
     else:
         print(f"perplexity   {found.value:.3f}   of {found.tokens:,} tokens in {int(sums['texts']):,} texts")
         print(f"bits a byte  {bits:.4f}")
-    print(f"unspool: each text's perplexity is in {corpus.folder}", file=sys.stderr)
+    tell(f"each text's perplexity is in {corpus.folder}")
     return 0
 
 

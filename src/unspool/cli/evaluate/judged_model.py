@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from math import log
 from pathlib import Path
@@ -15,6 +14,7 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, positive
 from unspool.cli.ray_options import add_ray_options, without_ray
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 SUMMARY = "Measure a model on a text: perplexity and calibration."
 EXAMPLES = """examples:
@@ -94,5 +94,5 @@ def run(args: argparse.Namespace) -> int:
         print(f"ECE          {sure.ece:.4f}   in {args.bins} bins; the worst is off by {sure.worst:.3f}")
         print(f"  by chance  {sure.null.low:.4f} to {sure.null.high:.4f} if it were perfectly calibrated")
     if args.figure:
-        print(f"unspool: wrote {args.figure}", file=sys.stderr)
+        tell(f"wrote {args.figure}")
     return 0

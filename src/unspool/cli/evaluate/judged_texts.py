@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -15,6 +14,7 @@ from unspool.cli.outputs import SystemOutputs, read_outputs, read_systems, share
 from unspool.cli.parser import add_model_options, natural, positive
 from unspool.cli.plain_table import print_rows
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.evaluate.bootstrap_interval import Interval
@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
         _print(found, intervals, tests)
     for it in found:
         for note in it.notes:
-            print(f"unspool: {it.system}: {note}", file=sys.stderr)
+            tell(f"{it.system}: {note}")
     if args.figure:
-        print(f"unspool: wrote {args.figure}", file=sys.stderr)
+        tell(f"wrote {args.figure}")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
 from unspool.cli.plain_table import print_rows
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 SUMMARY = "Set decoders beside the truth: what they keep, lose and make up, exactly."
 EXAMPLES = """examples:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     elif found:
         print_rows(["decoder", *COLUMNS], [[name, *_cells(it)] for name, it in found.items()])
     if args.figure and found:
-        print(f"unspool: wrote {args.figure}", file=sys.stderr)
+        tell(f"wrote {args.figure}")
     return 2 if failed else 0
 
 
@@ -88,7 +88,7 @@ def _all(args: argparse.Namespace, searches: Mapping[str, Any]) -> tuple[dict[st
         try:
             found[name] = _measured(search, model, language, args)
         except ValueError as error:  # one decoder may not suit the model; the others do
-            print(f"unspool: {name}: {error}", file=sys.stderr)
+            tell(f"{name}: {error}")
             failed += 1
     return found, failed
 

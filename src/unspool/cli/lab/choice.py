@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.parser import natural
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.lab.claim import Claim
@@ -66,4 +66,4 @@ def known(args: argparse.Namespace, claims: Sequence[Claim], warn: Callable[[str
 
 def say(words: str) -> None:
     """To standard error."""
-    print(f"unspool: {words}", file=sys.stderr)
+    tell(words)

@@ -9,6 +9,7 @@ from pathlib import Path
 from unspool.cli.lab.choice import add_result_options, known, say
 from unspool.cli.output import check_output
 from unspool.cli.reserved_file import reserved
+from unspool.printable import escape_json
 
 SUMMARY = "Write one page of all claims: verdicts, numbers with their spread, figures."
 EXAMPLES = """examples:
@@ -56,6 +57,6 @@ def run(args: argparse.Namespace) -> int:
             say(f"wrote {args.markdown}")
     if args.json:
         # A claim a line, so that a change can be seen.
-        claims = ",\n".join(json.dumps(it.record(), ensure_ascii=False) for it in found)
+        claims = ",\n".join(escape_json(json.dumps(it.record(), ensure_ascii=False)) for it in found)
         print(f'{{"claims": [\n{claims}\n]}}')
     return 0

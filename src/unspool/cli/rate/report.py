@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from unspool.cli.output import json_line
 from unspool.cli.parser import natural, positive
 from unspool.cli.plain_table import print_rows
 from unspool.cli.reserved_file import reserved
+from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.evaluate.rating import RatingReport
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(found)
     if args.figure:
-        print(f"unspool: wrote {args.figure}", file=sys.stderr)
+        tell(f"wrote {args.figure}")
     return 0
 
 

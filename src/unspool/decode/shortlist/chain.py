@@ -15,7 +15,6 @@ taken never changes a token.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -36,9 +35,10 @@ from unspool.decode.transforms.top_k import TopK
 from unspool.decode.transforms.top_n_sigma import TopNSigma
 from unspool.decode.transforms.top_p import TopP
 from unspool.decode.transforms.typical import Typical
+from unspool.kernels import compiler_obstacle
 from unspool.protocols import Step, Transform
 
-COMPILED = find_spec("numba") is not None
+COMPILED = compiler_obstacle() is None
 """Which of the two ways is taken; they find the same tokens."""
 LARGE = 4096
 """Smaller vocabularies are drawn from faster in the plain way."""
