@@ -26,7 +26,14 @@ def tell(message: str) -> None:
     print(f"unspool: {message_line(message)}", file=sys.stderr, flush=True)
 
 
-def tell_warning(message: Warning | str, *_: Any) -> None:
+def tell_warning(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
     """A Python warning as such a line; it takes the place of `warnings.showwarning`."""
     tell(f"warning: {message}")
 
