@@ -97,7 +97,8 @@ def test_only_learnt_positions_limit_the_context():
 
 @pytest.mark.parametrize("search", [Greedy(), Beam(2), Sample(), ContrastiveSearch(2, 0.5)], ids=repr)
 def test_source_and_target_each_have_the_context_to_themselves(search):
-    model = make(positions="learned", context=16)  # without a text no token ends an answer
+    model = make(positions="learned", context=16)
+    model.config_eos_ids = frozenset()  # no token ends an answer
     for source in ([3] * 12, [3] * 15):
         out = generate(model, source, search, max_new_tokens=40, seed=1)
         assert len(out.tokens) == 15  # BOS is the first of 16
@@ -106,8 +107,16 @@ def test_source_and_target_each_have_the_context_to_themselves(search):
         generate(model, [3] * 16, search)
 
 
+def test_an_answer_ends_at_the_eos_of_the_config_if_there_is_no_tokenizer():
+    model = make(context=64)
+    found = generate(model, [[3, 4]] * 20, Sample(), max_new_tokens=60, seed=list(range(20)))
+    assert all(EOS not in out.tokens[:-1] for out in found)
+    assert any(out.finish == "eos" for out in found)
+
+
 def test_a_draft_needs_room_for_the_answer_and_not_for_the_source():
     model, source = make(positions="learned", context=16), [3] * 12
+    model.config_eos_ids = frozenset()
     found = generate(model, source, Speculative(model), max_new_tokens=40, seed=1)
     assert len(found.tokens) == 15
     short = make(positions="learned", context=13)

@@ -49,7 +49,7 @@ def make_job(
         limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
         seeds=seeds_of(seed, len(prompts)),
         n=_counted("n", n),
-        eos=model.text.eos_ids if model.text is not None else frozenset(),
+        eos=model.eos_ids,
         watches=tuple(watches),
         judge=loop_judge(on_loop),
         alternatives=_counted("alternatives", alternatives, at_least=0, at_most=model.vocab_size),

@@ -107,7 +107,7 @@ def _pair(
     before = ids_of(model, prompt, place)
     after = _continuation(model, prompt, before, text, place)
     if end:
-        eos = sorted(model.text.eos_ids) if model.text is not None else []
+        eos = sorted(model.eos_ids)
         if not eos:
             raise ValueError("end=True needs an end-of-text token, and this model names none: leave it out")
         after = (*after, eos[0])

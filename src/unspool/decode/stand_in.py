@@ -28,6 +28,11 @@ class SameTokens(Abilities):
         return self.model.text
 
     @property
+    def eos_ids(self) -> frozenset[int]:
+        """The model's."""
+        return self.model.eos_ids
+
+    @property
     def answers(self) -> bool:
         """The model's."""
         return self.model.answers

@@ -38,6 +38,8 @@ class SequenceModel(nn.Module, Abilities):
         given(config, kind, text)
         self.config = config
         self.text = text
+        self.config_eos_ids: frozenset[int] = frozenset()
+        """End-of-text tokens that the model's files name, for a model without a tokenizer."""
         self.built: Blueprint = {}
         """What it was made of, where its steps can be compiled (`models.engine_choice`)."""
         self._forced_engine: EngineName | None = None
@@ -69,6 +71,11 @@ class SequenceModel(nn.Module, Abilities):
         """Width of the output: token ids go from 0 to vocab_size − 1."""
         size: int = self.config.vocab_size
         return size
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokenizer's, or else the ones that the model's files name."""
+        return self.config_eos_ids if self.text is None else self.text.eos_ids
 
     @property
     def output_matrix(self) -> Tensor | None:
@@ -114,6 +121,7 @@ class EncoderDecoder(SequenceModel):
         self.ends = Ends.of(config.bos, config.eos, text, config.vocab_size)
         apart = Ends.of_sources(config.bos, config.eos, text, config.source_vocab_size)
         self.source_ends = apart or self.ends
+        self.config_eos_ids = self.ends.eos
 
     @property
     def answers(self) -> bool:

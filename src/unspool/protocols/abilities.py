@@ -28,6 +28,12 @@ class Abilities(Protocol):
         return False
 
     @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokens that end a text: the tokenizer's, or else those that the model's settings name."""
+        text: Text | None = getattr(self, "text", None)
+        return frozenset() if text is None else text.eos_ids
+
+    @property
     def source_vocab_size(self) -> int | None:
         """Tokens of the vocabulary that prompts alone have; None where they share the one of texts."""
         return None

@@ -27,8 +27,7 @@ def codec_from_folder(path: str | Path) -> Codec | None:
         return None
     tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
     config = _optional(folder / "tokenizer_config.json")
-    stated = _optional(folder / "generation_config.json")
-    model = _optional(folder / "config.json") | {key: it for key, it in stated.items() if it is not None}
+    model = _model_settings(folder)
 
     bos_token, eos_token = (_spelling(config.get(key)) for key in ("bos_token", "eos_token"))
     bos_id = _special(tokenizer, bos_token)
@@ -44,6 +43,16 @@ def codec_from_folder(path: str | Path) -> Codec | None:
         bos_token=bos_token,
         eos_token=eos_token,
     )
+
+
+def eos_ids_of_folder(folder: Path) -> frozenset[int]:
+    """The end-of-text tokens that the model's settings name, for a folder without a tokenizer."""
+    return _ids(_model_settings(folder).get("eos_token_id"))
+
+
+def _model_settings(folder: Path) -> dict[str, Any]:
+    stated = _optional(folder / "generation_config.json")
+    return _optional(folder / "config.json") | {key: it for key, it in stated.items() if it is not None}
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -72,7 +81,7 @@ def _known(tokenizer: Tokenizer, token: Any) -> int | None:
 def _ids(value: Any) -> frozenset[int]:
     """One id, several, or none."""
     listed = value if isinstance(value, list) else [value]
-    return frozenset(token for token in listed if isinstance(token, int))
+    return frozenset(token for token in listed if isinstance(token, int) and not isinstance(token, bool))
 
 
 def _adds_bos(tokenizer: Tokenizer, config: Mapping[str, Any], bos_id: int) -> bool:

@@ -38,6 +38,66 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             num_key_value_heads=2, head_dim=4, intermediate_size=24, sliding_window=4, **SIZES, **ENDS
         )
     ),
+    # Hybrids of convolution or linear attention with attention, and families with a state of their own.
+    "lfm2": lambda: tf.Lfm2ForCausalLM(
+        tf.Lfm2Config(
+            layer_types=["conv", "full_attention"],
+            num_key_value_heads=2,
+            intermediate_size=24,
+            **SIZES,
+            **ENDS,
+        )
+    ),
+    "lfm2_moe": lambda: tf.Lfm2MoeForCausalLM(
+        tf.Lfm2MoeConfig(
+            layer_types=["conv", "full_attention"],
+            intermediate_size=24,
+            num_key_value_heads=2,
+            moe_intermediate_size=8,
+            num_experts=4,
+            num_experts_per_tok=2,
+            num_dense_layers=1,
+            **SIZES,
+            **ENDS,
+        )
+    ),
+    "minimax": lambda: tf.MiniMaxForCausalLM(
+        tf.MiniMaxConfig(
+            layer_types=["linear_attention", "full_attention"],
+            intermediate_size=24,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            block_size=4,
+            **SIZES,
+            **ENDS,
+        )
+    ),
+    "rwkv": lambda: tf.RwkvForCausalLM(
+        tf.RwkvConfig(hidden_size=16, num_hidden_layers=2, attention_hidden_size=16, **ENDS)
+    ),
+    "recurrent_gemma": lambda: tf.RecurrentGemmaForCausalLM(
+        tf.RecurrentGemmaConfig(
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            lru_width=16,
+            intermediate_size=24,
+            attention_window_size=8,
+            **ENDS,
+        )
+    ),
+    "openai-gpt": lambda: tf.OpenAIGPTLMHeadModel(
+        tf.OpenAIGPTConfig(n_embd=16, n_layer=2, n_head=2, n_positions=64, **ENDS)
+    ),
+    "bart decoder": lambda: tf.BartForCausalLM(
+        tf.BartConfig(decoder_start_token_id=2, **PAIR | {"encoder_layers": 2}, **ENDS)
+    ),
+    "nllb-moe": lambda: tf.NllbMoeForConditionalGeneration(
+        tf.NllbMoeConfig(decoder_start_token_id=2, num_experts=2, **PAIR, **ENDS)
+    ),
+    "fsmt": lambda: tf.FSMTForConditionalGeneration(
+        tf.FSMTConfig(src_vocab_size=V, tgt_vocab_size=V, decoder_start_token_id=2, num_beams=1, **PAIR)
+    ),
     "mamba": lambda: tf.MambaForCausalLM(
         tf.MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, **ENDS)
     ),

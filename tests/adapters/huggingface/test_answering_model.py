@@ -8,7 +8,7 @@ PAIRS = ["t5", "bart", "marian"]
 SOURCES = [[5, 6, 7, 2], [9, 2], [11, 12, 2]]
 
 
-@pytest.mark.parametrize("family", PAIRS)
+@pytest.mark.parametrize("family", [*PAIRS, "nllb-moe", "fsmt"])
 def test_greedy_text_is_that_of_generate(families, family):
     theirs = families[family]
     found = us.generate(from_huggingface(theirs), SOURCES, us.Greedy(), max_new_tokens=12, stop_ids=[2])

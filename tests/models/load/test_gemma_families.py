@@ -56,7 +56,7 @@ def test_logits_are_those_of_transformers_beyond_the_window_too(name, engine, tm
         torch.testing.assert_close(step.logp_NV[0], want[0, 49 + place], atol=1e-4, rtol=1e-5)
         torch.testing.assert_close(step.logp_NV[1], want[1, 2 + place], atol=1e-4, rtol=1e-5)
         step, state = ours.step(state, torch.tensor([rows[0][50 + place], rows[1][3 + place]]))
-    asked = {"max_new_tokens": 30, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    asked = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
     said = theirs.generate(tokens[:1, :8], attention_mask=torch.ones(1, 8), **asked)[0, 8:].tolist()
     assert list(us.generate(ours, [rows[0][:8]], us.Greedy(), max_new_tokens=30)[0].tokens) == said
 

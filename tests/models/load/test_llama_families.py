@@ -90,7 +90,7 @@ def agree(ours, theirs):
         torch.testing.assert_close(step.logp_NV[1], want[1, 2 + place], atol=1e-4, rtol=1e-5)
         if place < 3:
             step, state = ours.step(state, torch.tensor([rows[0][20 + place], rows[1][3 + place]]))
-    asked = {"max_new_tokens": 30, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    asked = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
     said = theirs.generate(tokens[:1, :8], attention_mask=torch.ones(1, 8), **asked)[0, 8:].tolist()
     assert list(us.generate(ours, [rows[0][:8]], us.Greedy(), max_new_tokens=30)[0].tokens) == said
 
@@ -102,6 +102,16 @@ def test_logits_are_those_of_transformers(name, engine, tmp_path):
     assert (ours.engine, ours.context) == ("compiled", 64)
     ours.engine = engine
     agree(ours, theirs)
+
+
+def test_texts_end_at_the_eos_of_the_config_if_there_is_no_tokenizer(tmp_path):
+    saved(tmp_path, *CASES["qwen2"])
+    model = us.load(tmp_path)
+    assert model.eos_ids == {2}
+    assert us.score(model, [5, 6], [7], end=True).tokens == (7, 2)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 7, 999]}')
+    assert us.load(tmp_path).eos_ids == {2, 7}  # 999 is outside of the vocabulary
+    assert us.load(tmp_path, engine="transformers").eos_ids == {2, 7}
 
 
 def test_mistral_with_a_window_is_exported_as_mistral(tmp_path):

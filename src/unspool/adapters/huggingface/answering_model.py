@@ -118,7 +118,8 @@ class AnsweringModel(WrappedModel):
         shows = self.config._attn_implementation == "eager"
         return self.run(
             decoder_input_ids=tokens_NT,
-            encoder_outputs=library.modeling_outputs.BaseModelOutput(state.sources.memory_BSD),
+            # Every family takes this output; NLLB-MoE's asks for its router_logits.
+            encoder_outputs=library.modeling_outputs.MoEModelOutput(state.sources.memory_BSD),
             attention_mask=state.sources.seen_BS.long(),
             past_key_values=state.cache,
             use_cache=True,

@@ -1,24 +1,33 @@
 """A causal language model of transformers as a StepModel: any family that their `generate` serves.
 
 Prompts of unequal lengths stand flush right in one batch; the cache grows a column a step, and a beam moves
-its rows. The cache keeps every column, those outside of a sliding window, too (the mask hides them), so that
-tokens can be forgotten again.
+its rows. A model of attention alone gets a cache that keeps every column, those outside of a sliding window,
+too (the mask hides them), so that tokens can be forgotten again. Recurrent and hybrid models make their own
+cache in their first pass and cannot be rewound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from unspool.adapters.huggingface.wrapped_model import WrappedModel, flat, last
 from unspool.adapters.needed_packages import TRANSFORMERS
 from unspool.heads.softmax import normalised
 from unspool.models.decoding_mode import decodes
 from unspool.protocols import Step
+
+CACHES = ("past_key_values", "cache_params", "state")
+"""What families call the cache, in `forward` and in what it returns."""
+ATTENTION = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+"""Kinds of layers whose cache is keys and values only."""
 
 
 @dataclass
@@ -33,8 +42,32 @@ class CausalState:
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> CausalState:
         """Reorder, repeat or drop rows."""
-        self.cache.reorder_cache(rows_M)
-        return CausalState(self.cache, self.seen_NT.index_select(0, rows_M), self.padded)
+        if rows_M.tolist() == list(range(len(self.seen_NT))):
+            return self
+        cache = _reordered(self.cache, rows_M)
+        return CausalState(cache, self.seen_NT.index_select(0, rows_M), self.padded)
+
+
+def _reordered(cache: Any, rows_M: Tensor) -> Any:
+    if isinstance(cache, list):  # RWKV
+        return [part.index_select(0, rows_M) for part in cache]
+    foreign = _foreign_layers(cache)
+    if foreign is not None:
+        raise ValueError(
+            f"rows of a {foreign} cannot be reordered, which batches, beams and n > 1 need: "
+            "give one prompt, Greedy() or Sample(), and n=1"
+        )
+    cache.reorder_cache(rows_M)
+    if hasattr(cache, "linear_cache"):  # MiniMax: `reorder_cache` moves its layers of attention only
+        linear = cache.linear_cache
+        cache.linear_cache = [it.index_select(0, rows_M) if isinstance(it, Tensor) else it for it in linear]
+    return cache
+
+
+def _foreign_layers(cache: Any) -> str | None:
+    """A family's own class of cache layers (DeepSeek-V4): `reorder_cache` misses a part of what they keep."""
+    kinds = (type(layer) for layer in getattr(cache, "layers", ()))
+    return next((kind.__name__ for kind in kinds if kind.__module__ != "transformers.cache_utils"), None)
 
 
 class CausalModel(WrappedModel):
@@ -88,15 +121,49 @@ class CausalModel(WrappedModel):
     def _lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, CausalState]:
         longest = max(map(len, prompts))
         padded = any(len(prompt) < longest for prompt in prompts)
-        if padded and "attention_mask" not in self._takes:
-            raise ValueError(
-                f"{type(self.model).__name__} takes no attention mask, so that prompts of unequal lengths "
-                "cannot be read side by side: say batch_size=1"
-            )
+        if padded and not self._masks_padding:
+            raise self._no_padding()
+        return self._padded(prompts, longest, padded)
+
+    def _padded(
+        self, prompts: Sequence[Sequence[int]], longest: int, padded: bool
+    ) -> tuple[Tensor, CausalState]:
         rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         seen = [[False] * (longest - len(prompt)) + [True] * len(prompt) for prompt in prompts]
         state = CausalState(self._new_cache(), torch.tensor(seen, device=self.device), padded)
         return torch.tensor(rows, device=self.device), state
+
+    @cached_property
+    def _masks_padding(self) -> bool:
+        """Whether padding in front of a prompt changes nothing.
+
+        The model itself is asked: some families count padding as positions (BART's decoder) or mix it into
+        their state (MiniMax), and nothing in their settings says so.
+        """
+        if "state" in self._takes:
+            return True  # padding is not read at all
+        if "attention_mask" not in self._takes:
+            return False
+        alone_1V, other_1V = (self._probe_text(text, 2) for text in ([0, 1], [1, 0]))
+        padded_1V = self._probe_text([0, 1], 10)
+        allowed = 1e-3 if padded_1V.dtype == torch.float32 else 0.1
+        scale = (other_1V - alone_1V).abs().mean() + 1e-2
+        return bool((padded_1V - alone_1V).abs().mean() <= allowed * scale)
+
+    @decodes
+    def _probe_text(self, text: Sequence[int], length: int) -> Tensor:
+        """Logits after a text that is padded to a length, and its first token once more."""
+        tokens_1T, state = self._padded([text], length, length > len(text))
+        self._read(tokens_1T, state)
+        again_11 = torch.tensor([text[:1]], device=self.device)
+        state = self._grown(state, again_11)
+        logits: Tensor = self._read(again_11, state)[0].logits[:, -1]
+        return logits
+
+    @property
+    def _recurrent(self) -> bool:
+        kinds = getattr(self._settings, "layer_types", None) or ()
+        return super()._recurrent or not ATTENTION.issuperset(kinds)
 
     def _new_cache(self) -> Any:
         """A recurrent model makes its own in its first pass."""
@@ -107,8 +174,12 @@ class CausalModel(WrappedModel):
         return CausalState(state.cache, torch.cat((state.seen_NT, new), dim=1), state.padded)
 
     def _read(self, tokens_NT: Tensor, state: CausalState, **more: Any) -> tuple[Any, Tensor | None]:
-        attends = "past_key_values" in self._takes
-        name = "past_key_values" if attends else "cache_params"
+        name = next((it for it in CACHES if it in self._takes), None)
+        if name is None:
+            raise self._no_cache()
+        if name == "state":
+            return self._read_rows(tokens_NT, state)
+        attends = name == "past_key_values"
         inputs = {"input_ids": tokens_NT, name: state.cache, "use_cache": True, **more}
         if "position_ids" in self._takes:
             places_NT = (state.seen_NT.long().cumsum(-1) - 1).clamp_(min=0)
@@ -117,8 +188,38 @@ class CausalModel(WrappedModel):
         if state.padded and (attends or state.cache is None):
             inputs["attention_mask"] = state.seen_NT.long()
         out, hidden_NTD = self.run(**inputs)
-        state.cache = getattr(out, name)
+        state.cache = getattr(out, name, None)
+        if state.cache is None:
+            raise self._no_cache()
+        if state.padded and _foreign_layers(state.cache) is not None:
+            raise self._no_padding()
         return out, hidden_NTD
+
+    def _read_rows(self, tokens_NT: Tensor, state: CausalState) -> tuple[Any, Tensor | None]:
+        """Read each row alone and without padding: RWKV's step adds the rows of a batch to one another."""
+        logits, hidden, states = [], [], []
+        for n, seen_T in enumerate(state.seen_NT[:, -tokens_NT.shape[1] :]):
+            past = None if state.cache is None else [part[n : n + 1].clone() for part in state.cache]
+            out, read_1TD = self.run(input_ids=tokens_NT[n : n + 1, seen_T], state=past, use_cache=True)
+            room = (0, 0, tokens_NT.shape[1] - out.logits.shape[1], 0)
+            logits.append(pad(out.logits, room))
+            hidden.append(None if read_1TD is None else pad(read_1TD, room))
+            states.append(out.state)
+        state.cache = [torch.cat(parts) for parts in zip(*states, strict=True)]
+        shown = [it for it in hidden if it is not None]
+        return SimpleNamespace(logits=torch.cat(logits)), torch.cat(shown) if shown else None
+
+    def _no_padding(self) -> ValueError:
+        return ValueError(
+            f"{type(self.model).__name__} does not mask padding, so prompts of unequal lengths cannot share "
+            "a batch: say batch_size=1"
+        )
+
+    def _no_cache(self) -> ValueError:
+        return ValueError(
+            f"{type(self.model).__name__} ({self.config.model_type}) returns no cache of what it has read, "
+            "which decoding token by token needs: decode it with its own generate"
+        )
 
     @decodes
     def _probe(self) -> tuple[Tensor, Tensor] | None:

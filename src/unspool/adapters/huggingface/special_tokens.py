@@ -57,4 +57,5 @@ def ids(value: Any) -> frozenset[int]:
     """Their settings have one token, several, or none."""
     if value is None:
         return frozenset()
-    return frozenset(value if isinstance(value, list | tuple) else [value])
+    found = value if isinstance(value, list | tuple) else [value]
+    return frozenset(token for token in found if isinstance(token, int) and not isinstance(token, bool))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from unspool.adapters.huggingface.special_tokens import ending_ids
 from unspool.heads.softmax import normalised
 from unspool.models.decoding_mode import decodes
 from unspool.protocols import Abilities, Step
@@ -40,8 +41,9 @@ class WrappedModel(nn.Module, Abilities):
 
     @property
     def head(self) -> Any:
-        """Their output layer; None where the model shows none."""
-        return self.model.get_output_embeddings()
+        """Their output layer; None if the model shows none, or shows its embedding instead (FSMT)."""
+        found = self.model.get_output_embeddings()
+        return None if isinstance(found, nn.Embedding) else found
 
     @property
     def engine(self) -> str:
@@ -57,14 +59,22 @@ class WrappedModel(nn.Module, Abilities):
     @cached_property
     def vocab_size(self) -> int:
         """Width of the logits."""
-        size: int = self._settings.vocab_size if self.head is None else self.head.weight.shape[0]
+        shown = self.model.get_output_embeddings()
+        size: int = self._settings.vocab_size if shown is None else shown.weight.shape[0]
         return size
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokenizer's, or else those of their generation_config or config."""
+        if self.text is not None:
+            return self.text.eos_ids
+        return frozenset(token for token in ending_ids(self.model) if 0 <= token < self.vocab_size)
 
     @property
     def context(self) -> int | None:
         """The positions that it has, or was trained for; None where its settings name none."""
         found: int | None = getattr(self._settings, "max_position_embeddings", None)
-        return found
+        return None if found is None or found < 1 else found
 
     @property
     def rewindable(self) -> Any:

@@ -24,8 +24,8 @@ OURS = ("encode", "decode", "watch", "eos_ids")
 def from_huggingface(model: Any, tokenizer: Any = None) -> CausalModel | AnsweringModel:
     """A StepModel that runs a model of transformers; nothing of it is copied or changed.
 
-    `tokenizer` is theirs, or the text of another model of ours. Without one the model speaks token ids, and
-    does not know which of them end a text: give `stop_ids`.
+    `tokenizer` is theirs, or the text of another model of ours. Without one the model speaks token ids, and a
+    text ends at the `eos_token_id` of their generation_config or config.
     """
     library = TRANSFORMERS.imported("from_huggingface")
     if not isinstance(model, library.PreTrainedModel) or not model.can_generate():

@@ -84,6 +84,12 @@ class Lockstep(Abilities):
         """The first tokenizer that a part has."""
         return next((part.text for part in self.parts() if part.text is not None), None)
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Those of the first part that has a tokenizer; without any tokenizer, those of the first part."""
+        parts = self.parts()
+        return next((part for part in parts if part.text is not None), parts[0]).eos_ids
+
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
         """Every part reads the prompts."""
         return self._joined([part.start(prompts) for part in self.parts()])

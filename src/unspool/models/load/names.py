@@ -24,6 +24,7 @@ from unspool.models.load.memory import fitting
 from unspool.models.load.packages import PACKAGES, package_file
 from unspool.models.load.safetensors_files import PICKLES
 from unspool.models.load.tokenizer import text_of_gguf, text_of_huggingface
+from unspool.text.huggingface_tokenizer import eos_ids_of_folder
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +128,10 @@ def _from_folder(folder: Path, weights: Weights) -> SequenceModel:
             f"(config.json, model.safetensors, tokenizer.json){hint}"
         )
     config, state = huggingface_weights(folder, weights)
-    return build(config, state, text_of_huggingface(folder), str(folder))
+    model = build(config, state, text_of_huggingface(folder), str(folder))
+    if model.text is None:
+        model.config_eos_ids |= {it for it in eos_ids_of_folder(folder) if 0 <= it < model.vocab_size}
+    return model
 
 
 def _from_file(path: Path, weights: Weights) -> TransformerLM:
