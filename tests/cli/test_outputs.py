@@ -62,7 +62,7 @@ def test_prompts_that_all_share(tmp_path):
         ("{", "x.jsonl:1: not JSON"),
         ("[1]", 'x.jsonl:1: expected {"text"'),
         ('{"text": 3}', 'x.jsonl:1: expected {"text"'),
-        ('{"text": "a", "prompt": 3}', "x.jsonl:1: expected"),
+        ('{"text": "a", "prompt": 3}', 'x.jsonl:1: "prompt" must be a string'),
         ('{"text": "a"}\n{"text": "a", "prompt": "b"}', "1 of 2 lines have a prompt"),
         ('{"text": "\\ud800"}', "half a character"),
     ],

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 import torch
@@ -179,3 +180,15 @@ def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
     status, _, err = unspool("predict", "--model", run, "good", "--output", tmp_path / "no" / "out.tsv")
     assert status == 2
     assert "out.tsv" in err
+
+
+def test_of_labelled_lines_the_text_is_labelled(unspool, classifier, tmp_path):
+    _, run = classifier
+    (tmp_path / "labelled.tsv").write_text("".join(f"good\t{line}\n" for line in LINES))
+    status, _, err = unspool("predict", "--model", run, "--file", tmp_path / "labelled.tsv")
+    assert status == 2
+    assert "labelled.tsv:1: this is a pair, but a text is expected" in err
+    shutil.copy("recipes/tiny/classifier.toml", run / "recipe.toml")
+    status, out, err = unspool("predict", "--model", run, "--file", tmp_path / "labelled.tsv")
+    assert status == 0, err
+    assert [line.split("\t")[-1] for line in out.splitlines()] == LINES

@@ -252,3 +252,10 @@ def test_special_tokens_are_text_in_a_chat_and_tokens_in_a_raw_prompt():
     assert text.encode(told.render(text)) == [*plain, 2]
     assert text.encode(Prompt(attack).render(text)) == text.encode(attack)
     assert 2 in text.encode(attack)
+
+
+def test_the_first_column_of_a_tsv_and_the_source_of_a_pair_are_prompts(file):
+    assert texts(file("pairs.tsv", "first\teins\nsecond\tzwei\n")) == ["first", "second"]
+    assert texts(file("pairs.jsonl", '{"source": "first", "target": "eins"}')) == ["first"]
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: expected"):
+        read_file(file("a.jsonl", '{"text": "an answer"}'))

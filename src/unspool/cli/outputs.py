@@ -1,21 +1,13 @@
-"""What systems said: files of outputs, one system each.
-
-A file of JSON lines has the output in "text", as `unspool generate --json` writes it, and may have the
-"prompt"; any other file is one output a line, of which an empty one is an empty output.
-"""
+"""What systems said: files of outputs, one system each, as `unspool.files.records` reads them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unspool.characters import check_characters
-from unspool.cli.json_lines import decoded, split_lines
-from unspool.cli.prompts import JSONL_SUFFIXES
-
-EXPECTED = '{"text": "…"}, with or without "prompt"'
+from unspool.cli.streams import tell
+from unspool.files.records import Layout, Record, read_records
 
 
 @dataclass(frozen=True)
@@ -28,7 +20,7 @@ class SystemOutputs:
     """None where the file has none."""
 
 
-def read_systems(given: Sequence[str]) -> list[SystemOutputs]:
+def read_systems(given: Sequence[str], layout: Layout | None = None) -> list[SystemOutputs]:
     """From files, each PATH or NAME=PATH; a file without a name is called by its own, without its ending."""
     found: dict[str, SystemOutputs] = {}
     for each in given:
@@ -41,41 +33,28 @@ def read_systems(given: Sequence[str]) -> list[SystemOutputs]:
                 if label
                 else f"{each!r} names no system: write NAME=PATH"
             )
-        found[label] = read_outputs(path, label)
+        found[label] = read_outputs(path, label, layout)
     return list(found.values())
 
 
-def read_outputs(path: Path, name: str | None = None) -> SystemOutputs:
-    """The outputs in one file."""
-    label = path.stem if name is None else name
-    if path.suffix.lower() not in JSONL_SUFFIXES:
-        lines = split_lines(decoded(path))
-        return _some(SystemOutputs(label, tuple(lines[:-1] if lines[-1] == "" else lines), None), path)
-    texts, prompts = list[str](), list[str]()
-    for number, line in enumerate(split_lines(decoded(path)), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        record = _record(line, where)
-        texts.append(check_characters(record["text"], f"{where}: text"))
-        if "prompt" in record:
-            prompts.append(check_characters(record["prompt"], f"{where}: prompt"))
-    if prompts and len(prompts) != len(texts):
-        raise ValueError(f"{path}: {len(prompts)} of {len(texts)} lines have a prompt: give all of them one")
-    return _some(SystemOutputs(label, tuple(texts), tuple(prompts) if prompts else None), path)
+def read_outputs(path: Path, name: str | None = None, layout: Layout | None = None) -> SystemOutputs:
+    """The outputs in one file, with their prompts if it has them."""
+    records = read_records(path, layout, keep_blank=True)
+    texts = tuple(record.output() for record in records)
+    asked = [record for record in records if "prompt" in record.fields or "source" in record.fields]
+    if asked and len(asked) != len(texts):
+        raise ValueError(f"{path}: {len(asked)} of {len(texts)} lines have a prompt: give all of them one")
+    if len(texts) > 1 and all(record.is_plain and "\t" in record.content for record in records):
+        tell(f"{path}: every line has a tab and is one text; if it is a pair, name the file .tsv")
+    prompts = tuple(_asked(record) for record in asked) if asked else None
+    return _some(SystemOutputs(path.stem if name is None else name, texts, prompts), path)
 
 
-def _record(line: str, where: str) -> dict[str, str]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON ({error}); expected {EXPECTED}") from None
-    strings = (
-        {"text": record.get("text"), "prompt": record.get("prompt", "")} if isinstance(record, dict) else {}
-    )
-    if not strings or not all(isinstance(it, str) for it in strings.values()):
-        raise ValueError(f"{where}: expected {EXPECTED}, found {line[:60]}")
-    return {key: value for key, value in strings.items() if key in record}
+def _asked(record: Record) -> str:
+    found = record.prompt()
+    if not isinstance(found, str):
+        raise ValueError(f'{record.where}: expected a string as "prompt", found {record.shown}')
+    return found
 
 
 def _some(found: SystemOutputs, path: Path) -> SystemOutputs:
@@ -86,10 +65,12 @@ def _some(found: SystemOutputs, path: Path) -> SystemOutputs:
     return found
 
 
-def shared_prompts(systems: Sequence[SystemOutputs], path: Path | None) -> list[str]:
-    """The prompts that all systems answered: of a file (one a line, or JSON lines), or of the outputs."""
+def shared_prompts(
+    systems: Sequence[SystemOutputs], path: Path | None, layout: Layout | None = None
+) -> list[str]:
+    """The prompts that all systems answered: of a file, or of the outputs."""
     if path is not None:
-        prompts = _prompts(path)
+        prompts = [_asked(record) for record in read_records(path, layout, keep_blank=True)]
         for it in systems:
             if len(it.texts) != len(prompts):
                 raise ValueError(f"{it.name} has {len(it.texts)} outputs, and {path} {len(prompts)} prompts")
@@ -107,21 +88,3 @@ def shared_prompts(systems: Sequence[SystemOutputs], path: Path | None) -> list[
             )
     assert first.prompts is not None
     return list(first.prompts)
-
-
-def _prompts(path: Path) -> list[str]:
-    lines = split_lines(decoded(path))
-    lines = lines[:-1] if lines[-1] == "" else lines
-    if path.suffix.lower() not in JSONL_SUFFIXES:
-        return lines
-    found = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path}:{number}: not JSON ({error})") from None
-            if not isinstance(record, dict) or not isinstance(record.get("prompt"), str):
-                raise ValueError(f'{path}:{number}: expected {{"prompt": "…"}}, found {line[:60]}')
-            found.append(record["prompt"])
-    return found

@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool.cli.json_lines import decoded, json_lines, split_lines
+from unspool.cli.diagnose.texts import layout_of_run
 from unspool.cli.model_loading import load_labeller
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.prompts import JSONL_SUFFIXES
+from unspool.files.records import read_records, split_lines
 
 if TYPE_CHECKING:
     from unspool.models.labels import Prediction
@@ -51,7 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--file",
         type=Path,
         metavar="PATH",
-        help='texts, one a line, blank lines skipped; or, with the suffix .jsonl, {"text": "…"} a line',
+        help='texts, one a line, blank lines skipped; in a .jsonl file, {"text": "…"} a line; in a file with '
+        "tabs, the column of the text that the run was trained on",
     )
     parser.add_argument(
         "--model", required=True, metavar="RUN", help="the run folder of a classifier or tagger"
@@ -107,11 +108,8 @@ def read_texts(args: argparse.Namespace) -> list[_Text]:
     if args.file is not None:
         if args.texts:
             raise ValueError("give TEXT or --file, not both")
-        if args.file.suffix.lower() in JSONL_SUFFIXES:
-            rows = json_lines(args.file, ("text",), '{"text": "…"}')
-            found = [_Text(text, where) for where, (text,) in rows]
-        else:
-            found = _split(decoded(args.file), f"{args.file}:")
+        records = read_records(args.file, layout_of_run(Path(args.model)))
+        found = [_Text(record.text(), record.where) for record in records]
         if not found:
             raise ValueError(f"{args.file}: there is no text in this file")
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.characters import check_characters
-from unspool.cli.json_lines import decoded, split_lines
 from unspool.cli.line_settings import CHECKS, read_settings
 from unspool.config import unknown
+from unspool.files.records import PROMPT, Record, json_record, read_records
 
 if TYPE_CHECKING:
     from unspool.protocols import StepModel, Text
-
-JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
-EXPECTED = '{"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}'
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,8 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
         "--file",
         type=Path,
         metavar="PATH",
-        help=f"many prompts: one a line, blank lines skipped; or, with the suffix .jsonl, {EXPECTED} a line",
+        help=f"many prompts: one a line, blank lines skipped; in a .jsonl file, {PROMPT} a line; in a .tsv "
+        "file, the first column",
     )
     parser.add_argument(
         "--chat", action="store_true", help="put the prompt as a user's message to a chat model"
@@ -96,17 +93,8 @@ def read_prompts(args: argparse.Namespace, *, settings: bool = False) -> list[Pr
 
 
 def read_file(path: Path, *, settings: bool = False) -> list[Prompt]:
-    """The prompts of a file: JSON lines where the suffix says so, plain lines otherwise."""
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        raise ValueError(
-            f"{path}: one JSON document is not a list of prompts; write lines of {EXPECTED} to a .jsonl"
-        )
-    lines = enumerate(split_lines(decoded(path)), start=1)
-    if suffix in JSONL_SUFFIXES:
-        prompts = [_parse(line, f"{path}:{number}", settings) for number, line in lines if line.strip()]
-    else:
-        prompts = [Prompt(line, where=f"{path}:{number}") for number, line in lines if line.strip()]
+    """The prompts of a file, as `unspool.files.records` reads all files."""
+    prompts = [_prompt(record, settings) for record in read_records(path)]
     if not prompts:
         raise ValueError(f"{path}: there is no prompt in this file")
     return prompts
@@ -114,75 +102,28 @@ def read_file(path: Path, *, settings: bool = False) -> list[Prompt]:
 
 def prompt_of_line(line: str, where: str) -> Prompt:
     """The prompt of one line of JSON, with its settings."""
-    return _parse(line, where, settings=True)
+    return _prompt(json_record(line, where), settings=True)
 
 
-def _parse(line: str, where: str, settings: bool) -> Prompt:
+def _prompt(record: Record, settings: bool) -> Prompt:
+    said = record.prompt()
     try:
-        record = json.loads(line, object_pairs_hook=_object)
-    except RepeatedKeyError as error:
-        raise ValueError(f"{where}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON ({error}); expected {EXPECTED}") from None
-    if not isinstance(record, dict) or ("prompt" in record) == ("messages" in record):
-        raise ValueError(f"{where}: expected {EXPECTED}, found {_short(line)}")
-    try:
-        return _prompt(record, where, settings)
+        known = ["prompt", "messages", "source", "target", "id", *(CHECKS if settings else ())]
+        for key in record.fields:
+            if key not in known:
+                raise ValueError(unknown(key, known, "key of a line"))
+        found = read_settings(record.fields)
+        for name in ("stop", "system"):
+            for text in _list(found.get(name, ())):
+                check_characters(text, f'"{name}"')
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def _prompt(record: Mapping[str, Any], where: str, settings: bool) -> Prompt:
-    known = ["prompt", "messages", "id", *(CHECKS if settings else ())]
-    for key in record:
-        if key not in known:
-            raise ValueError(unknown(key, known, "key of a line"))
-    found = read_settings(record)
-    for name in ("stop", "system"):
-        for text in _list(found.get(name, ())):
-            check_characters(text, f'"{name}"')
-    shared: dict[str, Any] = {"where": where, "id": record.get("id"), "settings": found}
-    if "messages" in record:
-        return Prompt(messages=_messages(record["messages"]), **shared)
-    if not isinstance(record["prompt"], str):
-        raise ValueError(f'"prompt" must be a string, found {_short(json.dumps(record["prompt"]))}')
-    return Prompt(check_characters(record["prompt"], '"prompt"'), **shared)
-
-
-class RepeatedKeyError(ValueError):
-    """A key that a JSON object has twice."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise RepeatedKeyError(
-                f'the key "{_short(key)}" stands twice in one object: leave one of them out'
-            )
-        found[key] = value
-    return found
+        raise ValueError(f"{record.where}: {error}") from None
+    shared: dict[str, Any] = {"where": record.where, "id": record.fields.get("id"), "settings": found}
+    return Prompt(said, **shared) if isinstance(said, str) else Prompt(messages=said, **shared)
 
 
 def _list(value: Any) -> list[Any]:
     return [value] if isinstance(value, str) else list(value)
-
-
-def _messages(found: Any) -> tuple[Mapping[str, str], ...]:
-    if not isinstance(found, list) or not found or not all(_is_message(one) for one in found):
-        shape = 'a list of {"role": "…", "content": "…"}'
-        raise ValueError(f'"messages" must be {shape}, found {_short(json.dumps(found))}')
-    for message in found:
-        check_characters(message["content"], '"messages"')
-    return tuple(found)
-
-
-def _is_message(found: Any) -> bool:
-    return isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("role", "content"))
-
-
-def _short(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def render_all(

@@ -120,7 +120,7 @@ def test_an_encoder_decoder_needs_no_text_and_refuses_one_without_sources(unspoo
     assert "in its answers to random words" in out
     status, out, err = unspool("diagnose", "bottleneck", "dates", "--text", text)
     assert (status, out) == (2, "")
-    assert err.startswith(f"unspool: {text}: the model is an encoder–decoder")
+    assert err.startswith(f"unspool: {text}:1: an encoder–decoder is measured on pairs")
 
 
 def test_errors_name_the_file(unspool, loaded, tmp_path):

@@ -99,7 +99,7 @@ def test_an_encoder_decoder_is_given_a_file_of_pairs(copying, tmp_path):
         (
             "text.txt",
             "a b",
-            "the model is an encoder–decoder, .* whose name ends in .jsonl",
+            "an encoder–decoder is measured on pairs",
         ),
         ("text.jsonl", '{"text": "a b"}', r"text\.jsonl:1: expected \{\"source\""),
         ("empty.jsonl", "\n", "there is no pair in this file"),

@@ -70,7 +70,7 @@ def test_bad_numbers_fail_before_the_model_is_loaded(unspool, loaded, text, wron
 def test_an_encoder_decoder_is_measured_on_pairs(unspool, text, tmp_path):
     status, _, err = unspool("diagnose", "thresholds", "dates", "--text", text)
     assert status == 2
-    assert "encoder–decoder, which says nothing of a text without its source" in err
+    assert "an encoder–decoder is measured on pairs" in err
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"source": "the 5th of May, 1921", "target": "1921-05-05"}\n')
     argv = ("diagnose", "thresholds", "dates", "--text", pairs, "--basis-tokens", "0", "--json")

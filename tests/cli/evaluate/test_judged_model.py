@@ -38,7 +38,7 @@ def test_an_encoder_decoder_reads_pairs(unspool, tmp_path):
     (tmp_path / "plain.txt").write_text("1921-05-05")
     status, _, err = unspool("evaluate", "model", "dates", "--text", tmp_path / "plain.txt")
     assert status == 2
-    assert "give a file of pairs" in err
+    assert "an encoder–decoder is measured on pairs" in err
 
 
 @pytest.mark.parametrize(("content", "said"), [("", "no text in this file"), ("a", "at least 2 are needed")])
@@ -50,3 +50,46 @@ def test_too_little_to_read(unspool, loaded, tmp_path, content, said):
     assert status == 2
     assert said in err
     assert not (tmp_path / "f.svg").exists()
+
+
+def test_a_run_is_measured_on_the_tsv_that_it_was_trained_on(unspool, tmp_path):
+    """Columns 2 and 4, in a file that is not even called .tsv."""
+    file = tmp_path / "pairs.txt"
+    file.write_text(
+        "".join(f"{n}\t{word}\t{n}\t{word[::-1]}\n" for n, word in enumerate(["ab", "bcd", "dca", "cab"] * 4))
+    )
+    (tmp_path / "recipe.toml").write_text(RUN.format(file=file))
+    status, _, err = unspool("train", tmp_path / "recipe.toml", "--out", tmp_path / "run")
+    assert status == 0, err
+    status, out, err = unspool("evaluate", "model", tmp_path / "run", "--text", file, "--json")
+    assert status == 0, err
+    assert json.loads(out)["texts"] == 16
+    for command in ("beams", "loops"):
+        argv = ("diagnose", command, tmp_path / "run", "--text", file, "--texts", 3, "--json")
+        status, _, err = unspool(*argv)
+        assert status == 0, err
+
+
+RUN = """
+seed = 1
+[data]
+kind = "tsv"
+train = "{file}"
+source = 2
+target = 4
+[text]
+kind = "characters"
+[batches]
+kind = "bucketed"
+tokens = 64
+[model]
+kind = "transformer_seq2seq"
+width = 8
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+inner_width = 8
+[train]
+updates = 2
+lr = 1e-3
+"""

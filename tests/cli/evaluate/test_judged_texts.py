@@ -89,3 +89,30 @@ def test_one_text_only(unspool, files):
     status, _, err = unspool("evaluate", "texts", files / "single.txt")
     assert status == 0
     assert "self-BLEU compares a text with the others" in err
+
+
+def test_references_in_a_tsv_are_its_second_column(unspool, files):
+    (files / "pairs.tsv").write_text("b\tabc\n" * 8)
+    (files / "wide.tsv").write_text("7\tb\t8\tabc\n" * 8)
+    for given in ([files / "pairs.tsv"], [files / "wide.tsv", "--columns", 2, 4]):
+        argv = ("evaluate", "texts", files / "one.jsonl", "--json", "--samples", 20, "--references", *given)
+        status, out, err = unspool(*argv)
+        assert status == 0, err
+        assert json.loads(out)["measures"]["TER"] == 0
+    status, _, err = unspool("evaluate", "texts", files / "one.jsonl", "--references", files / "wide.tsv")
+    assert status == 2
+    assert "wide.tsv:1: 4 tab-separated columns, but 2 are expected" in err
+
+
+def test_plain_references_with_a_tab_on_every_line_are_spoken_of(unspool, files):
+    (files / "pairs.txt").write_text("b\tabc\n" * 8)
+    argv = ("evaluate", "texts", files / "one.jsonl", "--references", files / "pairs.txt", "--samples", 20)
+    assert "every line has a tab and is one text; if it is a pair, name the file .tsv" in unspool(*argv)[2]
+
+
+def test_prompts_and_outputs_may_be_columns_too(unspool, files, loaded):
+    (files / "pairs.tsv").write_text("a\tbc\nb\tca\n")
+    argv = ("evaluate", "texts", files / "pairs.tsv", "--model", "tiny", "--samples", 20, "--json")
+    status, out, err = unspool(*argv)
+    assert status == 0, err
+    assert "fit" in json.loads(out)["measures"]

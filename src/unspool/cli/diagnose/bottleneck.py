@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.diagnose.material import find_material
+from unspool.cli.diagnose.texts import add_text_options, layout_of_args
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
 EXAMPLES = """examples:
   unspool diagnose bottleneck smollm2
-  unspool diagnose bottleneck smollm2 --text book.txt -o spectrum.svg
-  unspool diagnose bottleneck runs/kerbs --text book.txt --contexts 300 --json
+  unspool diagnose bottleneck smollm2 --text book.txt --document file -o spectrum.svg
+  unspool diagnose bottleneck runs/kerbs --text articles.jsonl --contexts 300 --json
 
 A head with one output matrix of width D cannot exceed rank D + 1, or D + 2 with a bias, however many contexts
 there are. δ bounds how far a true log-probability is underestimated, 1 − e^(−δ) how far a probability is
@@ -35,8 +36,8 @@ the model's error, the least error of any matrix of its rank (Eckart & Young), a
 underestimation. Impossible words have no finite logarithm: for the error, the truth gives a share s of the
 probability to all words alike.
 
-An encoder–decoder is measured on its run's validation pairs, or on --text pairs.jsonl with
-{"source": "…", "target": "…"} a line; where there are none, on its answers to random words.
+An encoder–decoder is measured on its run's validation pairs, or on those of --text; if there are none, on its
+answers to random words.
 """
 
 
@@ -44,9 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose bottleneck` takes."""
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
     add_running_options(parser)
-    parser.add_argument(
-        "--text", type=Path, metavar="PATH", help="the text, or JSON lines (default: as told below)"
-    )
+    add_text_options(parser, default="as told below")
     parser.add_argument(
         "--contexts",
         type=positive,
@@ -79,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
         model = load_speaker(args)
         contexts = args.contexts or fitting_contexts(model)
         try:
-            material = find_material(model, Path(args.model), args.text, contexts, args.seed)
+            material = find_material(
+                model, Path(args.model), args.text, contexts, args.seed, layout_of_args(args)
+            )
             found = measure(model, material.parts, contexts)
             truth = material.beside_truth(model, contexts)
         except ValueError as error:

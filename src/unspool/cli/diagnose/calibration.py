@@ -16,7 +16,7 @@ from unspool.cli.streams import tell
 
 SUMMARY = "See whether a model is as often right as it is sure: ECE and the reliability diagram."
 EXAMPLES = """examples:
-  unspool diagnose calibration smollm2 --text book.txt
+  unspool diagnose calibration smollm2 --text book.txt --document file
   unspool diagnose calibration runs/dates --bins 10 -o reliability.svg --json
 
 Of the most probable token at every place: how probable it was said to be, and how often it stood there.

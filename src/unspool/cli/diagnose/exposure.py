@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.diagnose.material import gold_material
+from unspool.cli.diagnose.texts import add_text_options
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUMMARY = "Measure exposure bias: how much worse a model does after its own tokens than after right ones."
 EXAMPLES = """examples:
   unspool diagnose exposure runs/dates
-  unspool diagnose exposure smollm2 --text book.txt --texts 32
+  unspool diagnose exposure smollm2 --text book.txt --document file --texts 32
   unspool diagnose exposure runs/language --lengths 1 4 16 --json
 
 The loss of a text's next tokens is measured after so many tokens of the text, and after as many that the
@@ -37,9 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose exposure` takes."""
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
     add_running_options(parser)
-    parser.add_argument(
-        "--text", type=Path, metavar="PATH", help="a text, or JSON lines (default: the run's validation set)"
-    )
+    add_text_options(parser, default="the run's validation set")
     parser.add_argument("--texts", type=positive, default=128, metavar="N", help="at most (default: 128)")
     parser.add_argument(
         "--prompt", type=positive, default=8, metavar="N", help="tokens that are given (default: 8)"
@@ -67,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
     model = load_speaker(args)
     room = args.prompt + max(args.lengths) + args.span
-    found = gold_material(model, Path(args.model), args.text, args.prompt, room)
+    found = gold_material(model, args, room)
     if found.language is not None:
         measured = true_exposure(model, found.language, args.lengths, texts=args.texts, seed=args.seed)
     else:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unspool.cli.decoders import add_several_decoders_option, name_decoders
-from unspool.cli.diagnose.material import add_gold_options, gold_texts
+from unspool.cli.diagnose.material import add_gold_options, own_prompts
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, positive
@@ -17,12 +17,14 @@ from unspool.cli.streams import tell
 
 SUMMARY = "Count the texts that go round in circles, decoder by decoder."
 EXAMPLES = """examples:
+  unspool diagnose loops smollm2 --text prompts.txt
   unspool diagnose loops smollm2 --text articles.jsonl --texts 20
   unspool diagnose loops runs/language --decoder "Greedy()" --decoder "Sample(TopP(0.9))" -o loops.svg --json
 
-The first --prompt tokens of each text are continued; a run without --text takes what it was validated on. A
-text loops where its last tokens are a phrase three times over. The figure shows log p by turn: it rises
-where a loop feeds itself.
+Each line is continued: a {"prompt": "…"} or {"messages": […]} whole, a text from its first --prompt tokens. A
+run without --text takes what it was validated on. A text loops
+where its last tokens are a phrase three times over. The figure shows log p by turn: it rises where a loop
+feeds itself.
 """
 DECODERS = ("Greedy()", "Beam(4)", "Sample(Temperature(0.5))", "Sample(TopP(0.9))", "Sample()")
 
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         named(args.output)
     with reserved(args.output):
         model = load_speaker(args)
-        gold = gold_texts(model, args, room=args.prompt + 8)
+        gold = own_prompts(model, args, room=args.prompt + 8)
         prompts = [prompt for prompt, _ in gold.texts]
         found = loop_rates(model, prompts, decoders, max_new_tokens=args.max_new_tokens, seed=args.seed)
         if args.output:

@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.diagnose.texts import read_pairs, read_texts
+from unspool.cli.diagnose.texts import add_text_options, layout_of_args, read_pairs, read_texts, text_records
 from unspool.cli.parser import natural, positive
 from unspool.cli.streams import tell
+from unspool.files.records import Layout
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -52,18 +53,24 @@ class GoldTexts:
     """Whose truth says what should follow any text."""
 
 
-def gold_material(model: StepModel, folder: Path, path: Path | None, prompt: int, room: int) -> GoldTexts:
-    """The text at `path`, or what the run in `folder` was validated on, in pieces of `room` tokens."""
+def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> GoldTexts:
+    """The texts of --text, or what the run was validated on, in pieces of `room` tokens."""
     from unspool.evaluate.teacher_forcing import encode, forced
 
+    folder, path, prompt = Path(args.model), args.text, args.prompt
     if path is not None and model.answers:
-        sources, targets = read_pairs(path)
+        sources, targets = read_pairs(path, layout_of_args(args))
         found = [
             (it.tokens[: it.first], it.tokens[it.first :]) for it in forced(model, targets, sources, cut=True)
         ]
         return GoldTexts(str(path), found)
     if path is not None:
-        return GoldTexts(str(path), _pieces(encode(model, read_texts(path)), prompt, room))
+        rows = encode(model, read_texts(path, layout_of_args(args)))
+        pieces = _pieces(rows, prompt, room)
+        short = sum(len(row) <= prompt for row in rows)
+        if short and pieces:
+            _note(f"{path}: {short} of {len(rows)} texts are not longer than --prompt, {prompt}: left out")
+        return GoldTexts(str(path), pieces)
     language = None if model.answers else learnt_language(model, folder)
     if language is not None:
         return GoldTexts("sentences of its language", [], language)
@@ -79,9 +86,7 @@ def gold_material(model: StepModel, folder: Path, path: Path | None, prompt: int
 
 def add_gold_options(parser: argparse.ArgumentParser, texts: int) -> None:
     """Which texts a model is set beside."""
-    parser.add_argument(
-        "--text", type=Path, metavar="PATH", help="a text, or JSON lines (default: the run's validation set)"
-    )
+    add_text_options(parser, default="the run's validation set")
     parser.add_argument(
         "--texts", type=positive, default=texts, metavar="N", help="at most (default: %(default)s)"
     )
@@ -95,7 +100,7 @@ def gold_texts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTex
     """What the options of `add_gold_options` ask for; of a language, sentences drawn from it."""
     if args.text:  # what cannot be read must fail before the work
         args.text.open("rb").close()
-    found = gold_material(model, Path(args.model), args.text, args.prompt, room)
+    found = gold_material(model, args, room)
     if found.language is not None:
         dice = Random(args.seed)
         said = (found.language.sample(dice) for _ in range(args.texts))
@@ -109,6 +114,27 @@ def gold_texts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTex
     return GoldTexts(found.whose, found.texts[: args.texts])
 
 
+def own_prompts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTexts:
+    """Prompts to continue: those of a file whole, of a text its first --prompt tokens; else as `gold_texts`.
+
+    Each line is one prompt, however short; a file that is one text is cut into pieces of `room` tokens.
+    """
+    layout = layout_of_args(args)
+    if args.text is None or model.answers or layout.document == "file":
+        return gold_texts(model, args, room)
+    from unspool.decode.prompts import ids_of
+
+    texts: list[tuple[Sequence[int], Sequence[int]]] = []
+    for place, record in enumerate(text_records(args.text, layout, args.texts)):
+        try:
+            said = ids_of(model, record.prompt() if record.is_prompt else record.text(), place)
+        except ValueError as error:
+            where = "" if str(error).startswith(record.where) else f"{record.where}: "
+            raise ValueError(f"{where}{error}") from None
+        texts.append((said if record.is_prompt else said[: args.prompt], ()))
+    return GoldTexts(str(args.text), texts)
+
+
 def _pieces(
     rows: Sequence[Sequence[int]], prompt: int, room: int
 ) -> list[tuple[Sequence[int], Sequence[int]]]:
@@ -116,15 +142,17 @@ def _pieces(
     return [(it[:prompt], it[prompt:]) for it in cut if len(it) > prompt]
 
 
-def find_material(model: StepModel, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
-    """The text at `path`; else what suits the run in `folder`, if it is one; else the model's own words."""
+def find_material(
+    model: StepModel, folder: Path, path: Path | None, contexts: int, seed: int, layout: Layout | None = None
+) -> Material:
+    """The texts at `path`; else what suits the run in `folder`, if it is one; else the model's own words."""
     from unspool.diagnose.softmax_bottleneck import own_text
     from unspool.evaluate.teacher_forcing import fitting, forced, windows
 
     if model.answers:
-        return _pairs(model, folder, path, contexts, seed)
+        return _pairs(model, folder, path, contexts, seed, layout)
     if path is not None:
-        return Material(str(path), forced(model, read_texts(path)))
+        return Material(str(path), forced(model, read_texts(path, layout)))
     language = learnt_language(model, folder)
     if language is not None:
         from unspool.diagnose.truth import sentences
@@ -148,13 +176,15 @@ def learnt_language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None
     return None
 
 
-def _pairs(model: Any, folder: Path, path: Path | None, contexts: int, seed: int) -> Material:
+def _pairs(
+    model: Any, folder: Path, path: Path | None, contexts: int, seed: int, layout: Layout | None
+) -> Material:
     """What an encoder–decoder reads."""
     from unspool.diagnose.softmax_bottleneck import own_pairs
     from unspool.evaluate.teacher_forcing import forced, paired
 
     if path is not None:
-        sources, targets = read_pairs(path)
+        sources, targets = read_pairs(path, layout)
         return Material(str(path), forced(model, targets, sources, cut=True))
     found = _validation_pairs(model, folder)
     if found:

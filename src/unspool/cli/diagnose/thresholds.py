@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from unspool.cli.diagnose.texts import asked_texts
+from unspool.cli.diagnose.texts import add_text_options, asked_texts
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.parser import add_running_options, natural, positive
@@ -19,13 +18,12 @@ if TYPE_CHECKING:
 
 SUMMARY = "Set every sampler so that it rejects the same share of the tokens of a text."
 EXAMPLES = """examples:
-  unspool diagnose thresholds smollm2 --text book.txt
+  unspool diagnose thresholds smollm2 --text book.txt --document file
   unspool diagnose thresholds smollm2 --text articles.jsonl --share 0.01 0.05 --json
 
 The text should be one that people wrote. At equal shares of rejected human tokens, samplers compare fairly.
-JSON lines hold one text each, as {"text": "…"}; any other file is one text. A text longer than what the model
-reads at once is read in windows that overlap by half. An encoder–decoder is measured on the targets of pairs:
-JSON lines with {"source": "…", "target": "…"}. Without a single output matrix (KerBS, mixtures) there is no
+A text longer than what the model reads at once is read in windows that overlap by half. An encoder–decoder is
+measured on the targets of pairs. Without a single output matrix (KerBS, mixtures) there is no
 basis-aware test: its rows are left out.
 """
 
@@ -34,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool diagnose thresholds` takes."""
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
     add_running_options(parser)
-    parser.add_argument("--text", type=Path, required=True, metavar="PATH", help="the text, or JSON lines")
+    add_text_options(parser, required=True)
     parser.add_argument("--limit", type=positive, metavar="N", help="read the first N texts of the file only")
     parser.add_argument(
         "--share",

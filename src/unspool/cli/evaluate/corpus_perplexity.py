@@ -17,6 +17,7 @@ from unspool.cli.output import json_line
 from unspool.cli.progress import counted
 from unspool.cli.ray_options import corpus_of, pool_of
 from unspool.cli.streams import tell
+from unspool.files.records import json_record
 
 COLUMNS = ("text",)
 SUMS = ("texts", "tokens", "nats", "bytes")
@@ -36,7 +37,7 @@ class CorpusReader:
         """What some lines add up to, as a line of JSON."""
         from unspool.evaluate.text_perplexity import perplexity
 
-        texts = [_text(line, where) for where, line in lines]
+        texts = [json_record(line, where).text() for where, line in lines]
         try:
             found = perplexity(self.model, texts, context=self.context)
         except ValueError:
@@ -85,13 +86,3 @@ def _added(folder: Path) -> dict[str, float]:
         found = json.loads(part.read_text(encoding="utf-8"))
         sums = {name: total + found[name] for name, total in sums.items()}
     return sums
-
-
-def _text(line: str, where: str) -> str:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f'{where}: not JSON ({error}); expected {{"text": "…"}}') from None
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise ValueError(f'{where}: expected {{"text": "…"}}, found {line[:60]}')
-    return str(record["text"])

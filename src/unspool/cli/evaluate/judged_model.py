@@ -7,7 +7,7 @@ from dataclasses import asdict
 from math import log
 from pathlib import Path
 
-from unspool.cli.diagnose.texts import asked_texts
+from unspool.cli.diagnose.texts import add_text_options, asked_texts
 from unspool.cli.evaluate.corpus_perplexity import read_corpus
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
@@ -18,12 +18,12 @@ from unspool.cli.streams import tell
 
 SUMMARY = "Measure a model on a text: perplexity and calibration."
 EXAMPLES = """examples:
-  unspool evaluate model smollm2 --text book.txt
+  unspool evaluate model smollm2 --text book.txt --document file
   unspool evaluate model bible --text corpus/ --ray --workers 8 --output perplexity/
-  unspool evaluate model runs/dates --text pairs.jsonl --json --figure reliability.svg
+  unspool evaluate model runs/dates --text pairs.tsv --json --figure reliability.svg
 
-The text is one file, or JSON lines with "text"; an encoder–decoder reads pairs, {"source": "…", "target":
-"…"}. Bits a byte compare models of different tokenizers, perplexities do not. ECE is the distance between
+A run reads the columns and fields of a file as it did in training.
+Bits a byte compare models of different tokenizers, perplexities do not. ECE is the distance between
 confidence and accuracy of the most probable token; the figure is the reliability diagram.
 """
 
@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything `unspool evaluate model` takes."""
     parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
     add_running_options(parser)
-    parser.add_argument("--text", type=Path, required=True, metavar="PATH", help="the text, or JSON lines")
+    add_text_options(parser, required=True)
     parser.add_argument("--limit", type=positive, metavar="N", help="read the first N texts of the file only")
     parser.add_argument(
         "--context", type=positive, metavar="N", help="tokens read at once (default: 1024, if the model can)"

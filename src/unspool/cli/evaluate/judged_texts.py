@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.cli.diagnose.texts import add_columns_option
 from unspool.cli.model_loading import load_speaker
 from unspool.cli.output import json_line
 from unspool.cli.outputs import SystemOutputs, read_outputs, read_systems, shared_prompts
@@ -15,6 +16,7 @@ from unspool.cli.parser import add_model_options, natural, positive
 from unspool.cli.plain_table import print_rows
 from unspool.cli.reserved_file import reserved
 from unspool.cli.streams import tell
+from unspool.files.records import Layout
 
 if TYPE_CHECKING:
     from unspool.evaluate.bootstrap_interval import Interval
@@ -28,7 +30,8 @@ EXAMPLES = """examples:
   unspool evaluate texts nucleus.jsonl greedy.jsonl --model smollm2 --human people.jsonl --figure table.svg
 
 Outputs are JSON lines with "text" and perhaps "prompt", as `unspool generate --json` writes them, or one
-output a line. length and rep-4 (share of 4-grams said before), loops (texts that end in one), distinct-1
+output a line. Of a .tsv file, prompts are the first column, and outputs and references the second.
+length and rep-4 (share of 4-grams said before), loops (texts that end in one), distinct-1
 and -2, Zipf and self-BLEU need nothing else; BLEU, chrF, TER and the length ratio need --references;
 perplexity a --model, fit, gain and similarity also prompts (how well texts go with them); MAUVE a --model
 and --human. Measures that are sums over texts have 95 % bootstrap intervals; p is of approximate
@@ -44,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--human", type=Path, metavar="PATH", help="texts of people, measured beside the others"
     )
+    add_columns_option(parser)
     parser.add_argument(
         "--tokens",
         choices=("words", "model"),
@@ -65,9 +69,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read everything, measure, tell."""
-    systems = read_systems(args.outputs)
-    references = read_outputs(args.references) if args.references else None
-    human = read_outputs(args.human, "human") if args.human else None
+    layout = _layout(args)
+    systems = read_systems(args.outputs, layout)
+    references = read_outputs(args.references, layout=layout) if args.references else None
+    human = read_outputs(args.human, "human", layout) if args.human else None
     _check(args, systems, references)
     prompts = [_prompts(it, args) for it in systems]
     if args.figure:
@@ -94,6 +99,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _layout(args: argparse.Namespace) -> Layout:
+    return Layout() if args.columns is None else Layout(columns=tuple(args.columns))
+
+
 def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: SystemOutputs | None) -> None:
     """What does not go together is told before any work."""
     if args.model is None and (args.human or args.tokens == "model"):
@@ -109,7 +118,7 @@ def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: S
 def _prompts(system: SystemOutputs, args: argparse.Namespace) -> list[str] | None:
     if args.prompts is None and system.prompts is None:
         return None
-    return shared_prompts([system], args.prompts)
+    return shared_prompts([system], args.prompts, _layout(args))
 
 
 def _measured(
