@@ -11,6 +11,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+import unspool as us
 from unspool.decode.job import Job
 from unspool.decode.path import Path
 from unspool.decode.picks import ArgMax
@@ -143,3 +144,48 @@ def test_what_a_host_asks_of_every_search_comes_first():
         table = TableModel(lambda row: [0.9, 0.06, 0.03, 0.01])
         paths = [path for frontier in search(table, job) for path in frontier.ended]
         assert paths[0].tokens == (1, 1)
+
+
+MALFORMED = {
+    "nothing": (lambda *_: None, TypeError, "made None of scores"),
+    "one row": (lambda scores, *_: scores[0], TypeError, "made a tensor of shape"),
+    "one column": (lambda scores, *_: scores[:, :1], TypeError, "made a tensor of shape"),
+    "integers": (lambda scores, *_: scores.long(), TypeError, "made a tensor of torch.int64"),
+    "booleans": (lambda scores, *_: scores > 0, TypeError, "made a tensor of torch.bool"),
+    "numpy": (lambda scores, *_: scores.numpy(), TypeError, "made a"),
+    "NaN": (lambda scores, *_: scores * math.nan, ValueError, "made NaN of row 0"),
+    "one NaN": (lambda scores, *_: scores.index_fill(1, torch.tensor([3]), math.nan), ValueError, "made NaN"),
+    "infinity": (lambda scores, *_: torch.full_like(scores, math.inf), ValueError, "made .∞ of row 0"),
+    "no token": (lambda scores, *_: scores - math.inf, ValueError, "made −∞ only of row 0"),
+}
+
+
+@pytest.mark.parametrize("size", [8, 5000])
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_transform_gets_one_error_at_any_vocabulary_size(name, size):
+    rule, kind, said = MALFORMED[name]
+    model = TableModel(lambda _: [1 / size] * size)
+    others = (us.TopP(0.9), us.RepetitionPenalty(1.1))
+    searches = [
+        us.Greedy(rule),
+        us.Sample(rule),
+        us.Sample(us.Temperature(0.5), rule, us.TopK(2)),
+        us.Beam(2, rule),
+    ]
+    searches += [us.Sample(rule, other) for other in others] + [us.Sample(other, rule) for other in others]
+    searches += [us.Speculative(model, rule), us.StochasticBeam(2, rule), us.Sample(rule, us.Mirostat(3.0))]
+    for search in searches:
+        with pytest.raises(kind, match=said) as error:
+            us.generate(model, [1, 2], search, max_new_tokens=2, seed=0)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("size", [8, 5000])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_transform_may_return_floats_of_another_dtype(size, dtype):
+    model = TableModel(lambda _: [1 / size] * size)
+    drawn = [
+        us.generate(model, [1, 2], us.Sample(rule), max_new_tokens=6, seed=0).tokens
+        for rule in (lambda scores, *_: scores.to(dtype), lambda scores, *_: scores.to(dtype).float())
+    ]
+    assert drawn[0] == drawn[1]

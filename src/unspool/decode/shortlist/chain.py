@@ -28,7 +28,7 @@ from unspool.decode.shortlist.rows import Shortlist
 from unspool.decode.transforms.epsilon import Epsilon
 from unspool.decode.transforms.eta import Eta
 from unspool.decode.transforms.min_p import MinP
-from unspool.decode.transforms.scores import peaks
+from unspool.decode.transforms.scores import applied, peaks
 from unspool.decode.transforms.temperature import Temperature
 from unspool.decode.transforms.top_a import TopA
 from unspool.decode.transforms.top_k import TopK
@@ -80,7 +80,7 @@ def draw(
         if run:
             scores_NV = torch.cat([shorten(scores_NV[part], run).whole() for part in portions])
             run = []
-        scores_NV = rule(scores_NV, step, history).log_softmax(dim=-1)
+        scores_NV = applied(rule, scores_NV, step, history).log_softmax(dim=-1)
     return drawn(scores_NV.detach(), run, u_N)
 
 

@@ -16,6 +16,9 @@ from unspool.decode.arguments import shown
 from unspool.decode.path import Path
 from unspool.protocols import Step, Transform
 
+OURS = __name__.partition(".")[0]
+"""The package whose transforms check their own scores."""
+
 
 def peaks(scores_NV: Tensor, history: Sequence[Path] | None = None) -> Tensor:
     """The largest score of every row, (N, 1); refuses scores that cannot be drawn from."""
@@ -48,14 +51,36 @@ def _refuse(peak_N1: Tensor) -> None:
 
 
 def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
-    """What a transform makes of the scores; refuses one of somebody's own that makes nothing of them."""
+    """What a transform returns; refuses what nothing can be drawn from.
+
+    Values are checked, and cast to the scores' dtype, if the transform is a user's own.
+    """
     made_NV = rule(scores_NV, step, history)
-    if not isinstance(made_NV, Tensor) or made_NV.shape != scores_NV.shape:
+    fault = None
+    if not isinstance(made_NV, Tensor):
+        fault = shown(made_NV)
+    elif made_NV.shape != scores_NV.shape:
+        fault = f"a tensor of shape {tuple(made_NV.shape)}"
+    elif not made_NV.is_floating_point():
+        fault = f"a tensor of {made_NV.dtype}"
+    if fault is not None:
         raise TypeError(
-            f"{shown(rule)} made {shown(made_NV)} of scores of shape {tuple(scores_NV.shape)}: a transform "
-            "must return a tensor of that shape"
+            f"{shown(rule)} made {fault} of scores of shape {tuple(scores_NV.shape)}: a transform must "
+            "return a tensor of floats of that shape"
         )
-    return made_NV
+    if type(rule).__module__.partition(".")[0] == OURS:
+        return made_NV
+    peak_N = made_NV.amax(dim=-1)
+    if not torch.isfinite(peak_N).all():
+        peaks(scores_NV)  # it may be the model's fault
+        row = int((~torch.isfinite(peak_N)).nonzero()[0, 0])
+        worst = float(peak_N[row])
+        held = "NaN" if math.isnan(worst) else "+∞" if worst > 0 else "−∞ only"
+        raise ValueError(
+            f"{shown(rule)} made {held} of row {row} of the scores: a transform must leave at least one "
+            "finite score in every row, and neither NaN nor +∞"
+        )
+    return made_NV.to(scores_NV)
 
 
 def precise(scores_NV: Tensor) -> Tensor:
