@@ -137,6 +137,11 @@ def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, place: i
     free = tokens_left(model, ids)
     if free is None:
         return max_new_tokens
+    if free < 1 and model.context is not None and len(ids) < model.context:
+        raise ValueError(
+            f"the negative prompt read beside prompt {place} leaves no room for a new token in a context of "
+            f"{model.context}: shorten it"
+        )
     if free < 1:
         raise ValueError(
             f"prompt {place} has {len(ids)} tokens, and this model's context holds {model.context}, "

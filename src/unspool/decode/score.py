@@ -21,6 +21,7 @@ from unspool.decode.arguments import shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import Many, One
 from unspool.decode.prompts import as_batch, check_ids, ids_of, whole
+from unspool.decode.tokens_left import tokens_left
 from unspool.protocols import Step, StepModel
 
 CELLS = 1 << 25
@@ -114,11 +115,11 @@ def _pair(
     if not after:
         raise ValueError(f"text {place} is empty: there is nothing to score. Give a text, or end=True.")
     check_ids(model.vocab_size, after, f"text {place}")
-    room = None if model.context is None else model.context - (0 if model.answers else len(before))
+    room = model.context if model.answers else tokens_left(model, before)
     if room is not None and len(after) > room:
         raise ValueError(
             f"text {place} has {len(after)} tokens, and after its prompt this model's context has room for "
-            f"{room}: shorten one of them"
+            f"{max(0, room)}: shorten one of them"
         )
     return before, after
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from unspool.protocols import Abilities, StepModel, Text
@@ -21,6 +23,10 @@ class SameTokens(Abilities):
     def context(self) -> int | None:
         """The model's."""
         return self.model.context
+
+    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
+        """The model, its prompt."""
+        return [(self.model, prompt)]
 
     @property
     def text(self) -> Text | None:

@@ -8,11 +8,15 @@ from unspool.protocols import StepModel
 
 
 def tokens_left(model: StepModel, prompt: Sequence[int]) -> int | None:
-    """What the model's context leaves; None where it has no limit.
+    """What the model's context leaves; None if it has no limit.
 
-    A source has the limit to itself, and the model knows what it reads of it: an answer shares its own with
-    BOS alone. A search may read every token that it writes, the last one, too.
+    A source does not count: an answer shares the context with BOS alone. A search may read every token that
+    it writes, the last one, too. If several models or prompts are read side by side, the least one counts.
     """
+    read = model.prompts_read(prompt)
+    if read:
+        left = [tokens_left(part, other) for part, other in read]
+        return min((free for free in left if free is not None), default=None)
     if model.context is None:
         return None
     return max(1, model.context - 1) if model.answers else model.context - len(prompt)

@@ -22,6 +22,7 @@ from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, reading
 from unspool.decode.score import read_on
+from unspool.decode.tokens_left import tokens_left
 from unspool.protocols import StepModel
 
 COLUMNS = 32
@@ -167,7 +168,10 @@ def windows(
 
 def fitting(model: StepModel, context: int | None, most: int = 1024) -> int:
     """The size of a window: what was asked for, or as much as the model takes and memory likes."""
-    limit = model.context
+    free = tokens_left(model, [0])  # a negative prompt may take a part of the context
+    limit = None if free is None else free + 1
+    if limit is not None and limit < 2:
+        raise ValueError("the prompt read beside the texts leaves no room in the model's context: shorten it")
     if context is None:
         return most if limit is None else min(most, limit)
     context = as_whole("context", context, at_least=2, advice="One token is read, and one scored.")

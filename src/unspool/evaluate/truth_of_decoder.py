@@ -23,12 +23,13 @@ import torch
 from torch import Tensor
 
 from unspool.data.languages.known_language import KnownLanguage
-from unspool.decode.arguments import as_whole, shown
+from unspool.decode.arguments import LARGEST, as_whole, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.request import make_job
 from unspool.decode.search import Greedy, Sample
 from unspool.evaluate.exact_support import Support, support
 from unspool.evaluate.kept_tokens import next_tokens
+from unspool.evaluate.teacher_forcing import fitting
 from unspool.protocols import StepModel
 
 ROWS = 64
@@ -62,7 +63,7 @@ def decoder_truth(
     seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same sentences.")
     dice = Random(seed)
     said = [language.sample(dice) for _ in range(sentences)]
-    most = None if model.context is None else model.context - 1
+    most = fitting(model, None, LARGEST) - 1
     said = [row[:most] for row in said]
     parts = [
         part

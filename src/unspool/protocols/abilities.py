@@ -43,6 +43,14 @@ class Abilities(Protocol):
         """The tokenizer of prompts, where it is not the one of texts."""
         return None
 
+    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
+        """The models that read something for a prompt, and what each of them reads; none: itself, the prompt.
+
+        Combinations of models and negative prompts fill several contexts at once.
+        """
+        del prompt
+        return ()
+
     @property
     def output_matrix(self) -> Tensor | None:
         """W, (V, D), where log p = log_softmax(W h) (basis-aware sampling, the bottleneck)."""

@@ -7,6 +7,8 @@ from transformers.generation.logits_process import UnbatchedClassifierFreeGuidan
 
 import unspool as us
 from unspool.decode.combine.guidance import Guidance, Reprompted
+from unspool.evaluate import perplexity
+from unspool.models.transformer_lm import TransformerConfig
 from unspool.testing import TableModel, random_table
 
 P = {0: (0.6, 0.3, 0.1), 1: (0.2, 0.2, 0.6), 2: (1.0, 0.0, 0.0)}
@@ -77,3 +79,65 @@ def test_what_cannot_be_guided_is_refused():
         Guidance(FIRST, 1.5, "no")
     with pytest.raises(ValueError, match="needs a negative source"):
         Guidance(us.load("dates"))
+
+
+def learned(context=12):
+    torch.manual_seed(0)
+    shape = TransformerConfig(
+        vocab_size=9, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=8, context=context,
+        positions="learned",
+    )  # fmt: skip
+    return shape.build().eval()
+
+
+LONG = [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "search", [us.Greedy(), us.Sample(), us.Beam(2), us.Speculative(learned(100), length=2)]
+)
+def test_a_text_ends_where_the_negative_prompt_has_filled_its_context(search):
+    model = learned()
+    out = us.generate(Guidance(model, 1.5, LONG), [1], search, max_new_tokens=30, seed=0)
+    assert len(out.tokens) == 12 - len(LONG)
+    assert out.finish == "length"
+    assert len(us.generate(Guidance(model), [1], search, max_new_tokens=30, seed=0).tokens) == 11
+
+
+def test_a_combination_counts_the_context_of_every_part():
+    guided = Guidance(learned(), 1.5, LONG)
+    for model in (
+        us.Ensemble([guided, learned(100)]),
+        us.Ensemble([learned(100), guided]),
+        us.Contrast(learned(100), guided),
+        Guidance(guided, 1.5, [1, 2]),
+    ):
+        assert len(us.generate(model, [1], us.Greedy(), max_new_tokens=30).tokens) == 12 - len(LONG)
+    wide = us.Ensemble([Guidance(learned(100), 1.5, LONG * 3), learned()])  # 21 of 100, and 1 of 12
+    assert len(us.generate(wide, [1], us.Greedy(), max_new_tokens=30).tokens) == 11
+
+
+def test_a_negative_prompt_that_fills_the_context_is_refused_before_decoding():
+    model = Guidance(learned(), 1.5, [1] * 12)
+    with pytest.raises(ValueError, match="the negative prompt read beside prompt 0 leaves no room"):
+        us.generate(model, [1], us.Greedy())
+    with pytest.raises(ValueError, match="prompt 0 has 12 tokens"):
+        us.generate(model, [1] * 12, us.Greedy())
+
+
+def test_scores_count_the_negative_prompt():
+    model = Guidance(learned(), 1.5, LONG)
+    assert len(us.score(model, [1], [1] * 5).logps) == 5
+    with pytest.raises(ValueError, match=r"text 0 has 6 tokens, .* has room for 5"):
+        us.score(model, [1], [1] * 6)
+    with pytest.raises(ValueError, match="room for 0"):
+        us.score(Guidance(learned(), 1.5, [1] * 14), [1], [1])
+
+
+def test_perplexity_is_measured_in_windows_that_leave_room_for_the_negative_prompt():
+    text = [1 + it % 8 for it in range(40)]
+    guided = Guidance(learned(), 1.5, LONG)
+    found = perplexity(guided, [text])
+    assert math.isfinite(found.value)
+    with pytest.raises(ValueError, match="leaves no room"):
+        perplexity(Guidance(learned(), 1.5, [1] * 12), [text])

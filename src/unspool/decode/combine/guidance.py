@@ -6,7 +6,8 @@ Sanchez et al. 2023, §2 (papers.bib: sanchez2023cfg), after Ho & Salimans 2022 
 other prompt is a negative one, or none: then the model reads the last token of the prompt alone, as Hugging
 Face has it. γ is `weight`: 1 is the model itself, 1.5 usual, 0 the model with the other prompt.
 
-Both prompts are read by one model, so that each step costs twice. A search ranks and draws by log p̂.
+Both prompts are read by one model, so that each step costs twice, and the longer of them limits how many
+tokens may follow. A search ranks and draws by log p̂.
 Differs from the paper: a log-probability is not let below −10⁴ before it is subtracted, so that a token
 which the other prompt rules out has a finite score; what the prompt itself rules out stays ruled out.
 """
@@ -81,9 +82,16 @@ class Reprompted(SameTokens):
         """Itself, where the model is."""
         return None if self.model.rewindable is None else self
 
+    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
+        """The model, the other prompt."""
+        return [(self.model, self._other(prompt))]
+
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Read the other prompt as often."""
-        return self.model.start([prompt[-1:] if self.prompt is None else self.prompt for prompt in prompts])
+        return self.model.start([self._other(prompt) for prompt in prompts])
+
+    def _other(self, prompt: Sequence[int]) -> Sequence[int]:
+        return prompt[-1:] if self.prompt is None else self.prompt
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
         """As the model does."""

@@ -74,6 +74,10 @@ class Lockstep(Abilities):
         """The smallest of the parts'."""
         return min((part.context for part in self.parts() if part.context is not None), default=None)
 
+    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
+        """Every part, the prompt."""
+        return [(part, prompt) for part in self.parts()]
+
     @property
     def answers(self) -> bool:
         """Whether the parts do, all or none of them."""
