@@ -12,28 +12,28 @@ from typing import Any
 
 import pytest
 
-from unspool.text.template_process import TemplateProcess
+from unspool.text.template_process import HelperProcess
 
 FOREVER = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
 @pytest.fixture
-def process() -> Iterator[TemplateProcess]:
-    made = TemplateProcess()
+def process() -> Iterator[HelperProcess]:
+    made = HelperProcess()
     yield made
     made.close()
 
 
-def ask(process: TemplateProcess, template: str, seconds: float = 20.0, **variables: Any) -> Any:
+def ask(process: HelperProcess, template: str, seconds: float = 20.0, **variables: Any) -> Any:
     return process.ask(seconds, template=template, variables=variables, size=1_000_000)
 
 
-def number(process: TemplateProcess) -> int:
+def number(process: HelperProcess) -> int:
     assert process._process is not None
     return process._process.pid
 
 
-def test_one_process_answers_again_and_again(process: TemplateProcess) -> None:
+def test_one_process_answers_again_and_again(process: HelperProcess) -> None:
     assert ask(process, "{{ x }}", x="é\n\ud800") == {"text": "é\n\ud800"}
     first = number(process)
     assert ask(process, "{{ x.y.z }}", x=[]) == {"error": "'list object' has no attribute 'y'"}
@@ -41,7 +41,7 @@ def test_one_process_answers_again_and_again(process: TemplateProcess) -> None:
     assert number(process) == first
 
 
-def test_after_one_that_was_stopped_there_is_another(process: TemplateProcess) -> None:
+def test_after_one_that_was_stopped_there_is_another(process: HelperProcess) -> None:
     ask(process, "x")
     first = number(process)
     with pytest.raises(TimeoutError):
@@ -51,7 +51,7 @@ def test_after_one_that_was_stopped_there_is_another(process: TemplateProcess) -
     assert number(process) != first
 
 
-def test_one_that_has_died_is_replaced(process: TemplateProcess) -> None:
+def test_one_that_has_died_is_replaced(process: HelperProcess) -> None:
     ask(process, "x")
     assert process._process is not None
     process._process.kill()
@@ -59,19 +59,17 @@ def test_one_that_has_died_is_replaced(process: TemplateProcess) -> None:
     assert ask(process, "x") == {"text": "x"}
 
 
-def test_one_that_dies_meanwhile_is_said(process: TemplateProcess) -> None:
+def test_one_that_dies_meanwhile_is_said(process: HelperProcess) -> None:
     ask(process, "x")
     killer = Timer(0.2, os.kill, (number(process), signal.SIGKILL))
     killer.start()
     found = ask(process, FOREVER)
     killer.join()
-    assert found == {
-        "error": f"the process in which it was rendered has died (exit status {-signal.SIGKILL})"
-    }
+    assert found == {"error": f"the process that worked on it has died (exit status {-signal.SIGKILL})"}
     assert ask(process, "x") == {"text": "x"}
 
 
-def test_an_interrupted_question_leaves_no_answer_for_the_next(process: TemplateProcess) -> None:
+def test_an_interrupted_question_leaves_no_answer_for_the_next(process: HelperProcess) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -86,7 +84,7 @@ def test_an_interrupted_question_leaves_no_answer_for_the_next(process: Template
     assert ask(process, "{{ x }}", x="mine") == {"text": "mine"}
 
 
-def test_ctrl_c_is_for_whoever_asks(process: TemplateProcess) -> None:
+def test_ctrl_c_is_for_whoever_asks(process: HelperProcess) -> None:
     ask(process, "x")
     os.kill(number(process), signal.SIGINT)
     first = number(process)

@@ -49,7 +49,7 @@ class Chats:
         """The tokens of each row up to the end of its last answer, and a 1 for each that is to be learnt."""
         _check(text)
         written = [_written(list(messages(row)), text) for row in rows]
-        found = text.tokenizer.encode_batch([whole for whole, _ in written], add_special_tokens=False)
+        found = text.encode_batch([whole for whole, _ in written])
         encoded = []
         for (whole, begins), tokens in zip(written, found, strict=True):
             plain = whole.ordinary and not text.literal

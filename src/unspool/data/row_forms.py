@@ -99,8 +99,7 @@ class Pairs:
 
 def bare(lines: Sequence[str], text: Codec) -> list[list[int]]:
     """The tokens of each text in the model's order, without a BOS that `encode` may write; on all cores."""
-    found = text.tokenizer.encode_batch(lines, add_special_tokens=False)
-    return [text.ordered(each.ids) for each in found]
+    return [text.ordered(each.ids) for each in text.encode_batch(lines)]
 
 
 def framed(lines: Sequence[str], text: Codec) -> list[list[int]]:

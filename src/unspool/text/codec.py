@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from unspool.characters import check_characters
 from unspool.text.backward_reader import BackwardReader
@@ -26,6 +26,7 @@ from unspool.text.control_tokens import ChatPrompt, ControlTokens
 from unspool.text.json_file import read_object
 from unspool.text.pieces import BROKEN, Pieces
 from unspool.text.reader import Reader
+from unspool.text.tokenizer_file import library_errors, read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 CODEC_FILE = "text.json"
@@ -115,13 +116,20 @@ class Codec:
 
     def located(self, text: str, *, special_tokens: bool = True) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids from left to right without the first token of `add_bos`, and the characters of each."""
-        if isinstance(text, ChatPrompt) and special_tokens and (self.literal or not text.ordinary):
-            return self.control.encode(text, text.spans)
-        if not special_tokens:
-            return self.control.encode(text, ())
-        # The tokenizer's own post-processor would add special tokens, and often the first one a second time.
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, found.offsets
+        with library_errors("the text cannot be encoded"):
+            if isinstance(text, ChatPrompt) and special_tokens and (self.literal or not text.ordinary):
+                return self.control.encode(text, text.spans)
+            if not special_tokens:
+                return self.control.encode(text, ())
+            # The tokenizer's own post-processor would add special tokens, and often the first one twice.
+            found = self.tokenizer.encode(text, add_special_tokens=False)
+            return found.ids, found.offsets
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        """Each text as the tokenizers library has it, without BOS and from left to right; on all cores."""
+        with library_errors("a text cannot be encoded"):
+            found: list[Encoding] = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of all tokens but the special ones."""
@@ -130,7 +138,8 @@ class Codec:
             wrong = min(tokens) if min(tokens) < 0 else max(tokens)
             raise ValueError(f"{wrong} is no token id; they run from 0 to {self.vocab_size - 1}")
         tokens = self.ordered(tokens)
-        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        with library_errors("the tokens cannot be decoded"):
+            text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return self.pieces.join(tokens) if BROKEN in text else text
 
     def show(self, token: int) -> str:
@@ -241,12 +250,3 @@ def spelled(tokenizer: Tokenizer, token: int) -> str | None:
     """A token as the vocabulary spells it; None where there is none of that id, whatever the number."""
     found: str | None = tokenizer.id_to_token(token) if 0 <= token < 2**32 else None
     return found
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a tokenizer.json."""
-    data = path.read_bytes()
-    try:
-        return Tokenizer.from_buffer(data)
-    except Exception as error:  # tokenizers raises nothing more precise
-        raise ValueError(f"{path} is no tokenizer that the installed tokenizers reads: {error}") from error

@@ -10,14 +10,24 @@ SentencePiece: Kudo and Richardson 2018, section 3 (papers.bib: kudo2018sentence
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from unspool.text.codec import Codec
 from unspool.text.splits import SPLITS, WHOLE_WORDS
+from unspool.text.tokenizer_file import library_errors
 
+LONGEST_TOKEN = 10_000
+"""Characters: every way to cut a token in two is looked at."""
+_ACCEPTED: dict[type[Any], tuple[type[Any], ...]] = {
+    str: (str,),
+    int: (int, np.integer),
+    float: (int, float, np.integer, np.floating),
+}
+_WORDS: dict[type[Any], str] = {str: "strings", int: "whole numbers", float: "numbers"}
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 # Tokens that end a turn. A chat model may write one where its file names only the end of a document.
@@ -41,8 +51,9 @@ def codec_from_gguf(metadata: Mapping[str, object]) -> Codec:
         raise ValueError(
             f"tokenizer.ggml.model is {facts.get('model')!r}; known are {', '.join(map(repr, _KINDS))}"
         )
-    tokenizer = build(facts)
-    _add_special_tokens(tokenizer, facts)
+    with library_errors("tokenizer.ggml.tokens"):
+        tokenizer = build(facts)
+        _add_special_tokens(tokenizer, facts)
     bos_id, eos_id = facts.bos_id, facts.eos_id
     return Codec(
         tokenizer,
@@ -61,8 +72,13 @@ class _Facts:
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self.metadata = metadata
         # An empty token cannot be looked up; llama.cpp gives it this name.
-        self.tokens = [token or f"[EMPTY_{at}]" for at, token in enumerate(self.listed("tokens"))]
-        self.types = self.listed("token_type", [_NORMAL] * len(self.tokens))
+        self.tokens = [token or f"[EMPTY_{at}]" for at, token in enumerate(self.listed("tokens", str))]
+        longest = max(map(len, self.tokens), default=0)
+        if longest > LONGEST_TOKEN:
+            raise ValueError(
+                f"tokenizer.ggml.tokens has a token of {longest:,} characters; the limit is {LONGEST_TOKEN:,}"
+            )
+        self.types = self.listed("token_type", int, [_NORMAL] * len(self.tokens))
         self.vocabulary = {token: at for at, token in enumerate(self.tokens)}
         if len(self.vocabulary) < len(self.tokens):
             twice = next(token for at, token in enumerate(self.tokens) if self.vocabulary[token] != at)
@@ -81,22 +97,29 @@ class _Facts:
     def get(self, key: str, default: Any = None) -> Any:
         return self.metadata.get(f"tokenizer.ggml.{key}", default)
 
-    def listed(self, key: str, default: list[Any] | None = None) -> list[Any]:
+    def listed(self, key: str, kind: type[Any], default: list[Any] | None = None) -> list[Any]:
         values = self.get(key, default)
         if values is None:
             raise ValueError(f"the GGUF metadata has no tokenizer.ggml.{key}, so that it has no tokenizer")
+        if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
+            raise ValueError(f"tokenizer.ggml.{key} is {values!r:.40}, but must be a list")
+        wrong = next((it for it in values if not isinstance(it, _ACCEPTED[kind])), None)
+        if wrong is not None:
+            raise ValueError(f"tokenizer.ggml.{key} holds {wrong!r:.40}, but must hold {_WORDS[kind]}")
         return list(values)
 
     def token(self, key: str, default: int | None = None) -> int | None:
         found = self.get(key, default)
-        return int(found) if found is not None and 0 <= int(found) < len(self.tokens) else None
+        if found is not None and not isinstance(found, _ACCEPTED[int]):
+            raise ValueError(f"tokenizer.ggml.{key} is {found!r:.40}, but must be a token id")
+        return int(found) if found is not None and 0 <= found < len(self.tokens) else None
 
 
 def _byte_level(facts: _Facts) -> Tokenizer:
     pre = facts.get("pre", "default")
     if pre not in SPLITS:
         raise ValueError(f"tokenizer.ggml.pre is {pre!r}; this version knows {', '.join(sorted(SPLITS))}")
-    listed = facts.listed("merges")
+    listed = facts.listed("merges", str)
     try:
         # The space between the halves is not the first character, which may be one itself.
         merges = [(merge[: (at := merge.index(" ", 1))], merge[at + 1 :]) for merge in listed]
@@ -132,7 +155,7 @@ _KINDS: dict[str, Callable[[_Facts], Tokenizer]] = {"gpt2": _byte_level, "llama"
 
 def _merges(facts: _Facts) -> list[tuple[str, str]]:
     """Every way to make a token of two others, the token with the highest score first."""
-    scores = facts.listed("scores")
+    scores = facts.listed("scores", float)
     if len(scores) != len(facts.tokens):
         raise ValueError(f"tokenizer.ggml.scores has {len(scores)} entries for {len(facts.tokens)} tokens")
     # Text must not be joined to what stands for no text.

@@ -16,8 +16,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from unspool.text.codec import TOKENIZER_FILE, Codec, read_tokenizer, spelled
+from unspool.text.codec import TOKENIZER_FILE, Codec, spelled
 from unspool.text.json_file import read_object
+from unspool.text.tokenizer_file import library_errors, read_tokenizer
 
 
 def codec_from_folder(path: str | Path) -> Codec | None:
@@ -87,7 +88,10 @@ def _ids(value: Any) -> frozenset[int]:
 def _adds_bos(tokenizer: Tokenizer, config: Mapping[str, Any], bos_id: int) -> bool:
     """What the config says; where it is silent, what the tokenizer's own post-processor does."""
     said = config.get("add_bos_token")
-    return said if isinstance(said, bool) else tokenizer.encode("").ids[:1] == [bos_id]
+    if isinstance(said, bool):
+        return said
+    with library_errors("the tokenizer's post-processor"):
+        return bool(tokenizer.encode("").ids[:1] == [bos_id])
 
 
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,8 @@ from functools import cached_property, lru_cache
 
 from tokenizers import Tokenizer
 
+from unspool.text.tokenizer_file import library_errors
+
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -88,7 +90,9 @@ class Pieces:
         return self.characters(bytes(data), final=True)[0]
 
     def _plain(self, tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens, skip_special_tokens=False)
+        with library_errors("the tokens cannot be decoded"):
+            text: str = self.tokenizer.decode(tokens, skip_special_tokens=False)
+            return text
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,6 +1,7 @@
-"""Asks the process that renders chat templates (`sandbox`): started when it is first needed, and kept.
+"""Asks a process that works on files of unknown origin: it is started when it is first needed, and kept.
 
-After a template that had to be stopped there is a new process. Each is asked by one thread at a time.
+`sandbox` renders chat templates, `tokenizer_probe` tries tokenizers. After work that had to be stopped there
+is a new process. Each is asked by one thread at a time.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ SANDBOX = Path(__file__).with_name("sandbox.py")
 """Run, and not imported: this process has no need of jinja2."""
 
 
-class TemplateProcess:
-    """One process, and the way to it."""
+class HelperProcess:
+    """One process that runs a script, and the way to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Path = SANDBOX) -> None:
+        self.script = script
         self.forget()
+        atexit.register(self.close)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """As if none had been started: after a fork, it is the parent's."""
@@ -32,7 +37,7 @@ class TemplateProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, seconds: float, **asked: Any) -> Mapping[str, str]:
-        """What `sandbox.render(**asked)` says; TimeoutError where that takes longer than `seconds`."""
+        """What the script answers; TimeoutError if that takes longer than `seconds`."""
         with self._lock:
             try:
                 answer = self._answer(json.dumps({"seconds": seconds, **asked}).encode() + b"\n")
@@ -45,7 +50,7 @@ class TemplateProcess:
             status = self._stop()
         if answer.startswith(b"Timeout"):
             raise TimeoutError
-        return {"error": f"the process in which it was rendered has died (exit status {status})"}
+        return {"error": f"the process that worked on it has died (exit status {status})"}
 
     def _answer(self, line: bytes) -> bytes:
         process = self._running()
@@ -63,11 +68,16 @@ class TemplateProcess:
             self._stop()
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(SANDBOX)],
+                [sys.executable, "-P", str(self.script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # it finds the same jinja2
+                # It finds the same packages, and starts no threads of its own.
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    "TOKENIZERS_PARALLELISM": "false",
+                },
             )
         return self._process
 
@@ -86,8 +96,5 @@ class TemplateProcess:
             self._stop()
 
 
-TEMPLATES = TemplateProcess()
-"""The one that this Python program asks."""
-atexit.register(TEMPLATES.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=TEMPLATES.forget)
+TEMPLATES = HelperProcess()
+"""The one that this Python program asks for chat templates."""

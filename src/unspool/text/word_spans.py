@@ -26,7 +26,7 @@ class SpelledWords:
 
 def spelled_words(text: str, places: Sequence[tuple[int, int]], codec: Codec) -> SpelledWords:
     """The tokens of words that stand at these places (begin, end) of a text."""
-    encoded = codec.tokenizer.encode(text, add_special_tokens=False)
+    (encoded,) = codec.encode_batch([text])
     before = codec.encode(text)[: -len(encoded.ids)] if encoded.ids else []
     found = []
     for begin, end in places:

@@ -32,7 +32,7 @@ class WordTokens:
 def word_tokens(lines: Sequence[str], text: Codec) -> Iterator[WordTokens]:
     """Every line as tokens, with the words that white space separates; on all cores."""
     # Of the tokenizer itself, which knows the characters that each token spells.
-    encoded = text.tokenizer.encode_batch(list(lines), add_special_tokens=False)
+    encoded = text.encode_batch(lines)
     for line, found in zip(lines, encoded, strict=True):
         words = list(_WORD.finditer(line))
         yield WordTokens(found.ids, [word.group() for word in words], _firsts(words, found.offsets))
