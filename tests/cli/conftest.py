@@ -154,7 +154,9 @@ def here(monkeypatch):
     def pooled(ray, blocks, make, columns, **pool):
         work = make()
         for block in sorted(blocks, key=lambda it: -it.number):
-            yield FinishedBlock(block.number, block.rows, work(block_lines(block, columns)))
+            yield FinishedBlock(
+                block.number, block.rows, work(block_lines(block, columns), block.first_samples)
+            )
 
     class NoCluster:
         def __enter__(self):

@@ -8,6 +8,10 @@ LINES = [
     {"messages": [{"role": "user", "content": "c"}]},
     {"prompt": "ca", "max_new_tokens": 3},
     {"prompt": "ab"},
+    {"prompt": "a", "seed": 4, "n": 3},
+    {"prompt": "a", "seed": 4, "max_new_tokens": 5},
+    {"prompt": "c", "chat": True},
+    {"prompt": "ab", "seed": 2},
 ]
 
 
@@ -27,8 +31,20 @@ def test_the_parts_are_the_file_that_one_process_writes(unspool, loaded, here, c
     assert unspool(*command, "--json", "--output", tmp_path / "local.jsonl")[0] == 0
     status, out, err = unspool(*command, "--ray", "--block", 2, "--output", tmp_path / "out")
     assert (status, out) == (0, "")
-    assert err == f"unspool: 5 prompts in 3 parts: {tmp_path / 'out'}\n"
+    assert err == f"unspool: 9 prompts in 5 parts: {tmp_path / 'out'}\n"
     assert parts(tmp_path / "out") == (tmp_path / "local.jsonl").read_text()
+
+
+def test_no_two_lines_of_a_corpus_share_a_random_stream(unspool, loaded, here, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"prompt": "a"}\n' * 12)
+    command = ("generate", "--seed", 2, "--max-new-tokens", 16)
+    for block in (1, 5, 12):
+        out = tmp_path / f"out{block}"
+        unspool(*command, "--file", tmp_path / "corpus.jsonl", "--ray", "--block", block, "--output", out)
+        found = [json.loads(line)["tokens"] for line in parts(out).splitlines()]
+        n = unspool(*command, "a", "--n", 12, "--json")[1].splitlines()
+        assert found == [json.loads(line)["tokens"] for line in n]
+    assert len({tuple(it) for it in found}) > 8
 
 
 def test_a_seed_that_was_drawn_is_drawn_once(unspool, loaded, here, corpus, tmp_path):
@@ -38,7 +54,7 @@ def test_a_seed_that_was_drawn_is_drawn_once(unspool, loaded, here, corpus, tmp_
     (tmp_path / "out/part-000001.jsonl").unlink()
     status, _, err = unspool(*command)
     assert (status, parts(tmp_path / "out")) == (0, whole)
-    assert "5 prompts in 3 parts, 2 of them there before" in err
+    assert "9 prompts in 5 parts, 4 of them there before" in err
     status, _, err = unspool(*command, "--greedy")
     assert status == 2
     assert "begun with another job (decoder was 'Sample" in err

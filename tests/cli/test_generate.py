@@ -148,12 +148,12 @@ def test_several_answers(unspool, loaded):
 
 def test_a_file_in_batches_is_the_prompts_one_by_one(unspool, loaded, tmp_path):
     path = tmp_path / "prompts.txt"
-    path.write_text("a\nbb\nab\nccc\na\n")
+    path.write_text("a\nbb\nab\nccc\nba\n")
     argv = ("--seed", "5", "--max-new-tokens", "12", "--json")
     together = records(unspool("generate", "--file", path, "--batch-size", "2", *argv)[1])
-    alone = [records(unspool("generate", prompt, *argv)[1])[0] for prompt in ("a", "bb", "ab", "ccc", "a")]
+    alone = [records(unspool("generate", prompt, *argv)[1])[0] for prompt in ("a", "bb", "ab", "ccc", "ba")]
     assert [r["text"] for r in together] == [r["text"] for r in alone]
-    assert [r["prompt"] for r in together] == ["a", "bb", "ab", "ccc", "a"]
+    assert [r["prompt"] for r in together] == ["a", "bb", "ab", "ccc", "ba"]
 
 
 def test_a_file_for_people_numbers_its_answers(unspool, loaded, tmp_path):
@@ -245,6 +245,30 @@ def test_lines_have_settings_of_their_own(unspool, loaded, tmp_path):
     assert [us.parse(r["decoder"]) for r in found] == [us.Greedy()] * 3 + [us.Sample(us.TopK(1))] + [
         us.Greedy()
     ] * 5
+
+
+def test_a_prompt_that_a_file_repeats_is_its_next_sample(unspool, loaded, tmp_path):
+    argv = ("--seed", "5", "--max-new-tokens", "12", "--json")
+    samples = [it["tokens"] for it in records(unspool("generate", "a", "--n", "9", *argv)[1])]
+    assert len({tuple(it) for it in samples}) > 4
+    path = tmp_path / "prompts.txt"
+    path.write_text("a\nb\n" * 9)
+    for more in ((), ("--batch-size", "2")):
+        found = records(unspool("generate", "--file", path, *argv, *more)[1])
+        assert [it["tokens"] for it in found[::2]] == samples
+    # Lines with settings of their own are decoded in batches of their own, and counted together.
+    lines = [{"prompt": "a", "n": 2}, {"prompt": "a"}, {"prompt": "a", "max_new_tokens": 11}] * 2
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    found = [it["tokens"] for it in records(unspool("generate", "--file", path, *argv)[1])]
+    assert found == [it[: 11 if at in (3, 7) else 12] for at, it in enumerate(samples[:8])]
+
+
+def test_the_command_gives_the_texts_of_generate(unspool, loaded):
+    for spec in ("Sample()", "Sample(XTC(0.1, 0.5))", "BeamSample(2)", "MBR(3, utility=TokenF1())"):
+        argv = ("--seed", "5", "--max-new-tokens", "12", "--json", "--decoder", spec)
+        out = us.generate(us.load("letters"), "ab", us.parse(spec), seed=5, max_new_tokens=12)
+        assert records(unspool("generate", "ab", *argv)[1])[0]["tokens"] == list(out.tokens)
 
 
 def test_a_line_with_a_seed_gives_the_text_of_that_seed(unspool, loaded, tmp_path):

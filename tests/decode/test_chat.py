@@ -85,7 +85,16 @@ def test_a_turn_is_taken_back_and_asked_again():
         us.Chat(MODEL).undo()
 
 
-def test_seeds_are_of_turns_and_repeat_a_conversation():
+def test_an_answer_is_what_generate_gives_to_the_same_messages_with_the_same_seed():
+    search = us.Sample(us.Temperature(9.0))
+    chat = us.Chat(MODEL, search, seed=3, max_new_tokens=8)
+    for said in ("x", "x"):
+        messages = [*chat.messages, {"role": "user", "content": said}]
+        want = us.generate(MODEL, messages, search, seed=3, max_new_tokens=8, on_loop="stop")
+        assert chat.ask(said).tokens == want.tokens
+
+
+def test_the_same_seed_repeats_a_conversation():
     def talk(seed):
         chat = us.Chat(MODEL, us.Sample(us.Temperature(9.0)), seed=seed, max_new_tokens=8)
         return [chat.ask(said).tokens for said in ("x", "x", "x")]

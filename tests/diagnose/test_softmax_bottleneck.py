@@ -292,6 +292,8 @@ def test_a_model_speaks_for_itself_in_as_many_places_as_are_asked_for():
     assert sum(len(row) - 1 for row in rows) >= 200
     assert own_text(model, 200, seed=3) == rows
     assert own_text(model, 200, seed=4) != rows
+    texts = [tuple(row) for seed in range(3, 8) for row in own_text(model, 200, seed=seed)]
+    assert len(set(texts)) == len(texts)  # neighbouring seeds share no text
     assert len({tuple(row) for row in rows}) == len(rows)
 
 

@@ -39,6 +39,14 @@ def test_no_loops_are_told_too(tmp_path):
     draw_loops(found, tmp_path / "p.svg")
 
 
+def test_prompts_that_are_alike_are_tried_independently():
+    # Token 1 comes next in half of all texts, and for ever; the others are as random as can be.
+    half = TableModel(lambda row: [0.0, 1.0, *[0.0] * 98] if row[-1] == 1 else [0.0, 0.0, *[1 / 98] * 98])
+    model = TableModel(lambda row: [0.0, 0.5, *[0.5 / 98] * 98] if len(row) == 1 else half.table(row))
+    (pure,) = loop_rates(model, [[0]] * 60, {"pure": us.Sample()}, max_new_tokens=30).decoders
+    assert 0.25 < pure.rate < 0.75
+
+
 def test_it_is_drawn(tmp_path):
     found = loop_rates(CYCLE, [[0]], {"Greedy()": us.Greedy(), "x" * 60: us.Sample()}, max_new_tokens=12)
     draw_loops(found, tmp_path / "p.svg")

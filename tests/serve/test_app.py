@@ -91,6 +91,15 @@ def test_a_completion_is_what_generate_says(client, bible):
         assert answer.usage.completion_tokens == len(expected.tokens)
 
 
+def test_every_request_is_a_call_of_its_own_and_its_repeats_are_samples(client, bible):
+    one, again = (ask(client, seed=3).choices[0].text for _ in range(2))
+    n = us.generate(bible, PROMPT, us.Sample(), max_new_tokens=12, seed=3, n=3)
+    assert one == again == n[0].text
+    both = ask(client, prompt=[PROMPT, "In the", PROMPT, PROMPT], seed=3).choices
+    alone = us.generate(bible, "In the", us.Sample(), max_new_tokens=12, seed=3)
+    assert [it.text for it in both] == [n[0].text, alone.text, n[1].text, n[2].text]
+
+
 def test_the_same_seed_gives_the_same_text_among_many(client):
     told = [{"prompt": f"{PROMPT} {'Thou shalt' if k % 2 else 'Go'}", "seed": k} for k in range(12)]
     alone = [ask(client, **each).choices[0].text for each in told]

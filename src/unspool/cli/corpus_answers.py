@@ -1,14 +1,17 @@
 """`unspool generate --ray`: a corpus of prompts, answered block by block by many processes.
 
 Each line is answered as `unspool generate --file … --json` answers it: the parts, one after the other, are
-the file that one process writes.
+the file that one process writes. A prompt that comes again is its next sample, so the command counts the
+prompts of the whole corpus before it hands out blocks.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +45,38 @@ class CorpusSpeaker:
         self.models = named_models(args)
         self.model, self.draft = self.models.load(loading(args))
 
-    def __call__(self, lines: Sequence[tuple[str, str]]) -> str:
+    def __call__(self, lines: Sequence[tuple[str, str]], first_samples: Sequence[int]) -> str:
         """The answers to some lines, each a line of JSON."""
         prompts = [prompt_of_line(line, where) for where, line in lines]
         searches = parse_all(self.spec, prompts, self.models.check)
         drafted = {spec: self.models.drafted(search, self.draft) for spec, search in searches.items()}
         decoders = {spec: repr(search) for spec, search in searches.items()}
         requests = make_requests(prompts, self.model, self.spec, self.args)
-        found = answers(self.model, requests, drafted, self.args.batch_size)
+        found = answers(self.model, requests, drafted, self.args.batch_size, first_samples=first_samples)
         return "".join(answer_line(answer, decoders, self.models) for answer in found)
+
+
+class CorpusCounter:
+    """The sample numbers of a corpus's lines: how many texts of the same prompt and seed come before each."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from unspool.decode.rng import SampleCounter
+
+        self.args, self.counter = args, SampleCounter()
+
+    def __call__(self, lines: Sequence[tuple[str, str]]) -> list[int]:
+        """Of the next lines; a line that cannot be read counts as 0, and whoever answers it says why."""
+        return [self._first_sample(line) for _, line in lines]
+
+    def _first_sample(self, line: str) -> int:
+        try:
+            prompt = prompt_of_line(line, "")
+        except ValueError:
+            return 0
+        said, args = prompt.settings, self.args
+        asked = prompt.conversation(chat=args.chat, system=args.system) or prompt.text
+        key = json.dumps([said.get("seed", args.seed), asked]).encode()
+        return self.counter.first_sample(blake2b(key, digest_size=16).digest(), said.get("n", args.n))
 
 
 def answer_corpus(args: argparse.Namespace) -> int:
@@ -76,7 +102,12 @@ def answer_corpus(args: argparse.Namespace) -> int:
     asked = {key: _plain(value) for key, value in vars(args).items() if key not in NOT_ASKED}
     make = partial(CorpusSpeaker, args, spec)
     found = run_corpus(
-        corpus, make, asked | {"decoder": spec}, shown=partial(counted, shown=True), **pool_of(args)
+        corpus,
+        make,
+        asked | {"decoder": spec},
+        shown=partial(counted, shown=True),
+        first_samples=CorpusCounter(args),
+        **pool_of(args),
     )
     before = f", {found.kept} of them there before" if found.kept else ""
     tell(f"{found.rows:,} prompts in {found.blocks:,} parts{before}: {args.output}")

@@ -33,17 +33,24 @@ class Prompt:
 
     def render(self, text: Text | None, *, chat: bool = False, system: str | None = None) -> str:
         """The one string that the model reads."""
+        messages = self.conversation(chat=chat, system=system)
+        if not messages:
+            return self.text
+        if text is None:
+            raise ValueError("this model has no tokenizer, so it cannot be given a conversation")
+        return text.chat(messages)
+
+    def conversation(self, *, chat: bool = False, system: str | None = None) -> tuple[Mapping[str, str], ...]:
+        """The messages that the model is given; none if it is given the text as it is."""
         system = self.settings.get("system", system)
         messages = self.messages
         if not messages:
             if not self.settings.get("chat", chat or system is not None):
-                return self.text
+                return ()
             messages = ({"role": "user", "content": self.text},)
         if system is not None and messages[0]["role"] != "system":
             messages = ({"role": "system", "content": system}, *messages)
-        if text is None:
-            raise ValueError("this model has no tokenizer, so it cannot be given a conversation")
-        return text.chat(messages)
+        return messages
 
 
 def add_prompt_options(parser: argparse.ArgumentParser) -> None:

@@ -82,27 +82,35 @@ def answers(
     searches: Mapping[str, Search],
     batch_size: int | None = None,
     done: Callable[[], None] = lambda: None,
+    first_samples: Sequence[int] = (),
 ) -> Iterator[AnsweredRequest]:
     """Every answer to every request, in order, as soon as it is there; `done` is called after each request.
 
     Neighbours of the same kind are decoded side by side, up to `batch_size` rows, or as many as have room.
+    A prompt that comes again is its next sample (`decode.rng`), whatever its kind. `first_samples` are the
+    sample numbers of requests that are a part of a corpus, which is counted elsewhere.
     """
     from unspool.decode.generate import finished
     from unspool.decode.output import output_of
     from unspool.decode.request import make_job
+    from unspool.decode.rng import SampleCounter
 
+    counter, at = SampleCounter(), 0
     alone = len(requests) == requests[0].options["n"] == 1
     for _, group in groupby(requests, key=lambda request: request.kind):
         same = list(group)
         options = {**same[0].options, "seed": [request.options["seed"] for request in same]}
         job = make_job(model, [request.text for request in same], **options)
-        job = replace(job, rows=batch_size or _rows(job))
-        at = 0
+        counted = counter.first_samples(zip(job.seeds, job.prompts, strict=True), job.n)
+        given = tuple(first_samples[at : at + len(same)])
+        at += len(same)
+        job = replace(job, rows=batch_size or _rows(job), first_samples=given or counted)
+        answered = 0
         for path in finished(model, job, searches[same[0].spec]):
-            if path.request > at:
+            if path.request > answered:
                 done()
-                at = path.request
-            yield AnsweredRequest(same[at], output_of(path, job, model.text), path.sample, alone)
+                answered = path.request
+            yield AnsweredRequest(same[answered], output_of(path, job, model.text), path.sample, alone)
         done()
 
 

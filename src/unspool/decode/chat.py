@@ -3,14 +3,13 @@
     answer_t ~ search( model | template(system, said_1, answer_1, …, said_t) )
 
 Where the whole conversation does not fit into the model's context, the model reads it without its oldest
-turns; `messages` keeps them. Turn t draws with seed + t: the same seed and the same words give the same
-conversation, and a turn that was taken back and asked again the same answer.
+turns; `messages` keeps them. An answer is the one that `generate` gives to the same messages with the same
+seed; a turn that was taken back and asked again gets the same answer.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece
 from unspool.decode.prompts import ids_of
 from unspool.decode.request import checked_search
+from unspool.decode.rng import fresh_seed
 from unspool.decode.sharing.remembering import Remembering
 from unspool.decode.tokens_left import tokens_left
 from unspool.files.atomic import new_file
@@ -57,7 +57,7 @@ class Chat:
         check_model(self.model)
         self.search = checked_search(self.search)
         if self.seed is None:
-            self.seed = secrets.randbits(32)
+            self.seed = fresh_seed()
         self.messages = [*items("Chat.messages", self.messages, "a list of messages")]
         self._reader: Remembering | None = None
 
@@ -116,8 +116,7 @@ class Chat:
 
     def _options(self) -> dict[str, Any]:
         seed = as_whole("Chat.seed", self.seed, at_least=0, advice="Any number will do.")
-        turn = sum(message["role"] == "assistant" for message in self.messages)
-        return {"max_new_tokens": self.max_new_tokens, "seed": seed + turn, "on_loop": self.on_loop}
+        return {"max_new_tokens": self.max_new_tokens, "seed": seed, "on_loop": self.on_loop}
 
     def _heard(self, said: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
         heard = ""

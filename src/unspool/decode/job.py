@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING
 
 from unspool.decode.path import Path
+from unspool.decode.rng import SampleCounter, stream_key
 
 if TYPE_CHECKING:
     from unspool.protocols import Judge, TextWatch, Transform
@@ -20,7 +22,7 @@ class Job:
     limits: tuple[int, ...]
     """The most new tokens, for each prompt."""
     seeds: tuple[int, ...]
-    """One per prompt: a row's randomness depends on its own seed and sample number only."""
+    """One per prompt: with the prompt and the sample number it decides what a row draws (`decode.rng`)."""
     n: int = 1
     eos: frozenset[int] = frozenset()
     watches: tuple[TextWatch, ...] = ()
@@ -37,6 +39,13 @@ class Job:
     """The most rows that are decoded side by side; no text depends on it."""
     first: tuple[Transform, ...] = ()
     """Transforms before those of the search: what a host, such as Hugging Face's `generate`, asks of any."""
+    first_samples: tuple[int, ...] = ()
+    """Of each prompt, the number of its first sample; counted here unless a corpus is counted elsewhere."""
+
+    def __post_init__(self) -> None:
+        if not self.first_samples:
+            asked = [(self.seeds[request], *self._asked(request)) for request in range(len(self.prompts))]
+            object.__setattr__(self, "first_samples", SampleCounter().first_samples(asked, self.n))
 
     @property
     def ends(self) -> int:
@@ -54,6 +63,23 @@ class Job:
         """A path with nothing after its prompt yet."""
         watch = self.watches[request] if self.watches else None
         return Path(request, sample, () if self.answers else self.prompts[request], watch=watch)
+
+    def stream_key(self, request: int, sample: int = 0) -> int:
+        """What identifies the random stream of one sample of one prompt."""
+        prompt, prefix = self._asked(request)
+        return stream_key(self.seeds[request], prompt, self.first_samples[request] + sample, prefix)
+
+    def _asked(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """A prompt, and if it is a source what its answers begin with."""
+        return self.prompts[request], self.path(request, 0).prompt if self.answers else ()
+
+    def rng(self, path: Path) -> Random:
+        """The random numbers that a path draws its tokens with."""
+        return Random(self.stream_key(path.request, path.sample))
+
+    def with_samples(self, n: int) -> Job:
+        """The same job with n samples in the place of each: no two of them share a stream."""
+        return replace(self, n=n, first_samples=tuple(first * n for first in self.first_samples))
 
     def paths(self) -> list[Path]:
         """The n empty paths of every prompt, in order."""

@@ -29,7 +29,7 @@ class Output:
     finish: Finish
     """Why it ended: "eos", "length", "stop" (a stop string or token) or "loop"."""
     seed: int
-    """What to pass as `seed` to get this text again."""
+    """The seed of its random stream: the same prompt, seed and sample number give this text again."""
     total: float | None = None
     """Score of the whole hypothesis, where the search ranks hypotheses."""
     ranked: tuple[Ranked, ...] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.job import Job
 from unspool.decode.loops import OnLoop, loop_judge
 from unspool.decode.prompts import check_ids, ids_of, whole
+from unspool.decode.rng import seeds_of
 from unspool.decode.spec import parse
 from unspool.decode.tokens_left import tokens_left
 from unspool.protocols import Search, StepModel
@@ -28,8 +28,9 @@ def make_job(
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
     batch_size: int = defaults.ROWS,
+    first_samples: Sequence[int] = (),
 ) -> Job:
-    """The arguments are those of `generate`."""
+    """The arguments are those of `generate`; `first_samples` is for a corpus that several calls answer."""
     check_model(model)
     if not prompts:
         raise ValueError("there is no prompt: give a string, a list of token ids, or a list of these")
@@ -56,6 +57,7 @@ def make_job(
         stop_ids=ends,
         answers=sources,
         rows=_counted("batch_size", batch_size),
+        first_samples=tuple(first_samples),
     )
 
 
@@ -81,24 +83,6 @@ def _counted(name: str, value: Any, at_least: int = 1, at_most: int | None = Non
         allowed = f"at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
         raise kind(f"{name}={value!r:.80} must be a whole number, {allowed}")
     return found
-
-
-def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
-    """One for each prompt, from one for all of them, from one for each, or from chance."""
-    if seed is None:
-        return (secrets.randbits(32),) * count
-    one = whole(seed)
-    if one is not None:
-        return (one,) * count
-    seed = seed.tolist() if hasattr(seed, "tolist") else seed
-    if isinstance(seed, str | bytes) or not isinstance(seed, Sequence):
-        raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
-    if len(seed) != count:
-        raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
-    seeds = tuple(whole(each) for each in seed)
-    if None in seeds:
-        raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
-    return tuple(each for each in seeds if each is not None)
 
 
 def _stop_strings(model: StepModel, stop: Any) -> list[str]:

@@ -226,10 +226,10 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
     for _ in range(TRIES):
         # As many rows as are missing if they are as long as those so far; at first, if none ends early.
         share = found / drawn if found else length - 1
-        seeds = [seed + drawn + row for row in range(math.ceil((tokens - found) / share))]
-        said = generate(model, [[first]] * len(seeds), Sample(), max_new_tokens=length, seed=seeds)
+        count, own = math.ceil((tokens - found) / share), Random(f"{seed} {drawn}").getrandbits(60)
+        said = generate(model, [[first]] * count, Sample(), max_new_tokens=length, seed=own)
         rows += [list(out.tokens) for out in said if len(out.tokens) > 1]
-        drawn, found = drawn + len(seeds), sum(len(row) - 1 for row in rows)
+        drawn, found = drawn + count, sum(len(row) - 1 for row in rows)
         if found >= tokens:
             return rows
     if not rows:
@@ -246,8 +246,8 @@ def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
     while sum(len(it.tokens) - it.first for it in found) < tokens:
         sources = [_random_words(model, dice) for _ in range(ROWS)]
         room = ROW if model.context is None else min(ROW, model.context)
-        seeds = [seed + len(found) + row for row in range(ROWS)]
-        said = generate(model, sources, Sample(), max_new_tokens=room, seed=seeds)
+        own = Random(f"{seed} {len(found)}").getrandbits(60)
+        said = generate(model, sources, Sample(), max_new_tokens=room, seed=own)
         found += paired(model, [(it, out.tokens) for it, out in zip(sources, said, strict=True)])
     return found
 

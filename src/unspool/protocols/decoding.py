@@ -40,9 +40,9 @@ class Preparing(Protocol):
 
 @runtime_checkable
 class Pick(Protocol):
-    """Draws one token for every row; row i uses nothing random but dice[i]."""
+    """Draws one token for every row; row i uses no random numbers but those of rngs[i]."""
 
-    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor: ...
+    def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor: ...
 
 
 @runtime_checkable

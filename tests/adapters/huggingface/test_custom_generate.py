@@ -55,6 +55,17 @@ def test_num_return_sequences_where_generate_allows_it(llama, ask):
     assert torch.equal(llama.generate(**asked, num_return_sequences=2), llama.generate(**asked, n=2))
 
 
+@pytest.mark.parametrize("family", ["llama", "bart"])
+def test_a_repeated_prompt_is_its_next_sample(families, ask, family):
+    model = families[family]
+    one = ask(model)["input_ids"][1:]
+    how = {"max_new_tokens": 8, "custom_generate": us.hf.sample(us.Temperature(1.5)), "seed": 4}
+    n = model.generate(one, attention_mask=torch.ones_like(one), n=5, **how)
+    five = one.repeat(5, 1)
+    assert torch.equal(model.generate(five, attention_mask=torch.ones_like(five), **how), n)
+    assert len({tuple(row.tolist()) for row in n}) > 3
+
+
 def test_seeds_are_of_rows_or_torchs(llama, ask):
     sample = us.hf.sample(us.Temperature(1.5))
     asked = ask(llama) | {"custom_generate": sample}

@@ -70,6 +70,25 @@ def test_answers_of_one_prompt_differ(families, ask, family):
         assert row[new : new + len(out.tokens)] == out.tokens
 
 
+@pytest.mark.parametrize("family", ["llama", "bart"])
+def test_a_row_is_the_same_alone_and_in_any_batch(families, ask, family):
+    model = families[family]
+    asked, processor = ask(model), draws(model, seed=4)
+    rows = [1, 0, 1, 1]
+    batch = {"input_ids": asked["input_ids"][rows], "attention_mask": asked["attention_mask"][rows]}
+    both = model.generate(**batch, max_new_tokens=8, logits_processor=[processor])
+    ids, mask = asked["input_ids"], asked["attention_mask"]
+    prompts = [ids[row][mask[row].bool()].tolist() for row in rows]
+    want = us.generate(
+        us.from_huggingface(model), prompts, us.Sample(us.Temperature(1.5)),
+        seed=4, max_new_tokens=8, stop_ids=[2],
+    )  # fmt: skip
+    new = 1 if family == "bart" else 4
+    for row, out in zip(both, want, strict=True):
+        assert tuple(row[new : new + len(out.tokens)].tolist()) == out.tokens
+    assert len({out.tokens for out in want}) == 4
+
+
 def test_transforms_alone_leave_the_drawing_to_generate(llama, ask):
     ours, theirs = (
         llama.generate(**ask(llama), do_sample=False, **how)

@@ -8,7 +8,7 @@ from unspool.adapters.ray.corpus_blocks import corpus_blocks
 
 
 def shout():
-    def work(lines):
+    def work(lines, first_samples):
         if any("bad" in line for _, line in lines):
             raise ValueError(f"{lines[0][0]}: bad")
         return "".join(line.upper() for _, line in lines)

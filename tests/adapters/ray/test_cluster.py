@@ -133,6 +133,16 @@ def test_a_dataset_is_answered_as_one_machine_answers_it(cluster):
     assert [row["text"] for row in rows] == [it.text for it in said]
 
 
+def test_repeated_prompts_of_a_dataset_are_samples_of_it(cluster):
+    import ray
+
+    said = us.generate(us.load("bible"), "And he said", us.Sample(), max_new_tokens=8, seed=1, n=30)
+    ds = ray.data.from_items([{"prompt": "And he said"}] * 30)
+    for batch_size in (4, 11):
+        found = us.generate_dataset(ds, "bible", us.Sample(), max_new_tokens=8, seed=1, batch_size=batch_size)
+        assert sorted(row["text"] for row in found.take_all()) == sorted(it.text for it in said)
+
+
 def test_the_snippet_of_the_page_runs(cluster, capsys):
     import re
     from pathlib import Path

@@ -11,7 +11,7 @@ def counting(path):
     """A worker that leaves a mark for every block that it does."""
 
     def make():
-        def work(lines):
+        def work(lines, first_samples):
             with path.open("a") as file:
                 file.write(lines[0][1] + "\n")
             return "".join(f"{line}!\n" for _, line in lines)

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 import unspool as us
-from unspool.adapters.ray.generated_dataset import DatasetSpeaker
+from unspool.adapters.ray.generated_dataset import SAMPLE, DatasetSpeaker, number_rows
 
 ASKED = {"column": "prompt", "seed": 1, "max_new_tokens": 6, "stop": None}
 PROMPTS = ["In the beginning", "And he said", "In the beginning"]
@@ -10,12 +10,31 @@ PROMPTS = ["In the beginning", "And he said", "In the beginning"]
 
 def test_a_batch_is_answered_as_one_machine_answers_it():
     speaker = DatasetSpeaker("bible", {}, us.Sample(us.TopP(0.9)), ASKED)
-    found = speaker(pa.table({"prompt": PROMPTS, "id": [7, 8, 9], "seed": [None, 5, 6]}))
+    rows = {"prompt": PROMPTS, "id": [7, 8, 9], "seed": [None, 5, 6], SAMPLE: [0, 0, 0]}
+    found = speaker(pa.table(rows))
     said = us.generate(us.load("bible"), PROMPTS, us.Sample(us.TopP(0.9)), seed=[1, 5, 6], max_new_tokens=6)
     assert found["text"].to_pylist() == [it.text for it in said]
     assert found["seed"].to_pylist() == [1, 5, 6]
     assert found["id"].to_pylist() == [7, 8, 9]
     assert found.column_names == ["prompt", "id", "seed", "text", "finish", "total"]
+
+
+def test_rows_of_one_prompt_are_numbered_by_what_else_they_hold():
+    rows = [{"prompt": "a", "id": n, "note": None} for n in (11, 2, 3)]
+    (first, second) = (number_rows(pa.Table.from_pylist(order)).to_pylist() for order in (rows, rows[::-1]))
+    assert first == second
+    assert [(row["id"], row[SAMPLE]) for row in first] == [(2, 0), (3, 1), (11, 2)]
+    same = number_rows(pa.Table.from_pylist([{"prompt": "a", "tags": {"x": [1]}}] * 3))
+    assert same[SAMPLE].to_pylist() == [0, 1, 2]
+
+
+def test_a_repeated_prompt_is_answered_by_its_next_sample():
+    speaker = DatasetSpeaker("bible", {}, us.Sample(us.TopP(0.9)), ASKED)
+    rows = pa.table({"prompt": ["And he said"] * 4, SAMPLE: [2, 0, 3, 1]})
+    said = us.generate(
+        us.load("bible"), "And he said", us.Sample(us.TopP(0.9)), n=4, seed=1, max_new_tokens=6
+    )
+    assert speaker(rows)["text"].to_pylist() == [said[n].text for n in (2, 0, 3, 1)]
 
 
 def test_what_is_no_dataset_or_no_name_is_refused():

@@ -3,14 +3,15 @@ from random import Random
 import pytest
 
 from unspool.adapters.vllm.running_text import UNTOLD, Drawn, RunningText
+from unspool.decode.rng import stream_key
 
 
 def drawing(text, token):
-    """Roll once, and note a token."""
-    state = text.dice.getstate()
-    rolled = text.dice.random()
+    """Draw one number, and note a token."""
+    state = text.rng.getstate()
+    drawn = text.rng.random()
     text.drawn = Drawn(token, -1.0, -0.5, state)
-    return rolled
+    return drawn
 
 
 @pytest.fixture
@@ -19,20 +20,20 @@ def text():
 
 
 def test_a_text_grows_by_the_tokens_that_stay(text):
-    dice = Random("7/0")
+    rng = Random(stream_key(7, (4, 5), 0))
     assert text.follow(0, UNTOLD)
-    rolls = [drawing(text, 10)]
+    drawn = [drawing(text, 10)]
     assert text.follow(1, 10)
-    rolls.append(drawing(text, 11))
+    drawn.append(drawing(text, 11))
     assert text.follow(2, UNTOLD)
-    assert rolls == [dice.random(), dice.random()]
+    assert drawn == [rng.random(), rng.random()]
     assert (text.path.prompt, text.path.tokens) == ((4, 5), (10, 11))
     assert (text.path.logps, text.path.scores) == ((-1.0, -1.0), (-0.5, -0.5))
 
 
-def test_a_token_that_is_thrown_away_costs_no_roll(text):
+def test_a_token_that_is_thrown_away_draws_the_same_number_again(text):
     thrown = [drawing(text, 10) for _ in range(3) if text.follow(0, UNTOLD)]
-    assert thrown == [Random("7/0").random()] * 3
+    assert thrown == [Random(stream_key(7, (4, 5), 0)).random()] * 3
     assert text.written == ()
 
 
@@ -42,11 +43,11 @@ def test_another_token_than_the_drawn_one_is_noticed(text):
     assert not text.follow(3, UNTOLD)
 
 
-def test_tokens_that_were_there_before_are_read_as_a_prompt_and_their_rolls_are_made():
+def test_tokens_that_were_there_before_are_read_as_a_prompt_and_their_draws_are_skipped():
     text = RunningText(None, 7, (4,), frozenset(), tokens=(8, 9))
     assert text.path.prompt == (4, 8, 9)
-    dice = Random("7/0")
-    assert [dice.random() for _ in range(3)][2] == text.dice.random()
+    rng = Random(stream_key(7, (4,), 0))
+    assert [rng.random() for _ in range(3)][2] == text.rng.random()
     assert text.follow(2, 9)
     assert text.written == (8, 9)
 

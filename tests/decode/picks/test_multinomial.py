@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 
 from unspool.decode.picks import Multinomial
-from unspool.decode.picks.multinomial import BLOCK, invert, parts, roll
+from unspool.decode.picks.multinomial import BLOCK, draw_uniform, invert, parts
 from unspool.protocols import Step
 
 
@@ -89,7 +89,7 @@ def test_portions_are_all_the_rows_once_and_change_nothing(monkeypatch):
 
 def test_a_row_rolls_its_own_dice_once():
     dice, again = [Random(1), Random(2)], [Random(1), Random(2)]
-    assert roll(dice, torch.zeros(2, 3)).tolist() == [die.random() for die in again]
+    assert draw_uniform(dice, torch.zeros(2, 3)).tolist() == [die.random() for die in again]
     assert [die.random() for die in dice] == [die.random() for die in again]
 
 

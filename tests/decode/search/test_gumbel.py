@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.decode.search.gumbel import conditioned, generator, perturb, standard
+from unspool.decode.rng import numpy_generator as generator
+from unspool.decode.search.gumbel import conditioned, perturb, standard
 
 
 def test_the_noise_is_the_requests_own():

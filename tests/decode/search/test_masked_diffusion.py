@@ -35,6 +35,17 @@ def test_draws_depend_on_the_seed_and_the_sample_alone():
     assert len({out.tokens for out in alone}) > 1
 
 
+def test_every_prompt_and_every_repeat_of_it_draws_from_a_stream_of_its_own():
+    search = us.MaskedDiffusion(2, temperature=9.0)
+
+    def texts(prompts, **options):
+        found = us.generate(Places(((7, 0.0),)), prompts, search, max_new_tokens=8, seed=4, **options)
+        return [out.tokens for out in found]
+
+    assert texts([[1]] * 6) == texts([1], n=6)
+    assert len(set(texts([[1], [2], [3], [1, 2], [1], [2]]))) == 6
+
+
 @pytest.mark.parametrize("steps", [1, 2, 5, 50])
 def test_every_place_is_shown_in_the_end(steps):
     out = ask(Places(((7, 0.0),)), us.MaskedDiffusion(steps))

@@ -58,7 +58,7 @@ def test_sequences_have_the_chain_rules_probability():
 
 def test_the_same_seed_gives_the_same_text_in_any_company():
     model = random_table(30, seed=5)
-    prompts = [[i] for i in range(30)] + [[3, 4], [5]]
+    prompts = [[i] for i in range(30)] + [[3, 4]]
     alone = {tuple(p): generate(model, p, Sample(), max_new_tokens=12, seed=9).tokens for p in prompts}
     for order in (prompts, prompts[::-1], prompts[7:9]):
         together = generate(model, order, Sample(), max_new_tokens=12, seed=9)

@@ -26,7 +26,7 @@ from unspool.adapters.huggingface.wrapping import from_huggingface
 from unspool.decode.generate import finished
 from unspool.decode.job import Job
 from unspool.decode.path import Path
-from unspool.decode.request import seeds_of
+from unspool.decode.rng import seeds_of
 
 if TYPE_CHECKING:
     from unspool.protocols import Search, Step
@@ -69,11 +69,11 @@ class CustomGenerate:
         mask = None if mask is None else mask[::each]
         if isinstance(speaker, AnsweringModel):
             assert inputs_tensor is not None
-            prompts = _unpadded(inputs_tensor, mask)
+            prompts = unpadded(inputs_tensor, mask)
             memory = model_kwargs["encoder_outputs"].last_hidden_state[::each]
             speaker = _Encoded(model, speaker.text, Encoded(memory, _seen(inputs_tensor, mask)), prompts)
         else:
-            prompts = _unpadded(given_NT, mask)
+            prompts = unpadded(given_NT, mask)
         job = _job(speaker, prompts, given_NT, generation_config, seed, n)
         job = replace(
             job,
@@ -169,6 +169,7 @@ def _seen(tokens_NT: Tensor, mask: Tensor | None) -> Tensor:
     return torch.ones_like(tokens_NT, dtype=torch.bool) if mask is None else mask.bool()
 
 
-def _unpadded(tokens_NT: Tensor, mask: Tensor | None) -> list[tuple[int, ...]]:
+def unpadded(tokens_NT: Tensor, mask: Tensor | None) -> list[tuple[int, ...]]:
+    """The tokens of every row that the mask shows."""
     seen = _seen(tokens_NT, mask)
     return [tuple(row[kept].tolist()) for row, kept in zip(tokens_NT, seen, strict=True)]

@@ -3,9 +3,10 @@
     model.generate(**inputs, logits_processor=[us.hf.processor(us.BasisAware(0.1), model=model, seed=1)])
 
 Transforms give back logits as they leave them, and `generate` goes on from there: a custom processor comes
-before its temperature, top-k and top-p. A pick draws the token itself, with dice that know a row's seed and
-nothing else, and leaves that token alone: whatever `generate` does afterwards, it must take it. A row's text
-is then the one that `us.generate` gives for the same prompt and seed.
+before its temperature, top-k and top-p. A pick draws the token itself from the row's random stream
+(`decode.rng`) and leaves that token alone: whatever `generate` does afterwards, it must take it. A row's text
+is then the one that `us.generate` gives for the same prompt and seed. The prompt of an encoder–decoder is its
+source, which processors are not given: it is noted when the encoder reads it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
+from unspool.adapters.huggingface.custom_generate import unpadded
 from unspool.adapters.huggingface.special_tokens import ending_ids, stated
 from unspool.adapters.huggingface.wrapped_model import said
 from unspool.adapters.huggingface.wrapping import from_huggingface
 from unspool.decode.job import Job
 from unspool.decode.path import Path
-from unspool.decode.request import seeds_of
+from unspool.decode.rng import seeds_of
 from unspool.decode.search.reshape import prepared, reshaped
 from unspool.decode.search.sample import Sample
 from unspool.decode.search.token_loop import draw
@@ -55,7 +58,11 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
         """What stood in every row when it was called last."""
         self._ready: tuple[tuple[Transform, ...], Pick | None] = ((), None)
         self._paths: list[Path] = []
-        self._dice: list[Random] = []
+        self._rngs: list[Random] = []
+        self._sources: list[tuple[int, ...]] = []
+        """What the encoder has read since the last text began."""
+        if self._answers and self._pick is not None:
+            _note_sources(model, self)
         self._last: tuple[Tensor, Tensor] | None = None
         """log p and scores of every row's next token, as they were."""
 
@@ -81,18 +88,20 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
         self._last = self._last[0], self._last[1].index_copy(0, chosen, scores_NV)
         out_NV = scores_NV + log_norm_N[:, None]  # `generate` adds beams up without normalising again
         if pick is not None:
-            tokens_N, _ = draw(step, paths, transforms, pick, [self._dice[place] for place in live])
+            tokens_N, _ = draw(step, paths, transforms, pick, [self._rngs[place] for place in live])
             out_NV = torch.full_like(out_NV, -torch.inf).scatter_(1, tokens_N[:, None], 0.0)
         return scores.index_copy(0, chosen, out_NV.to(scores.dtype))
 
     def _begin(self, rows: Sequence[tuple[int, ...]], scores: Tensor) -> None:
         prompts = [_unpadded(row, self._pad) for row in rows]
+        if self._answers and self._sources and len(rows) % len(self._sources) == 0:
+            each = len(rows) // len(self._sources)  # `generate` repeats a source for each of its answers
+            prompts = [source for source in self._sources for _ in range(each)]
+        self._sources = []
         seeds = self._seeds(len(rows), scores.device)
-        sample = _samples(prompts, seeds, scores)
-        job = Job(tuple(prompts), (2**31,) * len(rows), seeds, eos=self._eos)
-        read = [() if self._answers else prompt for prompt in prompts]
-        self._paths = [Path(n, sample[n], prompt) for n, prompt in enumerate(read)]
-        self._dice = [Random(f"{seed}/{number}") for seed, number in zip(seeds, sample, strict=True)]
+        job = Job(tuple(prompts), (2**31,) * len(rows), seeds, eos=self._eos, answers=self._answers)
+        self._paths = job.paths()
+        self._rngs = [job.rng(path) for path in self._paths]
         transforms, pick = self._transforms, self._pick
         if self._model is not None:
             transforms = prepared(transforms, self._model, job)
@@ -110,7 +119,7 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
     def _follow(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         assert self._last is not None
         logp_NV, scores_NV = self._last
-        paths, dice = [], []
+        paths, rngs = [], []
         for parent, token in zip(parents, tokens, strict=True):
             path = self._paths[parent]
             if path.finish is None:
@@ -122,8 +131,8 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
                     finish="eos" if token in self._eos else None,
                 )
             paths.append(path)
-            dice.append(self._dice[parent])
-        self._paths, self._dice = paths, dice
+            rngs.append(self._rngs[parent])
+        self._paths, self._rngs = paths, rngs
 
     def _seeds(self, count: int, device: torch.device) -> tuple[int, ...]:
         if self._seed is None:  # transformers.set_seed and torch.manual_seed decide
@@ -135,19 +144,20 @@ def _draws(rules: Sequence[Any]) -> bool:
     return bool(rules) and isinstance(rules[-1], Pick)
 
 
-def _samples(prompts: Sequence[Any], seeds: Sequence[int], scores_NV: Tensor) -> list[int]:
-    """How many rows above each have its seed and begin alike: `generate` repeats a prompt for each answer.
+def _note_sources(model: Any, processor: RuleProcessor) -> None:
+    """Let the processor know what the encoder of a model reads, for as long as the processor is in use."""
+    noting = ref(processor)
 
-    Answers of different sources all begin with the same token: there, what the model says differs.
-    """
-    keys = list(zip(prompts, seeds, strict=True))
-    return [
-        sum(
-            keys[above] == keys[place] and torch.allclose(scores_NV[above], scores_NV[place], atol=1e-4)
-            for above in range(place)
-        )
-        for place in range(len(keys))
-    ]
+    def note(encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG001
+        tokens_NT = kwargs.get("input_ids", args[0] if args else None)
+        known = noting()
+        if known is None:
+            hook.remove()
+        elif tokens_NT is not None:
+            mask = kwargs.get("attention_mask")
+            known._sources = unpadded(tokens_NT, mask)
+
+    hook = model.get_encoder().register_forward_pre_hook(note, with_kwargs=True)
 
 
 def _unpadded(row: tuple[int, ...], pad: int | None) -> tuple[int, ...]:

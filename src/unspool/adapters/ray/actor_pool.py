@@ -18,8 +18,8 @@ WAVE = 1024
 
 Lines = Sequence[tuple[str, str]]
 """Where each line stands, and the line."""
-Worker = Callable[[Lines], str]
-"""What a block's lines come to, as its part file holds it."""
+Worker = Callable[[Lines, Sequence[int]], str]
+"""What a block's lines and their sample numbers come to, as its part file holds it."""
 
 
 class BlockActor:
@@ -37,7 +37,7 @@ class BlockActor:
         (row,) = batch.to_pylist()
         content, wrong = "", ""
         try:
-            content = self.work(block_lines(Block(**row), self.columns))
+            content = self.work(block_lines(Block(**row), self.columns), row["first_samples"])
         except ValueError as error:
             wrong = str(error)
         return {"number": [row["number"]], "rows": [row["rows"]], "content": [content], "wrong": [wrong]}
@@ -46,7 +46,7 @@ class BlockActor:
 def _refusing(wrong: str) -> Worker:
     """In the place of a worker that could not be made: Ray would try for ever to start its actor anew."""
 
-    def refuse(lines: Lines) -> str:  # noqa: ARG001
+    def refuse(lines: Lines, first_samples: Sequence[int]) -> str:  # noqa: ARG001
         raise ValueError(wrong)
 
     return refuse

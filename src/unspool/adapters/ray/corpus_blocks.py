@@ -39,6 +39,8 @@ class Block:
     """How many lines there are, blank ones left out."""
     group: int = 0
     """The row group, of Parquet."""
+    first_samples: tuple[int, ...] = ()
+    """Of each line, the number of its first sample in the corpus (`decode.rng`), if texts are drawn."""
 
 
 def corpus_files(path: Path) -> list[Path]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unspool.adapters.ray.actor_pool import Worker, pooled
-from unspool.adapters.ray.corpus_blocks import Block, corpus_blocks
+from unspool.adapters.ray.actor_pool import Lines, Worker, pooled
+from unspool.adapters.ray.corpus_blocks import Block, block_lines, corpus_blocks
 from unspool.adapters.ray.part_folder import part_folder
 from unspool.adapters.ray.ray_package import joined, ray_package
 
@@ -61,11 +61,13 @@ def run_corpus(
     workers: int | None = None,
     gpus: float = 0,
     shown: Callable[[int], AbstractContextManager[Callable[[int], None]]] = silent,
+    first_samples: Callable[[Lines], Sequence[int]] | None = None,
 ) -> Finished:
     """Do every block that has no part yet; `shown`, given the number of lines, says what to call when some
     of them are done.
 
     `make` is called in every actor. `asked` is all that the parts depend on, besides the corpus itself.
+    `first_samples` is given the lines of every block in order, and gives each line's sample number.
     """
     ray_package()
     with part_folder(corpus.folder, {**asked, **corpus.asked()}) as folder:
@@ -78,11 +80,22 @@ def run_corpus(
             raise ValueError(f"{corpus.files[0]}: there is nothing to read in {_files(len(corpus.files))}")
         with shown(rows) as done, joined() if kept < blocks else nullcontext() as ray:
             done(kept_rows)
-            missing = (block for block in corpus.blocks() if not folder.has(block.number))
+            counted = _counted(corpus, first_samples)
+            missing = (block for block in counted if not folder.has(block.number))
             for result in pooled(ray, missing, make, corpus.columns, workers=workers, gpus=gpus):
                 folder.write(result.number, result.content)
                 done(result.rows)
     return Finished(rows, blocks, kept)
+
+
+def _counted(corpus: Corpus, first_samples: Callable[[Lines], Sequence[int]] | None) -> Iterator[Block]:
+    """The blocks with the sample numbers of their lines: those that are done count, too."""
+    for block in corpus.blocks():
+        if first_samples is None:
+            yield block
+        else:
+            lines = block_lines(block, corpus.columns)
+            yield replace(block, first_samples=tuple(first_samples(lines)))
 
 
 def _files(count: int) -> str:

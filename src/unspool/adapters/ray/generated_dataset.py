@@ -3,14 +3,15 @@
     ds = us.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)), seed=1)
     ds.write_parquet("answers/")
 
-The dataset stays lazy, and streams. Each row keeps its columns and gains "text", "finish", "total" and
-"seed". A row's text depends on its prompt and its seed alone, and is what `us.generate` says on one machine.
+The dataset stays lazy. Each row keeps its columns and gains "text", "finish", "total" and "seed". A prompt
+that comes again is its next sample (`decode.rng`), so rows are first brought together by prompt and seed, and
+numbered by what else they hold. Texts do not depend on blocks, workers or batches, and are those of
+`us.generate` on one machine. The order of the rows changes.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,14 @@ from unspool import defaults
 from unspool.adapters.ray.ray_package import ray_package
 from unspool.decode.arguments import as_number, as_whole
 from unspool.decode.request import checked_search
+from unspool.decode.rng import fresh_seed
 from unspool.protocols import Search
 
 ADDED = ("text", "finish", "total", "seed")
+SAMPLE = "unspool: sample"
+"""The column that numbers the rows of one prompt and seed; it is dropped when they are answered."""
+ASKED = "unspool: asked"
+"""The column that rows are brought together by."""
 
 
 class DatasetSpeaker:
@@ -37,17 +43,58 @@ class DatasetSpeaker:
 
     def __call__(self, batch: Any) -> Any:
         """The rows with what was said."""
-        from unspool.decode.generate import generate
+        from unspool.decode.generate import finished
+        from unspool.decode.output import output_of
+        from unspool.decode.request import make_job
 
-        prompts = [str(it) for it in batch[self.column].to_pylist()]
-        own = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(prompts)
-        seeds = [self.seed if it is None else int(it) for it in own]
-        said = generate(self.model, prompts, self.search, seed=seeds, **self.asked)
+        prompts, samples = asked_of(batch, self.column), batch[SAMPLE].to_pylist()
+        seeds = seeds_of_rows(batch, self.seed)
+        job = make_job(self.model, prompts, n=1, seed=seeds, first_samples=samples, **self.asked)
+        said = [output_of(path, job, self.model.text) for path in finished(self.model, job, self.search)]
+        batch = batch.drop_columns([SAMPLE])
         for name in ADDED:
             cells = [[getattr(it, name) for it in said]]
             at = batch.schema.get_field_index(name)
             batch = batch.append_column(name, cells) if at < 0 else batch.set_column(at, name, cells)
         return batch
+
+
+def asked_of(batch: Any, column: str) -> list[str]:
+    """The prompts of a batch of rows."""
+    return [str(it) for it in batch[column].to_pylist()]
+
+
+def seeds_of_rows(batch: Any, seed: int) -> list[int]:
+    """The rows' own seeds, or the common one where a row has none."""
+    own = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(batch)
+    return [seed if it is None else int(it) for it in own]
+
+
+def numbered(ds: Any, column: str, seed: int) -> Any:
+    """The dataset with the sample number of every row among the rows of its prompt and seed."""
+
+    def keyed(batch: Any) -> Any:
+        keys = zip(seeds_of_rows(batch, seed), asked_of(batch, column), strict=True)
+        return batch.append_column(ASKED, [[f"{own} {prompt}" for own, prompt in keys]])
+
+    return (
+        ds.map_batches(keyed, batch_format="pyarrow")
+        .groupby(ASKED)
+        .map_groups(number_rows, batch_format="pyarrow")
+        .drop_columns([ASKED])
+    )
+
+
+def number_rows(group: Any) -> Any:
+    """The rows of one prompt and seed with their sample numbers, in the order of what they hold."""
+    rows = [
+        [(cell is None, 0 if cell is None else cell) for cell in row.values()] for row in group.to_pylist()
+    ]
+    try:
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+    except TypeError:  # cells that have no order, such as structs
+        order = sorted(range(len(rows)), key=lambda row: repr(rows[row]))
+    return group.take(order).append_column(SAMPLE, [list(range(len(order)))])
 
 
 def generate_dataset(
@@ -80,19 +127,20 @@ def generate_dataset(
     if workers is not None:
         workers = as_whole("workers", workers, at_least=1, advice="Each loads the model.")
     if seed is None:
-        seed = secrets.randbits(32)
+        seed = fresh_seed()
     if load is not None and not isinstance(load, Mapping):
         raise TypeError(f"load is {load!r:.60}, but must be arguments of us.load, as {{'weights': 'int8'}}")
     schema = ds.schema()
     if schema is not None and column not in schema.names:
         raise ValueError(f"the dataset has no column {column!r}: choose from {', '.join(schema.names)}")
+    seed = as_whole("seed", seed, at_least=0, advice="Any will do.")
     asked = {
         "column": column,
-        "seed": as_whole("seed", seed, at_least=0, advice="Any will do."),
+        "seed": seed,
         "max_new_tokens": as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
         "stop": _stops(stop),
     }
-    return ds.map_batches(
+    return numbered(ds, column, seed).map_batches(
         DatasetSpeaker,
         fn_constructor_args=(os.fspath(model), dict(load or {}), checked_search(search), asked),
         batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),

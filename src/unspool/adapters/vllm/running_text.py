@@ -1,8 +1,8 @@
-"""One text that vLLM is writing with a decoder of ours: its tokens so far, and its dice.
+"""One text that vLLM is writing with a decoder of ours: its tokens so far, and its random stream.
 
 vLLM tells how many tokens there are, and may call for a token that it then throws away (a prompt that is read
-in several parts): the dice go back to where they were. It may also set a text aside and begin it again later;
-what was remembered of it is then taken up where it was left.
+in several parts): the random stream goes back to where it was. It may also set a text aside and begin it
+again later; what was remembered of it is then taken up where it was left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from unspool.adapters.vllm.asked_decoder import AskedDecoder
 from unspool.decode.path import Path
+from unspool.decode.rng import stream_key
 
 UNTOLD = -1
 """What vLLM writes for a token that is not yet back from the device: it is the one that was drawn."""
@@ -26,8 +27,8 @@ class Drawn:
     token: int
     logp: float
     score: float
-    dice: Any
-    """The state of the dice before."""
+    state: Any
+    """The state of the random stream before."""
 
 
 @dataclass(eq=False)
@@ -45,15 +46,15 @@ class RunningText:
     fault: str | None = None
     """Why it had to be ended."""
     path: Path = field(init=False)
-    dice: Random = field(init=False)
+    rng: Random = field(init=False)
     drawn: Drawn | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        # Rules see such tokens as a part of the prompt; a draw rolls once, but for rejections.
+        # Rules see such tokens as a part of the prompt; a draw takes one number, but for rejections.
         self.path = Path(0, 0, (*self.prompt, *self.tokens))
-        self.dice = Random(f"{self.seed}/0")
+        self.rng = Random(stream_key(self.seed, self.prompt, 0))
         for _ in self.tokens:
-            self.dice.random()
+            self.rng.random()
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -64,7 +65,7 @@ class RunningText:
         """Go to where vLLM is: `count` tokens, of which `last` is the last. False where it is elsewhere."""
         known = len(self.tokens) + len(self.path.tokens)
         if self.drawn is not None and count == known:
-            self.dice.setstate(self.drawn.dice)
+            self.rng.setstate(self.drawn.state)
         elif self.drawn is not None and count == known + 1 and last in (UNTOLD, self.drawn.token):
             self.path = _grown(self.path, self.drawn)
         elif count != known:

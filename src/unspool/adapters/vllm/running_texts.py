@@ -2,8 +2,9 @@
 
     z_i ← 0 for the token that was drawn, −∞ for all others
 
-so that vLLM takes that token, whatever it does with the logits afterwards. A row's dice know its seed and
-nothing else: its text is the one that `us.generate` gives for the same prompt and seed, up to rounding.
+so that vLLM takes that token, whatever it does with the logits afterwards. Every request
+is a call of its own: its text is the one that `us.generate` gives for its prompt and seed, up to rounding.
+With `n`, vLLM gives answer k the seed `seed + k`.
 A text that cannot be written as it was asked for is ended, with a line in the log: an error here would end
 those of all other requests, too.
 """
@@ -65,7 +66,7 @@ class RunningTexts:
         """A request that has left the batch, for good or for a while."""
         self._left.append(text)
         if text.decoder is not None and isinstance(text.decoder.pick, Counting):
-            text.decoder.pick.counted(text.dice)
+            text.decoder.pick.counted(text.rng)
 
     def draw(self, logits_NV: Tensor, rows: Sequence[tuple[int, RunningText]]) -> None:
         """Write into the rows of some texts that their token is drawn; rows that share a decoder together."""
@@ -107,7 +108,7 @@ class RunningTexts:
         self, params: Any, asked: AskedDecoder, prompt: tuple[int, ...], tokens: tuple[int, ...]
     ) -> RunningText:
         ends, seed = _ends(params), params.seed
-        if seed is None:  # torch's own dice: workers that share a model roll the same
+        if seed is None:  # torch's own: workers that share a model draw the same
             seed = int(torch.randint(ENDLESS, (1,)))
         limit = params.max_tokens or ENDLESS
         job = Job((prompt or (0,),), (limit,), (seed,), eos=ends, rows=1)
@@ -160,17 +161,17 @@ def _ends(params: Any) -> frozenset[int]:
 def _drawn(logits_NV: Tensor, decoder: AskedDecoder, group: Sequence[tuple[int, RunningText]]) -> list[int]:
     rows_M = torch.tensor([row for row, _ in group], device=logits_NV.device)
     texts = [text for _, text in group]
-    paths, dice = [text.path for text in texts], [text.dice for text in texts]
+    paths, rngs = [text.path for text in texts], [text.rng for text in texts]
     chosen_MV = logits_NV.index_select(0, rows_M)
     step = Step(normalised(chosen_MV), log_norm_N=chosen_MV.logsumexp(-1))
-    before = [die.getstate() for die in dice]
+    before = [rng.getstate() for rng in rngs]
     try:
-        tokens_M, scores_M = draw(step, paths, decoder.transforms, decoder.pick, dice)
+        tokens_M, scores_M = draw(step, paths, decoder.transforms, decoder.pick, rngs)
         if scores_M.isnan().any():
             raise ValueError("the model's logits are no numbers (NaN)")
     except Exception:
-        for die, state in zip(dice, before, strict=True):
-            die.setstate(state)
+        for rng, state in zip(rngs, before, strict=True):
+            rng.setstate(state)
         raise
     tokens: list[int] = tokens_M.tolist()
     logps = step.logp_NV.gather(1, tokens_M[:, None]).squeeze(1).tolist()

@@ -33,7 +33,7 @@ class CorpusReader:
         if self.model.answers or self.model.text is None:
             raise TypeError(f"{args.model} reads no lines of text alone: measure it without --ray")
 
-    def __call__(self, lines: Sequence[tuple[str, str]]) -> str:
+    def __call__(self, lines: Sequence[tuple[str, str]], first_samples: Sequence[int]) -> str:  # noqa: ARG002
         """What some lines add up to, as a line of JSON."""
         from unspool.evaluate.text_perplexity import perplexity
 

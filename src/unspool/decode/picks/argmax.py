@@ -22,9 +22,9 @@ FEW = 8192
 
 @dataclass(frozen=True)
 class ArgMax:
-    """The mode of the distribution; rolls no dice."""
+    """The mode of the distribution; draws nothing."""
 
-    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:  # noqa: ARG002
+    def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N)."""
         best = compiled_best(scores_NV, 1) if scores_NV.numel() > FEW else None
         return scores_NV.argmax(dim=-1) if best is None else best[1][:, 0]

@@ -139,7 +139,7 @@ class BasisAware:
         """BA-nucleus: τ is the probability at the boundary of top-p."""
         return cls(NucleusTau(p), rank, retries=retries)
 
-    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:  # noqa: ARG002
+    def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """It must see the model first: `bind`."""
         raise TypeError(
             "BasisAware needs the output matrix of a model: use it in Sample(…), or call bind(model, ())"
@@ -206,24 +206,24 @@ class Bound:
     test: BasisTest | KappaRule
     counts: dict[int, dict[str, float]] = field(default_factory=dict)
 
-    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:
+    def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:
         """(N, V) → (N)."""
         tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
         taus = items("what BasisAware.tau gave", self.pick.tau(tested_NV), "a list of a τ for each row")  # type: ignore[operator]
-        rows = zip(scores_NV, tested_NV, taus, dice, strict=True)
+        rows = zip(scores_NV, tested_NV, taus, rngs, strict=True)
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
 
-    def counted(self, die: Random) -> Mapping[str, Any]:
-        """What was done for the row that rolls this die; told once, for another die may get its place."""
-        return self.counts.pop(id(die), {})
+    def counted(self, rng: Random) -> Mapping[str, Any]:
+        """What was done for the row that draws from this rng; told once, because ids are used again."""
+        return self.counts.pop(id(rng), {})
 
-    def _row(self, scores_V: Tensor, logp_V: Tensor, tau: float, die: Random) -> int:
-        count = self.counts.setdefault(id(die), defaultdict(float))
+    def _row(self, scores_V: Tensor, logp_V: Tensor, tau: float, rng: Random) -> int:
+        count = self.counts.setdefault(id(rng), defaultdict(float))
         log_tau = math.log(tau)
         step: BasisStep | KappaStep | None = None
         weight_V = scores_V.exp()
         for _ in range(self.pick.retries):
-            u = torch.tensor([die.random()], dtype=torch.float64, device=weight_V.device)
+            u = torch.tensor([rng.random()], dtype=torch.float64, device=weight_V.device)
             token = int(invert(weight_V[None], u))
             count["drawn"] += 1
             if logp_V[token] >= log_tau:

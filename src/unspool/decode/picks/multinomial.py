@@ -3,8 +3,8 @@
     y = min { i : Σ_{j≤i} p_j > u },   u uniform on [0, 1)
 
 The mass of each block of 256 tokens is summed first, then only the block that u falls into is walked:
-one pass over the vocabulary and no cumulative sum as long as it. A row uses one roll of its own dice, so
-that what it draws does not depend on its batch-mates.
+one pass over the vocabulary and no cumulative sum as long as it. A row uses one number of its own random
+stream, so that the rest of the batch does not change what it draws.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOGETHER = 1 << 20
 class Multinomial:
     """A sample from the distribution."""
 
-    def draw(self, scores_NV: Tensor, step: Step, dice: Sequence[Random]) -> Tensor:  # noqa: ARG002
+    def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N)."""
         peaks(scores_NV)
         N, V = scores_NV.shape
@@ -38,14 +38,14 @@ class Multinomial:
         return seek(
             mass_NB,
             V,
-            roll(dice, scores_NV),
+            draw_uniform(rngs, scores_NV),
             lambda token_NC: scores_NV.gather(1, token_NC).double().softmax(dim=-1),
         ).token_N
 
 
-def roll(dice: Sequence[Random], scores_NV: Tensor) -> Tensor:
-    """(N) in [0, 1): one roll of each row's own dice, where the scores are."""
-    return torch.tensor([die.random() for die in dice], dtype=torch.float64, device=scores_NV.device)
+def draw_uniform(rngs: Sequence[Random], scores_NV: Tensor) -> Tensor:
+    """(N) in [0, 1): one number from the random stream of each row, on the device of the scores."""
+    return torch.tensor([rng.random() for rng in rngs], dtype=torch.float64, device=scores_NV.device)
 
 
 def parts(N: int, V: int) -> list[slice]:

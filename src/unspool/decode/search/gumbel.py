@@ -7,22 +7,16 @@
 Kool, van Hoof & Welling 2019, Algorithm 1 (G' here in its numerically stable form; T is `maximum`).
 papers.bib: kool2019stochastic
 
-A request's noise comes from its own generator, row after row: batch-mates do not change it.
+A request's noise comes from its own random stream, row after row: the rest of the batch does not change it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
 
 import numpy as np
 import torch
 from torch import Tensor
-
-
-def generator(seed: int) -> np.random.Generator:
-    """The noise of the request with this seed."""
-    return np.random.Generator(np.random.PCG64(Random(f"{seed}/beam").getrandbits(128)))
 
 
 def perturb(scores_NV: Tensor, generators: Sequence[np.random.Generator], rows: Sequence[int]) -> Tensor:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from random import Random
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from torch import Tensor
 from unspool.decode.arguments import number, whole
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path
+from unspool.decode.rng import torch_generator
 from unspool.decode.search.infilled_paths import Canvas, filled, infilling
 from unspool.protocols import Infilling, StepModel
 
@@ -55,12 +55,12 @@ class MaskedDiffusion:
                 Canvas.blank(path, length, hidden, logp)
                 for path, ((length, logp),) in zip(paths, foreseen, strict=True)
             ]
-            dice = [_dice(job, path) for path in paths]
+            rngs = [torch_generator(job.stream_key(path.request, path.sample)) for path in paths]
             live: dict[int, Path] = dict(enumerate(paths))
             for i in range(1, self.iterations + 1):
                 some = [at for at in live if canvases[at].places]
                 for at, logp_TV in zip(some, filled(model, job, [canvases[at] for at in some]), strict=True):
-                    _show(canvases[at], logp_TV, self.temperature, dice[at], 1 - i / self.iterations)
+                    _show(canvases[at], logp_TV, self.temperature, rngs[at], 1 - i / self.iterations)
                 grown = {
                     at: canvases[at].grown(path, job, last=not canvases[at].places)
                     for at, path in live.items()
@@ -71,19 +71,14 @@ class MaskedDiffusion:
                     break
 
 
-def _dice(job: Job, path: Path) -> torch.Generator:
-    seed = Random(f"{job.seeds[path.request]}/{path.sample}").getrandbits(63)
-    return torch.Generator().manual_seed(seed)
-
-
-def _show(canvas: Canvas, logp_TV: Tensor, temperature: float, dice: torch.Generator, left: float) -> None:
+def _show(canvas: Canvas, logp_TV: Tensor, temperature: float, rng: torch.Generator, left: float) -> None:
     """Draw a token at every hidden place, and keep the most certain: `left` of all places stay hidden."""
     places = canvas.places
     logp_PV = logp_TV[places].cpu()
     drawn_PV = logp_PV
     if temperature:
         # argmax(log p / T + Gumbel noise) is a draw from the softmax of log p / T.
-        noise_PV = -torch.log(-torch.log(torch.rand(logp_PV.shape, generator=dice).clamp(1e-20, 1 - 1e-7)))
+        noise_PV = -torch.log(-torch.log(torch.rand(logp_PV.shape, generator=rng).clamp(1e-20, 1 - 1e-7)))
         drawn_PV = logp_PV / temperature + noise_PV
     tokens_P = drawn_PV.argmax(-1)
     logps = logp_PV.gather(1, tokens_P[:, None])[:, 0].tolist()

@@ -122,7 +122,7 @@ class MBR:
 
     def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[Frontier]:
         drawn: list[list[Path]] = [[] for _ in job.prompts]
-        for frontier in self.sampler(model, replace(job, n=self.samples)):
+        for frontier in self.sampler(model, job.with_samples(self.samples)):
             for path in frontier.ended:
                 drawn[path.request].append(path)
             yield Frontier(frontier.live)

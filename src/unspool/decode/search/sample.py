@@ -2,8 +2,8 @@
 
     y_t ~ pick( f_k(… f_1(log p(· | y_{<t})) …) )
 
-The transforms apply in the order written; between two of them the scores are normalised again. A row's
-randomness depends on its own seed and sample number only, so that neither batch-mates nor order change it.
+The transforms apply in the order written; between two of them the scores are normalised again. Each
+row draws from its own random stream (`decode.rng`): the rest of the batch and its order do not change it.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Speculative:
             rows = [
                 DraftedRow(
                     replace(path, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
-                    Random(f"{job.seeds[path.request]}/{path.sample}"),
+                    job.rng(path),
                     *(Reading(beginning) for beginning in begun[path.request]),
                 )
                 for path in paths
@@ -111,8 +111,8 @@ class Speculative:
         path, accepted = row.path, 0
         for guess, step in zip((*guesses, None), steps, strict=True):
             scores_1V, p_1V = law(step, path)
-            right = guess is not None and row.die.random() * guess.q_1V[0, guess.token] < p_1V[0, guess.token]
-            token = guess.token if guess is not None and right else _redraw(p_1V, guess, row.die)
+            right = guess is not None and row.rng.random() * guess.q_1V[0, guess.token] < p_1V[0, guess.token]
+            token = guess.token if guess is not None and right else _redraw(p_1V, guess, row.rng)
             path = _extended(path, token, step, scores_1V, job)
             accepted += bool(right)
             if not right or path.finish is not None:
@@ -132,7 +132,7 @@ class Speculative:
         while len(guesses) < room and path.finish is None:
             (step,) = row.draft.after(path.tokens, ())
             scores_1V, q_1V = law(step, path)
-            token = _draw(q_1V, row.die)
+            token = _draw(q_1V, row.rng)
             guesses.append(Guess(token, q_1V))
             path = _extended(path, token, step, scores_1V, drafting)
         return guesses
@@ -167,10 +167,10 @@ class Guess:
 
 @dataclass
 class DraftedRow:
-    """A path, its dice, and what both models have read of it."""
+    """A path, its random stream, and what both models have read of it."""
 
     path: Path
-    die: Random
+    rng: Random
     model: Reading
     draft: Reading
 
@@ -224,17 +224,17 @@ class Reading:
             self._read = length
 
 
-def _draw(weight_1V: Tensor, die: Random) -> int:
-    u_1 = torch.tensor([die.random()], dtype=torch.float64, device=weight_1V.device)
+def _draw(weight_1V: Tensor, rng: Random) -> int:
+    u_1 = torch.tensor([rng.random()], dtype=torch.float64, device=weight_1V.device)
     return int(invert(weight_1V, u_1))
 
 
-def _redraw(p_1V: Tensor, refused: Guess | None, die: Random) -> int:
+def _redraw(p_1V: Tensor, refused: Guess | None, rng: Random) -> int:
     if refused is None:
-        return _draw(p_1V, die)
+        return _draw(p_1V, rng)
     rest_1V = (p_1V - refused.q_1V).clamp(min=0)
     # Two distributions that differ by rounding alone leave nothing over: either of them will do.
-    return _draw(rest_1V if bool(rest_1V.any()) else p_1V, die)
+    return _draw(rest_1V if bool(rest_1V.any()) else p_1V, rng)
 
 
 def proportional(scores_NV: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ drawn, so that they are a sample of size n; `total` is G, and `logps` sum to φ.
 Kool, van Hoof & Welling 2019, Algorithm 1.
 papers.bib: kool2019stochastic
 
-Transforms reshape log p, and the sample is then one from the reshaped model. A request's noise depends on its
-own seed only. A model's own score (contrastive decoding) is no distribution and is not used.
+Transforms reshape log p, and the sample is then one from the reshaped model. A request's noise is its
+own random stream (`decode.rng`). A model's own score (contrastive decoding) is no distribution and is not
+used.
 Differs from the paper: the empty text's G is drawn instead of being set to 0. The sample is the same, and the
 G of its texts are then those of the whole model, as importance weights need them.
 """
@@ -25,18 +26,19 @@ import torch
 
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path
+from unspool.decode.rng import numpy_generator
 from unspool.decode.search.beam_loop import View, run_beams
 from unspool.decode.search.beam_options import BeamOptions, BeamSearch
 from unspool.decode.search.beam_state import BeamState
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.search.gumbel import conditioned, generator, perturb, standard
+from unspool.decode.search.gumbel import conditioned, perturb, standard
 from unspool.decode.search.tree import Tree
 from unspool.protocols import StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class StochasticBeam(BeamSearch):
-    """StochasticBeam(8, Temperature(0.7)): eight texts, no two alike, by the request's seed."""
+    """StochasticBeam(8, Temperature(0.7)): eight texts, no two alike, by the request's random stream."""
 
     def __init__(self, width: int, *transforms: Transform) -> None:
         # No options: ended hypotheses are ranked by G, and it stops when all of its places have ended.
@@ -45,8 +47,8 @@ class StochasticBeam(BeamSearch):
     def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
         """Yield a frontier for each step; a request's texts come when all of its places have ended."""
         options = self.options.prepared(model, job)
-        dice = [generator(seed) for seed in job.seeds]
-        requests = [[_Draw(options, job, request, standard(die))] for request, die in enumerate(dice)]
+        rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]
+        requests = [[_Draw(options, job, request, standard(rng))] for request, rng in enumerate(rngs)]
 
         def grow(view: View, draws: Sequence[_Draw]) -> None:
             step, scores_NV = view.step, view.scores_NV
@@ -55,7 +57,7 @@ class StochasticBeam(BeamSearch):
             like = torch.empty(0, dtype=torch.float64, device=scores_NV.device)
             total_N = like.new_tensor([total for each in sums for total in each])
             parent_N = like.new_tensor([key for draw in draws for key in draw.keys])
-            keys_NV = perturb(scores_NV, [dice[draw.request] for draw in draws], rows)
+            keys_NV = perturb(scores_NV, [rngs[draw.request] for draw in draws], rows)
             found = propose(
                 sums,
                 self.options.width,

@@ -2,8 +2,8 @@
 
     y_t ~ pick( f_k(… f_1(log p(· | y_{<t})) …) )
 
-A row's randomness depends on its own seed and sample number only, so that neither batch-mates nor order
-change it. Rows that end leave the batch.
+Each row draws from its own random stream (`decode.rng`): the rest of the batch and its order do not change
+it. Rows that end leave the batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unspool.decode import shortlist
 from unspool.decode.job import Frontier, Job
 from unspool.decode.path import Path, Ranked
 from unspool.decode.picks.argmax import ArgMax
-from unspool.decode.picks.multinomial import Multinomial, roll
+from unspool.decode.picks.multinomial import Multinomial, draw_uniform
 from unspool.decode.search.alternatives import alternatives
 from unspool.decode.search.reshape import on_logits, reshape
 from unspool.protocols import Counting, Pick, Step, StepModel, Transform
@@ -75,11 +75,11 @@ def _run(
     live: Sequence[Path],
     beginning: _Beginning,
 ) -> Iterator[Frontier]:
-    dice = [Random(f"{job.seeds[path.request]}/{path.sample}") for path in live]
+    rngs = [job.rng(path) for path in live]
     counting = pick if isinstance(pick, Counting) else None  # once: to ask takes as long as a small product
     step, state = beginning.step(live), None
     while live:
-        tokens_N, scores_N = draw(step, live, transforms, pick, dice)
+        tokens_N, scores_N = draw(step, live, transforms, pick, rngs)
         scores = scores_N.tolist()
         ranked: Sequence[Ranked | None] = [None] * len(live)
         if job.alternatives:
@@ -89,7 +89,7 @@ def _run(
         drawn = zip(live, tokens_N.tolist(), logps, scores, ranked, strict=True)
         grown = [path.extend(token, logp, score, job, others) for path, token, logp, score, others in drawn]
         if counting is not None:
-            grown = [_counted(path, counting, die) for path, die in zip(grown, dice, strict=True)]
+            grown = [_counted(path, counting, rng) for path, rng in zip(grown, rngs, strict=True)]
         stay = [row for row, path in enumerate(grown) if path.finish is None]
         live = [grown[row] for row in stay]
         yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))
@@ -98,26 +98,26 @@ def _run(
         if len(stay) < len(grown):
             rows = torch.tensor(stay, device=tokens_N.device)
             state, tokens_N = None if state is None else state.select(rows), tokens_N[rows]
-            dice = [dice[row] for row in stay]
+            rngs = [rngs[row] for row in stay]
         step, state = model.step(beginning.state(live) if state is None else state, tokens_N)
 
 
 def draw(
-    step: Step, history: Sequence[Path], transforms: Sequence[Transform], pick: Pick, dice: Sequence[Random]
+    step: Step, history: Sequence[Path], transforms: Sequence[Transform], pick: Pick, rngs: Sequence[Random]
 ) -> tuple[Tensor, Tensor]:
     """(N) tokens, and (N) the log p of each in the distribution that it was drawn from."""
     short = type(pick) is Multinomial and shortlist.pays(step.logp_NV)
     if short and not on_logits(transforms):
-        return shortlist.draw(step, history, transforms, roll(dice, step.logp_NV))
+        return shortlist.draw(step, history, transforms, draw_uniform(rngs, step.logp_NV))
     scores_NV = reshape(step, history, transforms)
     if short and shortlist.pays(scores_NV):
-        return shortlist.drawn(scores_NV, (), roll(dice, scores_NV))
-    tokens_N = pick.draw(scores_NV, step, dice)
+        return shortlist.drawn(scores_NV, (), draw_uniform(rngs, scores_NV))
+    tokens_N = pick.draw(scores_NV, step, rngs)
     return tokens_N, _of(scores_NV, tokens_N)
 
 
-def _counted(path: Path, pick: Counting, die: Random) -> Path:
-    return path if path.finish is None else replace(path, notes={**path.notes, **pick.counted(die)})
+def _counted(path: Path, pick: Counting, rng: Random) -> Path:
+    return path if path.finish is None else replace(path, notes={**path.notes, **pick.counted(rng)})
 
 
 def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:

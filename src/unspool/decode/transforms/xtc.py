@@ -10,16 +10,14 @@ cuts.
 Ties: all tokens that tie for the least probable of L stay.
 `spare`: where one of these tokens would be cut, nothing is (the author spares line feeds and the end of
 text).
-Differs from the original: a transform has no dice, so the coin is a hash of the request's seed, of the path's
-sample number, its prompt and its tokens. It is fair over paths and steps, and the same for the same path and
-seed: alone, in a batch, and again.
+Differs from the original: a transform has no rng, so the coin is a hash of the text's random stream
+(`decode.rng`) and of its tokens. It is fair over texts and steps, and the same for the same text, seed and
+sample: alone, in a batch, and again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +27,7 @@ from torch import Tensor
 from unspool.decode.arguments import ids, keep, number, within
 from unspool.decode.job import Job
 from unspool.decode.path import Path
+from unspool.decode.rng import stream_key, uniform
 from unspool.decode.transforms.scores import cut, peaks, precise
 from unspool.protocols import Step, StepModel
 
@@ -40,8 +39,10 @@ class XTC:
     threshold: float = 0.1
     probability: float = 0.5
     spare: tuple[int, ...] = ()
-    seeds: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
-    """The seed of every request; empty before a search has begun, when each counts as 0."""
+    job: Job | None = field(default=None, init=False, repr=False, compare=False)
+    """What is asked; None before a search has begun: then every text has the stream of seed 0."""
+    keys: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The random streams of the job's texts, by request and sample."""
 
     def __post_init__(self) -> None:
         advice = "The author recommends 0.1; above 0.5 nothing is ever cut."
@@ -51,18 +52,19 @@ class XTC:
         keep(self, spare=ids("XTC.spare", self.spare, empty=True))
 
     def prepare(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
-        """With the seeds of the job's requests."""
+        """With the random streams of the job's texts."""
         ready = replace(self)
-        object.__setattr__(ready, "seeds", job.seeds)
+        object.__setattr__(ready, "job", job)
         return ready
 
     def coin(self, path: Path) -> float:
-        """A number in [0, 1) that is fixed by the path and its request's seed."""
-        seed = self.seeds[path.request] if self.seeds else 0
-        facts = (path.sample, len(path.prompt), *path.prompt, *path.tokens)
-        packed = f"{seed}/".encode() + b"".join(struct.pack("<q", fact) for fact in facts)
-        digest = hashlib.blake2b(packed, digest_size=8).digest()
-        return math.ldexp(int.from_bytes(digest, "little") >> 11, -53)
+        """A number in [0, 1) that is fixed by the path's random stream and its tokens."""
+        if self.job is None:
+            return uniform(stream_key(0, path.prompt, path.sample), path.tokens)
+        text = path.request, path.sample
+        if text not in self.keys:
+            self.keys[text] = self.job.stream_key(*text)
+        return uniform(self.keys[text], path.tokens)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

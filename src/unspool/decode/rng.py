@@ -1,0 +1,98 @@
+"""Random streams: every text draws from a stream of its own.
+
+    stream of a text = hash(seed, prompt tokens, sample)
+
+The sample is the text's number among the samples of this prompt with this seed, from 0. A call with `n`
+samples of each prompt gives occurrence o of a prompt the samples o·n … o·n + n − 1. Therefore
+
+- different prompts are independent,
+- a repeated prompt is the next sample of it: ["Hi"] * 10 gives the texts of "Hi" with n=10,
+- a prompt alone gives the text of its first occurrence in any batch, in any order, with any batch size,
+- no two texts of a call share a stream, and a text is the same with a larger n.
+
+The prompt is what the user asks: the source for an encoder–decoder (with what the answer was told to begin
+with), the user's own prompt for a model made of models. Prompts with seeds of their own are counted by prompt
+and seed. Requests to a server, and to vLLM, are calls of their own.
+
+The hash is BLAKE2b over little-endian 64-bit integers: the same on every machine and in every process.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+
+from unspool.decode.prompts import whole
+
+
+def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[int] = ()) -> int:
+    """256 bits that identify a text's random stream; `prefix` is what the answer to a source begins with."""
+    text = str(seed).encode()
+    numbers = len(text), len(prompt), len(prefix), sample, *prompt, *prefix
+    packed = struct.pack(f"<{len(numbers)}q", *numbers) + text
+    return int.from_bytes(blake2b(packed, digest_size=32, person=b"unspool stream").digest(), "little")
+
+
+def uniform(key: int, tokens: Sequence[int]) -> float:
+    """A number in [0, 1) for one place of a text, fixed by its stream and the tokens before that place."""
+    packed = key.to_bytes(32, "little") + struct.pack(f"<{len(tokens)}q", *tokens)
+    digest = blake2b(packed, digest_size=8, person=b"unspool uniform").digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+def numpy_generator(key: int) -> np.random.Generator:
+    """A stream of arrays of noise."""
+    return np.random.Generator(np.random.PCG64(key))
+
+
+def torch_generator(key: int) -> torch.Generator:
+    """A stream of tensors of noise."""
+    return torch.Generator().manual_seed(Random(key).getrandbits(63))
+
+
+class SampleCounter:
+    """Counts the samples of every prompt over one call, or over a corpus that several calls answer."""
+
+    def __init__(self) -> None:
+        self._drawn: Counter[Hashable] = Counter()
+
+    def first_sample(self, prompt: Hashable, n: int = 1) -> int:
+        """The number of the first of the next n samples of this prompt; the seed is a part of `prompt`."""
+        first = self._drawn[prompt]
+        self._drawn[prompt] += n
+        return first
+
+    def first_samples(self, prompts: Iterable[Hashable], n: int = 1) -> tuple[int, ...]:
+        """The same for several prompts, in order."""
+        return tuple(self.first_sample(prompt, n) for prompt in prompts)
+
+
+def fresh_seed() -> int:
+    """A seed that nobody has asked for."""
+    return secrets.randbits(32)
+
+
+def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
+    """A seed for each prompt, from one for all of them, from one for each, or a fresh one for None."""
+    if seed is None:
+        return (fresh_seed(),) * count
+    one = whole(seed)
+    if one is not None:
+        return (one,) * count
+    seed = seed.tolist() if hasattr(seed, "tolist") else seed
+    if isinstance(seed, str | bytes) or not isinstance(seed, Sequence):
+        raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
+    if len(seed) != count:
+        raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
+    seeds = tuple(whole(each) for each in seed)
+    if None in seeds:
+        raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
+    return tuple(each for each in seeds if each is not None)
