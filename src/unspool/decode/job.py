@@ -35,6 +35,8 @@ class Job:
     """Tokens that end a text with finish "stop"."""
     answers: bool = False
     """Whether the prompts are sources (Answering), which no text continues."""
+    target_prefixes: tuple[tuple[int, ...], ...] = ()
+    """Where the prompts are sources: the tokens that each answer begins with already."""
     rows: int = 256
     """The most rows that are decoded side by side; no text depends on it."""
     first: tuple[Transform, ...] = ()
@@ -62,7 +64,8 @@ class Job:
     def path(self, request: int, sample: int) -> Path:
         """A path with nothing after its prompt yet."""
         watch = self.watches[request] if self.watches else None
-        return Path(request, sample, () if self.answers else self.prompts[request], watch=watch)
+        before = self.target_prefixes if self.answers else self.prompts
+        return Path(request, sample, before[request] if before else (), watch=watch)
 
     def stream_key(self, request: int, sample: int = 0) -> int:
         """What identifies the random stream of one sample of one prompt."""

@@ -31,7 +31,7 @@ class Path:
     sample: int
     """Which of the n answers to that prompt (for a ranked search, its rank)."""
     prompt: tuple[int, ...]
-    """The tokens that it continues; none where the model's prompt is a source, which an answer does not."""
+    """The tokens that it continues: the prompt, or the prefix of an answer where the prompt is a source."""
     tokens: tuple[int, ...] = ()
     logps: tuple[float, ...] = ()
     """log p of each token by the model itself."""

@@ -50,6 +50,69 @@ def test_every_search_gives_what_us_generate_gives(families, ask, family):
             assert scores == pytest.approx(each.scores, abs=1e-5)
 
 
+PAIRS = ["t5", "bart", "marian"]
+
+
+@pytest.mark.parametrize("family", PAIRS)
+@pytest.mark.parametrize("begins", [False, True], ids=["without start token", "with start token"])
+@pytest.mark.parametrize("rules", [{}, {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}], ids=str)
+def test_answers_begin_with_decoder_input_ids(families, ask, family, begins, rules):
+    model = families[family]
+    start = [model.config.decoder_start_token_id] if begins else []
+    prefix = torch.tensor([[*start, 11, 12, 5], [*start, 9, 11, 30]])
+    asked = ask(model) | {"decoder_input_ids": prefix, **rules}
+    want = model.generate(**asked, do_sample=False)
+    assert torch.equal(model.generate(**asked, custom_generate=us.hf.greedy()), want)
+    assert want[:, 1:4].tolist() == [[11, 12, 5], [9, 11, 30]]
+    canonical = {"length_penalty": 0.0, "early_stopping": "never", "num_return_sequences": 2}
+    asked = ask(model) | {"decoder_input_ids": prefix}  # their beams do not normalise again behind rules
+    want = model.generate(**asked, num_beams=3, **canonical)
+    assert torch.equal(model.generate(**asked, custom_generate=us.hf.beam(3), n=2), want)
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_one_source_may_have_several_prefixes(families, family):
+    model = families[family]
+    source = {"input_ids": torch.tensor([[5, 6, 7, 2]] * 3), "attention_mask": torch.ones(3, 4).long()}
+    asked = source | {"decoder_input_ids": torch.tensor([[11], [12], [30]]), "max_new_tokens": 8}
+    want = model.generate(**asked, do_sample=False)
+    assert torch.equal(model.generate(**asked, custom_generate=us.hf.greedy()), want)
+
+
+def test_our_rules_look_at_the_prefix_of_an_answer(families, ask):
+    model = families["bart"]
+    asked = ask(model) | {"decoder_input_ids": torch.tensor([[11, 12, 11], [9, 8, 9]])}
+    theirs = model.generate(**asked, do_sample=False, no_repeat_ngram_size=2)
+    rule = us.NoRepeatNgram(2)
+    assert torch.equal(model.generate(**asked, custom_generate=us.hf.greedy(rule)), theirs)
+    processor = us.hf.processor(rule, model=model)
+    assert torch.equal(model.generate(**asked, do_sample=False, logits_processor=[processor]), theirs)
+
+
+@pytest.mark.parametrize("family", ["llama", "bart"])
+def test_inputs_embeds_are_refused_in_one_line(families, family):
+    model = families[family]
+    embeds = model.get_input_embeddings()(torch.tensor([[5, 6, 2]])).detach()
+    asked = {"max_new_tokens": 3, "custom_generate": us.hf.greedy(), "inputs_embeds": embeds}
+    with pytest.raises(ValueError, match=r"reads (sources of )?token ids: give input_ids"):
+        model.generate(**asked)
+    if family == "llama":
+        with pytest.raises(ValueError, match="inputs_embeds is not read by a search of unspool"):
+            model.generate(input_ids=torch.tensor([[5, 6, 2]]), **asked)
+
+
+def test_a_mask_over_decoder_input_ids_is_refused(families, ask):
+    model = families["bart"]
+    prefix = torch.tensor([[1, 11], [9, 8]])
+    with pytest.raises(ValueError, match="decoder_attention_mask hides tokens"):
+        model.generate(
+            **ask(model),
+            decoder_input_ids=prefix,
+            decoder_attention_mask=(prefix != 1).long(),
+            custom_generate=us.hf.greedy(),
+        )
+
+
 def test_num_return_sequences_where_generate_allows_it(llama, ask):
     asked = ask(llama) | {"do_sample": True, "top_k": 0, "seed": 4, "custom_generate": us.hf.sample()}
     assert torch.equal(llama.generate(**asked, num_return_sequences=2), llama.generate(**asked, n=2))

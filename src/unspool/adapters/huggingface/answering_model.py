@@ -85,7 +85,14 @@ class AnsweringModel(WrappedModel):
         library = TRANSFORMERS.imported("this model")
         cache = library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache())
         state = AnsweringState(cache, self.encode(prompts), torch.arange(len(prompts), device=self.device))
-        return self.step(state, torch.full((len(prompts),), self.ends.bos, device=self.device))
+        prefix_NT = self.target_prefix(prompts)
+        if prefix_NT.shape[1] > 1:
+            self._read(prefix_NT[:, :-1], state)
+        return self.step(state, prefix_NT[:, -1])
+
+    def target_prefix(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """(N, T): what the decoder reads before the first token of each answer."""
+        return torch.full((len(prompts), 1), self.ends.bos, device=self.device)
 
     def encode(self, prompts: Sequence[Sequence[int]]) -> Encoded:
         """One pass of the encoder."""

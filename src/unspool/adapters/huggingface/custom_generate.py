@@ -3,15 +3,16 @@
     model.generate(**inputs, custom_generate=us.hf.beam(5, length_penalty=us.GNMT(0.6)), max_new_tokens=60)
 
 What `generate` was told holds: its logits processors come before the search's own transforms, its stopping
-criteria end texts, `max_new_tokens` and its end tokens are as it has them. `num_beams` is the search's own
-matter and refused. `n`, `seed` and `stream_to` are arguments of ours: `generate` allows
-`num_return_sequences` only where it samples or has beams, has no seeds for rows, and drops `streamer=` for
-callables.
+criteria end texts, `max_new_tokens` and its end tokens are as it has them. Answers of an encoder–decoder
+begin with `decoder_input_ids`. What the search would not read (`inputs_embeds`, images) is refused, and so is
+`num_beams`, which is the search's own matter. `n`, `seed` and `stream_to` are arguments of ours: `generate`
+allows `num_return_sequences` only where it samples or has beams, has no seeds for rows, and drops `streamer=`
+for callables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,13 @@ from unspool.decode.rng import seeds_of
 if TYPE_CHECKING:
     from unspool.protocols import Search, Step
 
+KNOWN = frozenset(
+    {
+        *("attention_mask", "decoder_attention_mask", "encoder_outputs", "past_key_values"),
+        *("position_ids", "cache_position", "use_cache", "logits_to_keep"),
+    }
+)
+"""What `generate` hands over and the search reads, or has a counterpart of."""
 OWN_ENDS = ("MaxLengthCriteria", "EosTokenCriteria")
 """Criteria that the search has counterparts of."""
 
@@ -59,7 +67,7 @@ class CustomGenerate:
         **model_kwargs: Any,
     ) -> Any:
         """What `generate` calls with everything prepared."""
-        _check(generation_config, model_kwargs)
+        _check(generation_config, inputs_tensor, model_kwargs)
         # They repeat each prompt for each of its answers; we do so where these part.
         each = generation_config.num_return_sequences or 1
         n = n if each == 1 else each
@@ -67,11 +75,13 @@ class CustomGenerate:
         speaker = from_huggingface(model, self.tokenizer)
         mask = model_kwargs.get("attention_mask")
         mask = None if mask is None else mask[::each]
+        prompts: list[tuple[int, ...]]
         if isinstance(speaker, AnsweringModel):
             assert inputs_tensor is not None
-            prompts = unpadded(inputs_tensor, mask)
+            prompts = [_Source.at(place, ids) for place, ids in enumerate(unpadded(inputs_tensor, mask))]
             memory = model_kwargs["encoder_outputs"].last_hidden_state[::each]
-            speaker = _Encoded(model, speaker.text, Encoded(memory, _seen(inputs_tensor, mask)), prompts)
+            encoded = Encoded(memory, _seen(inputs_tensor, mask))
+            speaker = _Encoded(model, speaker.text, encoded, given_NT)
         else:
             prompts = unpadded(given_NT, mask)
         job = _job(speaker, prompts, given_NT, generation_config, seed, n)
@@ -87,17 +97,35 @@ class CustomGenerate:
         return decoded(groups, given_NT, n, generation_config)
 
 
-class _Encoded(AnsweringModel):
-    """An encoder–decoder whose sources `generate` has encoded already."""
+class _Source(tuple[int, ...]):
+    """The tokens of a source, and its place in the batch: equal sources may have different prefixes."""
 
-    def __init__(self, model: Any, text: Any, encoded: Encoded, prompts: Sequence[tuple[int, ...]]) -> None:
+    place: int
+
+    @classmethod
+    def at(cls, place: int, tokens: tuple[int, ...]) -> _Source:
+        source = cls(tokens)
+        source.place = place
+        return source
+
+
+class _Encoded(AnsweringModel):
+    """An encoder–decoder whose sources `generate` has encoded, and whose answers begin as it says."""
+
+    def __init__(self, model: Any, text: Any, encoded: Encoded, prefix_NT: Tensor) -> None:
         super().__init__(model, text)
-        self._encoded, self._places = encoded, {prompt: place for place, prompt in enumerate(prompts)}
+        self._encoded, self._prefix_NT = encoded, prefix_NT
 
     def encode(self, prompts: Sequence[Sequence[int]]) -> Encoded:
         """What was said of these prompts."""
-        places = [self._places[tuple(prompt)] for prompt in prompts]
-        return self._encoded.select(torch.tensor(places, device=self.device))
+        return self._encoded.select(self._places(prompts))
+
+    def target_prefix(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """The start token and `decoder_input_ids`."""
+        return self._prefix_NT.index_select(0, self._places(prompts))
+
+    def _places(self, prompts: Sequence[Any]) -> Tensor:
+        return torch.tensor([prompt.place for prompt in prompts], device=self.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +160,20 @@ def _judge(criteria: Any, given_NT: Tensor) -> Any:
     return judge
 
 
-def _check(config: Any, model_kwargs: Any) -> None:
+def _check(config: Any, inputs_tensor: Tensor | None, model_kwargs: Mapping[str, Any]) -> None:
+    foreign = [name for name, given in model_kwargs.items() if name not in KNOWN and _is_given(given)]
+    if foreign:
+        raise ValueError(
+            f"{foreign[0]} is not read by a search of unspool, which reads token ids: give input_ids alone"
+        )
+    if inputs_tensor is not None and inputs_tensor.is_floating_point():
+        raise ValueError("a search of unspool reads sources of token ids: give input_ids")
+    decoder_mask = model_kwargs.get("decoder_attention_mask")
+    if decoder_mask is not None and not bool(decoder_mask.all()):
+        raise ValueError(
+            "decoder_attention_mask hides tokens of decoder_input_ids: give prefixes of equal length, or one "
+            "prompt at a time"
+        )
     if (config.num_beams or 1) > 1:
         raise ValueError(
             f"num_beams={config.num_beams} is for the search of transformers, and this one has its own "
@@ -151,7 +192,8 @@ def _job(
     ends = ids(config.eos_token_id) or ending_ids(model.model)
     if seed is None:  # transformers.set_seed and torch.manual_seed decide
         seed = int(torch.randint(2**31, (1,), device=given_NT.device))
-    after = [None if model.answers else prompt[-1] for prompt in prompts]
+    prefixes = tuple(tuple(row) for row in given_NT[:, 1:].tolist()) if model.answers else ()
+    after = [row[-1] if row else None for row in (prefixes if model.answers else prompts)]
     watches = () if model.text is None else tuple(model.text.watch((), token) for token in after)
     limit = config.max_length - given_NT.shape[1]
     return Job(
@@ -162,6 +204,14 @@ def _job(
         eos=ends,
         watches=watches,
         answers=model.answers,
+        target_prefixes=prefixes,
+    )
+
+
+def _is_given(value: Any) -> bool:
+    """Whether an argument is one that changes a text: a tensor, or several."""
+    return isinstance(value, Tensor) or (
+        isinstance(value, list | tuple | dict) and any(isinstance(it, Tensor) for it in value)
     )
 
 
