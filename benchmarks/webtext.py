@@ -97,11 +97,11 @@ def measure(
     batch: int,
 ) -> dict:
     generated_ND = features(model, [p + t for p, t in zip(prompts, texts, strict=True)], batch=batch)
-    found = [mauve(human_ND, generated_ND, seed=25 + i) for i in range(CLUSTERINGS)]
+    found = mauve(human_ND, generated_ND, clusterings=CLUSTERINGS, least=1)
     return {
-        "mauve": statistics.mean(each.value for each in found),
-        "mauve_smoothed": statistics.mean(each.smoothed for each in found),
-        "mauve_by_clustering": [each.value for each in found],
+        "mauve": found.value,
+        "mauve_smoothed": found.smoothed,
+        "mauve_by_clustering": list(found.by_clustering),
         "seq_rep_4": seq_rep_n(texts, 4),
         "distinct_1": distinct_n(texts, 1),
         "distinct_2": distinct_n(texts, 2),

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
         Guidance as Guidance,
     )
     from unspool.decode.generate import generate as generate, stream as stream
-    from unspool.decode.loops import Loop as Loop, find_loop as find_loop
+    from unspool.decode.loops import (
+        ApproximateLoop as ApproximateLoop,
+        Loop as Loop,
+        find_approximate_loop as find_approximate_loop,
+        find_loop as find_loop,
+    )
     from unspool.decode.output import Output as Output, Piece as Piece
     from unspool.decode.picks import (
         ArgMax as ArgMax,

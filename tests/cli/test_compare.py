@@ -65,6 +65,7 @@ def test_json_holds_the_measures(unspool, loaded):
         "seed": 1,
         "distinct_1": 0.25,
         "distinct_2": 0.25,
+        "approximate_loop": False,
         "loop": 3,
         "length": 12,
     }

@@ -11,6 +11,7 @@ RIGHT = {
     "stop": ["x", [], ["x", "y"]],
     "stop_ids": [[], [0, 7]],
     "stop_loops": [True],
+    "stop_approximate_loops": [True],
     "system": ["Be brief."],
 }
 WRONG = {
@@ -22,6 +23,7 @@ WRONG = {
     "stop": [3, [3], {"x": 1}],
     "stop_ids": [7, ["a"], [-1], [True]],
     "stop_loops": ["true"],
+    "stop_approximate_loops": ["true"],
     "system": [[]],
 }
 

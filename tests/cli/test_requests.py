@@ -17,6 +17,7 @@ ARGS = argparse.Namespace(
     stop_id=[3],
     alternatives=0,
     stop_loops=False,
+    stop_approximate_loops=False,
 )
 
 

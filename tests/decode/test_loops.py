@@ -4,10 +4,19 @@ import torch
 from hypothesis import given, strategies as st
 
 from unspool.decode.generate import generate
-from unspool.decode.loops import Loop, LoopJudge, find_loop, loop_judge
+from unspool.decode.loops import (
+    ApproximateLoop,
+    Loop,
+    LoopJudge,
+    RepeatCoverage,
+    find_approximate_loop,
+    find_loop,
+    loop_judge,
+    loop_words,
+)
 from unspool.decode.path import Path
 from unspool.decode.search import Beam, Greedy
-from unspool.testing import random_table, trigram
+from unspool.testing import TableModel, random_table, trigram
 
 CYCLE = {0: 1, 1: 2, 2: 3, 3: 1}
 
@@ -112,9 +121,122 @@ def test_bad_arguments_are_named():
         find_loop(None)
     with pytest.raises(ValueError, match=r"on_loop=<class 'int'> is unknown"):
         loop_judge(int)
-    with pytest.raises(ValueError, match=r"on_loop='halt'.*'ignore', 'stop'"):
+    with pytest.raises(ValueError, match=r"on_loop='halt'.*'ignore', 'stop', 'stop_approximate'"):
         loop_judge("halt")
 
 
 def test_arrays_of_tokens_are_tokens():
     assert find_loop(torch.tensor([7, 1, 2] * 3)) == find_loop(np.array([7, 1, 2] * 3)) == Loop(0, 3, 3.0)
+
+
+def coverage_by_definition(words, window, reach, repeats, least):
+    words = words[-window:]
+    if len(words) < min(window, least):
+        return 0.0
+    pairs = [
+        (at, gap, (words[at], gap, words[at + gap]))
+        for gap in range(1, reach + 1)
+        for at in range(len(words) - gap)
+    ]
+    kinds = [kind for _, _, kind in pairs]
+    covered = {it for at, gap, kind in pairs if kinds.count(kind) >= repeats for it in (at, at + gap)}
+    return len(covered) / len(words)
+
+
+@given(
+    words=st.lists(st.integers(0, 3), max_size=40),
+    window=st.integers(2, 12),
+    reach=st.integers(1, 4),
+    repeats=st.integers(2, 4),
+    least=st.integers(1, 12),
+)
+def test_coverage_equals_its_definition_after_every_word(words, window, reach, repeats, least):
+    counter = RepeatCoverage(window, reach, repeats, least=least)
+    for at, word in enumerate(words):
+        expected = coverage_by_definition(words[: at + 1], window, reach, repeats, least)
+        assert counter.push(word) == pytest.approx(expected)
+
+
+def test_words_are_folded_numbers_masked_and_signs_left_out():
+    assert loop_words("Step 12: TURN Left, 3.5 km…") == ["step", "0", "turn", "left", "0", "km"]
+    assert loop_words(["The", "cat,", "7"]) == ["the", "cat", "0"]
+    assert loop_words([5, 5, 7]) == [5, 5, 7]
+    assert loop_words("東京 2020") == ["東", "京", "0"]
+
+
+STORY = (
+    "A lighthouse keeper who had lived alone for thirty years found one morning that somebody had painted his door "
+    "red. He asked the fishermen, the baker and even the priest, but nobody knew anything about it, or so they said. "
+    "In the evening he sat down on the stairs, looked out at the grey water and thought of his sister's house in "
+    "town, whose windows had been of that very colour when both of them were children."
+)
+NUMBERED = " ".join(f"{n}. Wash the dishes and put them back on the shelf." for n in range(1, 14))
+CASES = " ".join(
+    ("The answer is Yes.", "the ANSWER is yes!", "The answer Is yes,")[int(it)]
+    for it in "021001220110220212001210"
+)
+NUMBERS = " ".join(
+    f"On day {n} the ship sailed {7 * n} miles to the west and saw no land." for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize("text", [NUMBERED, CASES, NUMBERS], ids=["numbered", "case", "numbers"])
+def test_a_loop_that_never_repeats_exactly_is_an_approximate_loop(text):
+    assert find_loop(text.split()) is None
+    found = find_approximate_loop(f"{STORY} {text}")
+    assert found.coverage > 0.75
+    assert found.window == 96
+
+
+def nearly(sentence, share, seed, words=96):
+    """A sentence again and again, in which some words are replaced by new ones each time."""
+    rng, said = np.random.default_rng(seed), []
+    while len(said) < words:
+        for word in sentence.split():
+            new = "".join(chr(97 + digit) for digit in rng.integers(0, 26, 8))
+            said.append(new if rng.random() < share else word)
+    return " ".join(said)
+
+
+def test_most_texts_of_which_three_quarters_repeat_are_approximate_loops():
+    sentence = "the old man went down to the harbour to look at his boat"
+    texts = [nearly(sentence, 0.25, seed) for seed in range(50)]
+    assert not any(find_loop(text.split()) for text in texts)
+    assert sum(find_approximate_loop(text) is not None for text in texts) >= 45
+    assert not any(find_approximate_loop(nearly(sentence, 0.75, seed)) for seed in range(20))
+
+
+def test_ordinary_and_short_texts_are_no_approximate_loops():
+    assert find_approximate_loop(STORY) is None
+    assert find_approximate_loop("no no no no") is None
+    assert find_approximate_loop([]) is None
+    assert find_approximate_loop([1, 2, 3] * 30) == ApproximateLoop(1.0, 90)
+    assert find_approximate_loop(torch.tensor([1, 2, 3] * 30)) == ApproximateLoop(1.0, 90)
+    with pytest.raises(TypeError, match="text is None, but must be a string"):
+        find_approximate_loop(None)
+    with pytest.raises(ValueError, match="threshold"):
+        find_approximate_loop("a", threshold=2.0)
+
+
+def drifting(row):
+    """0 1 2 3 0 1 2 3 …, in which every tenth token is another one each time: no loop is exact for long."""
+    at = len(row)
+    token = 4 + at // 10 if at % 10 == 3 else at % 4
+    return [0.999 if it == token else 0.001 / 63 for it in range(64)]
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(2)])
+def test_generation_stops_in_an_approximate_loop_if_asked(search):
+    model = TableModel(drifting)
+    through = generate(model, [0], search, max_new_tokens=150, on_loop="stop")
+    assert (through.finish, through.loop) == ("length", None)
+    stopped = generate(model, [0], search, max_new_tokens=150, on_loop="stop_approximate")
+    assert (stopped.finish, stopped.loop) == ("loop", None)
+    assert stopped.approximate_loop.coverage >= 0.62
+    assert len(stopped.tokens) == 48  # the first look at 40 tokens or more
+    assert stopped.tokens == through.tokens[: len(stopped.tokens)]
+
+
+def test_exact_loops_still_end_a_text_first():
+    out = generate(trigram(cycling), [0], Greedy(), max_new_tokens=200, on_loop="stop_approximate")
+    assert (out.finish, out.loop, out.approximate_loop) == ("loop", Loop(0, 3, 16 / 3), None)

@@ -60,3 +60,14 @@ def test_it_is_drawn(tmp_path):
 def test_nothing_to_do_is_refused(prompts, decoders, said):
     with pytest.raises(ValueError, match=said):
         loop_rates(CYCLE, prompts, decoders)
+
+
+def test_texts_that_nearly_repeat_are_counted_as_approximate_loops():
+    def table(row):  # 0 1 2 3 …, in which every tenth token is another one each time
+        at = len(row)
+        token = 4 + at // 10 if at % 10 == 3 else at % 4
+        return [0.999 if it == token else 0.001 / 63 for it in range(64)]
+
+    found = loop_rates(TableModel(table), [[0]], {"greedy": us.Greedy()}, max_new_tokens=96)
+    (greedy,) = found.decoders
+    assert (greedy.periods, greedy.approximate) == ((), 1)

@@ -19,6 +19,7 @@ def test_the_measures_of_one_answer():
         "rep_4": 0.5,
         "distinct_1": 3 / 9,
         "distinct_2": 3 / 9,  # xa ab ba
+        "approximate_loop": False,
         "loop": 2,
         "length": 9,
     }
@@ -60,3 +61,13 @@ def test_an_empty_answer_has_no_log_probability():
 def test_a_row_without_answers_is_refused():
     with pytest.raises(ValueError, match="'d' has no answer"):
         DecoderRow("d", "D()", (), 1.0)
+
+
+def test_answers_that_nearly_repeat_are_marked():
+    numbered = " ".join(f"{n}. Wash the dishes and dry them." for n in range(12))
+    near = Answer(numbered, tuple(range(90)), (-1.0,) * 90, "length")
+    plain = Answer("c d", (1, 2), (-1.0, -1.0), "eos")
+    assert near.measures()["approximate_loop"]
+    assert DecoderRow("x", "Greedy()", (near,), 1.0).loop_words == "≈"
+    row = DecoderRow("x", "Greedy()", (near, plain), 1.0)
+    assert (row.loop_words, row.approximate_loops, row.loops) == ("0/2 +1≈", 1, [])

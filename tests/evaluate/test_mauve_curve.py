@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.evaluate.mauve_curve import features, mauve
+from unspool.evaluate.mauve_curve import common_length, features, mauve, text_mauve
 from unspool.protocols import Abilities, Step
 from unspool.testing import bigram
 
@@ -43,15 +43,15 @@ def area(p, q, scaling, points=25):
 
 def test_two_clusters_by_hand():
     # People: half and half; the decoder: nine of ten in the first.
-    found = mauve(clustered([40, 40]), clustered([72, 8]), clusters=2, scaling=1.0)
+    found = mauve(clustered([40, 40]), clustered([72, 8]), clusters=2, scaling=1.0, least=1)
     assert found.value == pytest.approx(area([0.5, 0.5], [0.9, 0.1], 1.0), abs=1e-3)
     assert found.clusters == 2
 
 
 def test_the_same_is_one_and_nothing_in_common_is_nearly_zero():
-    same = mauve(clustered([40, 40]), clustered([40, 40]), clusters=2)
+    same = mauve(clustered([40, 40]), clustered([40, 40]), clusters=2, least=1)
     nearly = mauve(clustered([400, 400]), clustered([401, 399]), clusters=2)
-    other = mauve(clustered([80, 0]), clustered([0, 80]), clusters=2)
+    other = mauve(clustered([80, 0]), clustered([0, 80]), clusters=2, least=1)
     assert (same.value, same.smoothed, same.frontier_integral) == (1, 1, 0)
     assert 0.99 < nearly.value < 1
     assert other.value < 0.01
@@ -61,7 +61,7 @@ def test_the_same_is_one_and_nothing_in_common_is_nearly_zero():
 def test_a_cluster_for_every_ten_texts():
     dice = torch.Generator().manual_seed(0)
     a, b = (torch.randn(n, 5, generator=dice) for n in (200, 100))
-    assert mauve(a, b).clusters == 10
+    assert mauve(a, b, least=100).clusters == 10
 
 
 class Counting(Abilities):
@@ -103,9 +103,39 @@ def test_features_take_texts_as_they_are():
         features(Counting(), ["a"])
 
 
+def test_few_texts_are_refused():
+    rng = torch.Generator().manual_seed(0)
+    few, many = (torch.randn(count, 5, generator=rng) for count in (20, 300))
+    with pytest.raises(ValueError, match="there are 20 generated texts, and MAUVE of fewer than 300"):
+        mauve(many, few)
+    assert mauve(many, many).texts == (300, 300)
+
+
+def test_the_value_is_the_mean_over_clusterings_and_has_their_range():
+    rng = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(300, 8, generator=rng) + shift for shift in (0.0, 0.3))
+    found = mauve(a, b, clusterings=3)
+    each = [mauve(a, b, clusterings=1, seed=seed).value for seed in (25, 26, 27)]
+    assert list(found.by_clustering) == pytest.approx(each)
+    assert found.value == pytest.approx(sum(each) / 3)
+    assert (found.low, found.high) == (min(each), max(each))
+    assert found.low < found.high
+    assert "mean and range over 3 clusterings" in str(found)
+
+
+def test_texts_are_cut_to_one_length():
+    human = [[7 + n % 2] * 4 for n in range(20)]
+    generated = [[7 + n % 2] * (3 if n else 1) for n in range(20)]
+    assert common_length(Counting(), human, generated) == 3
+    found = text_mauve(Counting(), human, generated, least=10)
+    assert (found.length, found.texts) == (3, (20, 19))
+    with pytest.raises(ValueError, match="19 generated texts of at least 3 tokens"):
+        text_mauve(Counting(), human, generated, least=20)
+
+
 def test_faiss_says_nothing(capfd):
     dice = torch.Generator().manual_seed(0)
-    mauve(torch.randn(60, 5, generator=dice), torch.randn(60, 5, generator=dice))
+    mauve(*(torch.randn(60, 5, generator=dice) for _ in range(2)), least=60)
     assert capfd.readouterr() == ("", "")
 
 
@@ -117,7 +147,7 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="same width"):
         mauve(torch.zeros(9, 2), torch.zeros(9, 3))
     with pytest.raises(ValueError, match=r"clusters is 10, but must be 2 … 9"):
-        mauve(torch.zeros(9, 2), torch.zeros(19, 2), clusters=10)
+        mauve(torch.zeros(9, 2), torch.zeros(19, 2), clusters=10, least=9)
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
@@ -130,4 +160,4 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ImportError, match=r"unspool\[mauve\]"):
-        mauve(torch.zeros(9, 2), torch.zeros(9, 2))
+        mauve(torch.zeros(9, 2), torch.zeros(9, 2), least=9)

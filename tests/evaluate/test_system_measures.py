@@ -26,7 +26,14 @@ def test_what_needs_nothing_beside_the_texts():
     assert found.values["rep-4"] == pytest.approx((3 / 5) / 3)  # five 4-grams, two of them different
     assert found.values["distinct-1"] == pytest.approx(4 / 10)
     assert "BLEU" not in found.values
-    assert set(found.intervals(samples=20)) == {"length", "rep-4", "loops"}
+    assert set(found.intervals(samples=20)) == {"length", "rep-4", "loops", "approximate loops"}
+
+
+def test_texts_that_nearly_repeat_count_as_approximate_loops():
+    numbered = " ".join(f"{n}. Wash the dishes and dry them." for n in range(12))
+    found = measure_system("x", [numbered, "c d"])
+    assert (found.values["loops"], found.values["approximate loops"]) == (0, 0.5)
+    assert "nearly" in found.signatures["approximate loops"]
 
 
 def test_references_give_sacrebleus_scores_and_signatures():
@@ -59,9 +66,24 @@ def test_with_prompts_it_is_of_the_text_after_its_prompt():
 
 
 def test_mauve_of_texts_with_themselves_is_one():
-    texts = [f"{a}{b}{c}" for a in "abcdef" for b in "abcdef" for c in "ab."]
+    texts = [f"{a}{b}{c}{d}" for a in "abcdef" for b in "abcdef" for c in "ab." for d in "abc"]
     found = measure_system("x", texts, human=texts, model=model())
     assert found.values["MAUVE"] == pytest.approx(1)
+    assert found.signatures["MAUVE"].startswith("324 human and 324 generated texts, each cut to 4 tokens")
+    assert found.intervals(samples=10)["MAUVE"].high == pytest.approx(1)
+
+
+def test_mauve_of_few_texts_is_left_out_and_said():
+    texts = ["abc", "bcd"] * 10
+    found = measure_system("x", texts, human=texts, model=model())
+    assert "MAUVE" not in found.values
+    assert any("MAUVE: there are 20 human texts" in note for note in found.notes)
+
+
+def test_measures_with_more_than_one_definition_say_which_it_is():
+    found = measure_system("x", ["a b a", "c d"])
+    assert "corpus level" in found.signatures["distinct-1"]
+    assert "5,000 most frequent" in found.signatures["Zipf"]
 
 
 def test_what_cannot_be_measured_is_left_out_and_said():

@@ -239,6 +239,7 @@ FIELDS = (
     *("model", "prompt", "n", "stream", "stream_options", "stop", "seed", "temperature", "top_p"),
     *("frequency_penalty", "presence_penalty", "logit_bias", "response_format", "user", "top_k", "min_p"),
     *("typical_p", "repetition_penalty", "num_beams", "decoder", "stop_token_ids", "stop_loops"),
+    "stop_approximate_loops",
     *("max_tokens", "best_of", "echo", "logprobs", "suffix"),
 )
 

@@ -39,7 +39,8 @@ decoders.toml:
   nucleus = "Sample(TopP(0.9))"
 
 columns: log p is the model's own, of a token on average; rep-4 the share of 4-grams said before; distinct-1
-and -2 different tokens and pairs for each token; loop the period of the loop that the text ends in.
+and -2 different tokens and pairs of all texts together, for each token (corpus level); loop the period of the
+loop that the text ends in (≈: an approximate loop, most of whose last words repeat).
 
 A decoder that fails is named, the others go on, and the exit status is not 0. Where no decoder is given,
 those of the selection that cannot work on the model are left out, and it is said why.

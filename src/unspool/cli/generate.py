@@ -81,6 +81,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stop-loops", action="store_true", help="end a text that goes round in circles")
     parser.add_argument(
+        "--stop-approximate-loops", action="store_true", help="end it also if it only nearly repeats itself"
+    )
+    parser.add_argument(
         "--batch-size",
         type=positive,
         metavar="N",

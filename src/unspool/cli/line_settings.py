@@ -38,6 +38,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n": (_whole(1), "a whole number of 1 or more"),
     "seed": (_whole(0), "a whole number of 0 or more"),
     "stop": (_strings, "a string or a list of strings"),
+    "stop_approximate_loops": (_flag, "true or false"),
     "stop_ids": (_ids, "a list of token ids"),
     "stop_loops": (_flag, "true or false"),
     "system": (_string, "a string"),

@@ -69,11 +69,17 @@ def make_requests(
             "stop": (stop,) if isinstance(stop, str) else tuple(stop),
             "stop_ids": tuple(said.get("stop_ids", args.stop_id)),
             "alternatives": args.alternatives,
-            "on_loop": "stop" if said.get("stop_loops", args.stop_loops) else "ignore",
+            "on_loop": _on_loop(said, args),
         }
         text = render(prompt, model, args, options)
         requests.append(Request(text, number, said.get("decoder", spec), options, prompt.id))
     return requests
+
+
+def _on_loop(said: Mapping[str, Any], args: argparse.Namespace) -> str:
+    if said.get("stop_approximate_loops", args.stop_approximate_loops):
+        return "stop_approximate"
+    return "stop" if said.get("stop_loops", args.stop_loops) else "ignore"
 
 
 def answers(

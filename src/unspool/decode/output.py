@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unspool.decode.job import Frontier, Job
-from unspool.decode.loops import Loop
+from unspool.decode.loops import ApproximateLoop, Loop
 from unspool.decode.path import Path, Ranked
 from unspool.decode.search.tree import Node
 from unspool.protocols import Finish, Text
+
+NOTES = ("loop", "approximate_loop", "tree")
+"""Notes of a path that have a field of their own in Output."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Output:
     """The most probable tokens at every step, where `alternatives` were asked for."""
     loop: Loop | None = None
     """Where the text began to go round in circles, and with what period, where it was stopped for that."""
+    approximate_loop: ApproximateLoop | None = None
+    """How much of its last words repeats, if it was stopped for an approximate loop."""
     tree: tuple[Node, ...] | None = field(default=None, compare=False, repr=False)
     """Every hypothesis that a beam looked at, on the best text of each prompt."""
     stats: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -76,8 +81,9 @@ def output_of(path: Path, job: Job, spelling: Text | None) -> Output:
         total=path.total,
         ranked=_readable(path.ranked, spelling),
         loop=path.notes.get("loop"),
+        approximate_loop=path.notes.get("approximate_loop"),
         tree=path.notes.get("tree"),
-        stats={name: note for name, note in path.notes.items() if name not in ("loop", "tree")},
+        stats={name: note for name, note in path.notes.items() if name not in NOTES},
     )
 
 

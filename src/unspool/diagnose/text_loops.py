@@ -1,6 +1,6 @@
 """Loops: how often texts end up going round in circles, by each decoder, and whether a circle feeds itself.
 
-    rate = share of texts that end in a loop (`find_loop`)
+    rate = share of texts that end in a loop (`find_loop`), or in an approximate one (`find_approximate_loop`)
     log p of a token in the 1st, 2nd, … turn of the loops, on average
 
 Holtzman et al. 2020, §4 and figure 4 (papers.bib: holtzman2020curious): the probability of a phrase rises
@@ -16,7 +16,7 @@ from pathlib import Path
 from unspool.decode.arguments import as_whole, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
-from unspool.decode.loops import find_loop
+from unspool.decode.loops import find_approximate_loop, find_loop
 from unspool.decode.output import Output
 from unspool.diagnose.drawing import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, drawn
 from unspool.evaluate.diversity import rep_n
@@ -38,6 +38,8 @@ class DecoderLoops:
     """The share of 4-grams that were said before, on average."""
     turns: tuple[float, ...]
     """log p of a token in the first, second, … turn, over all loops that have it."""
+    approximate: int = 0
+    """Texts that end in an approximate loop; most exact loops are approximate ones, too."""
 
     @property
     def rate(self) -> float:
@@ -104,9 +106,10 @@ def loop_rates(
 
 
 def _of(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
-    periods, turns = [], [list[float]() for _ in range(TURNS)]
+    periods, turns, approximate = [], [list[float]() for _ in range(TURNS)], 0
     for out in outs:
         tokens = out.tokens[:-1] if out.finish == "eos" else out.tokens
+        approximate += find_approximate_loop(out.text or tokens) is not None
         loop = find_loop(tokens)
         if loop is None:
             continue
@@ -116,7 +119,7 @@ def _of(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
             turns[turn] += out.logps[begin : begin + loop.period]
     means = tuple(sum(logps) / len(logps) for logps in turns if logps)
     repeated = sum(rep_n(out.tokens, 4) for out in outs) / len(outs)
-    return DecoderLoops(decoder, len(outs), tuple(periods), repeated, means)
+    return DecoderLoops(decoder, len(outs), tuple(periods), repeated, means, approximate)
 
 
 def draw_loops(found: LoopRates, path: str | Path) -> None:

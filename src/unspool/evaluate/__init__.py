@@ -37,7 +37,12 @@ if TYPE_CHECKING:
         support as support,
     )
     from unspool.evaluate.length_ratios import length_ratio as length_ratio
-    from unspool.evaluate.mauve_curve import Mauve as Mauve, features as features, mauve as mauve
+    from unspool.evaluate.mauve_curve import (
+        Mauve as Mauve,
+        features as features,
+        mauve as mauve,
+        text_mauve as text_mauve,
+    )
     from unspool.evaluate.overlap_counts import overlap_measures as overlap_measures
     from unspool.evaluate.paired_systems import (
         PairedTest as PairedTest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import nan
 
-from unspool.decode.loops import find_loop
+from unspool.decode.loops import find_approximate_loop, find_loop
 from unspool.evaluate.diversity import distinct_n, rep_n, seq_rep_n
 
 
@@ -30,6 +30,11 @@ class Answer:
         found = find_loop(self.tokens[:-1] if self.finish == "eos" else self.tokens)
         return None if found is None else found.period
 
+    @property
+    def loops_approximately(self) -> bool:
+        """Whether most of its last words repeat, exactly or nearly."""
+        return find_approximate_loop(self.text or self.tokens) is not None
+
     def measures(self) -> dict[str, float | int | None]:
         """Every measure of this one text, by name."""
         return {
@@ -38,6 +43,7 @@ class Answer:
             "distinct_1": distinct_n([self.tokens], 1),
             "distinct_2": distinct_n([self.tokens], 2),
             "loop": self.loop,
+            "approximate_loop": self.loops_approximately,
             "length": len(self.tokens),
         }
 
@@ -91,6 +97,11 @@ class DecoderRow:
         return [answer.loop for answer in self.answers if answer.loop is not None]
 
     @property
+    def approximate_loops(self) -> int:
+        """How many answers end in an approximate loop."""
+        return sum(answer.loops_approximately for answer in self.answers)
+
+    @property
     def length(self) -> float:
         """Tokens of an answer, on average."""
         return sum(map(len, self.tokens)) / len(self.answers)
@@ -102,7 +113,14 @@ class DecoderRow:
 
     @property
     def loop_words(self) -> str:
-        """The loops in few words: "–", the period of the only answer, or how many of the answers loop."""
-        if not self.loops:
+        """The loops in few words: "–", the period of the only answer, or how many of the answers loop.
+
+        Answers that loop only approximately are added with "≈".
+        """
+        near = sum(answer.loop is None and answer.loops_approximately for answer in self.answers)
+        if len(self.answers) == 1:
+            return str(self.loops[0]) if self.loops else "≈" if near else "–"
+        if not self.loops and not near:
             return "–"
-        return str(self.loops[0]) if len(self.answers) == 1 else f"{len(self.loops)}/{len(self.answers)}"
+        exact = f"{len(self.loops)}/{len(self.answers)}"
+        return f"{exact} +{near}≈" if near else exact

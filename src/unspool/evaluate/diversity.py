@@ -54,7 +54,7 @@ def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
 def distinct_n(texts: Sequence[Tokens], n: int = 1, *, level: Literal["corpus", "text"] = "corpus") -> float:
     """Different n-grams for each token: low is bland. Of all texts together, or of each text and averaged."""
     check_texts(texts)
-    if level not in ("corpus", "text"):
+    if not isinstance(level, str) or level not in ("corpus", "text"):
         raise ValueError(f"level is {level!r:.40}, but must be 'corpus' or 'text'")
     if level == "text":
         return sum(distinct_n([tokens], n) for tokens in texts) / len(texts)

@@ -7,7 +7,10 @@ Pillutla et al. 2021, §2–3. papers.bib: pillutla2021mauve
 P and Q are histograms of human and of generated texts over clusters (k-means) of their features: here the
 hidden state that a model of ours has after the last token. 1 is the same, 0 nothing in common.
 
-Symbols: P is `human`, Q `generated`, c `scaling`.
+Symbols: P is `human`, Q `generated`, c `scaling`. MAUVE of few texts is mostly noise, and k-means finds
+other clusters from other starts: fewer than LEAST_TEXTS texts of a kind are refused, and the value is the
+mean over several clusterings, with their range. `text_mauve` cuts all texts to one length.
+
 Differs from the paper: any model gives the features, not GPT-2 large. Values of different models, of
 different numbers of texts and of different lengths do not compare. The clusters and the area are the authors'
 own package, mauve-text (its licence is the GPL: it is installed only where asked for). Version 0.4 of it says
@@ -19,7 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -32,10 +35,13 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.protocols import StepModel
 
+LEAST_TEXTS = 300
+CLUSTERINGS = 5
+
 
 @dataclass(frozen=True)
 class Mauve:
-    """How near two sets of texts are."""
+    """How near two sets of texts are: means over several clusterings."""
 
     value: float
     """The area: 0 nothing in common, 1 the same."""
@@ -44,6 +50,80 @@ class Mauve:
     frontier_integral: float
     """A divergence, without the scaling: 0 the same."""
     clusters: int
+    by_clustering: tuple[float, ...]
+    """The area with each clustering."""
+    texts: tuple[int, int]
+    """How many human and generated texts were compared."""
+    length: int | None = None
+    """The tokens of every text, where all were cut to one length."""
+
+    @property
+    def low(self) -> float:
+        """The smallest area of a clustering."""
+        return min(self.by_clustering)
+
+    @property
+    def high(self) -> float:
+        """The largest area of a clustering."""
+        return max(self.by_clustering)
+
+    def __str__(self) -> str:
+        """What was compared, and how."""
+        cut = "" if self.length is None else f", each cut to {self.length} tokens"
+        return (
+            f"{self.texts[0]} human and {self.texts[1]} generated texts{cut}; {self.clusters} clusters; "
+            f"mean and range over {len(self.by_clustering)} clusterings"
+        )
+
+
+def text_mauve(
+    model: StepModel,
+    human: Sequence[str | Sequence[int]],
+    generated: Sequence[str | Sequence[int]],
+    *,
+    length: int | None = None,
+    seed: int = 25,
+    clusterings: int = CLUSTERINGS,
+    least: int = LEAST_TEXTS,
+) -> Mauve:
+    """MAUVE of texts that are all cut to `length` tokens; shorter ones are left out.
+
+    Without `length` it is `common_length` of both sets. The other arguments are those of `mauve`.
+    """
+    shortest = common_length(model, human, generated)
+    length = shortest if length is None else length
+    length = as_whole("length", length, at_least=1, advice="It counts the tokens of a text.")
+    least = as_whole("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
+    found = []
+    for name, texts in {"human": human, "generated": generated}.items():
+        rows = [row[:length] for row in _rows(model, texts) if len(row) >= length]
+        _enough(name, len(rows), least, f" of at least {length} tokens")
+        found.append(features(model, rows))
+    return replace(mauve(*found, seed=seed, clusterings=clusterings, least=least), length=length)
+
+
+def common_length(model: StepModel, *sets: Sequence[str | Sequence[int]]) -> int:
+    """The number of tokens that at least nine of ten texts of every set have."""
+    check_model(model)
+    shortest = []
+    for texts in sets:
+        lengths = sorted(len(row) for row in _rows(model, texts))
+        shortest.append(lengths[len(lengths) // 10])
+    return max(1, min(*shortest, model.context or shortest[0]))
+
+
+def _rows(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
+        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more.")
+    return [token_ids(model, text, place) for place, text in enumerate(texts)]
+
+
+def _enough(name: str, count: int, least: int, of: str = "") -> None:
+    if count < least:
+        raise ValueError(
+            f"there are {count} {name} texts{of}, and MAUVE of fewer than {least} is mostly noise: "
+            "give more, or set least"
+        )
 
 
 def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: int = 8) -> Tensor:
@@ -54,9 +134,7 @@ def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: i
             "the model is an encoder–decoder, whose hidden states are about an answer and not about a text. "
             "Use a language model for features."
         )
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
-        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more.")
-    rows = [token_ids(model, text, place) for place, text in enumerate(texts)]
+    rows = _rows(model, texts)
     for place, row in enumerate(rows):
         if not row:
             raise ValueError(f"text {place} is empty, and none may be: leave it out.")
@@ -87,8 +165,13 @@ def mauve(
     clusters: int | None = None,
     scaling: float = 5.0,
     seed: int = 25,
+    clusterings: int = CLUSTERINGS,
+    least: int = LEAST_TEXTS,
 ) -> Mauve:
-    """Compare two sets of features; by default with a cluster for every ten texts of the smaller set."""
+    """Compare two sets of features; by default with a cluster for every ten texts of the smaller set.
+
+    Clusters are found `clusterings` times, from `seed` on. Fewer than `least` texts of a kind are refused.
+    """
     for name, given in {"human": human_ND, "generated": generated_MD}.items():
         if not bool(as_matrix(name, given, "(texts, width)").double().square().sum().isfinite()):
             raise ValueError(f"{name} holds NaN, infinite or huge entries, which have no distances.")
@@ -99,6 +182,10 @@ def mauve(
             f"the features have shapes {tuple(human_ND.shape)} and {tuple(generated_MD.shape)}, but must be "
             "(texts, width) with the same width: take both from the same model."
         )
+    clusterings = as_whole("clusterings", clusterings, at_least=1, advice="5 show the spread.")
+    least = as_whole("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
+    _enough("human", len(human_ND), least)
+    _enough("generated", len(generated_MD), least)
     smaller = min(len(human_ND), len(generated_MD))
     if clusters is None:
         clusters = max(2, round(smaller / 10))
@@ -109,18 +196,22 @@ def mauve(
         from mauve import compute_mauve
     except ImportError as error:
         raise ImportError("MAUVE needs the package mauve-text: pip install 'unspool[mauve]'") from error
+    found = []
     with _few_texts_a_cluster():
-        found = compute_mauve(
-            p_features=human_ND.numpy(),
-            q_features=generated_MD.numpy(),
-            num_buckets=clusters,
-            mauve_scaling_factor=scaling,
-            seed=seed,
-            verbose=False,
-        )
-    if (found.p_hist == found.q_hist).all():
-        return Mauve(1.0, 1.0, 0.0, clusters)
-    return Mauve(float(found.mauve), float(found.mauve_star), float(found.frontier_integral), clusters)
+        for each in range(seed, seed + clusterings):
+            one = compute_mauve(
+                p_features=human_ND.numpy(),
+                q_features=generated_MD.numpy(),
+                num_buckets=clusters,
+                mauve_scaling_factor=scaling,
+                seed=each,
+                verbose=False,
+            )
+            is_same = (one.p_hist == one.q_hist).all()
+            found.append((1.0, 1.0, 0.0) if is_same else (one.mauve, one.mauve_star, one.frontier_integral))
+    value, smoothed, integral = (sum(map(float, column)) / clusterings for column in zip(*found, strict=True))
+    areas = tuple(float(area) for area, _, _ in found)
+    return Mauve(value, smoothed, integral, clusters, areas, (len(human_ND), len(generated_MD)))
 
 
 @contextmanager

@@ -149,6 +149,8 @@ def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], fl
 
 def _card(row: DecoderRow, place: int, answer: Answer, floor: float) -> str:
     loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
+    if answer.loop is None and answer.loops_approximately:
+        loop = ' <span class="badge">approximate loop</span>'
     return (
         f"<article>{_name(row, place)}{loop}\n{_curve(answer, place, floor)}\n"
         f'<p dir="auto">{_plain(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '

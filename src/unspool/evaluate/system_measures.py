@@ -14,12 +14,12 @@ from typing import Any
 
 from unspool.decode.arguments import function_of, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.loops import find_loop
+from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_loop
 from unspool.decode.score import score
 from unspool.evaluate.bootstrap_interval import SAMPLES, Interval, bootstrap
-from unspool.evaluate.diversity import distinct_n, rep_n, zipf_coefficient
+from unspool.evaluate.diversity import ZIPF_TOP, distinct_n, rep_n, zipf_coefficient
 from unspool.evaluate.length_ratios import length_ratio
-from unspool.evaluate.mauve_curve import features, mauve
+from unspool.evaluate.mauve_curve import text_mauve
 from unspool.evaluate.overlap_counts import overlap_measures
 from unspool.evaluate.paired_systems import PairedTest, approximate_randomisation
 from unspool.evaluate.prompt_coherence import coherence
@@ -47,11 +47,14 @@ class SystemMeasures:
     notes: tuple[str, ...] = ()
     """What could not be measured, and why."""
     signatures: Mapping[str, str] = field(default_factory=dict)
-    """How sacrebleu computed its scores."""
+    """How a measure was computed, where there is more than one way."""
+    spreads: Mapping[str, Interval] = field(default_factory=dict)
+    """Ranges of measures that are computed several times: MAUVE over clusterings."""
 
     def intervals(self, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
-        """The bootstrap intervals of those measures that have one."""
-        return {name: bootstrap(it, samples=samples, seed=seed) for name, it in self.summed.items()}
+        """The bootstrap intervals of those measures that have one, and the ranges of others."""
+        found = {name: bootstrap(it, samples=samples, seed=seed) for name, it in self.summed.items()}
+        return {**found, **self.spreads}
 
 
 @dataclass
@@ -59,6 +62,8 @@ class _Found:
     values: dict[str, float] = field(default_factory=dict)
     summed: dict[str, SummedMeasure] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    signatures: dict[str, str] = field(default_factory=dict)
+    spreads: dict[str, Interval] = field(default_factory=dict)
 
     def put(self, name: str, measure: SummedMeasure) -> None:
         """A measure with its counts."""
@@ -71,12 +76,15 @@ class _Found:
         except ValueError as error:
             self.notes.append(f"{name}: {error}")
 
-    def say(self, name: str, measure: Callable[[], float]) -> None:
+    def say(self, name: str, measure: Callable[[], float], signature: str = "") -> None:
         """A measure of all texts together."""
         try:
             self.values[name] = measure()
         except ValueError as error:
             self.notes.append(f"{name}: {error}")
+            return
+        if signature:
+            self.signatures[name] = signature
 
 
 def measure_system(
@@ -88,8 +96,13 @@ def measure_system(
     human: Sequence[str] | None = None,
     model: StepModel | None = None,
     tokens: Tokenize = str.split,
+    mauve_length: int | None = None,
 ) -> SystemMeasures:
-    """Measure outputs, each a string. `tokens` says what diversity counts: words, unless asked otherwise."""
+    """Measure outputs, each a string. `tokens` says what diversity counts: words, unless asked otherwise.
+
+    For MAUVE all texts are cut to `mauve_length` tokens; systems compare only if it is the same for all
+    (`common_length`).
+    """
     for name, listed in {
         "texts": texts,
         "prompts": prompts,
@@ -107,10 +120,18 @@ def measure_system(
             raise ValueError(f"{system} has {len(texts)} outputs, but there are {len(beside)} {name}")
     if not any(text.strip() for text in texts):
         raise ValueError(f"{system} has no output that says anything: there is nothing to measure")
-    found, signatures = _Found(), dict[str, str]()
+    found = _Found()
     _variety(found, [_sequence(tokens(text)) for text in texts])
+    found.add(
+        "approximate loops",
+        lambda: mean_of([float(find_approximate_loop(text) is not None) for text in texts]),
+    )
+    found.signatures["approximate loops"] = (
+        f"texts whose last {WINDOW} words repeat by {THRESHOLD:.0%} or more, exactly or nearly"
+    )
     if references is not None:
-        signatures = {NAMES[name]: it for name, it in overlap(texts, references).signatures.items()}
+        signatures = overlap(texts, references).signatures
+        found.signatures |= {NAMES[name]: it for name, it in signatures.items()}
         for name, measure in overlap_measures(texts, references).items():
             found.put(NAMES[name], measure)
         words = [[it.split() for it in these] for these in (texts, references)]
@@ -118,10 +139,17 @@ def measure_system(
     if model is not None:
         _judged(found, model, texts, prompts)
         if human is not None:
-            found.say("MAUVE", lambda: mauve(features(model, human), features(model, _some(texts))).value)
+            _mauve(found, model, human, _some(texts), mauve_length)
     empty = sum(not text.strip() for text in texts)
     return SystemMeasures(
-        system, len(texts), empty, found.values, found.summed, tuple(found.notes), signatures
+        system,
+        len(texts),
+        empty,
+        found.values,
+        found.summed,
+        tuple(found.notes),
+        found.signatures,
+        found.spreads,
     )
 
 
@@ -151,10 +179,23 @@ def _variety(found: _Found, texts: list[Sequence[Hashable]]) -> None:
     found.add("length", lambda: mean_of([len(text) for text in texts]))
     found.add("rep-4", lambda: mean_of([rep_n(text, 4) for text in texts]))
     found.add("loops", lambda: mean_of([float(find_loop(text) is not None) for text in texts]))
-    found.say("distinct-1", lambda: distinct_n(texts, 1))
-    found.say("distinct-2", lambda: distinct_n(texts, 2))
-    found.say("Zipf", lambda: zipf_coefficient(texts))
+    for n in (1, 2):
+        level = f"corpus level: different {n}-grams of all texts together / tokens; falls with more texts"
+        found.say(f"distinct-{n}", lambda n=n: distinct_n(texts, n), level)  # type: ignore[misc]
+    found.say("Zipf", lambda: zipf_coefficient(texts), f"slope over the {ZIPF_TOP:,} most frequent tokens")
     found.say("self-BLEU", lambda: self_bleu(texts))
+
+
+def _mauve(
+    found: _Found, model: StepModel, human: Sequence[str], texts: Sequence[str], length: int | None
+) -> None:
+    try:
+        it = text_mauve(model, human, texts, length=length)
+    except ValueError as error:
+        found.notes.append(f"MAUVE: {error}")
+        return
+    found.values["MAUVE"], found.signatures["MAUVE"] = it.value, str(it)
+    found.spreads["MAUVE"] = Interval(it.value, it.low, it.high, 1.0)
 
 
 def _judged(found: _Found, model: StepModel, texts: Sequence[str], prompts: Sequence[str] | None) -> None:

@@ -70,6 +70,8 @@ class DecodingFields(Fields):
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     stop_loops: bool = False
     """End a text that goes round in circles."""
+    stop_approximate_loops: bool = False
+    """End it also if it only nearly repeats itself."""
 
 
 class CompletionRequest(DecodingFields):

@@ -130,13 +130,14 @@ class Server:
             raise ApiError(400, f"{rows} texts are asked for, and a request may have {self.limits.rows}", "n")
 
     def _options(self, body: DecodingFields, new: int, n: int, alternatives: int | None) -> dict[str, Any]:
+        on_loop = "stop" if body.stop_loops else "ignore"
         return {
             "max_new_tokens": new,
             "n": n,
             "seed": body.seed,
             "stop": body.stop,
             "stop_ids": body.stop_token_ids or (),
-            "on_loop": "stop" if body.stop_loops else "ignore",
+            "on_loop": "stop_approximate" if body.stop_approximate_loops else on_loop,
             "alternatives": alternatives or 0,
             "batch_size": self.limits.width,
         }

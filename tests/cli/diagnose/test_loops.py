@@ -31,7 +31,7 @@ def test_a_table_and_a_verdict(unspool, loaded, text, tmp_path):
     )
     assert (status, err) == (0, f"unspool: wrote {tmp_path / 'l.svg'}\n")
     rows = [line.split() for line in out.splitlines()]
-    assert ["Greedy()", "3", "3", "100%", "0.667", "3", "3", "3"] in rows
+    assert ["Greedy()", "3", "3", "100%", "0", "0.667", "3", "3", "3"] in rows
     assert out.splitlines()[-1].startswith("3 of 3 texts (100%) by Greedy() end in a loop within 12 tokens")
 
 

@@ -142,7 +142,11 @@ CALLS = {
     ),
     "evaluate.mauve": (
         evaluate.mauve,
-        {"human_ND": torch.randn(12, 3), "generated_MD": torch.randn(12, 3), "clusters": 2},
+        {"human_ND": torch.randn(12, 3), "generated_MD": torch.randn(12, 3), "clusters": 2, "least": 12},
+    ),
+    "evaluate.text_mauve": (
+        evaluate.text_mauve,
+        {"model": LM, "human": ["abcdef", "fedcba"] * 4, "generated": ["abcabc", "ffabcd"] * 4, "least": 8},
     ),
     "evaluate.ngrams": (evaluate.ngrams, {"tokens": [1, 2, 3], "n": 2}),
     "evaluate.overlap": (evaluate.overlap, {"outputs": ["a b"], "references": ["a c"]}),

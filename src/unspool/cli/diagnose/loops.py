@@ -22,9 +22,9 @@ EXAMPLES = """examples:
   unspool diagnose loops runs/language --decoder "Greedy()" --decoder "Sample(TopP(0.9))" -o loops.svg --json
 
 Each line is continued: a {"prompt": "…"} or {"messages": […]} whole, a text from its first --prompt tokens. A
-run without --text takes what it was validated on. A text loops
-where its last tokens are a phrase three times over. The figure shows log p by turn: it rises where a loop
-feeds itself.
+run without --text takes what it was validated on. A text loops if its last tokens are a phrase three times
+over; "≈ loops" are texts most of whose last 96 words repeat, exactly or nearly (other numbers, other case,
+some other words). The figure shows log p by turn: it rises where a loop feeds itself.
 """
 DECODERS = ("Greedy()", "Beam(4)", "Sample(Temperature(0.5))", "Sample(TopP(0.9))", "Sample()")
 
@@ -66,13 +66,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"texts after the beginnings of {gold.whose}, up to {found.tokens} tokens")
         print_rows(
-            ["decoder", "loops", "of", "rate", "rep-4", "periods"],
+            ["decoder", "loops", "of", "rate", "≈ loops", "rep-4", "periods"],
             [
                 [
                     it.decoder,
                     str(len(it.periods)),
                     str(it.texts),
                     f"{it.rate:.0%}",
+                    str(it.approximate),
                     f"{it.rep_4:.3f}",
                     " ".join(map(str, sorted(it.periods)[:8])) + " …" * (len(it.periods) > 8),
                 ]

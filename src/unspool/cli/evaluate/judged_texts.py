@@ -34,8 +34,10 @@ output a line. Of a .tsv file, prompts are the first column, and outputs and ref
 length and rep-4 (share of 4-grams said before), loops (texts that end in one), distinct-1
 and -2, Zipf and self-BLEU need nothing else; BLEU, chrF, TER and the length ratio need --references;
 perplexity a --model, fit, gain and similarity also prompts (how well texts go with them); MAUVE a --model
-and --human. Measures that are sums over texts have 95 % bootstrap intervals; p is of approximate
-randomisation against the first system.
+and --human, and at least 300 texts of each (all are cut to one length; the range is over clusterings).
+distinct-n is that of all texts together, Zipf's slope that of the 5,000 most frequent tokens. Measures that
+are sums over texts have 95 % bootstrap intervals; p is of approximate randomisation against the first
+system.
 """
 
 
@@ -129,6 +131,7 @@ def _measured(
     human: SystemOutputs | None,
     model: Any,
 ) -> list[SystemMeasures]:
+    from unspool.evaluate.mauve_curve import common_length
     from unspool.evaluate.system_measures import measure_system
 
     if model is not None and model.answers and any(it is None for it in prompts):
@@ -137,6 +140,10 @@ def _measured(
             '--prompts, or outputs with "prompt"'
         )
     tokens = model.text.encode if args.tokens == "model" else str.split
+    length = None
+    if human is not None and not model.answers:
+        said = [[text for text in it.texts if text.strip()] for it in (human, *systems)]
+        length = common_length(model, *(texts for texts in said if texts))
     found = [
         measure_system(
             it.name,
@@ -146,6 +153,7 @@ def _measured(
             human=None if human is None else human.texts,
             model=model,
             tokens=tokens,
+            mauve_length=length,
         )
         for it, asked in zip(systems, prompts, strict=True)
     ]
