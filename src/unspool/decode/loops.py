@@ -162,10 +162,9 @@ def find_approximate_loop(
     """
     threshold = as_number("threshold", threshold, above=0, at_most=1, advice="It is a share of the window.")
     text = text.tolist() if hasattr(text, "tolist") else text
-    if not isinstance(text, Sequence) or isinstance(text, bytes):
+    is_list = isinstance(text, Sequence) and not isinstance(text, bytes)
+    if not is_list or not all(isinstance(word, Hashable) for word in text):
         raise TypeError(f"text is {shown(text)}, but must be a string, or a list of words or token ids.")
-    if not isinstance(text, str) and not all(isinstance(word, Hashable) for word in text):
-        raise TypeError(f"text is {shown(text)}, but its words must be strings or token ids.")
     counter, coverage = RepeatCoverage(window, reach, repeats, least=least), 0.0
     words = loop_words(text[-LONGEST_WORD * counter.window :])[-counter.window :]
     for word in words:

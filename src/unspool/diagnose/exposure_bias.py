@@ -277,8 +277,8 @@ def _drawn(
     model: StepModel, prompts: Sequence[Tokens], length: int, seed: int, what: str, *, end: bool = False
 ) -> list[Tokens]:
     """One text of the model after each prompt; with its EOS only if `end` asks for it."""
-    seeds = [Random(f"{seed} {what} {at}").getrandbits(60) for at in range(len(prompts))]
-    said = generate(model, list(prompts), Sample(), max_new_tokens=length, seed=seeds, batch_size=ROWS)
+    seed = Random(f"{seed} {what}").getrandbits(60)
+    said = generate(model, list(prompts), Sample(), max_new_tokens=length, seed=seed, batch_size=ROWS)
     return [tuple(out.tokens[:-1] if out.finish == "eos" and not end else out.tokens) for out in said]
 
 
