@@ -16,7 +16,7 @@ from unspool.evaluate.comparison import Answer
 PROMPT = "The old lighthouse keeper climbed the stairs and"
 PANELS = (
     ("Greedy()", "falls into a loop, and grows surer of it with every turn", "#c0392b"),
-    ("Sample()", "strays, and what it says grows ever less probable", "#8e44ad"),
+    ("Sample()", "strays: again and again a token that the model finds improbable", "#8e44ad"),
     ("Sample(TopP(0.9))", "stays between the two", "#2471a3"),
 )
 NEW_TOKENS, SEED = 200, 1

@@ -82,6 +82,27 @@ def test_many_prompts(unspool, loaded, tmp_path):
     assert " 2/2 " in table
 
 
+def test_a_repeated_prompt_is_its_next_sample(unspool, loaded, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("a\nb\n" + "a\n" * 5)
+    argv = (
+        "compare",
+        "--file",
+        path,
+        "--decoder",
+        "Sample()",
+        "--seed",
+        "1",
+        "--max-new-tokens",
+        "12",
+        "--json",
+    )
+    found = [json.loads(line)["tokens"] for line in unspool(*argv)[1].splitlines()]
+    six = us.generate(us.load("letters"), "a", us.Sample(), n=6, seed=1, max_new_tokens=12)
+    assert [found[0], *found[2:]] == [list(out.tokens) for out in six]
+    assert len({out.tokens for out in six}) > 3
+
+
 def test_the_report(unspool, loaded, tmp_path):
     path = tmp_path / "report.html"
     status, _, err = unspool(*ASK, *TWO, "--html", path)

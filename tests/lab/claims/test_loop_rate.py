@@ -1,6 +1,10 @@
+from string import ascii_letters
+
 from unspool.data.languages import ZipfMarkov
 from unspool.data.languages.true_model import TrueModel
 from unspool.lab.claims.loop_rate import CLAIM, rates, rises
+from unspool.testing import TableModel
+from unspool.text.vocabulary import characters
 
 
 def test_rising_allows_for_chance():
@@ -11,6 +15,23 @@ def test_rising_allows_for_chance():
 def test_a_language_of_one_word_always_loops():
     model = TrueModel(ZipfMarkov(word_count=1, order=1))
     assert rates(model, [[1, 4], [1]], 12, 1) == [1.0] * 7
+
+
+def test_texts_of_prompts_that_are_alike_loop_independently():
+    text = characters([ascii_letters])
+    letters = text.encode(ascii_letters)
+
+    def table(row):
+        """Half of all texts go on with the first letter for ever, the others are as random as can be."""
+        p = [0.0] * text.vocab_size
+        if row[-1] != letters[0]:
+            p = [float(token in letters[1:]) for token in range(text.vocab_size)]
+        if row[-1] == letters[0] or len(row) == 1:
+            p[letters[0]] = sum(p) or 1.0
+        return [share / sum(p) for share in p]
+
+    model = TableModel(table, text=text)
+    assert 0.25 < rates(model, [[letters[1]]] * 60, 30, 1)[0] < 0.75
 
 
 def test_every_part_can_fail(every_part_can_fail):

@@ -34,9 +34,8 @@ def repetition(model: Any, decoder: Any, samples: int, tokens: int, seed: int) -
 
 def sentences(model: Any, truth: KnownLanguage[Any], decoder: Any, count: int, seed: int) -> TextTruth:
     """Sentences from the beginning on, beside the truth."""
-    seeds = [10_000 * seed + at for at in range(count)]
     prompts = [[truth.bos]] * count
-    outs = us.generate(model, prompts, decoder, max_new_tokens=60, seed=seeds, batch_size=128)
+    outs = us.generate(model, prompts, decoder, max_new_tokens=60, seed=seed, batch_size=128)
     return text_truth([out.tokens for out in outs], truth)
 
 
