@@ -89,6 +89,16 @@ def test_a_row_is_the_same_alone_and_in_any_batch(families, ask, family):
     assert len({out.tokens for out in want}) == 4
 
 
+def test_a_pick_draws_what_custom_generate_draws_after_a_decoder_prefix(bart, ask):
+    asked = ask(bart) | {"decoder_input_ids": torch.tensor([[2, 11, 12], [2, 13, 14]])}
+    search = us.hf.sample(us.Temperature(1.5))
+    want = bart.generate(**asked, custom_generate=search, seed=4)
+    found = bart.generate(**asked, logits_processor=[draws(bart, seed=4)])
+    assert torch.equal(found, want)
+    other = asked | {"decoder_input_ids": torch.tensor([[2, 11, 13], [2, 13, 14]])}
+    assert torch.equal(bart.generate(**other, custom_generate=search, seed=4)[1], want[1])
+
+
 def test_transforms_alone_leave_the_drawing_to_generate(llama, ask):
     ours, theirs = (
         llama.generate(**ask(llama), do_sample=False, **how)

@@ -99,7 +99,14 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
             prompts = [source for source in self._sources for _ in range(each)]
         self._sources = []
         seeds = self._seeds(len(rows), scores.device)
-        job = Job(tuple(prompts), (2**31,) * len(rows), seeds, eos=self._eos, answers=self._answers)
+        job = Job(
+            tuple(prompts),
+            (2**31,) * len(rows),
+            seeds,
+            eos=self._eos,
+            answers=self._answers,
+            target_prefixes=tuple(row[1:] for row in rows) if self._answers else (),
+        )
         self._paths = job.paths()
         self._rngs = [job.rng(path) for path in self._paths]
         transforms, pick = self._transforms, self._pick
