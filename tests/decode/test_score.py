@@ -1,13 +1,17 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from unspool.decode.generate import generate
 from unspool.decode.score import Score, read_on, score
 from unspool.decode.search import Sample
+from unspool.decode.transforms import BadWords
 from unspool.protocols import Abilities
 from unspool.testing import TableModel, bigram, random_table
+from unspool.text import Codec, characters, train_bpe
 
 CHAIN = bigram([[0.1, 0.9], [0.4, 0.6]])
 
@@ -85,3 +89,90 @@ def test_reading_on_is_stepping():
     ahead, _ = read_on(table, table.start([[1], [2]])[1], tokens_NT)
     slow, _ = read_on(Plain(table), table.start([[1], [2]])[1], tokens_NT)
     torch.testing.assert_close(ahead.logp_NV, slow.logp_NV)
+
+
+WORDS = ["hello", "world", "hell", "o", "w", "or", "ld", "he", "ll"]
+
+
+def spaced_text(kind, add_bos=True):
+    """A tokenizer that puts a space before a text: Llama 2's BPE, newer BPE, or a unigram model."""
+    letters = [*sorted({*"".join(WORDS)}), ".", "\n", "a", "▁"]
+    pieces = [*letters, *("▁" + it for it in letters[:-1]), *(it for it in WORDS if len(it) > 1)]
+    pieces += ["▁" + it for it in WORDS if len(it) > 1]
+    if kind == "unigram":
+        scores = [(it, -3.0 - 1.0 / len(it)) for it in pieces]
+        tokenizer = Tokenizer(
+            models.Unigram([("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *scores], unk_id=0)
+        )
+    else:
+        known = ["<unk>", "<s>", "</s>", *pieces]
+        merges = [
+            (it[:cut], it[cut:])
+            for it in sorted(pieces, key=len)
+            for cut in range(1, len(it))
+            if {it[:cut], it[cut:]} <= set(pieces)
+        ]
+        vocabulary = {it: at for at, it in enumerate(known)}
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True))
+    if kind == "legacy":
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        steps = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        tokenizer.decoder = decoders.Sequence(steps)
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+        tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return Codec(tokenizer, bos_id=1, eos_ids=frozenset({2}), add_bos=add_bos)
+
+
+SPACED = {kind: spaced_text(kind) for kind in ("legacy", "first", "unigram")}
+
+
+@pytest.mark.parametrize("kind", SPACED)
+@pytest.mark.parametrize("prompt", ["hello", "hello ", "hell", "hello\n", "hello."])
+@pytest.mark.parametrize("after", ["world", " world", "o", "o world", "  world", "\nworld", ".", "a"])
+def test_what_is_scored_reads_as_the_prompt_and_the_text_together(kind, prompt, after):
+    text = SPACED[kind]
+    model = random_table(text.vocab_size, seed=3)
+    model = TableModel(model.table, text=text)
+    ids = text.encode(prompt)
+    for given in (prompt, ids):
+        found = score(model, given, after)
+        assert text.decode([*ids, *found.tokens]) == prompt + after
+        assert found == score(model, ids, list(found.tokens))
+    whole = text.encode(prompt + after)
+    if whole[: len(ids)] == ids:  # no token reaches over the boundary
+        assert [*ids, *score(model, prompt, after).tokens] == whole
+
+
+@pytest.mark.parametrize("kind", SPACED)
+def test_text_that_was_generated_is_scored_as_it_was_generated(kind):
+    text = SPACED[kind]
+    canonical = 0
+    for seed in range(40):
+        model = TableModel(random_table(text.vocab_size, seed).table, text=text)
+        prompt = [1, 3 + seed % 35, 4 + seed % 7]
+        out = generate(model, prompt, Sample(BadWords(((0,), (1,), (2,)))), seed=seed, max_new_tokens=1)
+        again = score(model, prompt, out.text)
+        assert text.decode([*prompt, *again.tokens]) == text.decode([*prompt, *out.tokens])
+        if len(again.tokens) == 1:
+            canonical += 1
+            assert (again.tokens, again.logps) == (out.tokens, pytest.approx(out.logps, abs=1e-6))
+    assert canonical > 30
+
+
+@pytest.mark.parametrize("kind", SPACED)
+def test_a_text_after_the_first_token_alone_is_a_beginning(kind):
+    text = SPACED[kind]
+    model = TableModel(random_table(text.vocab_size, seed=3).table, text=text)
+    assert [1, *score(model, [1], "world").tokens] == text.encode("world")
+    assert score(model, [1], "world") == score(model, "", "world")
+
+
+def test_a_text_before_the_prompt_of_a_right_to_left_model():
+    for text in (characters(["abc "]), train_bpe(["ab cab ab c"] * 3, 280)):
+        text = replace(text, right_to_left=True)
+        model = TableModel(random_table(text.vocab_size, seed=3).table, text=text)
+        found = score(model, "c ab", "ab ")
+        assert text.decode([*text.encode("c ab"), *found.tokens]) == "ab c ab"
+        assert found == score(model, text.encode("c ab"), "ab ")

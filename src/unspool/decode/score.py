@@ -9,7 +9,7 @@ tokens at once, where it can.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -22,10 +22,12 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import Many, One
 from unspool.decode.prompts import as_batch, check_ids, ids_of, whole
 from unspool.decode.tokens_left import tokens_left
-from unspool.protocols import Step, StepModel
+from unspool.protocols import Step, StepModel, Text
 
 CELLS = 1 << 25
 """Log-probabilities held at once: 128 MiB in single precision."""
+ANCHORS = ("\n", ".", "a")
+"""Texts after which a continuation is encoded; one that is not joined to it is enough."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,10 @@ def score(
 
     One prompt and one text give one Score; lists of equal length a list, and one prompt with a list of texts
     scores each of them after it. A text is a string or token ids; with `end` the end-of-text token after it
-    counts, too. Where a tokenizer would join the end of the prompt and the beginning of the text into one
-    token, they are encoded apart. `batch_size` is how many rows are read side by side at most.
+    counts, too. A prompt has the tokens that it has alone, and a string after it those that follow them in
+    prompt + text; if the tokenizer would join the end of the prompt and the beginning of the text into one
+    token, they are encoded apart (without a space between them that neither has). `Score.tokens` are the
+    tokens that were scored. `batch_size` is how many rows are read side by side at most.
     """
     check_model(model)
     rows = whole(batch_size)
@@ -133,12 +137,53 @@ def _continuation(
         return ids_of(model, text, place, answer=True) if len(text) else ()
     if model.text is None:
         raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
-    if isinstance(prompt, str) and not model.answers:
-        joined = tuple(model.text.encode(prompt + text))
-        if joined[: len(before)] == before:
-            return joined[len(before) :]
-    alone = tuple(model.text.encode(text))
-    return alone[1:] if alone[:1] == (model.text.bos_id,) else alone
+    if model.answers:
+        return _alone(model.text, text)
+    if isinstance(prompt, str):
+        return continuation(model.text, before, text, prompt)
+    if len(prompt) and isinstance(prompt[0], Mapping):
+        return continuation(model.text, before, text, model.text.chat(prompt))
+    return continuation(model.text, before, text)
+
+
+def continuation(
+    tokenizer: Text, before: Sequence[int], text: str, prompt: str | None = None
+) -> tuple[int, ...]:
+    """The token ids of a text that goes on after a prompt, given as ids and, if known, as a string.
+
+    They are what follows the prompt's tokens in those of the whole. If the tokenizer joins the end of the
+    prompt and the beginning of the text into one token, or if it would spell the prompt otherwise, the text
+    is encoded apart, without the space that some tokenizers put before a text. In either case the tokens of
+    both read prompt + text.
+    """
+    backwards = getattr(tokenizer, "right_to_left", False)
+    read = tokenizer.decode(before)
+
+    def joined(first: str) -> str:
+        return text + first if backwards else first + text
+
+    def after(first: str, ids: Sequence[int]) -> tuple[int, ...] | None:
+        whole = tokenizer.encode(joined(first))
+        return tuple(whole[len(ids) :]) if whole[: len(ids)] == [*ids] else None
+
+    found = after(read if prompt is None else prompt, before)
+    if found is not None and (prompt is not None or read):
+        return found
+    apart = [after(anchor, tokenizer.encode(anchor)) for anchor in ANCHORS]
+    # After a special token, as at its very beginning, a text is written with its first space.
+    begins = not before or tokenizer.piece(before[-1]) is None
+    tries = (
+        [_alone(tokenizer, text), *apart] if begins and not backwards else [*apart, _alone(tokenizer, text)]
+    )
+    possible = [ids for ids in tries if ids is not None]
+    reads = text if begins and not backwards else joined(read)
+    known = () if begins and not backwards else tuple(before)
+    return next((ids for ids in possible if tokenizer.decode([*known, *ids]) == reads), possible[0])
+
+
+def _alone(tokenizer: Text, text: str) -> tuple[int, ...]:
+    ids = tuple(tokenizer.encode(text))
+    return ids[1:] if ids[:1] == (tokenizer.bos_id,) else ids
 
 
 def _read(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,19 +56,20 @@ def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Pa
 
     Values are checked, and cast to the scores' dtype, if the transform is a user's own.
     """
-    made_NV = rule(scores_NV, step, history)
+    made: Any = rule(scores_NV, step, history)  # a user may return anything
     fault = None
-    if not isinstance(made_NV, Tensor):
-        fault = shown(made_NV)
-    elif made_NV.shape != scores_NV.shape:
-        fault = f"a tensor of shape {tuple(made_NV.shape)}"
-    elif not made_NV.is_floating_point():
-        fault = f"a tensor of {made_NV.dtype}"
+    if not isinstance(made, Tensor):
+        fault = shown(made)
+    elif made.shape != scores_NV.shape:
+        fault = f"a tensor of shape {tuple(made.shape)}"
+    elif not made.is_floating_point():
+        fault = f"a tensor of {made.dtype}"
     if fault is not None:
         raise TypeError(
             f"{shown(rule)} made {fault} of scores of shape {tuple(scores_NV.shape)}: a transform must "
             "return a tensor of floats of that shape"
         )
+    made_NV: Tensor = made
     if type(rule).__module__.partition(".")[0] == OURS:
         return made_NV
     peak_N = made_NV.amax(dim=-1)
