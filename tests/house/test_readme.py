@@ -14,6 +14,7 @@ import sys
 
 import pytest
 
+import unspool as us
 from unspool.decode.spec import TECHNIQUES
 
 FENCE = re.compile(r"(<!-- output varies -->\n+)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -125,3 +126,20 @@ def test_the_tree_has_every_room(root, readme):
 
 def test_every_technique_is_in_the_table(readme):
     assert {name for name in TECHNIQUES if f"`{name}`" not in readme} == set()
+
+
+def test_claims_of_equal_texts_say_for_which_engine_and_search(readme):
+    assert "`Speculative`: the same text as `Greedy`, or texts of the same distribution as `Sample`" in readme
+    assert "On a CPU its" not in readme
+    said = next(part for part in readme.split("\n\n") if "equal to the bit" in part)
+    assert "compiled steps" in said
+    model = us.load("bible")
+    prompts = ["And God said", "In the beginning was"]
+    for engine, equal in (("compiled", True), ("torch", False)):
+        model.engine = engine
+        together = us.generate(model, prompts, us.Greedy(), max_new_tokens=8)
+        alone = [us.generate(model, prompt, us.Greedy(), max_new_tokens=8) for prompt in prompts]
+        assert [out.tokens for out in together] == [out.tokens for out in alone]
+        assert equal <= ([out.logps for out in together] == [out.logps for out in alone])
+        for one, other in zip(together, alone, strict=True):
+            assert one.logps == pytest.approx(other.logps, abs=1e-4)

@@ -1,7 +1,7 @@
 """The models of a command: the one that speaks, and what a second one beside it makes of it.
 
 --weak MODEL     Contrast(model, weak): prefer what the model finds probable and a weaker one does not
---draft MODEL    Speculative(draft, …): the same texts sooner, drafted by a smaller model
+--draft MODEL    Speculative(draft, …): Greedy's text, or Sample's distribution, sooner
 --expert MODEL   DExperts(model, expert, anti_expert): move the model as an expert differs from an anti-expert
 --guidance X     Guidance(model, X): follow the prompt more closely than the model itself would
 """
@@ -43,7 +43,8 @@ def add_second_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft",
         metavar="MODEL",
-        help="let this smaller model draft for Greedy or Sample: the same kind of text, sooner",
+        help="let this smaller model draft, so that texts come sooner: the text of Greedy, or texts of "
+        "Sample's distribution (but not the same ones for a seed)",
     )
     group.add_argument(
         "--draft-length",
@@ -114,7 +115,7 @@ class Models:
             _rules(search)
 
     def drafted(self, search: Search, draft: StepModel | None) -> Search:
-        """The search as it is; with a draft, the speculative one that gives the same texts."""
+        """The search as it is; with a draft, the speculative one that has the same distribution."""
         import unspool as us
 
         if draft is None:

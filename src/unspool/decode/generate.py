@@ -83,9 +83,10 @@ def generate(
     every prompt, or one for each; None draws a new one. Every text has a random stream of its own, made of
     seed, prompt and sample number (`decode.rng`): different prompts are independent, a prompt that comes
     again is its next sample (["Hi"] * 10 gives the texts of n=10), and a prompt alone gives the text of its
-    first occurrence in any batch. `stop` strings end a text and are cut from it; `stop_ids` are tokens that
-    end it and are not shown. `on_loop` says what happens when a text goes round in circles: "ignore", "stop"
-    (exact loops), "stop_approximate" (approximate ones, too), or a function of the path and its Loop that
+    first occurrence in any batch (to the bit with compiled steps, up to rounding with torch). `stop` strings
+    end a text and are cut from it; `stop_ids` are tokens that end it and are not shown. `on_loop` says what
+    happens when a text goes round in circles: "ignore", "stop" (exact loops), "stop_approximate"
+    (approximate ones, too), or a function of the path and its Loop that
     returns True to stop. `alternatives` is how many of the most probable tokens to keep at every step.
     `batch_size` is how many rows are decoded side by side at most; it changes no text.
 

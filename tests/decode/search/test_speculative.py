@@ -391,3 +391,13 @@ def test_a_language_model_drafts_for_no_encoder_decoder():
 
     with pytest.raises(ValueError, match="answers it as a source"):
         generate(Answering(lambda row: [0.5, 0.5]), [0], Speculative(TableModel(lambda row: [0.5, 0.5])))
+
+
+def test_speculative_promises_a_distribution_and_for_greedy_a_text():
+    drawn = [
+        [generate(LARGE, [1, 2], search, seed=seed, max_new_tokens=12).tokens for seed in range(8)]
+        for search in (Sample(), Speculative(SMALL))
+    ]
+    assert drawn[0] != drawn[1]  # a seed draws other texts: only their distribution is the same
+    assert "same distribution" in Speculative.__doc__
+    assert "the same texts as" not in Speculative.__doc__

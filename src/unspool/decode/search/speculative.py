@@ -6,7 +6,8 @@ Leviathan et al. 2023, §2.3 and algorithm 1 (papers.bib: leviathan2023fast); Ch
 (papers.bib: chen2023accelerating). p is the large model's distribution and q the draft's, both reshaped by
 the transforms; γ is `length`. What comes out has exactly the distribution p, whatever the draft says: the
 draft decides only how many tokens a round yields, one to γ + 1. With ArgMax() as the pick p and q are certain
-of their best token, and the text is that of greedy search.
+of their best token, and the text is that of greedy search. The same seed draws other texts than Sample does:
+only their distribution is the same.
 
 A path's notes count the tokens `proposed` and `accepted`, and the `rounds`, each of which is one pass of the
 large model. Rows are decoded one by one, since each accepts a different number of tokens. What is drafted is
@@ -39,7 +40,8 @@ from unspool.protocols import Pick, Step, StepModel, Transform
 
 @dataclass(frozen=True, init=False, repr=False)
 class Speculative:
-    """Speculative(draft, Temperature(0.8), length=4): the same texts as Sample(Temperature(0.8)), sooner."""
+    """Speculative(draft, Temperature(0.8), length=4): texts of the same distribution as those of
+    Sample(Temperature(0.8)), sooner; not the same texts for the same seed. With ArgMax(), Greedy's text."""
 
     draft: StepModel
     sample: Sample
