@@ -1,7 +1,8 @@
 import re
 
 from unspool.lab.findings import Finding
-from unspool.lab.html_page import html_page
+from unspool.lab.html_page import CRITERIA, html_page
+from unspool.lab.markdown_page import markdown_page
 from unspool.lab.running import measured
 
 
@@ -27,3 +28,10 @@ def test_what_was_not_run_says_so(coin):
     assert "not run" in page
     assert "verdicts mean nothing" in page
     assert "<svg" not in page
+
+
+def test_the_page_says_that_criteria_were_changed_as_the_document_does(coin):
+    page = html_page([Finding(coin, ())])
+    assert "before the first" not in " ".join(page.split())
+    assert CRITERIA in page
+    assert CRITERIA in markdown_page([Finding(coin, ())])

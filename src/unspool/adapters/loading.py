@@ -2,7 +2,7 @@
 
 engine              who runs it
 None                this package; a Hugging Face folder of a family that is not ours: transformers
-"compiled", "torch" this package, so or so (`models.engine`)
+"compiled", "torch" this package, so or so (`models.engine_choice`)
 "transformers"      Hugging Face's library
 "llama.cpp"         llama-cpp-python, from a GGUF file
 """

@@ -46,11 +46,13 @@ prompts.jsonl, where a line may have settings of its own and an id, which is giv
   {"messages": [{"role": "user", "content": "Why?"}], "decoder": "Greedy()", "stop": ["."], "n": 1}
   {"prompt": "Why?", "chat": true, "system": "Be brief.", "stop_loops": true}
 
-memory and processor time, on one core:
-  bible      1.6 M parameters   0.3 GB            3.5 s to the first token, 2.2 s of them for torch itself
-  smollm2    135 M parameters   1.4 to 1.8 GB     4.7 s to the first token, 0.05 s for each after it
-Weights take 4 bytes a parameter, and two or three times that once they are laid out for decoding; with
---dtype bfloat16 they take 2, and stay as they are: smollm2 takes 0.6 GB (1.0 GB while it is loaded).
+peak memory on a CPU, one thread, short prompts:
+  bible     1.6 M parameters                       0.39 GB
+  smollm2   135 M parameters                       0.93 GB
+  smollm2   135 M parameters, --weights int8       0.53 GB
+  smollm2   135 M parameters, --weights as-stored  0.49 GB
+About 0.38 GB of it are Python, torch and compiled code. Weights take 4 bytes a parameter in float32, 1.06 in
+int8, and as-stored what they take in their file; --dtype bfloat16 takes 2 once it is loaded, 4 before.
 """
 
 

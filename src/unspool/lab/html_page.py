@@ -27,6 +27,11 @@ figure { margin: .6rem 0; } svg { max-width: 100%; height: auto; }
 """
 
 
+CRITERIA = (
+    "Some criteria and set-ups were changed after a first result; the lab log (docs/lab-log.md) says which."
+)
+
+
 def html_page(found: Sequence[Finding], *, quick: bool = False) -> str:
     """The whole page."""
     counts: Counter[str] = Counter(it.verdict for it in found)
@@ -45,9 +50,8 @@ def html_page(found: Sequence[Finding], *, quick: bool = False) -> str:
         f"<p>{len(found)} claims: {escape(said)}. <span "
         f"class=soft>{escape(seeds_said(found))}</span></p>{quickly}"
         '<p class="soft">A claim is reproduced where every part of its criterion holds with every seed, not '
-        "reproduced where none holds with any, and mixed in between. The criterion was written before the "
-        "first "
-        f"run.</p>\n<table>{rows}</table>\n" + "\n".join(map(_section, found)) + "\n</body></html>\n"
+        "reproduced where none holds with any, and mixed in between. "
+        f"{CRITERIA}</p>\n<table>{rows}</table>\n" + "\n".join(map(_section, found)) + "\n</body></html>\n"
     )
 
 

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unspool.lab.findings import Finding
-from unspool.lab.html_page import seeds_said
+from unspool.lab.html_page import CRITERIA, seeds_said
 from unspool.lab.pictures import draw
 
 FIGURES = "img/lab"
 MARKS = {"reproduced": "✔", "mixed": "≈", "not reproduced": "✘", "not run": "–"}
-HEADER = """# The claims, measured again
+HEADER = f"""# The claims, measured again
 
 Every claim of the documents that this library stands on is a small experiment: one file in
 [src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py), with what is measured and the criterion by
-which it counts as reproduced. Criteria were written before the first run; one was made stricter after it, and
-some set-ups were changed after a first result (the lab log says which). This page is written by
+which it counts as reproduced. {CRITERIA} This page is written by
 
     unspool lab report --from docs/lab.json --markdown docs/lab.md
 

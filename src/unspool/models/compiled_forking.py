@@ -1,6 +1,6 @@
 """Rows of a compiled state that begin as parts of others: their keys and values are shared, not read again.
 
-What is said of a row is the same, to the bit, however its text was cut (`nn.compiled.engine`).
+What is said of a row is the same, to the bit, however its text was cut (`nn.compiled.transformer_engine`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ settled ones make together.
 
 Symbols: `aim` stands for p̂ᵢ in A and is a little more, so that a may miss by as much. Hard tokens take
 whatever multipliers the soft ones leave to them. A token's own row is no part of its problem: over the
-other rows P becomes P + β·ttᵀ with t = P·xᵢ/(xᵢ·P·xᵢ), `toward`.
+other rows P becomes P + β·ttᵀ with t = P·xᵢ/(xᵢ·P·xᵢ), `_toward_KQ`.
 """
 
 from __future__ import annotations
