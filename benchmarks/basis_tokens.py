@@ -32,15 +32,18 @@ DECODERS = [
 ]
 
 
-def milliseconds_a_token(model: Any, prompt: str, decoder: Any, tokens: int, seed: int) -> tuple[float, dict]:
-    """From the second token on."""
+def milliseconds_a_token(
+    model: Any, prompt: str, decoder: Any, tokens: int, seed: int, batch: int
+) -> tuple[float, dict]:
+    """From the second token on; with several rows, of a token of one row."""
     times = []
     for length in (1, tokens):
         start = time.process_time()
-        out = us.generate(model, prompt, decoder, max_new_tokens=length, seed=seed)
-        times.append((time.process_time() - start, len(out.tokens)))
+        outs = us.generate(model, [prompt] * batch, decoder, max_new_tokens=length, seed=seed)
+        times.append((time.process_time() - start, sum(len(out.tokens) for out in outs)))
     (first, one), (whole, count) = times
-    return 1e3 * (whole - first) / max(count - one, 1), dict(out.stats)
+    tests = sum(out.stats.get("tests", 0) for out in outs) / batch
+    return 1e3 * (whole - first) / max(count - one, 1), {**outs[0].stats, "tests": tests}
 
 
 def main() -> int:
@@ -51,6 +54,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=Path, help="one text a line, or JSONL with a text field")
     parser.add_argument("--texts", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=1, help="samples of each prompt, decoded side by side")
     parser.add_argument("--decoders", nargs="+", default=DECODERS)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -62,10 +66,10 @@ def main() -> int:
         us.generate(model, prompts[0], decoder, max_new_tokens=4, seed=0)
     for seed, prompt in enumerate(track(prompts, console=Console(stderr=True))):
         for spec, decoder in decoders.items():
-            ms, stats = milliseconds_a_token(model, prompt, decoder, args.tokens, seed)
+            ms, stats = milliseconds_a_token(model, prompt, decoder, args.tokens, seed, args.batch)
             found[spec]["ms"].append(ms)
             found[spec]["tests"].append(stats.get("tests", 0) / args.tokens)
-    table = Table(title=f"{len(prompts)} texts of {args.tokens} tokens, batch 1")
+    table = Table(title=f"{len(prompts)} texts of {args.tokens} tokens, batch {args.batch}")
     for column in ("decoder", "ms a token: median", "mean", "of top-p: median", "mean", "tests a token"):
         table.add_column(column, justify="left" if column == "decoder" else "right", no_wrap=True)
     peer = found[PEER]["ms"]

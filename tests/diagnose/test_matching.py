@@ -1,10 +1,11 @@
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from unspool.diagnose.critical_settings import Criterion
-from unspool.diagnose.matching import First
+from unspool.diagnose.matching import First, share_interval
 
 EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", rising=True, loosest=0.0)
 TOP_P = Criterion("top-p", "Sample(TopP({}))", rising=False, loosest=1.0)
@@ -76,3 +77,24 @@ def test_what_is_not_needed_changes_nothing(criticals):
     for critical in criticals:
         part.push(critical if part.needs(critical) else 1.0)
     assert part.match(0.1) == whole.match(0.1)
+
+
+def test_a_share_has_an_interval_that_covers_it_as_often_as_it_says():
+    rng, covered = np.random.default_rng(0), {160: 0, 2000: 0}
+    for tokens in covered:
+        for _ in range(500):
+            low, high = share_interval(int(rng.binomial(tokens, 0.05)), tokens)
+            covered[tokens] += low <= 0.05 <= high
+    assert all(0.92 * 500 <= count <= 0.985 * 500 for count in covered.values())
+    low, high = share_interval(8, 160)
+    assert (low, high) == pytest.approx((0.0256, 0.0955), abs=1e-3)  # 160 tokens say little
+    assert share_interval(0, 100)[0] == pytest.approx(0, abs=1e-12)
+    assert share_interval(100, 100)[1] == pytest.approx(1)
+
+
+def test_a_match_says_the_interval_of_its_share():
+    first = First(EPSILON, [0.1], 100)
+    first.extend([(it + 1) / 200 for it in range(100)])
+    found = first.match(0.1)
+    assert found.rejected == 0.1
+    assert (found.low, found.high) == pytest.approx(share_interval(10, 100))

@@ -37,7 +37,7 @@ def thresholds(
     *,
     sources: Sequence[str | Sequence[int]] | None = None,
     rank: int | Literal["auto"] | None = "auto",
-    basis_tokens: int = 1000,
+    basis_tokens: int = 2000,
     context: int | None = None,
     batch: int = 8,
     progress: Callable[[int, int], None] | None = None,

@@ -3,7 +3,8 @@
     of N critical settings, in the order in which a rule grows stricter, ⌊share·N⌋ are passed over
 
 Tokens with equal critical settings are rejected together or not at all, so that fewer may be rejected than
-asked for; never more.
+asked for; never more. On other text of the same kind the share differs: the 95 % interval of a share of N
+tokens (Wilson's) says by how much. It counts tokens as independent, which those of one text are not quite.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from math import isinf
+from math import isinf, sqrt
 
 from unspool.diagnose.critical_settings import Criterion
 
@@ -30,6 +31,9 @@ class Match:
     """… and the one that is."""
     tokens: int
     """How many tokens that was measured on."""
+    low: float
+    high: float
+    """The 95 % interval of the share that is rejected of other text of the same kind."""
 
 
 class First:
@@ -67,7 +71,18 @@ class First:
         before = order[rejected - 1] if rejected else self._sign * self.criterion.loosest
         setting = self._sign * (survivor if self.criterion.whole else _between(before, survivor))
         decoder = self.criterion.decoder(setting)
-        return Match(self.criterion.name, setting, decoder, share, rejected / self.tokens, self.tokens)
+        low, high = share_interval(rejected, self.tokens)
+        return Match(
+            self.criterion.name, setting, decoder, share, rejected / self.tokens, self.tokens, low, high
+        )
+
+
+def share_interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a share: [p + z²/2n ± z √(p(1−p)/n + z²/4n²)] / (1 + z²/n)."""
+    p, scale = count / of, 1 + z * z / of
+    middle = p + z * z / (2 * of)
+    reach = z * sqrt(p * (1 - p) / of + (z / (2 * of)) ** 2)
+    return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
 
 
 def _passed(share: float, tokens: int) -> int:

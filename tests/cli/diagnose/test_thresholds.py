@@ -1,3 +1,5 @@
+import argparse
+import inspect
 import json
 import re
 
@@ -5,6 +7,8 @@ import pytest
 
 import unspool as us
 from unspool.cli import main
+from unspool.cli.diagnose.thresholds import add_options
+from unspool.diagnose import thresholds
 from unspool.testing import bigram
 
 
@@ -97,3 +101,17 @@ def test_no_decoder_is_cut_off_on_a_narrow_terminal(loaded, text, terminal, monk
     assert max(map(len, said.splitlines())) <= 50
     assert "…" not in said
     assert "Sample(TopNSigma(" in re.sub(r"\s", "", said)
+
+
+def test_the_table_has_the_interval_of_the_share(unspool, loaded, text):
+    status, out, _ = unspool("diagnose", "thresholds", "tiny", "--text", text, "--share", "0.5")
+    assert status == 0
+    assert "95 % interval" in out
+    assert re.search(r"27\.27% +9\.75–56\.57% +11 ", out)
+
+
+def test_basis_aware_thresholds_rest_on_two_thousand_tokens_by_default():
+    assert inspect.signature(thresholds).parameters["basis_tokens"].default == 2000
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    assert parser.parse_args(["tiny", "--text", "a"]).basis_tokens == 2000

@@ -22,9 +22,9 @@ EXAMPLES = """examples:
   unspool diagnose thresholds smollm2 --text articles.jsonl --share 0.01 0.05 --json
 
 The text should be one that people wrote. At equal shares of rejected human tokens, samplers compare fairly.
-A text longer than what the model reads at once is read in windows that overlap by half. An encoder–decoder is
-measured on the targets of pairs. Without a single output matrix (KerBS, mixtures) there is no
-basis-aware test: its rows are left out.
+A text longer than what the model reads at once is read in windows that overlap by half. An encoder–decoder
+is measured on the targets of pairs. The interval is that of the share on other text of the same kind.
+Without a single output matrix (KerBS, mixtures) there is no basis-aware test: its rows are left out.
 """
 
 
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--basis-tokens",
         type=natural,
-        default=1000,
+        default=2000,
         metavar="N",
         help="tokens that the basis-aware test is made on; 0 leaves it out (default: %(default)s)",
     )
@@ -104,15 +104,24 @@ def _print_table(found: Sequence[Match]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("rejects", "exactly", "of tokens"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("decoder", overflow="fold")
-    for match in sorted(found, key=lambda match: match.share):
-        table.add_row(f"{match.share:.2%}", f"{match.rejected:.2%}", f"{match.tokens:,}", match.decoder)
     console = Console()
     if not console.is_terminal and console.width < 100:
         console.width = 100
+    names = ["rejects", "exactly", "95 % interval", "of tokens"]
+    if console.width < 70:  # the decoder needs the room; --json has the interval
+        names.remove("95 % interval")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("decoder", overflow="fold")
+    for match in sorted(found, key=lambda match: match.share):
+        cells = {
+            "rejects": f"{match.share:.2%}",
+            "exactly": f"{match.rejected:.2%}",
+            "95 % interval": f"{100 * match.low:.2f}–{match.high:.2%}",
+            "of tokens": f"{match.tokens:,}",
+        }
+        table.add_row(*(cells[name] for name in names), match.decoder)
     console.print(table)
 
 
