@@ -57,6 +57,7 @@ COMPUTED = {
     "DiverseBeam": "DiverseBeam._priced",
     "EarlyExit": "EarlyExit._contrast divergence",
     "Exits": "Exits._said",
+    "DependencyHeads": "arc_cost",
     "Greedy": "decode/picks/argmax.py:ArgMax.draw",
     "KnownLanguage": "KnownLanguage.log_prob",
     "LSTM": "GRU.advance LSTM.advance",
@@ -103,7 +104,7 @@ COMPUTED = {
     "update": "update",
 }
 # … any other by the first of these methods that its public classes have, or by its first public function.
-METHODS = ("keeps", "draw", "join", "__call__", "forward", "chances", "hidden")
+METHODS = ("keeps", "draw", "join", "__call__", "prepare", "forward", "chances", "hidden")
 BEGIN, FINISH = "<!-- techniques, written by `make docs` -->", "<!-- up to here -->"
 CITATION = re.compile(r"papers\.bib:\s+(\w[\w:-]*(?:,\s+[a-z]+\d{4}\w*)*)")
 

@@ -65,6 +65,7 @@ def test_it_learns_to_copy_by_either_objective_and_is_decoded_by_either_search(
 ):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)  # slower than this run
     recipe = {
+        "seed": 4,
         "data": TASK | {"valid": 40},
         "text": {"kind": "words"},
         "batches": {"tokens": 256},
@@ -80,8 +81,8 @@ def test_it_learns_to_copy_by_either_objective_and_is_decoded_by_either_search(
             },
         },
         "objective": {"kind": objective},
-        "schedule": {"kind": "constant", "warmup": 5},
-        "train": {"updates": 250, "lr": 0.01, "validate_every": 125},
+        "schedule": {"kind": "cosine", "warmup": 5},
+        "train": {"updates": 400, "lr": 0.01, "validate_every": 200},
     }
     with pytest.raises(ValueError, match="learns what stands at hidden places, and the objective hides none"):
         us.train({**recipe, "objective": {"kind": "cross_entropy"}})

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.objectives.attention_focus import AttentionFocus, entropy, focus
+from unspool.objectives.attention_focus import AttentionFocus, entropy
 from unspool.protocols import AttentionStack
 
 
@@ -11,6 +11,11 @@ def stack(*layers, lengths=None):
     layers = tuple(torch.as_tensor(it, dtype=torch.float32) for it in layers)
     N, T = layers[0].shape[0], layers[0].shape[2]
     return AttentionStack(layers, torch.tensor(lengths or [T] * N))
+
+
+def focus(stacks):
+    total, positions = AttentionFocus().sums(stacks)
+    return total / positions
 
 
 def test_by_hand():
@@ -59,12 +64,12 @@ def test_a_model_without_attention_is_refused(lstm):
         AttentionFocus().check(lstm)
 
 
-def test_a_batch_counts_by_its_targets(transformer, rows, clock):
+def test_a_batch_counts_by_its_positions(transformer, rows, clock):
     model, batch = transformer(), rows()
     found = AttentionFocus()(model, batch, clock)
     _, stacks = model.read_attention(batch)
-    assert found.weight == batch.weight
-    assert found.total.item() == pytest.approx(focus(stacks).item() * batch.weight)
+    assert found.weight == 8.0
+    assert found.total.item() == pytest.approx(focus(stacks).item() * 8)
     assert found.stats == {"attention_focus": pytest.approx(found.total.item())}
     found.total.backward()
     assert model.blocks[0].attention.qkv.weight.grad.abs().sum() > 0

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.objectives.attention_near import AttentionNear, distance, near
+from unspool.objectives.attention_near import AttentionNear, distance
 from unspool.protocols import AttentionStack
 
 
@@ -9,6 +9,11 @@ def stack(*layers, lengths=None):
     layers = tuple(torch.as_tensor(it, dtype=torch.float32) for it in layers)
     N, T = layers[0].shape[0], layers[0].shape[2]
     return AttentionStack(layers, torch.tensor(lengths or [T] * N))
+
+
+def near(stacks, cap):
+    total, positions = AttentionNear(cap).sums(stacks)
+    return total / positions
 
 
 def test_by_hand():

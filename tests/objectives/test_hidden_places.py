@@ -34,8 +34,8 @@ BATCH = Batch(
 class First(HidingObjective):
     """Hides the first place of each row, and counts it twice."""
 
-    def weigh(self, lengths_N, longest):
-        weights_NT = torch.zeros(len(lengths_N), longest)
+    def weigh(self, lengths_N, rate_N, place_NT):
+        weights_NT = torch.zeros(place_NT.shape)
         weights_NT[:, 0] = 2.0
         return weights_NT
 
@@ -51,7 +51,35 @@ def test_the_loss_by_hand():
         length_NL = model.length_logp(memory, BATCH.source_lengths_N)
     lengths = -(length_NL[0, 2] + length_NL[1, 1])
     torch.testing.assert_close(loss.total, expected + lengths)
-    assert loss.stats == {"nll": pytest.approx(float(expected)), "length": pytest.approx(float(lengths))}
+    assert loss.stats == {
+        "nll": pytest.approx(float(expected + lengths)),
+        "length": pytest.approx(float(lengths)),
+    }
+    assert loss.weight == 5.0
+
+
+def test_eos_behind_a_text_is_learnt_and_not_counted():
+    torch.manual_seed(0)
+    model = MaskedLMConfig(**SHAPE, layers=1, eos=2).build().eval()
+
+    class All(HidingObjective):
+        def weigh(self, lengths_N, rate_N, place_NT):
+            return (torch.arange(place_NT.shape[1]) < lengths_N[:, None]).float()
+
+    torch.manual_seed(1)
+    masked = All().hidden_places(model, BATCH)
+    assert masked.lengths_N.sum() > 5
+    torch.manual_seed(1)
+    loss = All()(model, BATCH, Clock(0, 1))
+    with torch.no_grad():
+        logp = model.head(model.hidden_for(masked)).gather(-1, masked.targets_NU[..., None])[..., 0]
+    rows = list(zip((3, 2), masked.lengths_N.tolist(), strict=True))
+    assert loss.total.item() == pytest.approx(
+        -sum(logp[at, :all_].sum().item() for at, (_, all_) in enumerate(rows))
+    )
+    assert loss.stats["nll"] == pytest.approx(
+        -sum(logp[at, :text].sum().item() for at, (text, _) in enumerate(rows))
+    )
     assert loss.weight == 5.0
 
 
@@ -78,12 +106,9 @@ def test_what_is_of_the_next_token_refuses_models_that_fill_places(objective):
 def test_a_language_model_learns_what_stands_behind_the_end():
     torch.manual_seed(0)
     model = MaskedLMConfig(**SHAPE, layers=1, eos=2).build()
-    texts_NT, lengths_N = model.whole_texts(BATCH)
-    assert texts_NT.shape[1] >= 3
-    assert texts_NT[0, :3].tolist() == [4, 5, 2]
-    assert texts_NT[1, :2].tolist() == [6, 2]
-    assert (texts_NT[1, 2:] == 2).all()
-    assert lengths_N.tolist() == [texts_NT.shape[1]] * 2
+    texts_NT, lengths_N = model.whole_texts(BATCH, torch.tensor([0.0, 0.9]))
+    assert texts_NT.tolist() == [[4, 5, 2, 2], [6, 2, 2, 2]]
+    assert lengths_N.tolist() == [3, 4]
     loss = Masked()(model, BATCH, Clock(0, 1))
     assert math.isfinite(float(loss.total.detach()))
     loss.total.backward()

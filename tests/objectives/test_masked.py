@@ -9,7 +9,7 @@ from unspool.objectives.masked import Masked
 def test_a_random_number_of_real_places_is_hidden_and_a_row_counts_as_its_tokens(lengths, seed):
     torch.manual_seed(seed)
     lengths_N = torch.tensor(lengths)
-    weights_NT = Masked().weigh(lengths_N, max(lengths))
+    weights_NT = Masked().weigh(lengths_N, torch.rand(len(lengths)), torch.rand(len(lengths), max(lengths)))
     hidden_N = (weights_NT > 0).sum(1)
     assert (hidden_N >= 1).all()
     assert (hidden_N <= lengths_N).all()
@@ -19,7 +19,7 @@ def test_a_random_number_of_real_places_is_hidden_and_a_row_counts_as_its_tokens
 
 def test_every_number_is_as_frequent():
     torch.manual_seed(0)
-    weights_NT = Masked().weigh(torch.full((6000,), 3), 3)
+    weights_NT = Masked().weigh(torch.full((6000,), 3), torch.rand(6000), torch.rand(6000, 3))
     counts = torch.bincount((weights_NT > 0).sum(1), minlength=4)
     assert counts[0] == 0
     assert (counts[1:] / 6000 - 1 / 3).abs().max() < 0.03

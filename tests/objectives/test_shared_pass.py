@@ -47,6 +47,17 @@ def test_one_pass_however_often_it_is_asked():
     assert model.passes == ["batch"]
 
 
+def test_a_pass_without_gradients_is_not_shared():
+    model = Telling()
+    shared = SharedPass(model, "batch", watched=True)
+    with torch.no_grad():
+        shared.hidden_for("batch")
+        assert shared.read_attention("batch")[1] == ("stack",)
+    shared.hidden_for("batch")
+    shared.read_attention("batch")
+    assert model.passes == ["batch", ("batch", "told"), ("batch", "told")]
+
+
 def test_another_batch_is_another_pass():
     model, batch = Counting(), ["batch"]
     shared = SharedPass(model, batch, watched=False)

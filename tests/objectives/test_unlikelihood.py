@@ -11,7 +11,7 @@ P = torch.tensor([0.1, 0.2, 0.3, 0.4])
 
 
 class Model(Abilities):
-    vocab_size = 4
+    vocab_size, text = 4, None
 
     def head(self, hidden):
         return P.log().expand(*hidden.shape[:-1], 4)
@@ -21,22 +21,28 @@ class Model(Abilities):
 
 
 def test_by_hand():
-    # Reads 0 1 2 1, should say 1 2 1 3: candidates {0}, {0 1}, {0 2}, {0 1 2}.
+    # Reads BOS 1 2 1, should say 1 2 1 3: candidates {}, {1}, {2}, {1 2}.
     row = torch.tensor([[0, 1, 2, 1, 3]])
     batch = Batch(row[:, :-1], torch.tensor([4]), row[:, 1:], torch.ones(1, 4))
     found = Unlikelihood()(Model(), batch, Clock(0, 1))
-    zero, one, two = (-math.log(1 - p) for p in (0.1, 0.2, 0.3))
-    assert found.total.item() == pytest.approx(4 * zero + 2 * one + 2 * two, rel=1e-5)
+    one, two = (-math.log(1 - p) for p in (0.2, 0.3))
+    assert found.total.item() == pytest.approx(2 * one + 2 * two, rel=1e-5)
     assert found.weight == 4.0
 
 
 def test_candidates_count_once_and_not_where_they_are_right():
-    read, targets = torch.tensor([[5, 5, 6]]), torch.tensor([[5, 6, 5]])
+    read, targets = torch.tensor([[5, 5, 6, 5]]), torch.tensor([[5, 6, 5, 7]])
     assert candidates(read, targets)[0].tolist() == [
-        [False, False, False],
-        [True, False, False],
-        [False, False, True],
+        [False, False, False, False],
+        [False, True, False, False],
+        [False, False, True, False],
+        [False, True, True, False],
     ]
+
+
+def test_bos_between_packed_texts_is_no_candidate():
+    read, targets = torch.tensor([[1, 5, 2, 1, 6]]), torch.tensor([[5, 2, 1, 6, 7]])
+    assert candidates(read, targets, bos=1)[0, -1].tolist() == [False, True, True, False, True]
 
 
 def test_certainty_stays_finite_and_has_a_gradient_below_it():

@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from unspool.objectives import CrossEntropy
-from unspool.objectives.attention_focus import AttentionFocus, focus
-from unspool.objectives.attention_near import AttentionNear, near
+from unspool.objectives.attention_focus import AttentionFocus
+from unspool.objectives.attention_near import AttentionNear
 from unspool.objectives.masked import Masked
 from unspool.objectives.masked_diffusion import MaskedDiffusionLoss
+from unspool.objectives.scheduled_sampling import ScheduledSampling
+from unspool.objectives.unlikelihood import Unlikelihood
 from unspool.objectives.weighted_sum import Share, WeightedSum
 from unspool.protocols import Clock, Loss, Objective
 
@@ -90,6 +92,18 @@ def _as_long(gradient, like, model, batch, clock):
     return torch.cat([it.flatten() for it in parts])
 
 
+def test_scheduled_sampling_leaves_what_stands_beside_it_its_gradient(transformer, rows, clock):
+    model, batch = transformer(), rows()
+    own = ScheduledSampling({"kind": "linear", "begin": 0.0})
+    grads = []
+    for weight in (1.0, 3.0):
+        torch.manual_seed(1)
+        model.zero_grad()
+        WeightedSum(own, ((Unlikelihood(), Share(weight)),))(model, batch, clock).total.backward()
+        grads.append(model.blocks[0].attention.qkv.weight.grad.clone())
+    assert not torch.allclose(*grads)
+
+
 def test_one_pass_serves_both(transformer, rows, clock):
     model, batch = transformer(), rows()
     calls = []
@@ -117,7 +131,9 @@ def test_losses_on_attention_are_of_the_pass_with_hidden_places(masked, rows, pa
         torch.manual_seed(5)
         _, stacks = model.read_attention(main.hidden_places(model, batch))
     calls.clear()
-    for other, expected in ((AttentionFocus(), focus(stacks)), (AttentionNear(), near(stacks, 64.0))):
+    for other in (AttentionFocus(), AttentionNear()):
+        cost, positions = other.sums(stacks)
+        expected = cost / positions
         both, moved = found(WeightedSum(main, ((other, Share(0.3)),)))
         torch.testing.assert_close(both.total, alone.total + 0.3 * alone.weight * expected)
         assert both.weight == alone.weight

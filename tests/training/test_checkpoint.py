@@ -103,6 +103,14 @@ def test_a_full_disk_is_said_and_the_last_one_stays(tmp_path, error):
     assert [it.name for it in (tmp_path / "checkpoints").iterdir()] == ["00000001"]
 
 
+def test_a_full_disk_at_the_first_checkpoint_says_that_there_is_none(tmp_path):
+    def full(folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="there is no earlier one: make room on the disk and start again"):
+        write(tmp_path, 1, model=full)
+
+
 FULL = """
 import resource, signal, sys, torch
 from pathlib import Path

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Loss
+from unspool.protocols import Loss, Objective
 from unspool.training import Diverged
 from unspool.training.update import update
 
@@ -82,7 +82,7 @@ def test_a_gradient_that_is_not_finite_is_traced_to_its_layer(tiny):
 
 
 def test_a_loss_that_overflows_after_the_layers(tiny):
-    class Overflow:
+    class Overflow(Objective):
         def __call__(self, model, batch, clock):
             loss = CrossEntropy()(model, batch, clock)
             return Loss(loss.total * torch.inf, loss.weight, loss.stats)
@@ -93,7 +93,7 @@ def test_a_loss_that_overflows_after_the_layers(tiny):
 
 
 def test_a_sum_that_overflows_by_itself(tiny):
-    class Huge:
+    class Huge(Objective):
         def __call__(self, model, batch, clock):
             loss = CrossEntropy()(model, batch, clock)
             return Loss(loss.total * 1e30, loss.weight * 1e-30, loss.stats)

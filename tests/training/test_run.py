@@ -69,6 +69,24 @@ def test_the_callers_randomness_and_threads_are_left_alone(recipe):
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.parametrize("made", [False, True])
+def test_a_refused_start_leaves_no_folder_behind(recipe, tmp_path, made):
+    if made:
+        (tmp_path / "runs/first").mkdir(parents=True)
+    with pytest.raises(ValueError, match="needs a source and a target"):
+        train({**recipe, "model": {"kind": "rnn_seq2seq", "width": 8}}, tmp_path / "runs/first")
+    assert (tmp_path / "runs").exists() == made
+    assert not made or not list((tmp_path / "runs/first").iterdir())
+
+
+def test_a_refused_start_leaves_what_was_there(recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="needs a source and a target"):
+        train({**recipe, "model": {"kind": "rnn_seq2seq", "width": 8}}, tmp_path / "run")
+    assert (tmp_path / "run/notes.txt").read_text() == "mine"
+
+
 class StopAt:
     """Interrupts the process it runs in, as Ctrl-C would, after some updates."""
 

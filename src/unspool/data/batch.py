@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unspool.data.random_orders import uniforms
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Draw(IntEnum):
+    """What a row draws random numbers for: each purpose has a stream of its own."""
+
+    ROOM = 0
+    """How many EOS stand behind a text (masked language models)."""
+    MASK_RATE = 1
+    MASKED = 2
+    OWN_TOKENS = 3
+    """Which tokens of a row are the model's own (scheduled sampling)."""
+    TOKEN = 4
+    """Which token the model says there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +46,27 @@ class Batch:
     """The number of the batch whose rows these rows go on with, where a model carries what it remembers."""
     begin_NLS: Tensor | None = None
     """What it remembered at the end of that batch."""
+    seeds_N: Tensor | None = None
+    """Seeds of what objectives draw for each row, so that no draw depends on the other rows of the batch. If
+    there are none, torch's generator is used."""
 
     @property
     def weight(self) -> float:
         """How many targets count, all in all."""
         return float(self.weights_NU.sum())
+
+    def uniform(self, columns: int, draw: Draw) -> Tensor:
+        """(N, columns) random numbers of [0, 1), from the rows' own seeds if they have any."""
+        import torch
+
+        if self.seeds_N is None:
+            found_NC = torch.rand(len(self.lengths_N), columns)
+        else:
+            seeds_N = self.seeds_N.cpu().numpy().astype(np.uint64)
+            # Rounded down: 1 − 2⁻⁵³ would be 1.0 in float32.
+            found_NC = torch.from_numpy(uniforms(seeds_N, columns, draw)).mul(1 << 24).floor().float()
+            found_NC = found_NC / (1 << 24)
+        return found_NC.to(self.inputs_NT.device)
 
     def to(self, device: Any) -> Batch:
         """The same on another device."""

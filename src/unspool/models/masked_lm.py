@@ -167,15 +167,16 @@ class MaskedLM(MaskedModel):
             stacks.append(AttentionStack(tuple(looks), batch.lengths_N))
         return hidden_NTD, None
 
-    def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Texts up to their EOS, and EOS after it: a random number of times more than the batch has room."""
-        texts_NT, T = batch.targets_NU, batch.targets_NU.shape[1]
-        most = T if self.context is None else max(0, min(T, self.context - T))
-        more = int(torch.randint(0, most + 1, ()))
-        texts_NT = torch.nn.functional.pad(texts_NT, (0, more))
-        behind_NT = torch.arange(T + more, device=texts_NT.device) >= batch.lengths_N[:, None]
-        whole_NT = texts_NT.masked_fill(behind_NT, min(self.ends.eos))
-        return whole_NT, torch.full_like(batch.lengths_N, T + more)
+    def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Texts up to their EOS, and EOS behind it: a random number, up to the length of the text."""
+        most_N = batch.lengths_N
+        if self.context is not None:
+            most_N = torch.minimum(most_N, self.context - most_N).clamp(min=0)
+        lengths_N = batch.lengths_N + (room_N * (most_N + 1)).long()
+        T, longest = batch.targets_NU.shape[1], int(lengths_N.max())
+        texts_NT = torch.nn.functional.pad(batch.targets_NU, (0, max(0, longest - T)))[:, :longest]
+        behind_NT = torch.arange(longest, device=texts_NT.device) >= batch.lengths_N[:, None]
+        return texts_NT.masked_fill(behind_NT, min(self.ends.eos)), lengths_N
 
     def lengths(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int

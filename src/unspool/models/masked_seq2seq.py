@@ -139,8 +139,9 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
             stacks.append(AttentionStack(tuple(decoder), batch.lengths_N))
         return hidden_NTD, self.length_logp(memory_NSD, sources_N)
 
-    def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
         """Targets up to their EOS."""
+        del room_N
         return batch.targets_NU, batch.lengths_N
 
     @decodes

@@ -10,29 +10,23 @@ encoder–decoder, the layers of both sides, without its looks at the source.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from unspool.data.batch import Batch
-from unspool.objectives.attention_losses import AttentionLoss, mean_over_positions
-from unspool.protocols import AttentionStack, Clock, Loss, Trainable
+from unspool.objectives.attention_losses import AttentionLoss
 
 
 @dataclass(frozen=True)
 class AttentionFocus(AttentionLoss):
     """The mean entropy of every head's attention, in nats."""
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The mean, as often as the batch has targets: beside a sum over targets it has weight 1."""
-        _, stacks = self.reading(model).read_attention(batch)
-        total = focus(stacks) * batch.weight
-        return Loss(total, batch.weight, {"attention_focus": float(total.detach())})
+    name: ClassVar[str] = "attention_focus"
 
-
-def focus(stacks: tuple[AttentionStack, ...]) -> Tensor:
-    """The mean entropy over layers, heads and real positions."""
-    return mean_over_positions([(entropy(alpha), it.lengths_N) for it in stacks for alpha in it.layers])
+    def cost(self, alpha_NHTT: Tensor) -> Tensor:
+        """(N, H, T): the entropy."""
+        return entropy(alpha_NHTT)
 
 
 def entropy(alpha_NHTS: Tensor) -> Tensor:

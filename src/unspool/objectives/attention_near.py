@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from unspool.data.batch import Batch
-from unspool.objectives.attention_losses import AttentionLoss, mean_over_positions
-from unspool.protocols import AttentionStack, Clock, Loss, Trainable
+from unspool.objectives.attention_losses import AttentionLoss
+from unspool.protocols import Trainable
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class AttentionNear(AttentionLoss):
 
     cap: float = 64.0
     """L_max: no position costs more, however far it looks. 64 is a distance of 8."""
+
+    name: ClassVar[str] = "attention_near"
+    free_layers: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not 0.0 < self.cap < math.inf:
@@ -41,18 +44,9 @@ class AttentionNear(AttentionLoss):
                 "or more, or leave attention_near out"
             )
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The mean, as often as the batch has targets: beside a sum over targets it has weight 1."""
-        _, stacks = self.reading(model).read_attention(batch)
-        total = near(stacks, self.cap) * batch.weight
-        return Loss(total, batch.weight, {"attention_near": float(total.detach())})
-
-
-def near(stacks: tuple[AttentionStack, ...], cap: float) -> Tensor:
-    """The mean over all layers but the last, heads and real positions."""
-    return mean_over_positions(
-        [(distance(alpha).clamp(max=cap), it.lengths_N) for it in stacks for alpha in it.layers[:-1]]
-    )
+    def cost(self, alpha_NHTT: Tensor) -> Tensor:
+        """(N, H, T): the distance, up to the cap."""
+        return distance(alpha_NHTT).clamp(max=self.cap)
 
 
 def distance(alpha_NHTT: Tensor) -> Tensor:

@@ -4,8 +4,9 @@
 
 McAllester's problems on attention, 1(a) (papers.bib: mcallester2020problems); Strubell et al. 2018, §2.2
 (papers.bib: strubell2018linguistically), which has one head look at each word's syntactic parent. A is drawn
-from a treebank's sentences, at every update others; they need not be what the model learns to say. An arc is
-followed from the later of its words to the earlier, which a causal model can see.
+from a treebank's sentences, others at every update, and shared out among its batches; they need not be what
+the model learns to say. An arc is followed from the later of its words to the earlier, which a causal model
+can see.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
+from unspool.data.random_orders import bits
 from unspool.nn.attention.word_attention import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss
-from unspool.protocols import Clock, Loss, Trainable
+from unspool.objectives.rollouts import nothing_to_learn
+from unspool.protocols import Clock, Loss, PreparedLoss, Trainable
 from unspool.text import Codec
 from unspool.text.word_spans import SpelledWords, spelled_words
 
@@ -38,7 +41,7 @@ class DependencyHeads(AttentionLoss):
     layer: int = 0
     """Whose heads, counted from 0."""
     rows: int = 8
-    """Sentences of the treebank for each batch."""
+    """Sentences of the treebank for each update."""
 
     def __post_init__(self) -> None:
         if not self.labels or len(set(self.labels)) < len(self.labels):
@@ -89,17 +92,29 @@ class DependencyHeads(AttentionLoss):
             )
         _ = self._sentences
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The mean over the arcs of some sentences, as often as the batch has targets."""
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
+        """Draw sentences, then the sum over their arcs."""
+        return self.prepare(model, batch, clock).compute(model)
+
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
+        """The weight counts the arcs of the sentences that this batch takes."""
         own: Any = model
-        chosen = torch.randint(len(self._sentences), (self.rows,)).tolist()
-        spelled = [self._tokens(at, own.text) for at in chosen]
-        room = own.context
-        kept = [
-            (at, it) for at, it in zip(chosen, spelled, strict=True) if room is None or len(it.ids) <= room
-        ]
+        mine = self._drawn(clock)[clock.micro_batch :: clock.micro_batches]
+        spelled = [(at, self._tokens(at, own.text)) for at in mine]
+        kept = [(at, it) for at, it in spelled if own.context is None or len(it.ids) <= own.context]
         if not kept:
-            return Loss(batch.weights_NU.new_zeros(()), 0.0, {"dependency_heads": 0.0})
+            return nothing_to_learn("dependency_heads")
+        arcs = sum(len(them) for at, _ in kept for them in _arcs(self._sentences[at], self.labels))
+        return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept))
+
+    def _drawn(self, clock: Clock) -> list[int]:
+        """The sentences of an update."""
+        count = len(self._sentences)
+        if clock.seed is None:
+            return [int(it) for it in torch.randint(count, (self.rows,))]
+        return [int(it) % count for it in bits(self.rows, clock.seed)]
+
+    def _loss(self, model: Trainable, batch: Batch, kept: list[tuple[int, SpelledWords]]) -> Loss:
         _, (stack,) = self.reading(model).read_attention(as_batch([it.ids for _, it in kept], batch))
         costs = []
         for row, (at, it) in enumerate(kept):
@@ -111,8 +126,8 @@ class DependencyHeads(AttentionLoss):
                 for head, arcs in enumerate(_arcs(self._sentences[at], self.labels))
                 if arcs
             ]
-        total = torch.cat(costs).mean() * batch.weight
-        return Loss(total, batch.weight, {"dependency_heads": float(total.detach())})
+        cost_A = torch.cat(costs)
+        return Loss(cost_A.sum(), float(len(cost_A)), {"dependency_heads": float(cost_A.detach().sum())})
 
     def _tokens(self, at: int, text: Codec) -> SpelledWords:
         if at not in self._spelled:

@@ -3,8 +3,7 @@
     L = −Σ_t log p(ŷ_t | ŷ_{<t}, x),   ŷ = the teacher's beam answer to x
 
 Kim & Rush 2016, §3.2 (papers.bib: kim2016sequence). The teacher answers each question once; its answers are
-kept in memory, by how long they might be: that is a batch's own, so that a batch teaches the same whichever
-others this process has seen before. A language model's questions are the first tokens of rows.
+kept in memory, by how long they might be. A language model's questions are the first tokens of rows.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from unspool.data.batch import Batch
 from unspool.data.fingerprint import of_text
 from unspool.decode.search import Beam
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.hidden_places import refuse_hidden_places
-from unspool.objectives.rollouts import Generating, Question, nothing_learnt, questions, rows_of
-from unspool.protocols import Clock, Loss, Trainable
+from unspool.objectives.rollouts import Generating, nothing_to_learn, questions, rows_of
+from unspool.protocols import Clock, PreparedLoss, Trainable
 
 
 @dataclass(frozen=True)
@@ -72,25 +69,18 @@ class Distillation(Generating):
                 "train both on the same data, with the same [text]"
             )
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
         """The sum over the teacher's tokens."""
         asked = questions(model, batch, self.prompt)
         if not asked:
-            return Loss(nothing_learnt(model), 0.0, {"nll": 0.0})
-        limit = self.longest(self._model, asked)
-        self._ask([it for it in asked if (limit, it.prompt) not in self._known], limit)
-        said = [self._known[limit, it.prompt] for it in asked]
-        return CrossEntropy(self.smoothing)(model, rows_of(model, batch, asked, said), clock)
-
-    def _ask(self, new: list[Question], limit: int) -> None:
-        """The teacher's answers to questions that it has not been asked yet."""
-        new = list({it.prompt: it for it in new}.values())
+            return nothing_to_learn("nll")
+        keys = [(self.limit(self._model, it), it.prompt) for it in asked]
+        new = {key: it for key, it in zip(keys, asked, strict=True) if key not in self._known}
         if new:
-            with torch.random.fork_rng(devices=[]):  # whether it is asked or remembers changes no dice
-                found = self.answers(self._model, new, Beam(self.beam), limit=limit)
-            self._known.update(
-                {(limit, it.prompt): out[0].tokens for it, out in zip(new, found, strict=True)}
-            )
+            found = self.answers(self._model, list(new.values()), Beam(self.beam))
+            self._known.update({key: out[0].tokens for key, out in zip(new, found, strict=True)})
+        made = rows_of(model, batch, asked, [self._known[key] for key in keys])
+        return PreparedLoss(made.weight, lambda reader: CrossEntropy(self.smoothing)(reader, made, clock))
 
 
 def _tokens(model: Any) -> list[Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from unspool.data.batch import Batch
-from unspool.protocols import Clock, Loss, Objective, Trainable
+from unspool.data.batch import Batch, Draw
+from unspool.protocols import Clock, Loss, Objective, PreparedLoss, Trainable
 
 
 class HidingObjective(Objective):
@@ -20,9 +20,22 @@ class HidingObjective(Objective):
         """It does."""
         return True
 
+    @property
+    def draws(self) -> bool:
+        """Which places are hidden."""
+        return True
+
+    @property
+    def validation(self) -> Objective:
+        """−log p of the hidden tokens of a text."""
+        return HiddenTokens(self)
+
     @abstractmethod
-    def weigh(self, lengths_N: Tensor, longest: int) -> Tensor:
-        """(N, T): how much a place counts where it is hidden, and 0 where it is shown."""
+    def weigh(self, lengths_N: Tensor, rate_N: Tensor, place_NT: Tensor) -> Tensor:
+        """(N, T): how much a place counts where it is hidden, and 0 where it is shown.
+
+        It is decided by random numbers of [0, 1): one of each row and one of each place.
+        """
 
     def check(self, model: Trainable) -> None:
         """Refuse a model that says one token after another."""
@@ -32,25 +45,43 @@ class HidingObjective(Objective):
                 'another: choose model.kind = "masked_lm" or "masked_seq2seq", or another objective'
             )
 
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
+        """The weight counts tokens of texts."""
+        return PreparedLoss(float(batch.lengths_N.sum()), lambda reader: self(reader, batch, clock))
+
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over the hidden places, and −log p of the lengths where the model foresees them."""
+        """The sum over the hidden places, and −log p of the lengths where the model foresees them.
+
+        EOS that stand behind a text are learnt, too, but neither the weight nor "nll" counts them. "nll" has
+        the lengths, too: given its length, a text's EOS costs nothing.
+        """
+        found = self.read(model, batch)
+        stats = {**found.stats, "nll": found.stats["nll"] + found.stats.get("length", 0.0)}
+        return Loss(found.total, float(batch.lengths_N.sum()), stats)
+
+    def read(self, model: Trainable, batch: Batch) -> Loss:
+        """The same, but weight and "nll" are of the hidden tokens, each as often as it counts."""
         assert model.infilling is not None
         masked = self.hidden_places(model, batch)
-        texts_NT, lengths_N, weights_NT = masked.targets_NU, masked.lengths_N, masked.weights_NU
         hidden_NTD, length_logp_NL = model.infilling.read_hidden(masked)
-        total, nll = model.head.loss(hidden_NTD.flatten(0, 1), texts_NT.flatten(), weights_NT.flatten())
+        hidden_MD, targets_M = hidden_NTD.flatten(0, 1), masked.targets_NU.flatten()
+        text_NT = real(batch.lengths_N, masked.targets_NU.shape[1])
+        text_M, behind_M = ((masked.weights_NU * counted_NT).flatten() for counted_NT in (text_NT, ~text_NT))
+        total, nll = model.head.loss(hidden_MD, targets_M, text_M)
+        if bool(behind_M.any()):
+            total = total + model.head.loss(hidden_MD, targets_M, behind_M)[0]
         stats = {"nll": float(nll.detach())}
         if length_logp_NL is not None:
-            lengths = -length_logp_NL.gather(1, lengths_N[:, None] - 1).sum()
+            lengths = -length_logp_NL.gather(1, masked.lengths_N[:, None] - 1).sum()
             total = total + lengths
             stats["length"] = float(lengths.detach())
-        return Loss(total, float(lengths_N.sum()), stats)
+        return Loss(total, float(text_M.sum()), stats)
 
     def hidden_places(self, model: Trainable, batch: Batch) -> Batch:
         """Whole texts of a batch, some of whose places are hidden from the model."""
-        assert model.infilling is not None
-        texts_NT, lengths_N = model.infilling.whole_texts(batch)
-        weights_NT = self.weigh(lengths_N, texts_NT.shape[1])
+        texts_NT, lengths_N = texts_of(model, batch)
+        rate_N = batch.uniform(1, Draw.MASK_RATE)[:, 0]
+        weights_NT = self.weigh(lengths_N, rate_N, batch.uniform(texts_NT.shape[1], Draw.MASKED))
         shown_NT = texts_NT.masked_fill(weights_NT > 0, self._mask(model))
         return replace(
             batch, inputs_NT=shown_NT, lengths_N=lengths_N, targets_NU=texts_NT, weights_NU=weights_NT
@@ -59,6 +90,28 @@ class HidingObjective(Objective):
     def _mask(self, model: Trainable) -> int:
         size: int = model.vocab_size  # type: ignore[attr-defined]
         return size
+
+
+@dataclass(frozen=True)
+class HiddenTokens(Objective):
+    """−log p of the hidden tokens of a text up to its EOS, each as often as the objective counts it.
+
+    Of a model that foresees lengths, −log p of the length is added: given it, EOS costs nothing.
+    """
+
+    objective: HidingObjective
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+        """The sum; stats has "nll" of the tokens, "hidden", how many they are, and "length"."""
+        found = self.objective.read(model, batch)
+        stats = {**found.stats, "hidden": found.weight}
+        return Loss(found.total, float(batch.lengths_N.sum()), stats)
+
+
+def texts_of(model: Trainable, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(N, T) texts as a model that fills hidden places reads them, and (N) their lengths."""
+    assert model.infilling is not None
+    return model.infilling.whole_texts(batch, batch.uniform(1, Draw.ROOM)[:, 0])
 
 
 def refuse_hidden_places(model: Trainable, objective: Objective) -> None:

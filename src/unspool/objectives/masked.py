@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from unspool.objectives.hidden_places import HidingObjective, real
@@ -21,9 +20,9 @@ from unspool.objectives.hidden_places import HidingObjective, real
 class Masked(HidingObjective):
     """−log p of what stands at hidden places, of which there are a random number."""
 
-    def weigh(self, lengths_N: Tensor, longest: int) -> Tensor:
+    def weigh(self, lengths_N: Tensor, rate_N: Tensor, place_NT: Tensor) -> Tensor:
         """(N, T): T/n at the n hidden places."""
-        counts_N = (torch.rand(len(lengths_N)).to(lengths_N.device) * lengths_N).long() + 1
-        dice_NT = torch.rand(len(lengths_N), longest).to(lengths_N.device)
-        order_NT = dice_NT.masked_fill(~real(lengths_N, longest), 2.0).argsort(1).argsort(1)
+        counts_N = (rate_N * lengths_N).long() + 1
+        padding_NT = ~real(lengths_N, place_NT.shape[1])
+        order_NT = place_NT.masked_fill(padding_NT, 2.0).argsort(dim=1, stable=True).argsort(1)
         return (order_NT < counts_N[:, None]).float() * (lengths_N / counts_N)[:, None]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from unspool.objectives.hidden_places import HidingObjective, real
@@ -27,8 +26,7 @@ class MaskedDiffusionLoss(HidingObjective):
         if not 0.0 < self.least < 1.0:
             raise ValueError(f"least={self.least} must be above 0 and below 1")
 
-    def weigh(self, lengths_N: Tensor, longest: int) -> Tensor:
+    def weigh(self, lengths_N: Tensor, rate_N: Tensor, place_NT: Tensor) -> Tensor:
         """(N, T): 1/t at hidden places."""
-        t_N1 = (self.least + (1 - self.least) * torch.rand(len(lengths_N), 1)).to(lengths_N.device)
-        hidden_NT = torch.rand(len(lengths_N), longest).to(lengths_N.device) < t_N1
-        return (hidden_NT & real(lengths_N, longest)).float() / t_N1
+        t_N1 = rate_N[:, None].clamp(min=self.least)
+        return ((place_NT < t_N1) & real(lengths_N, place_NT.shape[1])).float() / t_N1

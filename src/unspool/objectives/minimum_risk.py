@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -18,8 +19,8 @@ from unspool.decode.search import Sample
 from unspool.objectives.chosen_logp import target_logp
 from unspool.objectives.rewarded_answers import Rewarded, worth
 from unspool.objectives.rewards import reward_of
-from unspool.objectives.rollouts import as_tensor, nothing_learnt, questions, rows_of
-from unspool.protocols import Clock, Loss, Trainable
+from unspool.objectives.rollouts import as_tensor, nothing_to_learn, questions, rows_of
+from unspool.protocols import Clock, Loss, PreparedLoss, Trainable
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,30 @@ class MinimumRisk(Rewarded):
         if not 0.0 < self.alpha < math.inf:
             raise ValueError(f"alpha={self.alpha} must be above 0, and finite")
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
         """The sum over the questions of the batch."""
         asked, reward = questions(model, batch, self.prompt), reward_of(self.reward)
         if not asked:
-            return Loss(nothing_learnt(model), 0.0, {"risk": 0.0})
+            return nothing_to_learn("risk")
         drawn = self.answers(model, asked, Sample(), self.samples)
         sets = [
             list(dict.fromkeys((it.wanted, *(out.tokens for out in group))))
             for it, group in zip(asked, drawn, strict=True)
         ]
         pairs = [(it, tokens) for it, group in zip(asked, sets, strict=True) for tokens in group]
-        logp_N = target_logp(model, rows_of(model, batch, *zip(*pairs, strict=True))).sum(dim=1)
-        cost_N = as_tensor([1 - worth(model, reward, tokens, it.wanted) for it, tokens in pairs], logp_N)
+        made = rows_of(model, batch, *zip(*pairs, strict=True))
+        costs = [1 - worth(model, reward, tokens, it.wanted) for it, tokens in pairs]
         sizes = [len(group) for group in sets]
-        both = zip(logp_N.split_with_sizes(sizes), cost_N.split_with_sizes(sizes), strict=True)
-        total = sum((risk(logp_S, cost_S, self.alpha) for logp_S, cost_S in both), start=logp_N.new_zeros(()))
-        return Loss(total, float(len(asked)), {"risk": float(total.detach())})
+
+        def compute(reader: Any) -> Loss:
+            logp_N = target_logp(reader, made).sum(dim=1)
+            cost_N = as_tensor(costs, logp_N)
+            both = zip(logp_N.split_with_sizes(sizes), cost_N.split_with_sizes(sizes), strict=True)
+            risks = [risk(logp_S, cost_S, self.alpha) for logp_S, cost_S in both]
+            total = sum(risks, start=logp_N.new_zeros(()))
+            return Loss(total, float(len(asked)), {"risk": float(total.detach())})
+
+        return PreparedLoss(float(len(asked)), compute)
 
 
 def risk(logp_S: Tensor, cost_S: Tensor, alpha: float) -> Tensor:

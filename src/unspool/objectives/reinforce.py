@@ -10,6 +10,7 @@ Williams 1992, §4 (papers.bib: williams1992simple); for sequences, Ranzato et a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -18,8 +19,8 @@ from unspool.decode.search import Greedy, Sample
 from unspool.objectives.chosen_logp import target_logp
 from unspool.objectives.rewarded_answers import Rewarded, worth
 from unspool.objectives.rewards import reward_of
-from unspool.objectives.rollouts import as_tensor, nothing_learnt, questions, rows_of
-from unspool.protocols import Clock, Loss, Trainable
+from unspool.objectives.rollouts import as_tensor, nothing_to_learn, questions, rows_of
+from unspool.protocols import Clock, Loss, PreparedLoss, Trainable
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Reinforce(Rewarded):
         if self.samples < 1:
             raise ValueError(f"samples={self.samples} must be at least 1")
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
         """The sum over the answers; stats has the samples' rewards ("reward") and the greedy ones."""
         asked, reward = questions(model, batch, self.prompt), reward_of(self.reward)
         if not asked:
-            return Loss(nothing_learnt(model), 0.0, {"reward": 0.0, "greedy_reward": 0.0})
+            return nothing_to_learn("reward", "greedy_reward")
         drawn = self.answers(model, asked, Sample(), self.samples)
         greedy = self.answers(model, asked, Greedy())
         pairs = [(it, out.tokens) for it, group in zip(asked, drawn, strict=True) for out in group]
@@ -44,10 +45,15 @@ class Reinforce(Rewarded):
             for it, out in zip(asked, greedy, strict=True)
         }
         found = [worth(model, reward, tokens, it.wanted) for it, tokens in pairs]
-        logp_NU = target_logp(model, rows_of(model, batch, *zip(*pairs, strict=True)))
-        better_N = as_tensor(found, logp_NU) - as_tensor([base[it.row] for it, _ in pairs], logp_NU)
+        made = rows_of(model, batch, *zip(*pairs, strict=True))
         stats = {"reward": sum(found), "greedy_reward": sum(base.values()) * self.samples}
-        return Loss(surrogate(logp_NU.sum(dim=1), better_N), float(len(pairs)), stats)
+
+        def compute(reader: Any) -> Loss:
+            logp_NU = target_logp(reader, made)
+            better_N = as_tensor(found, logp_NU) - as_tensor([base[it.row] for it, _ in pairs], logp_NU)
+            return Loss(surrogate(logp_NU.sum(dim=1), better_N), float(len(pairs)), stats)
+
+        return PreparedLoss(float(len(pairs)), compute)
 
 
 def surrogate(logp_N: Tensor, advantage_N: Tensor) -> Tensor:

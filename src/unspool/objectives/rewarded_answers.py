@@ -30,6 +30,11 @@ class Rewarded(Generating):
         """It does."""
         return True
 
+    @property
+    def draws(self) -> bool:
+        """Answers."""
+        return True
+
     def check(self, model: Trainable) -> None:
         """Refuse a model that says no texts, and a reward that is not there."""
         super().check(model)

@@ -3,25 +3,27 @@
     encoder–decoder   the source is asked; the whole target is the right answer
     language model    the first tokens of a row are asked; the rest of the row is the right answer
 
-Texts come from the model's own decoders (`decode.generate`), without gradients and without dropout. Seeds are
-drawn from torch's generator, which every batch seeds anew: the same texts come when a run is resumed.
+Texts come from the model's own decoders (`decode.generate`), without gradients and without dropout. Answers
+depend on the seed of the row and the length of its right answer: they are the same in any batch, and when a
+run is resumed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.decode.generate import generate
-from unspool.decode.output import Output
+from unspool.decode.generate import finished
+from unspool.decode.output import Output, output_of
+from unspool.decode.request import make_job
 from unspool.objectives.hidden_places import refuse_hidden_places
-from unspool.protocols import Objective, Search, Trainable
+from unspool.protocols import Clock, Loss, Objective, PreparedLoss, Search, Trainable
 
 ROWS = 4096
 """Decoded side by side, at most."""
@@ -36,6 +38,8 @@ class Question:
     prompt: tuple[int, ...]
     wanted: tuple[int, ...]
     """The right answer, as a rule with its end-of-text token."""
+    seed: int = 0
+    """Of what is drawn."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Generating(Objective):
     """Of a language model's row, how many tokens are given: the rest is to be said. An encoder–decoder is
     given the source."""
     stretch: float = 1.5
-    """The longest answer, in lengths of the longest right one of the batch."""
+    """The longest answer, in lengths of the right one."""
 
     def __post_init__(self) -> None:
         if self.prompt < 1:
@@ -68,22 +72,36 @@ class Generating(Objective):
                 f"{type(model).__name__} says labels, no texts: choose cross_entropy"
             )
 
-    def longest(self, model: Any, questions: Sequence[Question]) -> int:
-        """How many tokens an answer may have where these questions are asked together."""
-        limit = math.ceil(self.stretch * max(len(it.wanted) for it in questions))
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
+        """Generate, then the sum over what was said."""
+        return self.prepare(model, batch, clock).compute(model)
+
+    def limit(self, model: Any, question: Question) -> int:
+        """How many tokens an answer may have."""
+        most = math.ceil(self.stretch * len(question.wanted))
         if model.context is not None:
-            limit = min(limit, model.context - max(self._read(model, it) for it in questions))
-        return max(1, limit)
+            most = min(most, model.context - self._read(model, question))
+        return max(1, most)
 
     def answers(
-        self, model: Any, questions: Sequence[Question], search: Search, n: int = 1, limit: int | None = None
+        self, model: Any, questions: Sequence[Question], search: Search, n: int = 1
     ) -> list[list[Output]]:
         """`n` answers to each question, some fewer where a search finds no more."""
-        limit = self.longest(model, questions) if limit is None else limit
-        seeds = torch.randint(1 << 62, (len(questions),)).tolist()
-        prompts = [it.prompt for it in questions]
-        found: Any = generate(model, prompts, search, n=n, max_new_tokens=limit, seed=seeds, batch_size=ROWS)
-        return [[it] for it in found] if n == 1 else list(found)
+        limits = tuple(self.limit(model, it) for it in questions)
+        job = make_job(
+            model,
+            [it.prompt for it in questions],
+            max_new_tokens=max(limits),
+            n=n,
+            seed=[it.seed for it in questions],
+            stop=(),
+            batch_size=ROWS,
+        )
+        job = replace(job, limits=tuple(map(min, job.limits, limits)))
+        found: list[list[Output]] = [[] for _ in questions]
+        for path in finished(model, job, search):
+            found[path.request].append(output_of(path, job, model.text))
+        return found
 
     @staticmethod
     def _read(model: Any, question: Question) -> int:
@@ -93,16 +111,18 @@ class Generating(Objective):
 def questions(model: Trainable, batch: Batch, prompt: int) -> list[Question]:
     """One for each row of the batch; a row that leaves nothing to be said is left out."""
     found = []
+    seeds_N = torch.randint(1 << 62, (len(batch.lengths_N),)) if batch.seeds_N is None else batch.seeds_N
+    seeds = seeds_N.tolist()
     for row, length in enumerate(batch.lengths_N.tolist()):
         said = batch.targets_NU[row, :length].tolist()
         if model.answers:
             assert batch.source_NS is not None
             assert batch.source_lengths_N is not None
             source = batch.source_NS[row, : int(batch.source_lengths_N[row])].tolist()
-            found.append(Question(row, tuple(source), tuple(said)))
+            found.append(Question(row, tuple(source), tuple(said), seeds[row]))
         else:
             whole = (int(batch.inputs_NT[row, 0]), *said)
-            found.append(Question(row, whole[:prompt], whole[prompt:]))
+            found.append(Question(row, whole[:prompt], whole[prompt:], seeds[row]))
     return [it for it in found if it.wanted]
 
 
@@ -137,6 +157,11 @@ def nothing_learnt(model: Any) -> Tensor:
     """0, with a gradient of 0 for every weight: the loss where nothing can be asked."""
     learns = [it for it in model.parameters() if it.requires_grad]
     return torch.stack([0.0 * it.sum() for it in learns]).sum()
+
+
+def nothing_to_learn(*stats: str) -> PreparedLoss:
+    """The loss of a batch in which nothing can be asked."""
+    return PreparedLoss(0.0, lambda model: Loss(nothing_learnt(model), 0.0, dict.fromkeys(stats, 0.0)))
 
 
 def as_tensor(values: Sequence[float], like: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from unspool.config import choose, kind_of
-from unspool.data.batch import Batch
+from unspool.data.batch import Batch, Draw
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.decays import DECAYS
 from unspool.objectives.hidden_places import refuse_hidden_places
@@ -51,6 +51,11 @@ class ScheduledSampling(Objective):
         if self.rounds < 1:
             raise ValueError(f"rounds={self.rounds} must be at least 1")
 
+    @property
+    def draws(self) -> bool:
+        """Which tokens are its own, and which tokens these are."""
+        return True
+
     @cached_property
     def share(self) -> Any:
         """ε, a function of the update."""
@@ -67,8 +72,8 @@ class ScheduledSampling(Objective):
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
         """The sum over the batch; stats has how many tokens were the model's own, for each target."""
-        own_NT = torch.rand(batch.inputs_NT.shape) >= self.share(clock.update)
-        own_NT = own_NT.to(batch.inputs_NT.device) & inside(batch)
+        own_NT = batch.uniform(batch.inputs_NT.shape[1], Draw.OWN_TOKENS) >= self.share(clock.update)
+        own_NT &= inside(batch)
         found = CrossEntropy(self.smoothing)(model, self.mixed(model, batch, own_NT), clock)
         return replace(found, stats={**found.stats, "own_tokens": float(own_NT.sum())})
 
@@ -77,7 +82,7 @@ class ScheduledSampling(Objective):
         """The batch with the model's own tokens where `own_NT` says so."""
         if not bool(own_NT.any()):
             return batch
-        dice_NT, now = torch.rand(own_NT.shape).to(own_NT.device), batch
+        dice_NT, now = batch.uniform(own_NT.shape[1], Draw.TOKEN), batch
         for _ in range(min(self.rounds, own_NT.shape[1])):
             said_NT = drawn(model, now, dice_NT)
             # What the model says at t − 1 is what it reads at t.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy
 from unspool.objectives.chosen_logp import target_logp
-from unspool.objectives.rollouts import Generating, as_tensor, nothing_learnt, questions, rows_of
+from unspool.objectives.rollouts import Generating, as_tensor, nothing_to_learn, questions, rows_of
 from unspool.objectives.unlikelihood import unlikely
-from unspool.protocols import Clock, Loss, Trainable
+from unspool.protocols import Clock, Loss, PreparedLoss, Trainable
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,28 @@ class SequenceUnlikelihood(Generating):
         if self.n < 1:
             raise ValueError(f"n={self.n} must be at least 1")
 
-    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
         """The sum over all tokens that were said; stats has how many of them repeat."""
         asked = questions(model, batch, self.prompt)
         if not asked:
-            return Loss(nothing_learnt(model), 0.0, {"repeated": 0.0})
+            return nothing_to_learn("repeated")
         said = [group[0].tokens for group in self.answers(model, asked, Greedy())]
         made = rows_of(model, batch, asked, said)
-        logp_NT = target_logp(model, made)
+        T = made.targets_NU.shape[1]
         marks = []
         for it, tokens in zip(asked, said, strict=True):
             before = () if model.answers else it.prompt
             marked = repeated((*before, *tokens), self.n)[len(before) :]
             skipped = max(0, len(before) - 1)
-            marks.append([0.0] * skipped + marked + [0.0] * (logp_NT.shape[1] - skipped - len(marked)))
-        marks_NT = as_tensor([mark for row in marks for mark in row], logp_NT).view_as(logp_NT)
-        total = (marks_NT * unlikely(logp_NT)).sum()
-        return Loss(total, made.weight, {"repeated": float(marks_NT.sum())})
+            marks.append([0.0] * skipped + marked + [0.0] * (T - skipped - len(marked)))
+
+        def compute(reader: Any) -> Loss:
+            logp_NT = target_logp(reader, made)
+            marks_NT = as_tensor([mark for row in marks for mark in row], logp_NT).view_as(logp_NT)
+            total = (marks_NT * unlikely(logp_NT)).sum()
+            return Loss(total, made.weight, {"repeated": float(marks_NT.sum())})
+
+        return PreparedLoss(made.weight, compute)
 
 
 def repeated(tokens: Sequence[int], n: int) -> list[float]:

@@ -3,7 +3,8 @@
     h(x), α(x) = model(x)    the first time that somebody asks for the batch, and looked up from then on
 
 A cross-entropy asks for hidden vectors, a loss on attention for α, another loss for hidden vectors again: all
-of the same batch, with the same dropout. Where anybody wants α, the pass is one that tells. A model that
+of the same batch, with the same dropout. Where anybody wants α, the pass is one that tells. A pass without
+gradients, such as the first one of scheduled sampling, is not kept. A model that
 fills hidden places reads the batch as the objective has hidden them, which is to ask first.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
@@ -28,9 +30,13 @@ class SharedPass:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
+    def _shares(self, batch: Batch) -> bool:
+        """Whether the pass over this batch is the shared one."""
+        return batch is self._batch and (self._hidden is not None or torch.is_grad_enabled())
+
     def hidden_for(self, batch: Batch) -> Tensor:
         """The model's own."""
-        if batch is not self._batch:
+        if not self._shares(batch):
             hidden_NUD: Tensor = self._model.hidden_for(batch)
             return hidden_NUD
         if self._hidden is None and self._watched:
@@ -60,7 +66,7 @@ class SharedPass:
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """The model's own."""
-        if batch is self._batch and self._watched:
+        if self._shares(batch) and self._watched:
             return self.hidden_for(batch), self._stacks
         found: tuple[Tensor, tuple[AttentionStack, ...]] = self._model.attention_reading.read_attention(batch)
         return found

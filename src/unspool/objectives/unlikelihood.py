@@ -3,7 +3,8 @@
     L = −Σ_t Σ_{c ∈ C_t} log( 1 − p(c | y_{<t}) ),   C_t = { y_1 … y_{t−1} } ∖ { y_t }
 
 Welleck et al. 2020, eq. 3–5 (papers.bib: welleck2020unlikelihood), which has it beside the likelihood with
-weight α = 1: −log p(y_t) is the main objective.
+weight α = 1: −log p(y_t) is the main objective. BOS, which nobody says, is no candidate: neither the first
+token of a row nor one between two texts of a packed block.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Unlikelihood(Objective):
         read_MT = read_NT[:, None].expand(-1, read_NT.shape[1], -1)[real_NT]
         size: int = model.vocab_size  # type: ignore[attr-defined]
         logp_MT = chosen_logp(model.head, hidden_NTD[real_NT], read_MT, size)
-        cost_MT = unlikely(logp_MT).masked_fill(~candidates(read_NT, batch.targets_NU)[real_NT], 0.0)
+        bos = None if model.text is None else model.text.bos_id  # type: ignore[attr-defined]
+        counts_NTT = candidates(read_NT, batch.targets_NU, bos)
+        cost_MT = unlikely(logp_MT).masked_fill(~counts_NTT[real_NT], 0.0)
         total = (cost_MT.sum(dim=1) * batch.weights_NU[real_NT]).sum()
         return Loss(total, batch.weight, {"unlikelihood": float(total.detach())})
 
@@ -49,10 +52,13 @@ def unlikely(logp: Tensor) -> Tensor:
     return -torch.log(-torch.expm1(logp.clamp(max=-CLOSEST)))
 
 
-def candidates(read_NT: Tensor, targets_NT: Tensor) -> Tensor:
-    """(N, T, T): at target t, which of the tokens read so far count: each once, and not the right one."""
+def candidates(read_NT: Tensor, targets_NT: Tensor, bos: int | None = None) -> Tensor:
+    """(N, T, T): at target t, which of the tokens said so far count: each once, and not the right one."""
     T = read_NT.shape[1]
-    same_NTT = read_NT[:, :, None] == read_NT[:, None]
-    first_NT = ~same_NTT.tril(-1).any(dim=2)
+    said_NT = torch.arange(T, device=read_NT.device).expand_as(read_NT) > 0
+    if bos is not None:
+        said_NT = said_NT & (read_NT != bos)
+    same_NTT = (read_NT[:, :, None] == read_NT[:, None]) & said_NT[:, None]
+    first_NT = said_NT & ~same_NTT.tril(-1).any(dim=2)
     so_far_TT = torch.ones(T, T, dtype=torch.bool, device=read_NT.device).tril()
     return so_far_TT & first_NT[:, None] & (read_NT[:, None] != targets_NT[:, :, None])

@@ -5,6 +5,9 @@
 McAllester's problems on attention, 1(b, c), for losses on attention (papers.bib: mcallester2020problems);
 Wu et al. 2016, eq. 9, for expected reward beside likelihood (papers.bib: wu2016google).
 
+L_main and each L_i is a mean over an update: its sum over all batches and processes, divided by the sum of
+its weights there, which is known before the first pass (`for_update`). The gradient is that of one big batch.
+
 Whatever is off costs nothing: the main objective is called as if there were no other. What is on shares one
 forward pass over the batch (`shared_pass`). An objective's clock begins when it is switched on. Stats of the
 main objective keep their names; what the others say under names of the main one is left out.
@@ -13,12 +16,13 @@ main objective keep their names; what the others say under names of the main one
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from unspool.data.batch import Batch
 from unspool.objectives.shared_pass import SharedPass
-from unspool.protocols import Clock, Loss, Objective, Trainable
+from unspool.protocols import Clock, Loss, Objective, PreparedLoss, Trainable
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,19 @@ class WeightedSum(Objective):
         return any(it.own_batches for it in (self.main, *(it for it, _ in self.others)))
 
     @property
+    def draws(self) -> bool:
+        """Whether one of them does."""
+        return any(it.draws for it in (self.main, *(it for it, _ in self.others)))
+
+    @property
     def hides(self) -> bool:
         """Whether the main one does."""
         return self.main.hides
+
+    @property
+    def validation(self) -> Objective | None:
+        """The main one's."""
+        return self.main.validation
 
     @property
     def rewarded(self) -> bool:
@@ -65,24 +79,88 @@ class WeightedSum(Objective):
             objective.check(model)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
-        """The sum over the batch."""
-        on = [(it, share) for it, share in self.others if share.weight > 0 and clock.update >= share.begin]
-        if not on:
+        """The sum over the batch, which is all of its update."""
+        parts = self.parts(clock)
+        if len(parts) == 1:
             return self.main(model, batch, clock)
-        watched = any(it.watches for it in (self.main, *(it for it, _ in on)))
-        shared: Any = SharedPass(model, batch, watched=watched)
-        main = self.main(_reader(self.main, model, shared), batch, clock)
-        total, stats = main.total, dict(main.stats)
-        for objective, share in on:
-            since = replace(clock, update=clock.update - share.begin)
-            found = objective(_reader(objective, model, shared), batch, since)
-            # Each is divided by its own weight, and by the main one's once updates are added up.
-            scale = main.weight / found.weight if found.weight else 0.0
-            total = total + share.weight * scale * found.total
-            stats = {name: scale * it for name, it in found.stats.items()} | stats
-        return Loss(total, main.weight, stats)
+        reader = self.reader(model, batch, parts)
+        found = [part.objective(reader(part), batch, part.clock(clock)) for part in parts]
+        main = found[0].weight
+        return _added(parts, found, [main / it.weight if it.weight else 0.0 for it in found])
+
+    def for_update(
+        self,
+        model: Trainable,
+        batches: Sequence[tuple[Batch, Clock]],
+        sums: Callable[[Sequence[float]], Sequence[float]],
+    ) -> Objective:
+        """The sum for several batches of one update: each part divided by its weight over all of them."""
+        parts = self.parts(batches[0][1])
+        if len(parts) == 1:
+            return self.main.for_update(model, batches, sums)
+        prepared = [
+            [part.objective.prepare(model, batch, part.clock(clock)) for part in parts]
+            for batch, clock in batches
+        ]
+        weights = sums([sum(losses[at].weight for losses in prepared) for at in range(len(parts))])
+        scales = tuple(weights[0] / weight if weight else 0.0 for weight in weights)
+        return _PreparedSum(self, parts, scales, tuple(batch for batch, _ in batches), tuple(prepared))
+
+    def parts(self, clock: Clock) -> tuple[Part, ...]:
+        """The main objective, and what is on beside it."""
+        on = [Part(it, by) for it, by in self.others if by.weight > 0 and clock.update >= by.begin]
+        return (Part(self.main, Share()), *on)
+
+    def reader(self, model: Any, batch: Batch, parts: Sequence[Part]) -> Callable[[Part], Any]:
+        """What each part reads: the model itself if it has rows of its own, else the shared pass."""
+        watched = any(part.objective.watches for part in parts)
+        shared = SharedPass(model, batch, watched=watched)
+        return lambda part: model if part.objective.own_batches else shared
 
 
-def _reader(objective: Objective, model: Trainable, shared: Any) -> Any:
-    """What an objective reads: the model itself if it has rows of its own, else the shared pass."""
-    return model if objective.own_batches else shared
+@dataclass(frozen=True)
+class Part:
+    """An objective that is on."""
+
+    objective: Objective
+    share: Share
+
+    def clock(self, clock: Clock) -> Clock:
+        """The clock since it was switched on."""
+        return replace(clock, update=clock.update - self.share.begin)
+
+
+@dataclass(frozen=True)
+class _PreparedSum(Objective):
+    """A weighted sum for the batches of one update."""
+
+    whole: WeightedSum
+    on: tuple[Part, ...]
+    scales: tuple[float, ...]
+    """The weight of the main objective over that of each part, over the whole update."""
+    batches: tuple[Batch, ...]
+    prepared: tuple[Sequence[PreparedLoss], ...]
+
+    def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
+        """The sum over one of these batches."""
+        at = next(at for at, it in enumerate(self.batches) if it is batch)
+        reader = self.whole.reader(model, batch, self.on)
+        found = []
+        for part, prepared in zip(self.on, self.prepared[at], strict=True):
+            found.append(prepared.compute(reader(part)))
+            if not math.isclose(found[-1].weight, prepared.weight, rel_tol=1e-6):
+                raise ValueError(
+                    f"{type(part.objective).__name__}.prepare gave the weight {prepared.weight}, but its "
+                    f"loss has {found[-1].weight}: override prepare, so that both are the same"
+                )
+        return _added(self.on, found, self.scales)
+
+
+def _added(parts: Sequence[Part], found: Sequence[Loss], scales: Sequence[float]) -> Loss:
+    """Main + Σ λ · scale · loss; the trainer divides it by the main weight of the update."""
+    main, stats = found[0], dict(found[0].stats)
+    total = main.total
+    for part, loss, scale in zip(parts[1:], found[1:], scales[1:], strict=True):
+        total = total + part.share.weight * scale * loss.total
+        stats = {name: scale * it for name, it in loss.stats.items()} | stats
+    return Loss(total, main.weight, stats)

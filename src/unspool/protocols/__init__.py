@@ -23,7 +23,16 @@ from unspool.protocols.abilities import (
 from unspool.protocols.decoding import Bindable, Counting, Judge, Pick, Preparing, Search, Transform
 from unspool.protocols.model import AttentionStack, Head, Model, State, Step, StepModel
 from unspool.protocols.text import Finish, Text, TextWatch
-from unspool.protocols.training import Clock, Feed, Hook, Loss, LossHead, Objective, Trainable
+from unspool.protocols.training import (
+    Clock,
+    Feed,
+    Hook,
+    Loss,
+    LossHead,
+    Objective,
+    PreparedLoss,
+    Trainable,
+)
 
 __all__ = [
     "Abilities",
@@ -47,6 +56,7 @@ __all__ = [
     "Model",
     "Objective",
     "Pick",
+    "PreparedLoss",
     "Preparing",
     "PromptReading",
     "Rewindable",

@@ -266,8 +266,12 @@ class Infilling(Protocol):
         """For each text, some of whose places are hidden, log p of every token at every place: (T, V)."""
         ...
 
-    def whole_texts(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(N, T) whole texts of a batch to hide places of, and (N) their lengths."""
+    def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, T) whole texts of a batch to hide places of, and (N) their lengths.
+
+        A model that must find the end of a text by itself reads EOS behind it, as many as `room_N`, random
+        numbers of [0, 1), says.
+        """
         ...
 
     def read_hidden(

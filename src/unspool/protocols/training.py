@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -73,6 +73,11 @@ class Clock:
     batches: int = 0
     """Batches read so far, by all processes together."""
     epoch: float = 0.0
+    seed: int | None = None
+    """Seed of what is drawn for the whole update; None: torch's generator."""
+    micro_batch: int = 0
+    """Which of the batches of this update it is, by all processes together."""
+    micro_batches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,23 @@ class Loss:
     are depends on nothing but the clock."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedLoss:
+    """A loss whose weight is known before the pass that is learnt from."""
+
+    weight: float
+    """That of the Loss."""
+    compute: Callable[[Any], Loss]
+    """Takes the model, or a pass over it that is shared."""
+
+
 class Objective(Protocol):
-    """What is minimised. It draws from torch's generators only, which are seeded anew for every batch."""
+    """What is minimised.
+
+    Total and weight are sums over the rows of the batch, so that the loss of an update does not depend on how
+    its rows are split into batches. What is drawn for a row comes from `Batch.uniform` or the row's seed, and
+    what is drawn for an update from `Clock.seed`.
+    """
 
     @property
     def watches(self) -> bool:
@@ -100,6 +120,33 @@ class Objective(Protocol):
         return False
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether rows need seeds (`Batch.seeds_N`)."""
+        return False
+
+    def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
+        """Do what comes before the pass that is learnt from, such as generating; the weight is known then.
+
+        All batches of an update are prepared first: an auxiliary objective is divided by the sum of its
+        weights over all of them. To be overridden if the weight is not that of the batch.
+        """
+        return PreparedLoss(batch.weight, lambda reader: self(reader, batch, clock))
+
+    def for_update(
+        self,
+        model: Trainable,  # noqa: ARG002
+        batches: Sequence[tuple[Batch, Clock]],  # noqa: ARG002
+        sums: Callable[[Sequence[float]], Sequence[float]],  # noqa: ARG002
+    ) -> Objective:
+        """The objective for these batches of one update; `sums` adds numbers up over all processes."""
+        return self
+
+    @property
+    def validation(self) -> Objective | None:
+        """What measures −log p in validation; None: the cross-entropy."""
+        return None
 
     @property
     def hides(self) -> bool:

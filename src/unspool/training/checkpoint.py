@@ -170,7 +170,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _explained(run: Path) -> Iterator[None]:
-    """A full disk, said so; whatever was there before is still there."""
+    """Say that the disk is full, and whether there is an earlier checkpoint to go on from."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -179,7 +179,9 @@ def _explained(run: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         advice = "make room on the disk" if full else "look at the disk"
-        raise OSError(
-            f"{run}: the checkpoint could not be written ({reason}); the last complete one is still there: "
-            f"{advice} and --resume"
-        ) from error
+        left = (
+            f"the last complete one is still there: {advice} and --resume"
+            if good(run)
+            else f"there is no earlier one: {advice} and start again"
+        )
+        raise OSError(f"{run}: the checkpoint could not be written ({reason}); {left}") from error

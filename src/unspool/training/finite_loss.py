@@ -7,7 +7,7 @@ is not finite is named; if all outputs are, the first one (from the loss backwar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from unspool.training.precision import arithmetic
 from unspool.training.seeds import reseed
 
 if TYPE_CHECKING:
+    from unspool.data.batch import Batch
+    from unspool.protocols import Clock, Objective
     from unspool.training.run_state import Run
 
 
@@ -26,11 +28,15 @@ class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
     """The loss or the gradient was not finite; the weights are those before the update."""
 
 
-def explain(run: Run, numbers: Sequence[int], total: float, norm: float) -> Diverged:
+def explain(
+    run: Run, objective: Objective, batches: Mapping[int, tuple[Batch, Clock]], total: float, norm: float
+) -> Diverged:
     """Find out where it began; the model is left as it was."""
+    numbers = list(batches)
     what = "loss" if not math.isfinite(total) else "gradient"
     value = total if not math.isfinite(total) else norm
-    found = next((it for number in numbers if (it := _first(run, number)) is not None), None)
+    places = (_first(run, objective, number, *batches[number]) for number in numbers)
+    found = next((it for it in places if it is not None), None)
     of = f"batches {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"batch {numbers[0]}"
     where = (
         found or f"no layer is not finite by itself in {of}; the sum of the batches, or another process's, is"
@@ -42,7 +48,7 @@ def explain(run: Run, numbers: Sequence[int], total: float, norm: float) -> Dive
     )
 
 
-def _first(run: Run, number: int) -> str | None:
+def _first(run: Run, objective: Objective, number: int, batch: Batch, clock: Clock) -> str | None:
     """Where batch `number` first goes wrong, in words."""
     spoilt = next((name for name, it in run.model.named_parameters() if not _finite(it)), None)
     run.optimizer.zero_grad()
@@ -50,7 +56,7 @@ def _first(run: Run, number: int) -> str | None:
         reseed(run.seed, number)
         with run.team.last(run.forward_pass, False):
             with arithmetic(run.settings):
-                total, _, _ = run.forward_pass(run.objective, run.batch(number), run.clock)
+                total, _, _ = run.forward_pass(objective, batch, clock)
             total.backward()
     bad = [name for name, it in run.optimizer.named.items() if it.grad is not None and not _finite(it.grad)]
     run.optimizer.zero_grad()

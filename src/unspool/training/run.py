@@ -6,9 +6,10 @@ model = us.train("recipe.toml", out="runs/first")
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from unspool.models.load.tokenizer import text_of_run
 from unspool.nn.recomputation import recompute
 from unspool.protocols import Feed, Model
 from unspool.training.checkpoint import Checkpoint, good
+from unspool.training.curves import CURVES
 from unspool.training.distributed import Team, launched, team as joined
 from unspool.training.greedy_score import check_measure
-from unspool.training.lock import locked
+from unspool.training.lock import LOCK, locked
 from unspool.training.loop import Stopped, training
 from unspool.training.model_data_check import check_model_and_data
 from unspool.training.precision import check_device
@@ -64,6 +66,7 @@ def train(
         _threads(read.train.threads),
         joined(read.train.device, read.train.shard) as team,
         locked(path) if team.rank == 0 else nullcontext(),
+        _clean_start(path) if team.rank == 0 else nullcontext(),
     ):
         _claim(path, read, resume, team)
         return _trained(read, path, team, reporter)
@@ -241,15 +244,37 @@ def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
 
 @contextmanager
 def _folder(out: str | Path | None) -> Iterator[Path]:
+    """The run folder; a new one is removed again if the start is refused, for it is empty then."""
     if out is not None:
         path = Path(out)
+        new = [it for it in (path, *path.parents) if not it.exists()]
         path.mkdir(parents=True, exist_ok=True)
-        yield path
+        try:
+            yield path
+        except Exception:
+            with suppress(OSError):
+                for it in new:
+                    it.rmdir()
+            raise
         return
     if launched():
         raise ValueError("several processes need a folder that all of them see: give --out")
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _clean_start(path: Path) -> Iterator[None]:
+    """If the start is refused, remove what it wrote into an empty folder. Only for whoever holds the lock."""
+    empty = {it.name for it in path.iterdir()} <= {LOCK}
+    try:
+        yield
+    except Exception:
+        if empty and not (path / CURVES).exists():  # a run begins with its curves
+            for it in path.iterdir():
+                with suppress(OSError):
+                    shutil.rmtree(it) if it.is_dir() else it.unlink()
+        raise
 
 
 @contextmanager

@@ -3,8 +3,10 @@
     g = Σ_b ∇L_b / Σ_b w_b,   then   g · min(1, clip/‖g‖)
 
 L_b is the loss summed over the targets of batch b and w_b their weight: the gradient of one big batch,
-however unequal the batches are (the mean of the batches' means is not). Clipping: Pascanu et al. 2013,
-algorithm 1 (papers.bib: pascanu2013difficulty).
+however unequal the batches are (the mean of the batches' means is not). Auxiliary objectives are divided by
+their own weights over all batches (`Objective.for_update`), and what is drawn for a row does not depend on
+its batch (`seeds.row_seeds`). Clipping: Pascanu et al. 2013, algorithm 1
+(papers.bib: pascanu2013difficulty).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -23,7 +25,7 @@ from unspool.training.finite_loss import explain
 from unspool.training.model_data_check import check_length
 from unspool.training.precision import arithmetic
 from unspool.training.run_state import Run
-from unspool.training.seeds import reseed
+from unspool.training.seeds import mixed, reseed, row_seeds
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,20 @@ def numbers(run: Run) -> list[int]:
     return list(range(first + run.team.rank, first + run.settings.accumulate, run.team.size))
 
 
+def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
+    """The same with their batches and clocks, by number."""
+    mine, count = numbers(run), run.settings.accumulate
+    first = run.progress.update * count
+    batches = {number: run.batch(number) for number in mine}
+    if run.objective.draws:
+        # Rows are told apart over the whole update, so that all of its batches are read, also others' ones.
+        rows = [batches.get(number) or run.feed.batch(number) for number in range(first, first + count)]
+        seeds = row_seeds(rows, mixed(run.seed, "rows", run.progress.update))
+        batches = {number: replace(it, seeds_N=seeds[number - first]) for number, it in batches.items()}
+    clock = replace(run.clock, seed=mixed(run.seed, "update", run.progress.update), micro_batches=count)
+    return {number: (it, replace(clock, micro_batch=number - first)) for number, it in batches.items()}
+
+
 def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     """Change the weights once; the batch is the last of this process."""
     clock, settings, team, began = run.clock, run.settings, run.team, time.monotonic()
@@ -72,14 +88,20 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     run.model.train()
     total = weight = nll = right = 0.0
     others: dict[str, float] = {}
-    mine = numbers(run)
-    for number in mine:
-        batch = run.batch(number)
+    work = micro_batches(run)
+    mine = list(work)
+    for batch, _ in work.values():
         check_length(run.model, batch)
+    objective = run.objective
+    if settings.accumulate > 1:
+        reseed(run.seed, mine[0])
+        with arithmetic(settings):
+            objective = objective.for_update(run.model, list(work.values()), team.sums)  # type: ignore[arg-type]
+    for number, (batch, at) in work.items():
         reseed(run.seed, number)
         with team.last(run.forward_pass, number == mine[-1]):
             with arithmetic(settings):
-                loss, part, stats = run.forward_pass(run.objective, batch, clock)
+                loss, part, stats = run.forward_pass(objective, batch, at)
             loss.backward()
         if run.carries:
             run.carried[number] = run.take_end()
@@ -99,7 +121,7 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     scale = team.size / weight
     norm = length(run, gradients) * scale
     if not (math.isfinite(total) and math.isfinite(norm)):
-        raise explain(run, mine, total, norm)
+        raise explain(run, objective, work, total, norm)
     if settings.clip and norm > settings.clip:
         scale *= settings.clip / norm
     torch._foreach_mul_(gradients, scale)
