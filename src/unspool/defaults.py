@@ -10,3 +10,5 @@ CHAT_TOKENS = 512
 """The most tokens of an answer in a conversation."""
 ROWS = 256
 """How many rows (prompts times answers, or times the width of a beam) are decoded side by side at most."""
+MOST_SAMPLES = 1_000_000
+"""The most answers to one prompt (`n`): all of them are kept until the call returns."""

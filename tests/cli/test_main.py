@@ -193,3 +193,60 @@ def test_an_error_without_a_message_names_its_kind(unspool, monkeypatch):
 
     monkeypatch.setattr(VERBS["compile"], "run", fail)
     assert unspool("compile") == (2, "", "unspool: MemoryError (--debug shows where)\n")
+
+
+DEEP = {
+    "lists": "x = " + "[" * 5000 + "]" * 5000,
+    "tables": "[train]\nx." + "a." * 5000 + "b = 1",
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_deeply_nested_recipe_is_refused_in_one_line(unspool, tmp_path, name):
+    (tmp_path / "deep.toml").write_text(DEEP[name], encoding="utf-8")
+    for how in (["--out", tmp_path / "run"], ["--dry-run"]):
+        status, _, err = unspool("train", tmp_path / "deep.toml", *how)
+        assert (status, err.count("\n")) == (2, 1)
+        assert "nested too deeply" in err
+
+
+def test_a_deeply_nested_setting_and_decoder_are_refused_in_one_line(unspool, tmp_path):
+    (tmp_path / "recipe.toml").write_text("seed = 1\n", encoding="utf-8")
+    status, _, err = unspool(
+        "train", tmp_path / "recipe.toml", "--dry-run", "--set", "train.lr=" + "[" * 5000
+    )
+    assert (status, err.count("\n")) == (2, 1)
+    (tmp_path / "decoders.toml").write_text("[decoders]\nx = " + "[" * 5000, encoding="utf-8")
+    status, _, err = unspool("compare", "Hi", "--model", "bible", "--decoders", tmp_path / "decoders.toml")
+    assert (status, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["generate", "--model", "bible", "--file", "/dev/zero"],
+        ["generate", "Hi", "--model", "bible", "--json-schema", "/dev/zero"],
+        ["compare", "Hi", "--model", "bible", "--decoders", "/dev/zero"],
+        ["evaluate", "texts", "/dev/zero"],
+        ["train", "/dev/zero", "--out", "run"],
+    ],
+)
+def test_a_device_without_an_end_is_refused_in_one_line(unspool, monkeypatch, argv):
+    monkeypatch.setattr("unspool.files.records.TEXT_BYTES", 1 << 20)
+    status, out, err = unspool(*argv)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "/dev/zero" in err
+
+
+def test_more_answers_than_anybody_can_wait_for_are_refused(unspool):
+    status, out, err = unspool("generate", "Hi", "--model", "bible", "--n", str(10**12))
+    assert (status, out) == (2, "")
+    assert err == "unspool: n=1000000000000 must be a whole number, from 1 to 1000000\n"
+
+
+def test_a_config_of_many_gigabytes_is_not_read(unspool, tmp_path):
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(9 << 30)
+    status, _, err = unspool("generate", "Hi", "--model", tmp_path)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "config.json has more than 64 MiB" in err

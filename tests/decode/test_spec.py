@@ -102,3 +102,19 @@ def test_bad_specs_are_named(spec, message):
 def test_what_is_no_text_is_refused(spec):
     with pytest.raises(TypeError, match=r"the decoder is .*, but must be a string"):
         parse(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "Sample(" * 3000 + ")" * 3000,
+        "Sample" + ".a" * 3000,
+        "Sample" + ".a" * 3000 + "()",
+        "Sample(TopK(" + "1+" * 3000 + "1))",
+        "Sample(" + "-" * 3000 + "inf)",
+        "Sample(" + "not " * 2000 + "x)",
+    ],
+)
+def test_a_decoder_that_is_nested_too_deeply_is_a_value_error(spec):
+    with pytest.raises(ValueError, match=r"is not a decoder|is neither a technique nor a plain value"):
+        parse(spec)

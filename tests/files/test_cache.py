@@ -1,7 +1,12 @@
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
-from unspool.files import cache
-from unspool.files.cache import cache_folder, check_room
+from unspool.files import cache, named_errors, read_bounded
+from unspool.files.atomic import new_file
+from unspool.files.cache import cache_folder, check_room, private_folder
 
 
 def test_the_variable_names_the_folder(monkeypatch, tmp_path):
@@ -23,3 +28,62 @@ def test_room_is_asked_for_before_anything_is_written(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "SPARE_BYTES", 1 << 60)
     with pytest.raises(OSError, match="are needed"):
         check_room(tmp_path, 1)
+
+
+def test_a_private_folder_is_made_for_the_user_alone_and_others_are_refused(tmp_path):
+    before = os.umask(0)
+    try:
+        made = private_folder(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert made.stat().st_mode & 0o777 == 0o700
+    for mode in (0o720, 0o702):
+        made.chmod(mode)
+        with pytest.raises(PermissionError, match="other users may write into the folder"):
+            private_folder(made)
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        private_folder(tmp_path)
+
+
+def test_files_and_devices_are_read_up_to_a_limit(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * 10)
+    assert read_bounded(path, 10) == b"x" * 10
+    with path.open("r+b") as file:
+        file.truncate(5 << 40)  # without a block on the disk
+    for endless in (path, Path("/dev/zero")):
+        with pytest.raises(ValueError, match=f"{endless} has more than 64 MiB"):
+            read_bounded(endless)
+
+
+class SafetensorError(Exception):
+    """As the library calls it."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_told_with_the_file(tmp_path, error):
+    path = tmp_path / "model"
+    with pytest.raises(OSError, match="No space left on device") as caught, new_file(path):
+        raise error
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    for error in (
+        FileNotFoundError(errno.ENOENT, "no", "other"),
+        SafetensorError("bad header"),
+        OSError("x"),
+    ):
+        with pytest.raises(type(error)) as caught, named_errors(tmp_path):
+            raise error
+        assert caught.value is error

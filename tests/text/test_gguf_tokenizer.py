@@ -175,6 +175,22 @@ def test_arrays_are_read_like_lists() -> None:
         (BPE | {"tokenizer.ggml.tokens": ["a", "b", "a"]}, "the token 'a' twice"),
         ({**SENTENCEPIECE, "tokenizer.ggml.scores": None}, r"no tokenizer\.ggml\.scores"),
         (SENTENCEPIECE | {"tokenizer.ggml.scores": [1.0]}, "scores has 1 entries for 268 tokens"),
+        (SENTENCEPIECE | {"tokenizer.ggml.scores": ["x"] * 268}, "scores holds 'x', but must hold numbers"),
+        (BPE | {"tokenizer.ggml.tokens": 7}, "tokens is 7, but must be a list"),
+        (BPE | {"tokenizer.ggml.tokens": "abc"}, "tokens is 'abc', but must be a list"),
+        (BPE | {"tokenizer.ggml.tokens": [1, 2]}, "tokens holds 1, but must hold strings"),
+        (
+            BPE | {"tokenizer.ggml.tokens": ["a" * 10_001]},
+            "a token of 10,001 characters; the limit is 10,000",
+        ),
+        (
+            BPE | {"tokenizer.ggml.token_type": ["x"] * 13},
+            "token_type holds 'x', but must hold whole numbers",
+        ),
+        (BPE | {"tokenizer.ggml.merges": [["a", "b"]]}, "merges holds .*, but must hold strings"),
+        (BPE | {"tokenizer.ggml.pre": ["smollm"]}, "pre is .'smollm'., but must be a string"),
+        (BPE | {"tokenizer.ggml.bos_token_id": "x"}, "bos_token_id is 'x', but must be a token id"),
+        (BPE | {"tokenizer.ggml.eot_token_id": [1]}, "eot_token_id is .1., but must be a token id"),
     ],
 )
 def test_what_is_wrong_is_named(facts: dict[str, Any], what: str) -> None:

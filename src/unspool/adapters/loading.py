@@ -52,7 +52,8 @@ def load(
     `weights` is how they are kept: "float32" (None), "as stored" in their file, or "int8". The latter two are
     for generation on a CPU, in float32 otherwise, and such a model cannot be trained. Weights that are used
     as they are stored, and float32 ones, may stay in their file, which is mapped into memory: replace it by
-    another, but do not write into it while the model is in use.
+    another, but do not write into it while the model is in use. Truncating it crashes the process. int8
+    weights are copies.
 
     `engine` is what runs the model's steps: "torch", "compiled", "transformers" (Hugging Face's library),
     "llama.cpp" (of a GGUF file), or None for the best (`model.engine` tells). A Hugging Face folder of a

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool import defaults
+from unspool.files import read_bounded
 
 if TYPE_CHECKING:
     from unspool.cli.prompts import Prompt
@@ -104,7 +105,7 @@ def _held(args: argparse.Namespace) -> list[str]:
     if args.json_schema is None:
         return []
     try:
-        schema = json.loads(args.json_schema.read_text(encoding="utf-8"))
+        schema = json.loads(read_bounded(args.json_schema).decode())
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"--json-schema {args.json_schema} is not JSON: {error}") from None
     return [f"Grammar(json_schema={json.dumps(schema)!r})"]
@@ -132,8 +133,8 @@ def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Search], No
 def read_decoders(path: Path) -> dict[str, str]:
     """Named decoders from a TOML file: `[decoders]`, then `name = "specification"` a line."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        found = tomllib.loads(read_bounded(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     decoders = found.pop("decoders", None)
     if found or not isinstance(decoders, dict) or not decoders:

@@ -65,7 +65,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_expert_options(parser)
     add_decoder_options(parser)
     add_length_options(parser, new_tokens=defaults.NEW_TOKENS)
-    parser.add_argument("--n", type=positive, default=1, help="answers to each prompt (default: 1)")
+    parser.add_argument(
+        "--n", type=positive, default=1, help="answers to each prompt, up to a million (default: 1)"
+    )
     parser.add_argument(
         "--stop",
         action="append",

@@ -91,7 +91,8 @@ def add_running_options(parser: argparse._ActionsContainer) -> None:
         type=weights_name,
         metavar="HOW",
         help="how its weights are kept: float32; as-stored, packed as in their file and used from there; or "
-        "int8, a quarter of the memory at nearly the same probabilities (default: float32)",
+        "int8, a quarter of the memory at nearly the same probabilities (default: float32). All but int8 may "
+        "map the file into memory: truncating it while the model is in use crashes the process",
     )
     parser.add_argument(
         "--engine",

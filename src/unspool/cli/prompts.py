@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unspool.characters import check_characters
 from unspool.cli.line_settings import CHECKS, read_settings
 from unspool.config import unknown
+from unspool.files import TEXT_BYTES
 from unspool.files.records import PROMPT, Record, json_record, read_records
 
 if TYPE_CHECKING:
@@ -91,7 +92,10 @@ def read_prompts(args: argparse.Namespace, *, settings: bool = False) -> list[Pr
     if args.prompt is None and sys.stdin.isatty():
         raise ValueError("there is no prompt: give one as PROMPT, pipe one in, or name a file with --file")
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        content = sys.stdin.buffer.read(TEXT_BYTES + 1)
+        if len(content) > TEXT_BYTES:
+            raise ValueError(f"standard input has more than {TEXT_BYTES >> 20} MiB, the most that is read")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"standard input is not UTF-8: {error}") from None
     if not text.strip():

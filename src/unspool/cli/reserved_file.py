@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from unspool.files import named_errors
+
 
 @contextmanager
 def reserved(path: Path | None) -> Iterator[None]:
@@ -21,7 +23,8 @@ def reserved(path: Path | None) -> Iterator[None]:
     if not there:
         path.resolve().unlink()
     try:
-        yield
+        with named_errors(path):
+            yield
     finally:
         if not there and path.is_file() and path.stat().st_size == 0:
             path.unlink()

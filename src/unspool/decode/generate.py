@@ -77,7 +77,8 @@ def generate(
 ) -> Any:
     """Generate text after each prompt.
 
-    One prompt gives one Output, a list of prompts a list; with n > 1 each becomes a list of n Outputs.
+    One prompt gives one Output, a list of prompts a list; with n > 1 each becomes a list of n Outputs, a
+    million at most.
     A prompt is a string, a row of token ids (an array or a tensor, too), or the messages of a chat. `search`
     is how text is decoded, Sample(Temperature(0.8), TopP(0.95)) where none is given. `seed` is one number for
     every prompt, or one for each; None draws a new one. Every text has a random stream of its own, made of

@@ -49,7 +49,7 @@ def make_job(
         prompts=tuple(ids),
         limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
         seeds=seeds_of(seed, len(prompts)),
-        n=_counted("n", n),
+        n=_counted("n", n, at_most=defaults.MOST_SAMPLES),
         eos=model.eos_ids,
         watches=tuple(watches),
         judge=loop_judge(on_loop),

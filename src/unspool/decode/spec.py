@@ -56,7 +56,10 @@ def parse(spec: str) -> Search:
         raise ValueError(
             f'{spec!r:.200} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"'
         ) from error
-    made = _make(tree, spec)
+    try:
+        made = _make(tree, spec)
+    except RecursionError:
+        raise ValueError(f"{spec!r:.200} is not a decoder: it is nested too deeply") from None
     if type(made) not in SEARCHES.values():
         raise ValueError(
             f"{spec!r} is not a search: wrap it, as in Sample({spec.strip()}). {_choices(SEARCHES)}"

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from unspool.files import named_errors
+
 _UNFINISHED = ".unspool-unfinished-"
 _ABANDONED_AFTER = 24 * 3600.0
 
@@ -63,7 +65,8 @@ def beside(path: Path) -> Iterator[Path]:
     sweep(path.parent)
     fresh = path.with_name(f".{path.name}{_UNFINISHED}{secrets.token_hex(8)}")
     try:
-        yield fresh
+        with named_errors(path, fresh):
+            yield fresh
     finally:
         _remove(fresh)
 

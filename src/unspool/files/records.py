@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unspool.characters import check_characters
+from unspool.files import TEXT_BYTES, read_bounded
 
 JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 TSV_SUFFIX = ".tsv"
@@ -235,6 +236,6 @@ def split_lines(content: str) -> list[str]:
 def decoded(path: Path) -> str:
     """The content of a file that is UTF-8, with or without a byte-order mark."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_bounded(path, TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error}") from None

@@ -87,8 +87,11 @@ class _Facts:
             raise ValueError(
                 f"tokenizer.ggml.token_type has {len(self.types)} entries for {len(self.tokens)} tokens"
             )
+        self.pre = self.get("pre", "default")
+        if not isinstance(self.pre, str):
+            raise ValueError(f"tokenizer.ggml.pre is {self.pre!r:.40}, but must be a string")
         self.is_sentencepiece = self.get("model") == "llama"
-        self.adds_bos = self.is_sentencepiece or self.get("pre") in WHOLE_WORDS
+        self.adds_bos = self.is_sentencepiece or self.pre in WHOLE_WORDS
         self.bos_id = self.token("bos_token_id", 1 if self.is_sentencepiece else None)
         self.eos_id = self.token("eos_token_id", 2 if self.is_sentencepiece else None)
         template = metadata.get("tokenizer.chat_template")
@@ -116,7 +119,7 @@ class _Facts:
 
 
 def _byte_level(facts: _Facts) -> Tokenizer:
-    pre = facts.get("pre", "default")
+    pre = facts.pre
     if pre not in SPLITS:
         raise ValueError(f"tokenizer.ggml.pre is {pre!r}; this version knows {', '.join(sorted(SPLITS))}")
     listed = facts.listed("merges", str)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from unspool.files import read_bounded
 from unspool.text.codec import TOKENIZER_FILE, Codec, spelled
 from unspool.text.json_file import read_object
 from unspool.text.tokenizer_file import library_errors, read_tokenizer
@@ -98,7 +99,10 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     """The template's own file, or the config's entry: one template, or several under names."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        try:
+            return read_bounded(file).decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{file} is not UTF-8: {error}") from None
     entry = config.get("chat_template")
     if not isinstance(entry, list):
         return entry if isinstance(entry, str) else None

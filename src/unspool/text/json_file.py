@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unspool.files import read_bounded
+
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object that `path` holds; ValueError where it is not JSON, or JSON of another kind."""
+    content = read_bounded(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(content.decode())
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError, too
         raise ValueError(f"{path} is not valid JSON ({error}); fetch or write the file again") from error
     if not isinstance(value, dict):

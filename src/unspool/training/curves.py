@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from unspool.files import named_errors
+
 CURVES = "curves.jsonl"
 
 
@@ -28,7 +30,7 @@ class Curves:
 
     def add(self, point: dict[str, Any]) -> None:
         """One more point."""
-        with self._path.open("ab", buffering=0) as file:
+        with named_errors(self._path), self._path.open("ab", buffering=0) as file:
             file.write(json.dumps(point).encode() + b"\n")
 
     def flush(self) -> int:

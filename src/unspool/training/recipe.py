@@ -27,6 +27,7 @@ from typing import Any
 from unspool.config import build, choose, kind_of, plain, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
 from unspool.data.resegmentation import drops
+from unspool.files import read_bounded
 from unspool.models import MODELS
 from unspool.models.config_tables import configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
@@ -140,12 +141,14 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no recipe {str(path)!r}: give the path of a TOML file")
+    content = read_bounded(path)
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(content.decode())
+        return recipe_of(changed(settings, changes))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no TOML: {error}") from error
-    try:
-        return recipe_of(changed(settings, changes))
+    except RecursionError:
+        raise ValueError(f"{path} is no recipe: its tables are nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -319,6 +322,8 @@ def _value(said: str) -> Any:
         return tomllib.loads(f"value = {said}")["value"]
     except tomllib.TOMLDecodeError:
         return said  # a word needs no quotes
+    except RecursionError:
+        raise ValueError(f"--set: {said[:40]}… is nested too deeply") from None
 
 
 def _copied(it: Any) -> Any:

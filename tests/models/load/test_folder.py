@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -198,3 +200,29 @@ def test_a_failure_while_saving_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         save_folder(model(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("weights", ["float32", "as stored", "int8"])
+@pytest.mark.parametrize("shape", [(0,), (0, 8), ()])
+def test_a_tensor_without_numbers_is_refused_in_words(saved, weights, shape):
+    kept = load_file(saved / "model.safetensors")
+    for name in kept:
+        save_file({**kept, name: torch.zeros(shape)}, saved / "model.safetensors")
+        with pytest.raises(ValueError, match=rf"tensor '{name}' has shape .* the configuration asks for"):
+            load_folder(saved, weights)
+
+
+def test_cutting_the_file_of_an_int8_model_does_not_end_the_process(tmp_path):
+    learned = replace(
+        CONFIG, positions="learned", kv_heads=2, context=4096
+    )  # a large matrix that is not packed
+    save_folder(TransformerLM(learned), tmp_path / "run")
+    program = """
+import os, sys
+import unspool as us
+model = us.load(sys.argv[1], weights="int8")
+os.truncate(os.path.join(sys.argv[1], "model.safetensors"), 100)
+print(len(us.generate(model, list(range(1, 7)) * 300, us.Greedy(), max_new_tokens=3).tokens))
+"""
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "run"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

@@ -74,7 +74,7 @@ def outline(config: Shape[M], text: Text | None, label: str, tensors: int) -> M:
 
 def furnish(model: Outlined, state: Mapping[str, Tensor | Pieces], label: str) -> Outlined:
     """Give a model without numbers its tensors, after a look at their names and shapes."""
-    _compare(model, state, label)
+    check_shapes(model, {name: _shape(kept) for name, kept in state.items()}, label)
     put_stored(model, {name: kept for name, kept in state.items() if isinstance(kept, tuple)})
     plain = {name: kept for name, kept in state.items() if isinstance(kept, Tensor)}
     model.load_state_dict(plain, assign=True, strict=False)
@@ -147,9 +147,9 @@ def _check_depth(config: Any, tensors: int, label: str) -> None:
             )
 
 
-def _compare(model: nn.Module, state: Mapping[str, Tensor | Pieces], label: str) -> None:
+def check_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], label: str) -> None:
+    """Refuse tensors of other names or shapes than the model's."""
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: _shape(kept) for name, kept in state.items()}
     if missing := sorted(expected.keys() - found.keys()):
         raise ValueError(f"{label}: tensors are missing: {_some(missing)}")
     if extra := sorted(found.keys() - expected.keys()):

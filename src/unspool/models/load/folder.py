@@ -20,7 +20,7 @@ from torch import Tensor
 from unspool.config import unknown
 from unspool.files.atomic import new_folder, present
 from unspool.models.config_tables import configured, described
-from unspool.models.load.assembly import furnish, outline
+from unspool.models.load.assembly import check_shapes, furnish, outline
 from unspool.models.load.dialect import Target, TensorPart
 from unspool.models.load.kept_weights import KEPT, Weights
 from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors
@@ -93,6 +93,7 @@ def load_folder(path: Path, weights: Weights = "float32") -> Any:
     folder = present(path)
     config, files = run_config(folder), open_safetensors(folder)
     model = outline(config, text_of_run(folder), str(folder), len(files.files))
+    check_shapes(model, files.shapes, str(folder))  # before a tensor is read
     matrices = storable(model)
     state = {
         name: KEPT[weights](files, Target(name, shape, (TensorPart(name, shape),), name in matrices))

@@ -67,8 +67,14 @@ def known_weights(name: str | None) -> Weights:
     return found
 
 
-def _as_float32(source: Source, target: Target) -> Tensor:
-    if len(target.pieces) == 1 and target.pieces[0].source is not None and target.pieces[0].as_it_is:
+def _as_float32(source: Source, target: Target, *, mapped: bool = True) -> Tensor:
+    """The tensor in float32: of a file that has it so, a private map if `mapped`, else a copy."""
+    if (
+        mapped
+        and len(target.pieces) == 1
+        and target.pieces[0].source is not None
+        and target.pieces[0].as_it_is
+    ):
         stored = source.stored(target.pieces[0])
         if stored is not None and stored.format == F32:
             return stored.restore()
@@ -102,7 +108,7 @@ def _as_stored(source: Source, target: Target) -> Tensor | Pieces:
 
 def _as_int8(source: Source, target: Target) -> Tensor | Pieces:
     if not target.matrix:
-        return _as_float32(source, target)
+        return _as_float32(source, target, mapped=False)  # so that nothing of the file is needed any more
     return tuple(_quantised(source, piece) for piece in target.pieces)
 
 
