@@ -48,7 +48,8 @@ def processor(
 
     `model` is their model, for rules that look at it (BasisAware, Grammar), and for knowing padding and rows
     that have ended; `tokenizer` is for rules about text. `seed` is for a pick: one number, or one for each
-    row; None leaves it to torch's generator. It follows one call of `generate` at a time.
+    row; None leaves it to torch's generator. It may serve one call of `generate` after another, assisted and
+    prompt-lookup decoding included; outside of `generate`, `reset()` says that a new text begins.
     """
     TRANSFORMERS.imported("us.hf.processor")
     from unspool.adapters.huggingface.logits_processor import RuleProcessor

@@ -80,13 +80,16 @@ def test_one_source_may_have_several_prefixes(families, family):
 
 
 def test_our_rules_look_at_the_prefix_of_an_answer(families, ask):
-    model = families["bart"]
-    asked = ask(model) | {"decoder_input_ids": torch.tensor([[11, 12, 11], [9, 8, 9]])}
-    theirs = model.generate(**asked, do_sample=False, no_repeat_ngram_size=2)
-    rule = us.NoRepeatNgram(2)
-    assert torch.equal(model.generate(**asked, custom_generate=us.hf.greedy(rule)), theirs)
-    processor = us.hf.processor(rule, model=model)
-    assert torch.equal(model.generate(**asked, do_sample=False, logits_processor=[processor]), theirs)
+    model, rule, changed = families["marian"], us.NoRepeatNgram(2), 0
+    for last in range(4, 30):
+        prefix = torch.tensor([[11, last, 12, 11], [9, last, 8, 9]])
+        asked = ask(model) | {"decoder_input_ids": prefix, "do_sample": False}
+        theirs = model.generate(**asked, no_repeat_ngram_size=2)
+        changed += not torch.equal(theirs, model.generate(**asked))
+        assert torch.equal(model.generate(**asked, custom_generate=us.hf.greedy(rule)), theirs)
+        processor = us.hf.processor(rule, model=model)
+        assert torch.equal(model.generate(**asked, logits_processor=[processor]), theirs)
+    assert changed
 
 
 @pytest.mark.parametrize("family", ["llama", "bart"])

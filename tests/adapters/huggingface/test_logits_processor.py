@@ -1,8 +1,11 @@
+import gc
+
 import pytest
 import torch
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, LogitsProcessorList
 
 import unspool as us
+from unspool.text.vocabulary import characters
 
 SIX = ["gpt2", "llama", "opt", "t5", "bart", "marian"]
 
@@ -119,6 +122,111 @@ def test_rules_follow_the_rows_of_a_beam(llama, ask):
         )
     )
     assert torch.equal(ours, theirs)
+
+
+PROMPT = [5, 6, 7, 8, 5, 6, 9, 7, 8, 5, 6]
+RULES = {
+    "no n-gram twice": (us.NoRepeatNgram(2),),
+    "penalty on new tokens": (us.RepetitionPenalty(3.0, prompt=False),),
+    "frequency penalty": (us.FrequencyPenalty(2.0),),
+    "a pick": (us.Temperature(1.5), us.Multinomial()),
+    "a pick with a memory": (us.Mirostat(2.0, 0.5), us.Multinomial()),
+}
+
+
+def draft_of(llama):
+    """Another model of the same vocabulary, some of whose guesses are right."""
+    draft = type(llama)(llama.config).eval()
+    draft.load_state_dict(llama.state_dict())
+    with torch.no_grad():
+        draft.lm_head.weight.add_(0.05 * torch.randn_like(draft.lm_head.weight))
+    return draft
+
+
+def ways(llama):
+    return {
+        "assisted": {"assistant_model": draft_of(llama)},
+        "its own assistant": {"assistant_model": llama},
+        "prompt lookup": {"prompt_lookup_num_tokens": 4},
+    }
+
+
+def text_of(model, processor, prompt=PROMPT, **how):
+    ids = torch.tensor([prompt])
+    asked = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 3}
+    said = model.generate(
+        ids, attention_mask=torch.ones_like(ids), logits_processor=[processor], **asked | how
+    )
+    return said[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("given", [True, False], ids=["with the model", "without it"])
+def test_rules_give_the_same_text_under_assisted_and_prompt_lookup_decoding(llama, rules, given):
+    def make():
+        return us.hf.processor(*RULES[rules], model=llama if given else None, seed=4)
+
+    plain = text_of(llama, make())
+    one = make()
+    assert plain != text_of(llama, us.hf.processor(us.Temperature(1.0)))  # the rules do something
+    for way, how in ways(llama).items():
+        assert text_of(llama, make(), **how) == plain, way
+        assert text_of(llama, one, **how) == plain, way  # one processor for all of them
+
+
+def test_a_grammar_holds_under_assisted_and_prompt_lookup_decoding(llama):
+    text = characters(["abcdefghijkl. "])
+    grammar = us.Grammar(regex="(abc|fed|bad ){6}[a-f]{9}")
+    want = text_of(
+        llama, us.hf.processor(grammar, model=llama, tokenizer=text), max_new_tokens=40, eos_token_id=2
+    )
+    assert want[-1] == 2
+    for way, how in ways(llama).items():
+        processor = us.hf.processor(grammar, model=llama, tokenizer=text)
+        assert text_of(llama, processor, max_new_tokens=40, eos_token_id=2, **how) == want, way
+    spelled = us.hf.processor(us.Grammar(choices=[text.decode(want[:-1])]), model=llama, tokenizer=text)
+    assert text_of(llama, spelled, max_new_tokens=40, eos_token_id=2, prompt_lookup_num_tokens=4) == want
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("given", [True, False], ids=["with the model", "without it"])
+@pytest.mark.parametrize("tokens", [1, 2, 24])
+def test_a_prompt_that_continues_the_last_text_begins_a_new_one(llama, rules, given, tokens):
+    def make():
+        return us.hf.processor(*RULES[rules], model=llama if given else None, seed=4)
+
+    used = make()
+    first = text_of(llama, used, max_new_tokens=tokens)
+    gc.disable()  # no collection is needed to forget a text
+    try:
+        for how in ({}, *ways(llama).values()):
+            for prompt in ([*PROMPT, first[0]], [*PROMPT, *first], [*PROMPT, 30], PROMPT, PROMPT[:-1]):
+                assert text_of(llama, used, prompt, **how) == text_of(llama, make(), prompt), how
+            assert used._texts == {}
+    finally:
+        gc.enable()
+
+
+def test_beams_that_continue_the_last_prompt_begin_a_new_text(llama):
+    rule = us.RepetitionPenalty(3.0, prompt=False)
+    used = us.hf.processor(rule, model=llama)
+    text_of(llama, used, max_new_tokens=1, num_beams=3)
+    longer = [*PROMPT, 30]
+    fresh = us.hf.processor(rule, model=llama)
+    assert text_of(llama, used, longer, num_beams=3) == text_of(llama, fresh, longer, num_beams=3)
+
+
+def test_a_processor_that_is_called_alone_follows_the_ids_until_it_is_reset():
+    processor = us.hf.processor(us.RepetitionPenalty(2.0, prompt=False))
+    scores = torch.full((1, 10), 4.0)
+    assert processor(torch.tensor([[5, 6]]), scores)[0, 7] == pytest.approx(4.0)
+    assert processor(torch.tensor([[5, 6, 7]]), scores)[0, 7] == pytest.approx(2.0)
+    assert processor(torch.tensor([[5, 6, 8]]), scores)[0, 7] == pytest.approx(4.0)  # rolled back
+    assert processor(torch.tensor([[5, 6, 8, 9]]), scores)[0, [8, 9]].tolist() == pytest.approx([2.0, 2.0])
+    processor.reset()
+    assert processor(torch.tensor([[5, 6, 8, 9, 7]]), scores)[0].tolist() == pytest.approx([4.0] * 10)
+    whole = LogitsProcessorList([processor])
+    assert whole(torch.tensor([[5, 6, 8, 9, 7, 3]]), scores)[0].tolist() == pytest.approx([4.0] * 10)
 
 
 def test_what_must_look_at_the_model_asks_for_it():

@@ -3,23 +3,30 @@
     model.generate(**inputs, logits_processor=[us.hf.processor(us.BasisAware(0.1), model=model, seed=1)])
 
 Transforms give back logits as they leave them, and `generate` goes on from there: a custom processor comes
-before its temperature, top-k and top-p. A pick draws the token itself from the row's random stream
-(`decode.rng`) and leaves that token alone: whatever `generate` does afterwards, it must take it. A row's text
-is then the one that `us.generate` gives for the same prompt and seed. The prompt of an encoder–decoder is its
-source, which processors are not given: it is noted when the encoder reads it.
+before its temperature, top-k and top-p. A pick draws the token itself, with random numbers of the row's own
+stream, and leaves that token alone: whatever `generate` does afterwards, it must take it. A row's text is
+then the one that `us.generate` gives for the same prompt and seed.
+
+The state of a row is a function of its token ids. Assisted and prompt-lookup decoding call the processor with
+candidates that are rolled back, for the assistant and again for the model: each call goes on from the latest
+visit to the same ids without their last token. `generate` makes a new `LogitsProcessorList` for every call,
+so a new list is a new text, whatever its prompt. An assistant has a list of its own; if its ids continue the
+text of a list that is still in use, it goes on with that text. If the processor is called outside of such a
+list, ids alone must tell: `reset()` says that the next ones are prompts.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 from weakref import ref
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from unspool.adapters.huggingface.custom_generate import unpadded
 from unspool.adapters.huggingface.special_tokens import ending_ids, stated
@@ -33,9 +40,51 @@ from unspool.decode.search.sample import Sample
 from unspool.decode.search.token_loop import draw
 from unspool.protocols import Bindable, Pick, Preparing, Transform
 
+KEPT_STEPS = 64
+"""How many steps a single row can be rolled back; batches and beams, which nothing rolls back, keep one."""
+
+
+@dataclass
+class _Visit:
+    """Every row at one length: what the rules know before the next token, and what came of it."""
+
+    rows: list[tuple[int, ...]]
+    paths: list[Path]
+    rng_states: list[Any]
+    """Of every row, before its token is drawn, and afterwards; unused without a pick."""
+    logp_NV: Tensor | None = None
+    scores_NV: Tensor | None = None
+
+
+@dataclass
+class _Text:
+    """One call of `generate`, or of an assistant in it."""
+
+    rules: tuple[tuple[Transform, ...], Pick | None]
+    start: _Visit
+    visits: dict[int, _Visit] = field(default_factory=dict)
+    """The latest one of every length that the text may be rolled back to."""
+
+    def visit(self, rows: list[tuple[int, ...]], eos: frozenset[int]) -> _Visit | None:
+        """These rows, if they are the prompts or a visited text with one more token; else None."""
+        if rows == self.start.rows:
+            return replace(self.start, rng_states=list(self.start.rng_states))
+        before = self.visits.get(len(rows[0]) - 1)
+        parents = None if before is None else _parents(before.rows, rows)
+        if before is None or parents is None:
+            return None
+        paths = [_grown(before, parent, row[-1], eos) for parent, row in zip(parents, rows, strict=True)]
+        return _Visit(rows, paths, [before.rng_states[parent] for parent in parents])
+
+    def keep(self, visit: _Visit) -> None:
+        """Remember a visit in the place of what stood at its length and behind."""
+        length, kept = len(visit.rows[0]), KEPT_STEPS if len(visit.rows) == 1 else 1
+        self.visits = {at: it for at, it in self.visits.items() if length - kept < at < length}
+        self.visits[length] = visit
+
 
 class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has no types
-    """A chain of rules as one of their processors. It follows one call of `generate` at a time."""
+    """A chain of rules as one of their processors."""
 
     def __init__(
         self,
@@ -54,50 +103,81 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
         self._pad = None if model is None else stated(model, "pad_token_id")
         self._answers = self._model is not None and self._model.answers
         self._seed = seed
-        self._rows: list[tuple[int, ...]] = []
-        """What stood in every row when it was called last."""
-        self._ready: tuple[tuple[Transform, ...], Pick | None] = ((), None)
-        self._paths: list[Path] = []
+        self._texts: dict[int, tuple[Any, _Text]] = {}
+        """id of a LogitsProcessorList → a weak reference to it, and its text; 0: calls without a list."""
         self._rngs: list[Random] = []
         self._sources: list[tuple[int, ...]] = []
-        """What the encoder has read since the last text began."""
+        """What the encoder read last."""
         if self._answers and self._pick is not None:
             _note_sources(model, self)
-        self._last: tuple[Tensor, Tensor] | None = None
-        """log p and scores of every row's next token, as they were."""
+
+    def reset(self) -> None:
+        """Forget every text: the next ids are prompts. `generate` does not need it."""
+        self._texts.clear()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """(N, V) → (N, V)."""
         rows = [tuple(row) for row in input_ids.tolist()]
-        parents = self._parents(rows)
-        if parents is None:
-            self._begin(rows, scores)
-        else:
-            self._follow(parents, [row[-1] for row in rows])
-        self._rows = rows
-        live = [place for place, path in enumerate(self._paths) if path.finish is None]
+        text, visit = self._find(_calling_list(), rows, scores)
+        live = [place for place, path in enumerate(visit.paths) if path.finish is None]
         step = said(scores, None)
-        self._last = step.logp_NV, step.logp_NV
+        visit.logp_NV = visit.scores_NV = step.logp_NV
+        text.keep(visit)
         if not live:
             return scores
         chosen = torch.tensor(live, device=scores.device)
-        step, paths = step.select(chosen), [self._paths[place] for place in live]
-        transforms, pick = self._ready
+        step, paths = step.select(chosen), [visit.paths[place] for place in live]
+        transforms, pick = text.rules
         scores_NV, log_norm_N = reshaped(step, paths, transforms)
         assert log_norm_N is not None
-        self._last = self._last[0], self._last[1].index_copy(0, chosen, scores_NV)
+        visit.scores_NV = visit.logp_NV.index_copy(0, chosen, scores_NV)
         out_NV = scores_NV + log_norm_N[:, None]  # `generate` adds beams up without normalising again
         if pick is not None:
+            for place in live:
+                self._rngs[place].setstate(visit.rng_states[place])
             tokens_N, _ = draw(step, paths, transforms, pick, [self._rngs[place] for place in live])
+            for place in live:
+                visit.rng_states[place] = self._rngs[place].getstate()
             out_NV = torch.full_like(out_NV, -torch.inf).scatter_(1, tokens_N[:, None], 0.0)
         return scores.index_copy(0, chosen, out_NV.to(scores.dtype))
 
-    def _begin(self, rows: Sequence[tuple[int, ...]], scores: Tensor) -> None:
+    def _find(self, owner: Any, rows: list[tuple[int, ...]], scores: Tensor) -> tuple[_Text, _Visit]:
+        """The text that these rows of a list belong to."""
+        key = 0 if owner is None else id(owner)
+        known = self._texts.get(key)
+        visit = None if known is None else known[1].visit(rows, self._eos)
+        text = None if visit is None or known is None else known[1]
+        if known is None and owner is not None:
+            for other in [other for name, (_, other) in self._texts.items() if name]:
+                visit = other.visit(rows, self._eos)
+                if visit is not None:
+                    text = replace(other)  # an assistant's: what it visits, the model has not
+                    break
+        if text is None or visit is None:
+            text = self._begin(rows, scores)
+            visit = text.visit(rows, self._eos)
+            assert visit is not None
+        self._texts[key] = (known[0] if known is not None else self._watched(owner), text)
+        return text, visit
+
+    def _watched(self, owner: Any) -> Any:
+        """A weak reference to a list, with which its text is forgotten: `generate` has returned."""
+        if owner is None:
+            return None
+        texts, key = ref(self), id(owner)
+
+        def forget(_: Any) -> None:
+            processor = texts()
+            if processor is not None:
+                processor._texts.pop(key, None)
+
+        return ref(owner, forget)
+
+    def _begin(self, rows: list[tuple[int, ...]], scores: Tensor) -> _Text:
         prompts = [_unpadded(row, self._pad) for row in rows]
         if self._answers and self._sources and len(rows) % len(self._sources) == 0:
             each = len(rows) // len(self._sources)  # `generate` repeats a source for each of its answers
             prompts = [source for source in self._sources for _ in range(each)]
-        self._sources = []
         seeds = self._seeds(len(rows), scores.device)
         job = Job(
             tuple(prompts),
@@ -107,44 +187,48 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
             answers=self._answers,
             target_prefixes=tuple(row[1:] for row in rows) if self._answers else (),
         )
-        self._paths = job.paths()
-        self._rngs = [job.rng(path) for path in self._paths]
-        transforms, pick = self._transforms, self._pick
+        transforms, pick, paths = self._transforms, self._pick, job.paths()
         if self._model is not None:
             transforms = prepared(transforms, self._model, job)
             pick = pick.bind(self._model, transforms) if isinstance(pick, Bindable) else pick
-        self._ready = transforms, pick
-
-    def _parents(self, rows: Sequence[tuple[int, ...]]) -> list[int] | None:
-        """Which row each was a token ago (a beam may have moved them); None where another text begins."""
-        before = [row[:-1] for row in rows]
-        if before == self._rows:
-            return list(range(len(rows)))
-        places = {row: place for place, row in enumerate(self._rows)}
-        return [places[row] for row in before] if all(row in places for row in before) else None
-
-    def _follow(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        assert self._last is not None
-        logp_NV, scores_NV = self._last
-        paths, rngs = [], []
-        for parent, token in zip(parents, tokens, strict=True):
-            path = self._paths[parent]
-            if path.finish is None:
-                path = replace(
-                    path,
-                    tokens=(*path.tokens, token),
-                    logps=(*path.logps, float(logp_NV[parent, token])),
-                    scores=(*path.scores, float(scores_NV[parent, token])),
-                    finish="eos" if token in self._eos else None,
-                )
-            paths.append(path)
-            rngs.append(self._rngs[parent])
-        self._paths, self._rngs = paths, rngs
+        rng_states = [None if pick is None else job.rng(path).getstate() for path in paths]
+        self._rngs.extend(Random(0) for _ in range(len(rows) - len(self._rngs)))
+        return _Text((transforms, pick), _Visit(rows, paths, rng_states))
 
     def _seeds(self, count: int, device: torch.device) -> tuple[int, ...]:
         if self._seed is None:  # transformers.set_seed and torch.manual_seed decide
             return (int(torch.randint(2**31, (1,), device=device)),) * count
         return seeds_of(self._seed, count)
+
+
+def _parents(before: list[tuple[int, ...]], rows: list[tuple[int, ...]]) -> list[int] | None:
+    """Which row each was a token ago (a beam may have moved them); None if one of them is another text."""
+    begun = [row[:-1] for row in rows]
+    if begun == before:
+        return list(range(len(rows)))
+    places = {row: place for place, row in enumerate(before)}
+    return [places[row] for row in begun] if all(row in places for row in begun) else None
+
+
+def _grown(before: _Visit, parent: int, token: int, eos: frozenset[int]) -> Path:
+    path = before.paths[parent]
+    if path.finish is not None:
+        return path
+    assert before.logp_NV is not None
+    assert before.scores_NV is not None
+    return replace(
+        path,
+        tokens=(*path.tokens, token),
+        logps=(*path.logps, float(before.logp_NV[parent, token])),
+        scores=(*path.scores, float(before.scores_NV[parent, token])),
+        finish="eos" if token in eos else None,
+    )
+
+
+def _calling_list() -> Any:
+    """The LogitsProcessorList that calls the processor, if one does: it tells calls of `generate` apart."""
+    caller = sys._getframe(2).f_locals.get("self")  # behind `RuleProcessor.__call__`
+    return caller if isinstance(caller, LogitsProcessorList) else None
 
 
 def _draws(rules: Sequence[Any]) -> bool:
