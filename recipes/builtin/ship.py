@@ -9,11 +9,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from unspool.models.load import load_folder, save_folder
 from unspool.models.load.builtin import BUILTIN, builtin_folder
-from unspool.models.load.safetensors_files import WEIGHTS
+from unspool.models.load.safetensors_files import WEIGHTS, write_safetensors
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     folder = builtin_folder(args.name)
     save_folder(load_folder(args.run), folder, replace=True)
     weights = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
-    save_file(weights, folder / WEIGHTS)
+    write_safetensors(weights, folder / WEIGHTS)
     (folder / WEIGHTS).chmod(0o644)  # safetensors writes files that only their owner may read
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder.name}: {sum(it.numel() for it in weights.values()):,} weights, {size / 1e6:.2f} MB")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from unspool.data.batch import Batch
+from unspool.data.batches import Bucketed, Packed
 from unspool.data.chats import Chats, messages
 from unspool.data.ragged import ragged
 from unspool.text import train_bpe
@@ -45,6 +48,46 @@ def test_targets_are_what_follows_so_that_the_first_token_of_an_answer_is_one() 
     assert batch.weights_NU.tolist() == [[0, 0, 0, 1, 1]]
     cut = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)]).cut(4)
     assert cut.batch(np.array([0])).weights_NU.tolist() == [[0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("add_bos", [False, True])
+def test_packed_batches_count_the_same_targets_as_bucketed_ones(carry: bool, add_bos: bool) -> None:
+    text, dice = codec(add_bos=add_bos), Random(0)
+    rows = [
+        tuple(
+            it for _ in range(dice.randint(1, 3)) for role in ("user", "assistant") for it in (role, said())
+        )
+        for said in [lambda: "".join(dice.choices("ab", k=dice.randint(1, 9)))] * 12
+    ]
+    encoded = Chats().encode(rows, text)
+    examples = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)])
+    bucketed, packed = Bucketed(64), Packed(rows=2, length=10, carry=carry)
+
+    def counted(batches: list[Batch]) -> list[int]:
+        found = (batch.targets_NU[batch.weights_NU > 0].tolist() for batch in batches)
+        return sorted(token for tokens in found for token in tokens)
+
+    whole = [*examples.target.values.tolist()]  # type: ignore[attr-defined]
+    answers = [token for _, counts in encoded for token, count in zip(_, counts, strict=True) if count]
+    for kind in (bucketed, packed):
+        assert counted(kind.whole(examples, (0, 1), print)) == sorted(answers)
+    # The feed: a token has the weight that it has in its conversation, wherever a block begins.
+    if not carry:
+        feed = packed.feed(examples, (0, 1), 3, print)
+        batches = [feed.batch(number) for number in range(feed.per_epoch)]
+        assert counted(batches) == sorted(answers)
+        assert all(batch.weight > 0 for batch in batches)
+    weights = [count for _, counts in encoded for count in counts]
+    feed = packed.feed(examples, (0, 1), 3, print)
+    for number in range(2 * feed.per_epoch):
+        batch = feed.batch(number)
+        for row in range(len(batch.inputs_NT)):
+            length = int(batch.lengths_N[row])
+            block = [*batch.inputs_NT[row, :length].tolist(), int(batch.targets_NU[row, length - 1])]
+            starts = [at for at in range(len(whole)) if whole[at : at + len(block)] == block]
+            expected = [weights[at + 1 : at + len(block)] for at in starts]
+            assert batch.weights_NU[row, :length].tolist() in expected
 
 
 @settings(deadline=None, max_examples=20)

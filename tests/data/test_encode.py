@@ -14,7 +14,7 @@ from unspool.data.row_forms import END, Pairs, Texts
 from unspool.data.store import Damaged
 from unspool.text import words
 
-CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
+CODEC = words(["a b c"], add_bos=True)  # a = 4, b = 5, c = 6
 ROWS = [("a",), ("b b",), (" ",), ("c",)]
 HELD = np.array([False, True, False])
 
@@ -47,13 +47,18 @@ def test_facts_that_are_not_what_was_written_are_said(tmp_path: Path, facts: str
         read_encoded(tmp_path / "x", Texts(), CODEC)
 
 
-def test_columns_of_different_lengths_are_said(tmp_path: Path) -> None:
-    encoded([("a", "b"), ("b", "c")], None, np.zeros(2, dtype=bool), Pairs(), CODEC, tmp_path / "x")
-    for end in ("uint16", "offsets"):
-        (tmp_path / "x" / f"valid0.{end}").replace(tmp_path / "x" / f"train0.{end}")
-        (tmp_path / "x" / f"valid0.{end}").write_bytes((tmp_path / "x" / f"valid1.{end}").read_bytes())
-    with pytest.raises(Damaged, match="different numbers of rows"):
-        read_encoded(tmp_path / "x", Pairs(), CODEC)
+def test_a_flipped_byte_of_any_column_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    encoded([("a b",), ("c",), ("b c",)], None, np.arange(3) == 2, Texts(), CODEC, folder)
+    columns = sorted(it for it in folder.iterdir() if it.suffix != ".json")
+    assert len(columns) == 4
+    for path in columns:
+        kept = path.read_bytes()
+        path.write_bytes(bytes([*kept[:-2], kept[-2] ^ 1, kept[-1]]))
+        with pytest.raises(Damaged, match=rf"{path.name} was changed after it was written"):
+            read_encoded(folder, Texts(), CODEC)
+        path.write_bytes(kept)
+    assert listed(read_encoded(folder, Texts(), CODEC).train) == [[[1, 4, 5, 2], [1, 6, 2]]]
 
 
 def test_validation_may_have_its_own_rows() -> None:

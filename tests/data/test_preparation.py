@@ -139,10 +139,10 @@ def test_the_vocabulary_is_learnt_from_training_lines_only(write: Write) -> None
 
 
 def test_a_vocabulary_that_exists_is_used(write: Write) -> None:
-    codec = words(["z y x a b"])
+    codec = words(["z y x a b"], add_bos=True)
     prepared = prepare(Lines(train=write("a.txt", "a b\n")), codec, Bucketed(64))
     assert prepared.text is codec
-    assert prepared.train.batch(0).targets_NU.tolist() == [[*codec.encode("a b"), 2]]
+    assert prepared.train.batch(0).inputs_NT.tolist() == [codec.encode("a b")]
 
 
 def test_empty_rows_are_left_out_and_said(write: Write) -> None:
@@ -157,7 +157,7 @@ def test_a_whole_file_is_packed_with_its_line_ends(write: Write) -> None:
     data = Lines(train=write("a.txt", content), document="file", valid_lines=6)
     prepared = prepare(data, Characters(), Packed(rows=3, length=8))
     targets = [token for batch in prepared.valid for token in batch.targets_NU[batch.weights_NU > 0].tolist()]
-    assert prepared.text.decode(targets) == "to be\n\nor not\n" * 2
+    assert "t" + prepared.text.decode(targets) == "to be\n\nor not\n" * 2  # nothing stands before the first
     assert prepared.facts["train_examples"] == 1
     with pytest.raises(ValueError, match="packed"):
         prepare(data, Characters(), Bucketed(64))
@@ -174,7 +174,9 @@ def test_several_whole_files_are_texts_of_their_own(write: Write) -> None:
     ends = [at for at, token in enumerate(stream) if token == 2]
     assert prepared.text.decode(stream[: ends[0]]) == one
     assert prepared.text.decode(stream[ends[0] :]) == "or not\n" * 5
-    assert (stream[0], stream[ends[0] + 1], ends[1]) == (1, 1, len(stream) - 1)
+    assert 1 not in stream  # blocks begin anywhere in a file: there is no BOS
+    assert prepared.text.bos_id is None
+    assert ends[1] == len(stream) - 1
 
 
 def test_what_is_validated_on_and_learnt_from_is_said(write: Write) -> None:
@@ -336,7 +338,7 @@ def test_a_large_file_is_never_in_memory(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert prepared.facts["train_tokens"] == (lines - 10) * (length + 1)
+    assert prepared.facts["train_tokens"] == (lines - 10) * length
     # The file has 7 MB and its tokens 1.5 MB; a few pieces and arrays of one number a line are all that is held.
     assert peak < 1_000_000
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,11 @@ from unspool.text import Codec, words
 CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
 
 
-def test_a_text_is_framed_by_hand() -> None:
-    assert Texts().encode([("a b",), ("c x",)], CODEC) == [[[1, 4, 5, 2]], [[1, 6, 3, 2]]]
+def test_a_text_is_what_encode_gives_and_eos() -> None:
+    rows = [("a b",), ("c x",)]
+    assert Texts().encode(rows, replace(CODEC, add_bos=True)) == [[[1, 4, 5, 2]], [[1, 6, 3, 2]]]
+    assert Texts().encode(rows, CODEC) == [[[4, 5, 2]], [[6, 3, 2]]]
+    assert Texts().encode([(" ",)], CODEC) == [[[2, 2]]]
     assert Texts(joined=True).encode([("a b",)], CODEC) == [[[4, 5]]]
     assert Texts().texts(("a b",)) == ("a b",)
 

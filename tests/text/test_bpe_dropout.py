@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from random import Random
 
 import pytest
@@ -54,3 +55,12 @@ def test_half_a_character_stays_as_it_is() -> None:
 def test_other_vocabularies_are_refused() -> None:
     with pytest.raises(ValueError, match="for a vocabulary of BPE, and this one is WordLevel"):
         BPEDropout(characters(["ab"]), 0.1)
+
+
+def test_one_very_long_word_does_not_stall_it() -> None:
+    text = train_bpe(["ab" * 30] * 5, 300)
+    ids = text.encode("ab" * 20_000)
+    start = time.perf_counter()
+    found = BPEDropout(text, 0.1)(ids, Random(0))
+    assert time.perf_counter() - start < 10  # hours, where each round looks at the whole word
+    assert text.decode(found) == "ab" * 20_000

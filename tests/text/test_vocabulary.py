@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
 
 from unspool.config import choose, plain
 from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, characters, train_bpe, words
-from unspool.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from unspool.text.vocabulary import BOS_ID, EOS_ID, MAX_WORD, PAD_ID, SPECIALS, UNK_ID
 
 MAKERS = {
     "train_bpe": lambda lines: train_bpe(lines, 300),
@@ -82,6 +84,29 @@ def test_bpe_joins_the_most_frequent_pair_first() -> None:
 
 def test_a_pair_seen_too_seldom_is_not_joined() -> None:
     assert train_bpe(["abc abc"], 300, min_count=3).vocab_size == 260
+
+
+def test_one_very_long_word_does_not_stall_bpe() -> None:
+    dice = Random(0)
+    word = "".join(dice.choices("abcdefgh", k=200_000))
+    lines = ["the cat sat on the mat"] * 50
+    start = time.perf_counter()
+    codec = train_bpe([*lines, word, "a" * 200_000, " " * 200_000], 1000)
+    assert (
+        time.perf_counter() - start < 10
+    )  # a minute and more, where a word is rewritten for each join in it
+    assert codec.decode(codec.encode(word)) == word
+
+
+def test_a_vocabulary_of_words_of_ordinary_length_is_learnt_from_whole_words(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    lines = [
+        "the cat sat on the mat",
+        "x" * MAX_WORD + " " + "y" * 100,
+        " " * 40 + "die Donaudampfschifffahrt",
+    ] * 3
+    ours = train_bpe(lines, 400)
+    monkeypatch.setattr("unspool.text.vocabulary._split_long_words", lambda lines: lines)
+    assert ours.tokenizer.to_str() == train_bpe(lines, 400).tokenizer.to_str()
 
 
 def test_bpe_needs_room_for_the_bytes() -> None:

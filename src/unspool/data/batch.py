@@ -32,7 +32,7 @@ class Batch:
     """Rows to learn from. Rows are padded on the right; padding has weight 0."""
 
     inputs_NT: Tensor
-    """What the model reads (a language model: BOS and every token but the last)."""
+    """What the model reads (a language model: what `Codec.encode` gives, so BOS and every token)."""
     lengths_N: Tensor
     """How many of a row's inputs are real."""
     targets_NU: Tensor

@@ -13,7 +13,6 @@ from unspool.data.bucket import BucketFeed, whole
 from unspool.data.examples import Chosen, Examples, Sequences
 from unspool.data.lane_feed import LaneFeed, whole_lanes
 from unspool.data.pack import PackFeed, whole_stream
-from unspool.data.ragged import Ragged
 from unspool.protocols import Feed
 
 Say = Callable[[str], None]
@@ -97,20 +96,20 @@ class Packed:
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
         """Batches to learn from."""
         del say
-        kind = LaneFeed if self.carry else PackFeed
-        return kind(_texts(examples).values, self.rows, self.length, seed, ends)
+        kind, texts = LaneFeed if self.carry else PackFeed, _texts(examples)
+        return kind(texts.target.values, self.rows, self.length, seed, ends, texts.target_counts)
 
     def whole(self, examples: Examples, ends: tuple[int, int], say: Say) -> list[Batch]:
         """Batches to validate on: every token once."""
         del say
-        whole = whole_lanes if self.carry else whole_stream
-        return whole(_texts(examples).values, self.rows, self.length, ends)
+        whole, texts = whole_lanes if self.carry else whole_stream, _texts(examples)
+        return whole(texts.target.values, self.rows, self.length, ends, texts.target_counts)
 
 
-def _texts(examples: Examples) -> Ragged:
+def _texts(examples: Examples) -> Sequences:
     if not isinstance(examples, Sequences) or examples.source is not None:
         raise ValueError('packed batches are for plain texts; for pairs and labels choose kind = "bucketed"')
-    return examples.target
+    return examples
 
 
 Batches = Bucketed | Packed

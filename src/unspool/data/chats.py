@@ -17,7 +17,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch
@@ -38,6 +40,7 @@ class Chats:
     """Two columns of numbers: the tokens of a conversation, and which of them count."""
 
     joined: bool = False
+    adds_bos: bool = True
     columns: int = 2
     labels: tuple[str, ...] = ()
 
@@ -56,9 +59,10 @@ class Chats:
             located = (tokens.ids, tokens.offsets) if plain else text.located(whole)
             ids, places = _cut(whole, begins, *located, text)
             ids, counts = _counted(ids, places, text)
-            if text.add_bos and text.bos_id is not None and ids[:1] != [text.bos_id]:
-                ids, counts = [text.bos_id, *ids], [0, *counts]
-            encoded.append([ids, counts])
+            row = text.with_bos(ids)
+            counts = [0] * (len(row) - len(ids)) + counts
+            counts[0] = 0  # nothing stands before it, so it is no target
+            encoded.append([row, counts])
         return encoded
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
@@ -72,6 +76,12 @@ class Answers(Sequences):
 
     counts: Ragged | None = None
     """For each token, whether it is one."""
+
+    @property
+    def target_counts(self) -> npt.NDArray[Any] | None:
+        """For each token of all conversations, whether it is of an answer."""
+        assert self.counts is not None
+        return self.counts.values
 
     def batch(self, rows_N: Ints) -> Batch:
         """These rows, padded on the right."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from unspool.data.ragged import Ragged
 from unspool.data.row_forms import END, Row, RowForm, ends
 from unspool.data.store import Damaged, Writer, appearing, read_column
+from unspool.files.atomic import checksum
 from unspool.text import Codec
 
 _FACTS = "facts.json"
@@ -78,24 +79,28 @@ def encoded(
         return _write(train, valid, held, form, text, None)
     with appearing(folder) as fresh:
         found = _write(train, valid, held, form, text, fresh)
-        (fresh / _FACTS).write_text(json.dumps({"empty": found.empty}), encoding="utf-8")
+        facts = {"empty": found.empty, "crc32": {it.name: checksum(it) for it in sorted(fresh.iterdir())}}
+        (fresh / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
     return read_encoded(folder, form, text)
 
 
 def read_encoded(folder: Path, form: RowForm, text: Codec) -> Encoded:
     """What `encoded` wrote to a folder; Damaged where it is no longer so."""
     try:
-        empty = operator.index(json.loads((folder / _FACTS).read_text(encoding="utf-8"))["empty"])
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        empty, checksums = operator.index(facts["empty"]), dict(facts["crc32"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise Damaged(f"{folder / _FACTS} is missing or not what was written") from error
+    for name, said in checksums.items():
+        if not (folder / name).is_file():
+            raise Damaged(f"{folder / name} is missing")
+        if checksum(folder / name) != said:
+            raise Damaged(f"{folder / name} was changed after it was written (its checksum does not match)")
     below = _below(form, text)
     train, valid = (
         tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
         for part in ("train", "valid")
     )
-    for columns in (train, valid):
-        if len({len(column) for column in columns}) > 1:
-            raise Damaged(f"the columns in {folder} have different numbers of rows")
     return Encoded(train, valid, empty)
 
 
@@ -145,7 +150,7 @@ class _Part:
 
     def add(self, ids: Sequence[list[int]]) -> None:
         if self._form.joined and not self._begun:
-            self._columns[0].put([ends(self._text)[0]])
+            self._columns[0].put(self._text.with_bos([]))
         self._begun = True
         for column, values in zip(self._columns, ids, strict=True):
             column.put(values)

@@ -2,14 +2,17 @@
 
 language model     inputs  BOS y₁ … yₘ      targets  y₁ … yₘ EOS
 encoder–decoder    the same, and            source   x₁ … xₙ EOS
+
+Without BOS (a pretrained model whose prompts have none), inputs are y₁ … yₘ and targets y₂ … yₘ EOS.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch
@@ -38,7 +41,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Texts, or texts with a source: each stored as BOS … EOS."""
+    """Texts, or texts with a source: each is stored from what precedes its first target to its EOS."""
 
     target: Ragged
     source: Ragged | None = None
@@ -54,6 +57,11 @@ class Sequences:
         sides = [self.target] if self.source is None else [self.source, self.target]
         sizes_NK = np.stack([side.lengths - 1 for side in sides], axis=1)
         return sizes_NK if self.limit is None else np.minimum(sizes_NK, self.limit)
+
+    @property
+    def target_counts(self) -> npt.NDArray[Any] | None:
+        """For each token of all targets, whether it counts; None: every one does."""
+        return None
 
     def cut(self, limit: int) -> Self:
         """The same rows with at most `limit` positions on each side."""

@@ -16,7 +16,7 @@ from unspool.text import Codec
 Files = Mapping[str, list[str]]
 """What each file holds: packed or not, it is the same."""
 
-_FORMAT = 2
+_FORMAT = 3
 """Raised whenever the same rows would be stored in another way."""
 
 
@@ -46,9 +46,8 @@ def of_text(text: Codec) -> str:
         return together(of_text(replace(text, source=None)), of_text(text.source))
     order = ["right to left"] if text.right_to_left else []
     template = [] if text.chat_template is None else [text.chat_template]
-    return _digest(
-        [text.tokenizer.to_str(), text.bos_id, sorted(text.eos_ids), text.literal, *template, *order]
-    )
+    ends = [text.bos_id, text.add_bos, sorted(text.eos_ids)]
+    return _digest([text.tokenizer.to_str(), *ends, text.literal, *template, *order])
 
 
 def together(*names: str) -> str:

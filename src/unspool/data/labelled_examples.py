@@ -75,6 +75,7 @@ class Classes:
 
     labels: tuple[str, ...]
     joined: bool = False
+    adds_bos: bool = False
     columns: int = 2
 
     def texts(self, row: Row) -> Sequence[str]:
@@ -103,6 +104,7 @@ class Tags:
 
     labels: tuple[str, ...]
     joined: bool = False
+    adds_bos: bool = False
     columns: int = 2
 
     def texts(self, row: Row) -> Sequence[str]:

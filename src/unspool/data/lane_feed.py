@@ -35,6 +35,8 @@ class LaneFeed:
     seed: int = 0
     ends: tuple[int, int] | None = None
     """BOS and EOS, where the stream has them."""
+    counts: npt.NDArray[Any] | None = None
+    """For each token of the stream, whether it counts as a target; None: all but BOS."""
     apart: int = 1
     """A: the batches of one update, which have lanes of their own."""
 
@@ -78,12 +80,16 @@ class LaneFeed:
         spare = len(self.stream) - 1 - self.rows * self.apart * lane
         first = below(spare + 1, self.seed, epoch) + which * self.rows * lane + block * self.length
         starts_N = first + np.arange(self.rows, dtype=np.int64) * lane
-        batch = blocks_batch(self.stream, starts_N, starts_N + self.length, self.ends)
+        batch = blocks_batch(self.stream, starts_N, starts_N + self.length, self.ends, self.counts)
         return replace(batch, follows=number - self.apart if block else None)
 
 
 def whole_lanes(
-    stream: npt.NDArray[Any], rows: int, length: int, ends: tuple[int, int] | None = None
+    stream: npt.NDArray[Any],
+    rows: int,
+    length: int,
+    ends: tuple[int, int] | None = None,
+    counts: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
     """Every token of the stream once as a target (but the first): batch i goes on with batch i − 1."""
     targets = len(stream) - 1
@@ -93,6 +99,6 @@ def whole_lanes(
     found: list[Batch] = []
     for at in range(0, lane, length):
         until_N = np.minimum(starts_N + at + length, stops_N)
-        batch = blocks_batch(stream, np.minimum(starts_N + at, until_N), until_N, ends)
+        batch = blocks_batch(stream, np.minimum(starts_N + at, until_N), until_N, ends, counts)
         found.append(replace(batch, follows=len(found) - 1 if found else None))
     return found

@@ -3,8 +3,12 @@
     stream   BOS y₁ … yₘ EOS BOS y₁ … EOS …
     block    inputs  stream[o + bL …], targets  one further on;  L = length, o drawn anew in every epoch
 
-A text may begin in the middle of a block and end in another one. That BOS follows EOS is nothing to learn: as
-a target it has weight 0.
+A text may begin in the middle of a block and end in another one. A block begins with the token that stands
+there, and so with BOS only if a text begins there. That BOS follows EOS is nothing to learn: as a target it
+has weight 0.
+
+Of conversations, only tokens of answers have weight 1, as in batches of whole rows. Blocks without any are
+left out, so that every batch has something to learn; to that end their cuts stay the same (o = 0).
 """
 
 from __future__ import annotations
@@ -36,6 +40,10 @@ class PackFeed:
     seed: int = 0
     ends: tuple[int, int] | None = None
     """BOS and EOS, where the stream has them."""
+    counts: npt.NDArray[Any] | None = None
+    """For each token of the stream, whether it counts as a target; None: all but BOS."""
+    _answered: Ints | None = field(init=False, repr=False, default=None)
+    """Where blocks with targets begin, if `counts` says which tokens are."""
     _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
     """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
 
@@ -43,12 +51,19 @@ class PackFeed:
     """Every batch stands for itself."""
 
     def __post_init__(self) -> None:
-        _check(len(self.stream), self.rows, self.length)
+        _check(len(self.stream), self.rows, 1 if self.counts is not None else self.length)
+        if self.counts is None:
+            return
+        starts = np.arange(0, len(self.stream) - 1, self.length)
+        found = starts[np.add.reduceat(self.counts[1:] > 0, starts) > 0]
+        if not len(found):
+            raise ValueError("no token of the data counts as a target: conversations need answers")
+        object.__setattr__(self, "_answered", found)
 
     @property
     def blocks(self) -> int:
-        """Blocks in one epoch: as many as fit whatever the offset."""
-        return max(1, len(self.stream) // self.length - 1)
+        """Blocks in one epoch: as many as fit whatever the offset, or as have targets."""
+        return max(1, len(self.stream) // self.length - 1) if self._answered is None else len(self._answered)
 
     @property
     def per_epoch(self) -> int:
@@ -61,35 +76,47 @@ class PackFeed:
             raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
-        return blocks_batch(self.stream, starts_N, starts_N + self.length, self.ends)
+        stops_N = np.minimum(starts_N + self.length, len(self.stream) - 1)
+        return blocks_batch(self.stream, starts_N, stops_N, self.ends, self.counts)
 
     def _epoch(self, epoch: int) -> Ints:
         """Where each block begins, shuffled."""
         known = self._known.get(epoch)
         if known is None:
-            spare = len(self.stream) - 1 - self.blocks * self.length
-            offset = below(spare + 1, self.seed, epoch, _OFFSET)
-            known = offset + shuffled(self.blocks, self.seed, epoch, _BLOCKS) * self.length
+            order = shuffled(self.blocks, self.seed, epoch, _BLOCKS)
+            if self._answered is not None:
+                known = self._answered[order]
+            else:
+                spare = len(self.stream) - 1 - self.blocks * self.length
+                known = below(spare + 1, self.seed, epoch, _OFFSET) + order * self.length
             self._known.clear()
             self._known[epoch] = known
         return known
 
 
 def whole_stream(
-    stream: npt.NDArray[Any], rows: int, length: int, ends: tuple[int, int] | None = None
+    stream: npt.NDArray[Any],
+    rows: int,
+    length: int,
+    ends: tuple[int, int] | None = None,
+    counts: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
     """Every token of the stream once as a target (but the first, which nothing comes before), in order."""
     _check(len(stream), rows, 1)
     starts = np.arange(0, len(stream) - 1, length)
     stops = np.minimum(starts + length, len(stream) - 1)
     return [
-        blocks_batch(stream, starts[at : at + rows], stops[at : at + rows], ends)
+        blocks_batch(stream, starts[at : at + rows], stops[at : at + rows], ends, counts)
         for at in range(0, len(starts), rows)
     ]
 
 
 def blocks_batch(
-    stream: npt.NDArray[Any], starts_N: Ints, stops_N: Ints, ends: tuple[int, int] | None
+    stream: npt.NDArray[Any],
+    starts_N: Ints,
+    stops_N: Ints,
+    ends: tuple[int, int] | None,
+    counts: npt.NDArray[Any] | None = None,
 ) -> Batch:
     """A row for each block stream[start … stop − 1], its targets one further on; padded on the right."""
     lengths_N = stops_N - starts_N
@@ -99,7 +126,9 @@ def blocks_batch(
     inputs_NT = np.where(real_NT, stream[places_NT], 0).astype(np.int64)
     targets_NT = np.where(real_NT, stream[places_NT + 1], 0).astype(np.int64)
     counted_NT = real_NT
-    if ends is not None:
+    if counts is not None:
+        counted_NT = real_NT & (counts[places_NT + 1] > 0)
+    elif ends is not None:
         bos, eos = ends
         counted_NT = real_NT & ~((inputs_NT == eos) & (targets_NT == bos))
     return Batch(

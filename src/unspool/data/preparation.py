@@ -9,7 +9,7 @@ a second run finds them again, and files larger than memory are only mapped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +219,10 @@ class _Work:
     def _trained(self, text: TextConfig) -> Codec:
         if isinstance(text, Separate) and isinstance(self.form, Pairs):
             return text.train_pairs(self._texts(0), self._texts(1))
-        return text.train(self._texts())
+        learnt = text.train(self._texts())
+        if self.form.joined:  # no row begins with BOS: there is no such token
+            return replace(learnt, bos_id=None, bos_token="")
+        return replace(learnt, add_bos=self.form.adds_bos)
 
     def _texts(self, side: int | None = None) -> Iterator[str]:
         held = self.held

@@ -37,6 +37,11 @@ class RowForm(Protocol):
         """Whether all rows up to END together are one text."""
         ...
 
+    @property
+    def adds_bos(self) -> bool:
+        """`Codec.add_bos` of a vocabulary learnt from this data: whether prompts begin with BOS."""
+        ...
+
     def texts(self, row: Row) -> Sequence[str]:
         """What a vocabulary is learnt from."""
         ...
@@ -58,14 +63,19 @@ class Texts:
     columns: int = 1
     labels: tuple[str, ...] = ()
 
+    @property
+    def adds_bos(self) -> bool:
+        """Every text begins with BOS, unless it is a file: most blocks of a file begin in its middle."""
+        return not self.joined
+
     def texts(self, row: Row) -> Sequence[str]:
         """The text."""
         return row
 
     def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
-        """BOS y₁ … yₘ EOS; the bare tokens where rows are joined, and none for END."""
+        """What `Codec.encode` gives, then EOS; the bare tokens where rows are joined, and none for END."""
         if not self.joined:
-            return [[ids] for ids in framed([line for (line,) in rows], text)]
+            return [[ids] for ids in whole([line for (line,) in rows], text)]
         encoded = iter(bare([line for row in rows for line in row], text))
         return [[next(encoded)] if row else [] for row in rows]
 
@@ -79,6 +89,8 @@ class Pairs:
     """Two columns: a source and its target, for an encoder–decoder."""
 
     joined: bool = False
+    adds_bos: bool = False
+    """A decoder always begins with BOS; a source never does."""
     columns: int = 2
     labels: tuple[str, ...] = ()
 
@@ -100,6 +112,15 @@ class Pairs:
 def bare(lines: Sequence[str], text: Codec) -> list[list[int]]:
     """The tokens of each text in the model's order, without a BOS that `encode` may write; on all cores."""
     return [text.ordered(each.ids) for each in text.encode_batch(lines)]
+
+
+def whole(lines: Sequence[str], text: Codec) -> list[list[int]]:
+    """`text.encode` of each text, and EOS: a language model learns from exactly what a prompt becomes.
+
+    A text without any token is EOS twice, so that one of them is a target.
+    """
+    eos = ends(text)[1]
+    return [[*(text.with_bos(ids) or [eos]), eos] for ids in bare(lines, text)]
 
 
 def framed(lines: Sequence[str], text: Codec) -> list[list[int]]:

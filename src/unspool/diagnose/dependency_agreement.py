@@ -73,10 +73,10 @@ def agreements(
             for label in labels or sorted(
                 {name.partition(":")[0] for head, name in words if head is not None}
             ):
-                arcs = label_arcs(words, label)
+                arcs = label_arcs(words, label, right_to_left=model.text.right_to_left)
                 if arcs:
                     counts[label] += len(arcs)
-                    offsets[label].update(later - earlier for later, earlier in arcs)
+                    offsets[label].update(abs(later - earlier) for later, earlier in arcs)
                     right_LH = torch.stack([picks(alpha_HWW, arcs).sum(dim=1) for alpha_HWW in layers])
                     found[label] = found.get(label, 0) + right_LH
     if missing := [label for label in labels or () if not counts[label]]:
@@ -100,7 +100,8 @@ def _read(
     """Of each sentence that fits: its words' heads and labels, and where each layer's heads look at words."""
     kept = []
     for it in sentences:
-        spelled = spelled_words(it.text, [(word.begin, word.end) for word in it.words], model.text)
+        places = [(word.begin, word.end) for word in it.words]
+        spelled = spelled_words(it.text, places, model.text, bos=model.reads_bos)
         if model.context is None or len(spelled.ids) <= model.context:
             kept.append((it, spelled))
     if not kept:

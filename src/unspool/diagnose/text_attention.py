@@ -90,8 +90,8 @@ def attention_maps(
     if model.attention_reading is None:
         raise ValueError(f"{type(model).__name__} has no attention that could be looked at.")
     ids = token_ids(model, text, 0)
-    if model.infilling is not None and model.text is not None and ids[:1] == (model.text.bos_id,):
-        ids = ids[1:]  # which it has never read
+    if not model.reads_bos and model.text is not None and ids[:1] == (model.text.bos_id,):
+        ids = ids[1:]
     ids = ids[: min(MOST, model.context or MOST)]
     if len(ids) < 3:
         raise ValueError(f"the text has {len(ids)} tokens, and at least 3 are needed to look elsewhere.")

@@ -5,6 +5,8 @@
 A rename puts a file in the place of another in one step. To replace a folder takes two, and between them its
 name is free: the old one then waits under a name that `present` knows, so that a reader always finds one of
 the two. What a killed process has left beside is removed by the next that writes there, a day later.
+
+`checksum` tells whether a file is still what was written.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import secrets
 import shutil
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +24,7 @@ from unspool.files import named_errors
 
 _UNFINISHED = ".unspool-unfinished-"
 _ABANDONED_AFTER = 24 * 3600.0
+_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -80,6 +84,22 @@ def put(fresh: Path, path: Path) -> None:
         _refuse_existing(path)
         raise
     flush_names(path.parent)
+
+
+def checksum(path: Path, zeroed: tuple[int, int] = (0, 0)) -> str:
+    """CRC-32 of a file in eight hexadecimal digits; bytes from `zeroed[0]` to `zeroed[1]` are read as "0".
+
+    It finds every flipped byte, and is the fastest check in the standard library.
+    """
+    found, place = 0, 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            begin, end = (min(max(it - place, 0), len(chunk)) for it in zeroed)
+            if begin < end:
+                chunk = chunk[:begin] + b"0" * (end - begin) + chunk[end:]
+            found = zlib.crc32(chunk, found)
+            place += len(chunk)
+    return f"{found:08x}"
 
 
 def discard(folder: Path) -> None:

@@ -101,6 +101,11 @@ class Labeller(nn.Module, Abilities):
         return most
 
     @property
+    def reads_bos(self) -> bool:
+        """Texts are labelled without BOS."""
+        return False
+
+    @property
     def attention_reading(self) -> Self | None:
         """It can tell where its heads look, if it has any."""
         return self if isinstance(self.encoder, TransformerEncoder) else None

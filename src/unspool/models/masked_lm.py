@@ -72,6 +72,11 @@ class MaskedModel(SequenceModel):
         return limit
 
     @property
+    def reads_bos(self) -> bool:
+        """Texts are filled without BOS."""
+        return False
+
+    @property
     def infilling(self) -> Any:
         """It fills hidden places."""
         return self

@@ -6,7 +6,7 @@ McAllester's problems on attention, 1(a) (papers.bib: mcallester2020problems); S
 (papers.bib: strubell2018linguistically), which has one head look at each word's syntactic parent. A is drawn
 from a treebank's sentences, others at every update, and shared out among its batches; they need not be what
 the model learns to say. An arc is followed from the later of its words to the earlier, which a causal model
-can see.
+can see; a model that reads from right to left sees the other one, and the arc is turned round.
 """
 
 from __future__ import annotations
@@ -100,12 +100,13 @@ class DependencyHeads(AttentionLoss):
         """The weight counts the arcs of the sentences that this batch takes."""
         own: Any = model
         mine = self._drawn(clock)[clock.micro_batch :: clock.micro_batches]
-        spelled = [(at, self._tokens(at, own.text)) for at in mine]
+        spelled = [(at, self._tokens(at, own)) for at in mine]
         kept = [(at, it) for at, it in spelled if own.context is None or len(it.ids) <= own.context]
         if not kept:
             return nothing_to_learn("dependency_heads")
         arcs = sum(len(them) for at, _ in kept for them in _arcs(self._sentences[at], self.labels))
-        return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept))
+        backwards = own.text.right_to_left
+        return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept, backwards))
 
     def _drawn(self, clock: Clock) -> list[int]:
         """The sentences of an update."""
@@ -114,7 +115,9 @@ class DependencyHeads(AttentionLoss):
             return [int(it) for it in torch.randint(count, (self.rows,))]
         return [int(it) % count for it in bits(self.rows, clock.seed)]
 
-    def _loss(self, model: Trainable, batch: Batch, kept: list[tuple[int, SpelledWords]]) -> Loss:
+    def _loss(
+        self, model: Trainable, batch: Batch, kept: list[tuple[int, SpelledWords]], right_to_left: bool
+    ) -> Loss:
         _, (stack,) = self.reading(model).read_attention(as_batch([it.ids for _, it in kept], batch))
         costs = []
         for row, (at, it) in enumerate(kept):
@@ -123,17 +126,17 @@ class DependencyHeads(AttentionLoss):
             )
             costs += [
                 arc_cost(alpha_HWW[head], arcs)
-                for head, arcs in enumerate(_arcs(self._sentences[at], self.labels))
+                for head, arcs in enumerate(_arcs(self._sentences[at], self.labels, right_to_left))
                 if arcs
             ]
         cost_A = torch.cat(costs)
         return Loss(cost_A.sum(), float(len(cost_A)), {"dependency_heads": float(cost_A.detach().sum())})
 
-    def _tokens(self, at: int, text: Codec) -> SpelledWords:
+    def _tokens(self, at: int, model: Any) -> SpelledWords:
         if at not in self._spelled:
             sentence = self._sentences[at]
             places = [(it.begin, it.end) for it in sentence.words]
-            self._spelled[at] = spelled_words(sentence.text, places, text)
+            self._spelled[at] = spelled_words(sentence.text, places, model.text, bos=model.reads_bos)
         return self._spelled[at]
 
 
@@ -154,6 +157,8 @@ def as_batch(rows: list[tuple[int, ...]], like: Batch | None = None) -> Batch:
     return made if like is None else made.to(like.inputs_NT.device)
 
 
-def _arcs(sentence: TreeSentence, labels: tuple[str, ...]) -> list[list[tuple[int, int]]]:
+def _arcs(
+    sentence: TreeSentence, labels: tuple[str, ...], right_to_left: bool = False
+) -> list[list[tuple[int, int]]]:
     words = [(it.head, it.label) for it in sentence.words]
-    return [label_arcs(words, label) for label in labels]
+    return [label_arcs(words, label, right_to_left=right_to_left) for label in labels]

@@ -34,6 +34,12 @@ class Abilities(Protocol):
         return frozenset() if text is None else text.eos_ids
 
     @property
+    def reads_bos(self) -> bool:
+        """Whether it reads the BOS that its tokenizer may write first. Masked language models and models that
+        choose labels are trained on texts without it."""
+        return True
+
+    @property
     def source_vocab_size(self) -> int | None:
         """Tokens of the vocabulary that prompts alone have; None where they share the one of texts."""
         return None

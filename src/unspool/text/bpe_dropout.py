@@ -5,7 +5,8 @@
     until none is left
 
 Provilkov, Emelianenko and Voita 2020, algorithm 1 (papers.bib: provilkov2020bpe). With p = 0 it is BPE, with
-p = 1 every byte is a token. For training alone: a trained model reads text as BPE cuts it.
+p = 1 every byte is a token. A word of more than 256 bytes is cut first. For training alone: a trained model
+reads text as BPE cuts it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import pairwise
 from random import Random
 
 from unspool.text.codec import Codec
+from unspool.text.vocabulary import MAX_WORD
 
 
 class BPEDropout:
@@ -37,7 +39,9 @@ class BPEDropout:
         words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(self._forwards.decode(ordered))]
         if "".join(words) != "".join(tokenizer.id_to_token(token) or "" for token in ordered):
             return list(ids)  # a cut inside of a character
-        return self._text.ordered([self._ids[part] for word in words for part in self.parts(word, dice)])
+        # A round looks at the whole word: a very long one is cut first, or its rounds would take hours.
+        cut = [word[at : at + MAX_WORD] for word in words for at in range(0, len(word), MAX_WORD)]
+        return self._text.ordered([self._ids[part] for word in cut for part in self.parts(word, dice)])
 
     def parts(self, word: str, dice: Random) -> list[str]:
         """One word, whose bytes are characters, in parts."""

@@ -44,7 +44,7 @@ class Codec:
     eos_ids: frozenset[int] = frozenset()
     """The tokens that end a text or a turn."""
     add_bos: bool = False
-    """Whether `encode` writes bos_id first."""
+    """Whether `encode` writes bos_id first. A vocabulary learnt here says what its model was trained with."""
     chat_template: str | None = field(default=None, repr=False)
     """Jinja: messages → prompt."""
     bos_token: str = ""
@@ -109,9 +109,12 @@ class Codec:
         if not isinstance(text, str):
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
         check_characters(text, "the text")
-        ids = self.ordered(self.located(text, special_tokens=special_tokens)[0])
+        return self.with_bos(self.ordered(self.located(text, special_tokens=special_tokens)[0]))
+
+    def with_bos(self, ids: list[int]) -> list[int]:
+        """The tokens of a whole text as a model reads them: with add_bos, BOS comes first."""
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
-            ids.insert(0, self.bos_id)
+            return [self.bos_id, *ids]
         return ids
 
     def located(self, text: str, *, special_tokens: bool = True) -> tuple[list[int], list[tuple[int, int]]]:

@@ -15,6 +15,7 @@ for a word or character that the vocabulary does not have, and is shown.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +30,10 @@ SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 _AMONG_WORDS = tuple(f"< {each[1:-1]} >" for each in SPECIALS)
 """How a vocabulary of words spells them: with spaces, which no word has."""
+
+MAX_WORD = 256
+"""Longer words are learnt from in parts of so many characters: BPE would stall on them."""
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD + 1},}}|\s{{{MAX_WORD + 1},}}")
 
 
 def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_bos: bool = False) -> Codec:
@@ -49,7 +54,7 @@ def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(lines), trainer)
+    tokenizer.train_from_iterator(_split_long_words(_texts(lines)), trainer)
     # The cuts between "<", letters and ">" keep joins from making a special token; <unk> must be visible.
     return _codec(_only_in_the_vocabulary(tokenizer, UNK_ID), SPECIALS, add_bos)
 
@@ -211,6 +216,21 @@ def _texts(lines: Iterable[str]) -> Iterator[str]:
         yield line
     if empty:
         raise ValueError("there is no text to learn a vocabulary from: the lines are none, or all empty")
+
+
+def _split_long_words(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, cut inside of words, and of white space, of more than MAX_WORD characters.
+
+    The trainer rewrites a whole word for each join in it: its time grows with the square of a word's length.
+    Only joins across a cut are not counted: a vocabulary of ordinary text stays what it was.
+    """
+    for line in lines:
+        start = 0
+        for run in _LONG_WORD.finditer(line):
+            for cut in range(run.start() + MAX_WORD, run.end(), MAX_WORD):
+                yield line[start:cut]
+                start = cut
+        yield line[start:]
 
 
 def _one_token_each(specials: tuple[str, ...], tokens: list[str]) -> Tokenizer:

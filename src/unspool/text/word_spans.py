@@ -19,20 +19,24 @@ class SpelledWords:
     """A text as tokens, and the tokens of its words."""
 
     ids: tuple[int, ...]
-    """The tokens, BOS first where the tokenizer writes it."""
+    """The tokens as the model reads them: BOS first if it reads one, from right to left if it does."""
     tokens: tuple[tuple[int, ...], ...]
     """For each word, the places of its tokens."""
 
 
-def spelled_words(text: str, places: Sequence[tuple[int, int]], codec: Codec) -> SpelledWords:
-    """The tokens of words that stand at these places (begin, end) of a text."""
+def spelled_words(
+    text: str, places: Sequence[tuple[int, int]], codec: Codec, *, bos: bool = True
+) -> SpelledWords:
+    """The tokens of words that stand at these places (begin, end) of a text; `bos`: the model reads BOS."""
     (encoded,) = codec.encode_batch([text])
-    before = codec.encode(text)[: -len(encoded.ids)] if encoded.ids else []
+    bare = codec.ordered(list(encoded.ids))
+    ids = codec.with_bos(bare) if bos else bare
+    spans = encoded.offsets[::-1] if codec.right_to_left else encoded.offsets
     found = []
     for begin, end in places:
         of_word = tuple(
-            at + len(before)
-            for at, (start, stop) in enumerate(encoded.offsets)
+            at + len(ids) - len(bare)
+            for at, (start, stop) in enumerate(spans)
             if start < end and stop > begin and text[max(start, begin) : min(stop, end)].strip()
         )
         if not of_word:
@@ -40,4 +44,4 @@ def spelled_words(text: str, places: Sequence[tuple[int, int]], codec: Codec) ->
                 f"the tokenizer has no token for the word {text[begin:end][:40]!r} of {text[:60]!r}"
             )
         found.append(of_word)
-    return SpelledWords((*before, *encoded.ids), tuple(found))
+    return SpelledWords(tuple(ids), tuple(found))

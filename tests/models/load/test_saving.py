@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 import unspool as us
@@ -121,6 +122,33 @@ def test_senses_that_were_moved_stay_where_they_are(tmp_path):
     model.head.reassign(10, 3, torch.ones(8))
     save(model, tmp_path / "saved")
     assert torch.equal(load(tmp_path / "saved").head.words_S, model.head.words_S)
+
+
+@pytest.mark.parametrize("format_", ["unspool", "huggingface"])
+def test_a_flipped_byte_of_the_weights_is_refused(format_, tmp_path):
+    config = TransformerConfig(vocab_size=11, width=8, layers=1, heads=2, inner_width=8)
+    save(config.build(), tmp_path / "m", format=format_)
+    path = tmp_path / "m" / "model.safetensors"
+    kept = path.read_bytes()
+    load(tmp_path / "m")
+    header = 8 + int.from_bytes(kept[:8], "little")
+    for at in (header, (header + len(kept)) // 2, len(kept) - 1):  # a low bit: the number stays finite
+        path.write_bytes(kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1 :])
+        with pytest.raises(
+            ValueError, match=r"model\.safetensors: the checksum does not match, .* again"
+        ) as found:
+            load(tmp_path / "m")
+        assert "\n" not in str(found.value)
+    path.write_bytes(kept)
+    load(tmp_path / "m")
+
+
+def test_weights_from_elsewhere_need_no_checksum(tmp_path):
+    config = TransformerConfig(vocab_size=11, width=8, layers=1, heads=2, inner_width=8)
+    save(config.build(), tmp_path / "m")
+    path = tmp_path / "m" / "model.safetensors"
+    save_file(load_file(path), path)
+    load(tmp_path / "m")
 
 
 def test_a_gguf_file_becomes_a_folder(make_twin, write_gguf, tmp_path):

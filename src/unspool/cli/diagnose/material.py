@@ -66,7 +66,7 @@ def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> Gold
         return GoldTexts(str(path), found)
     if path is not None:
         rows = encode(model, read_texts(path, layout_of_args(args)))
-        pieces = _pieces(rows, prompt, room)
+        pieces = _pieces(rows, prompt, room, _begin(model))
         short = sum(len(row) <= prompt for row in rows)
         if short and pieces:
             _note(f"{path}: {short} of {len(rows)} texts are not longer than --prompt, {prompt}: left out")
@@ -81,7 +81,8 @@ def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> Gold
         )
     if model.answers:
         return GoldTexts("the run's validation pairs", list(pairs))
-    return GoldTexts("the run's validation texts", _pieces([row for _, row in pairs], prompt, room))
+    rows = [row for _, row in pairs]
+    return GoldTexts("the run's validation texts", _pieces(rows, prompt, room, _begin(model)))
 
 
 def add_gold_options(parser: argparse.ArgumentParser, texts: int) -> None:
@@ -135,10 +136,24 @@ def own_prompts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTe
     return GoldTexts(str(args.text), texts)
 
 
+def _begin(model: StepModel) -> tuple[int, ...]:
+    """What the model's prompts begin with: BOS, or nothing."""
+    found = () if model.text is None else tuple(model.text.encode(""))
+    return found if model.text is not None and found == (model.text.bos_id,) else ()
+
+
 def _pieces(
-    rows: Sequence[Sequence[int]], prompt: int, room: int
+    rows: Sequence[Sequence[int]], prompt: int, room: int, begin: tuple[int, ...] = ()
 ) -> list[tuple[Sequence[int], Sequence[int]]]:
-    cut = [row[at : at + room] for row in rows for at in range(0, len(row), room)]
+    """Rows cut to at most `room` tokens, each piece as a prompt of so many tokens and what follows it.
+
+    Every piece begins as a prompt of the model does: with `begin`, which counts in both numbers.
+    """
+    size = max(1, room - len(begin))
+    cut = []
+    for row in rows:
+        bare = row[len(begin) :] if tuple(row[: len(begin)]) == begin else row
+        cut += [(*begin, *bare[at : at + size]) for at in range(0, len(bare), size)]
     return [(it[:prompt], it[prompt:]) for it in cut if len(it) > prompt]
 
 

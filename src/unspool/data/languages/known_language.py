@@ -91,7 +91,7 @@ class KnownLanguage(ABC, Generic[S]):
 
     def codec(self) -> Codec:
         """The tokenizer whose ids are those of the language."""
-        return word_vocabulary([" ".join(self.words[len(SPECIALS) :])])
+        return word_vocabulary([" ".join(self.words[len(SPECIALS) :])], add_bos=True)
 
     def spell(self, sentence: Sequence[int]) -> str:
         """The sentence as a line of text."""

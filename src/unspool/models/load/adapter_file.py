@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unspool.config import build, plain
 from unspool.files.atomic import new_file
 from unspool.models.adapters import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
+from unspool.models.load.safetensors_files import check_safetensors, write_safetensors
 from unspool.nn.stored.finite import all_finite
 
 ADAPTERS = "adapters.safetensors"
@@ -83,7 +83,7 @@ def settings_of(model: nn.Module) -> LoRA:
 def write_adapters(path: Path, lora: LoRA, base: str, weights: dict[str, Tensor]) -> None:
     """Into a file that nobody reads yet."""
     said = {"format": FORMAT, "lora": json.dumps(plain(lora)), "base": base}
-    save_file({name: it.detach().cpu().contiguous() for name, it in weights.items()}, path, said)
+    write_safetensors({name: it.detach().cpu().contiguous() for name, it in weights.items()}, path, said)
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -121,6 +121,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
                     f"{path}: no adapters that were saved here (format {said.get('format')!r}, expected "
                     f"{FORMAT!r})"
                 )
+            check_safetensors(path, said)
             return said, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path}: not a safetensors file that can be read: {error}") from error

@@ -3,7 +3,8 @@
     {"format": "unspool", "version": 1, "config": {"kind": "transformer_lm", …}}
 
 It is written so that it appears whole or not at all, and read by mapping: no float32 matrix of a large model
-is copied. Those of a small one are, into large pages, from which a step reads a seventh faster.
+is copied. Those of a small one are, into large pages, from which a step reads a seventh faster. The weights
+carry a checksum, which is compared when they are read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.config import unknown
@@ -23,7 +23,7 @@ from unspool.models.config_tables import configured, described
 from unspool.models.load.assembly import check_shapes, furnish, outline
 from unspool.models.load.dialect import Target, TensorPart
 from unspool.models.load.kept_weights import KEPT, Weights
-from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors
+from unspool.models.load.safetensors_files import WEIGHTS, open_safetensors, write_safetensors
 from unspool.models.load.stored_parts import storable
 from unspool.models.load.tokenizer import save_text, text_of_run
 from unspool.nn.stored.weight_memory import WEIGHT_MEMORY
@@ -63,7 +63,7 @@ def write_files(model: Saveable, folder: Path) -> None:
     """The files of a run folder, into a folder that nobody reads yet."""
     said = {"format": FORMAT, "version": VERSION, "config": described(model.config)}
     (folder / CONFIG).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-    save_file(_apart(model.state_dict()), folder / WEIGHTS)
+    write_safetensors(_apart(model.state_dict()), folder / WEIGHTS)
     save_text(model.text, folder)
 
 

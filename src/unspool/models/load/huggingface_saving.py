@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
-from unspool.models.load.safetensors_files import WEIGHTS
+from unspool.models.load.safetensors_files import WEIGHTS, write_safetensors
 from unspool.models.load.seq2seq_twin import twin_of
 from unspool.text.codec import TOKENIZER_FILE, Codec, spelled
 
@@ -30,12 +31,12 @@ def write_huggingface(model: Any, folder: Path) -> None:
     _write(folder / "generation_config.json", {name: it for name, it in ends.items() if it is not None})
     # Each with memory of its own: slices of one matrix would be written as the whole of it.
     weights = {name: it.cpu().clone().contiguous() for name, it in twin.weights.items()}
-    save_file(weights, folder / WEIGHTS, {"format": "pt"})
+    write_safetensors(weights, folder / WEIGHTS, {"format": "pt"})
     if model.text is not None:
-        _write_tokenizer(model.text, folder, model.context)
+        _write_tokenizer(model.text, folder, model.context, answers=model.answers)
 
 
-def _write_tokenizer(text: Any, folder: Path, context: int | None) -> None:
+def _write_tokenizer(text: Any, folder: Path, context: int | None, *, answers: bool) -> None:
     if not isinstance(text, Codec):
         raise TypeError(
             f"only a Codec can be saved with a model, not a {type(text).__name__}: set model.text to one"
@@ -45,10 +46,10 @@ def _write_tokenizer(text: Any, folder: Path, context: int | None) -> None:
             "the model says texts from right to left, and Hugging Face's tokenizers know no such order: "
             'save it in the format "unspool"'
         )
-    written = text.tokenizer.to_str(pretty=False)
-    (folder / TOKENIZER_FILE).write_text(written, encoding="utf-8")
     eos = min(text.eos_ids, default=None)
     named = text.token_id(text.eos_token)
+    written = _with_ends(text, named if answers and named is not None else eos if answers else None)
+    (folder / TOKENIZER_FILE).write_text(written.to_str(pretty=False), encoding="utf-8")
     said = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": None if text.bos_id is None else spelled(text.tokenizer, text.bos_id),
@@ -59,6 +60,26 @@ def _write_tokenizer(text: Any, folder: Path, context: int | None) -> None:
         "clean_up_tokenization_spaces": False,
     }
     _write(folder / "tokenizer_config.json", {name: it for name, it in said.items() if it})
+
+
+def _with_ends(text: Codec, eos: int | None) -> Tokenizer:
+    """The tokenizer with a post-processor that writes what the model was trained with.
+
+    A language model's texts begin with BOS if the codec says so; an encoder–decoder's sources end with EOS.
+    """
+    begin = [text.bos_id] if text.add_bos and text.bos_id is not None else []
+    end = [] if eos is None else [eos]
+    if text.tokenizer.encode("").ids == [*begin, *end]:
+        return text.tokenizer
+    names = {token: str(spelled(text.tokenizer, token)) for token in (*begin, *end)}
+    first, last = ([names[token] for token in side] for side in (begin, end))
+    made = Tokenizer.from_str(text.tokenizer.to_str())
+    made.post_processor = TemplateProcessing(
+        single=[*first, "$A", *last],
+        pair=[*first, "$A", *last, *(f"{name}:1" for name in first), "$B:1", *(f"{name}:1" for name in last)],
+        special_tokens=[(name, token) for token, name in names.items()],
+    )
+    return made
 
 
 def _write(path: Path, said: Mapping[str, Any]) -> None:

@@ -1,4 +1,8 @@
-"""The tensors of a folder, in one safetensors file or in shards with an index. Pickles are never opened."""
+"""The tensors of a folder, in one safetensors file or in shards with an index. Pickles are never opened.
+
+Files that are written here carry their checksum among their metadata; it is compared when they are read.
+Files from elsewhere have none.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,10 @@ from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
+from unspool.files.atomic import checksum
 from unspool.models.load.dialect import TensorPart
 from unspool.nn.stored.finite import all_finite
 from unspool.nn.stored.formats import BF16, F16, F32
@@ -22,6 +28,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 """How the names of files end that `torch.load` would read, and that could run code when read."""
+CHECKSUM = "unspool.crc32"
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _KINDS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 
@@ -105,9 +112,41 @@ def open_safetensors(folder: Path) -> SafetensorsFiles:
     raise FileNotFoundError(f"{folder}: neither {WEIGHTS} nor {INDEX} is there: the folder has no weights")
 
 
+def write_safetensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """A file of tensors and its checksum, which `check_safetensors` compares."""
+    save_file(dict(tensors), path, {**(metadata or {}), CHECKSUM: "0" * 8})
+    begin, end = _checksum_place(path)
+    found = checksum(path, (begin, end))
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(found.encode())
+
+
+def check_safetensors(path: Path, metadata: Mapping[str, str] | None) -> None:
+    """Refuse a file that is not what was written, if its metadata tell."""
+    said = (metadata or {}).get(CHECKSUM)
+    if said is not None and said != checksum(path, _checksum_place(path)):
+        raise ValueError(
+            f"{path}: the checksum does not match, so the file was damaged after it was written: "
+            "copy it again, or save or train the model again"
+        )
+
+
+def _checksum_place(path: Path) -> tuple[int, int]:
+    """Where in the file the digits of the checksum are."""
+    with path.open("rb") as file:
+        header = file.read(int.from_bytes(file.read(8), "little"))
+    key = f'"{CHECKSUM}":"'.encode()
+    begin = 8 + header.index(key) + len(key)
+    return begin, begin + 8
+
+
 def _tensors(path: Path) -> dict[str, Any]:
     try:
         file: Any = safe_open(str(path), framework="pt")
+        check_safetensors(path, file.metadata())
         return dict.fromkeys(file.keys(), file)
     except SafetensorError as error:
         raise ValueError(

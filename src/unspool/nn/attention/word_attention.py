@@ -24,9 +24,9 @@ def word_attention(alpha_HTT: Tensor, tokens: Sequence[Sequence[int]]) -> Tensor
 
 
 def label_arcs(
-    words: Sequence[tuple[int | None, str]], label: str, whole: bool = False
+    words: Sequence[tuple[int | None, str]], label: str, whole: bool = False, right_to_left: bool = False
 ) -> list[tuple[int, int]]:
-    """The arcs of a label, each from the later of its two words to the earlier, which a causal model can see.
+    """The arcs of a label, each from the word that is read later to the one that a causal model has read.
 
     `words` are the place of each word's head, and its label; without `whole`, "nsubj" is "nsubj:pass", too.
     """
@@ -34,7 +34,8 @@ def label_arcs(
     for place, (head, name) in enumerate(words):
         named = name if whole or ":" in label else name.partition(":")[0]
         if head is not None and named == label:
-            arcs.append((max(place, head), min(place, head)))
+            later, earlier = max(place, head), min(place, head)
+            arcs.append((earlier, later) if right_to_left else (later, earlier))
     return arcs
 
 
