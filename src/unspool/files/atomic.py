@@ -24,7 +24,7 @@ from unspool.files import named_errors
 
 _UNFINISHED = ".unspool-unfinished-"
 _ABANDONED_AFTER = 24 * 3600.0
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def test_what_is_wrong_is_told_with_its_line(here, corpus, tmp_path, capsys):
     command = ["evaluate", "model", "bible", "--text", str(corpus)]
     ray = [*command, "--ray", "--output", str(tmp_path / "out")]
     for line, message in {
-        '{"text": "a"}': "corpus.jsonl:2: text 0 has 1 tokens",
+        '{"text": ""}': "corpus.jsonl:2: text 0 has 1 tokens",
         '{"txt": "a"}': 'corpus.jsonl:2: expected {"text": "…"}',
         "{": "corpus.jsonl:2: not JSON",
     }.items():

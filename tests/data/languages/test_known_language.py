@@ -82,7 +82,7 @@ def test_the_tokenizer_has_the_ids_of_the_language(language):
         {language.eos},
     )
     sentence = language.sample(Random(3))
-    assert codec.encode(language.spell(sentence)) == list(sentence)
+    assert codec.encode(language.spell(sentence)) == [language.bos, *sentence]
     assert codec.decode(range(4, language.vocab_size)) == " ".join(language.words[4:])
 
 
