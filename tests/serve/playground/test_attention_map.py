@@ -21,7 +21,7 @@ def test_a_language_model_looks_back(bible):
     seen = attention_map(bible, "And God said", us.Greedy(), 4, layer=2)
     weights = torch.tensor(seen.weights)
     out = us.generate(bible, "And God said", us.Greedy(), max_new_tokens=4)
-    assert "".join(seen.looking) == f"And God said{out.text}"
+    assert "".join(seen.looking) == f"<bos>And God said{out.text}"
     assert weights.shape == (bible.config.heads, len(seen.looking), len(seen.looked_at))
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]), atol=2e-3, rtol=0)
     assert weights.triu(1).sum() == 0

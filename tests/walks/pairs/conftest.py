@@ -483,7 +483,7 @@ class Cell:
         """A prompt of this length."""
         first, last = ("w0 w2", "w3") if isinstance(self.model, TrueModel) else ("ab", "c")
         text = self.model.text or TEXT
-        return (text.encode(first) + text.encode(last) * length)[:length]
+        return (text.encode(first) + text.encode(last)[-1:] * length)[:length]
 
     def ask(self, prompts: Any = None, **options: Any) -> list[list[us.Output]]:
         """Outputs of every prompt, each of them checked."""
