@@ -61,7 +61,7 @@ def test_the_model_itself_is_asked_where_another_stands_in(bible):
 
     seen = attention_map(bible, "And God", us.Greedy(), read=read)
     assert len(asked) == 1
-    assert "".join(seen.looking) == "And God"
+    assert "".join(seen.looking) == "<bos>And God"
 
 
 @pytest.mark.parametrize(

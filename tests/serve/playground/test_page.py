@@ -18,6 +18,8 @@ from unspool.serve.playground.exhibits import Exhibits
 from unspool.serve.playground.next_token import next_token
 
 PROMPT = "And God said unto Moses,"
+LOOPING = "The king"
+"""What greedy search goes on from in a loop."""
 HOSTILE = (
     """'; "quoted" $(touch stolen) `x` \\ <script>alert(1)</script>&#x3c;img src=x onerror=alert(2)> é 🙂"""
 )
@@ -146,10 +148,10 @@ def test_a_prompt_is_read_as_it_is_typed(tab, models):
 
 def test_decoders_stream_side_by_side(tab, models):
     decoders = ["Greedy()", "Sample(TopP(0.9))", "Beam(2)", "Sample(TopP(9))"]
-    page = tab.open("side-by-side", prompt=PROMPT, decoder=decoders, tokens=40, seed=3)
+    page = tab.open("side-by-side", prompt=LOOPING, decoder=decoders, tokens=40, seed=3)
     until(page, "document.querySelectorAll('.card[aria-busy=false]').length === 4")
     outs = [
-        us.generate(models["bible"], PROMPT, us.parse(decoder), max_new_tokens=40, seed=3)
+        us.generate(models["bible"], LOOPING, us.parse(decoder), max_new_tokens=40, seed=3)
         for decoder in decoders[:3]
     ]
     assert page.locator(".card .text").all_text_contents()[:3] == [out.text for out in outs]
