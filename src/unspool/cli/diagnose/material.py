@@ -81,7 +81,7 @@ def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> Gold
         )
     if model.answers:
         return GoldTexts("the run's validation pairs", list(pairs))
-    rows = [row for _, row in pairs]
+    rows = [tuple(row) for _, row in pairs]
     return GoldTexts("the run's validation texts", _pieces(rows, prompt, room, _begin(model)))
 
 
