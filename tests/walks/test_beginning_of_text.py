@@ -154,7 +154,8 @@ def test_a_masked_model_reads_texts_without_bos_when_it_learns_and_when_it_is_as
     shape = us.MaskedLMConfig(vocab_size=text.vocab_size, width=16, layers=1, heads=2, inner_width=16)
     torch.manual_seed(0)
     model = shape.build(text).eval()
-    texts_NT, _ = model.whole_texts(prepared.train.batch(0))
+    batch = prepared.train.batch(0)
+    texts_NT, _ = model.whole_texts(batch, torch.zeros(len(batch.lengths_N)))
     assert text.bos_id not in texts_NT
     assert text.decode(texts_NT[0].tolist()) in LINES  # the first word, too
     hidden = [model.vocab_size, min(text.eos_ids)]
