@@ -196,7 +196,7 @@ def test_a_failure_while_saving_leaves_nothing(tmp_path, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr("unspool.models.load.folder.save_file", fail)
+    monkeypatch.setattr("unspool.models.load.folder.write_safetensors", fail)
     with pytest.raises(OSError, match="disk full"):
         save_folder(model(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
