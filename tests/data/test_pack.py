@@ -82,3 +82,17 @@ def test_too_little_text_and_wrong_sizes_are_said() -> None:
         whole_stream(STREAM[:1], 2, 4)
     with pytest.raises(ValueError, match="batch -1"):
         PackFeed(STREAM, 2, 4).batch(-1)
+
+
+def test_blocks_without_a_target_are_left_out_by_hand() -> None:
+    stream = np.array([3, 4, 5, 2, 3, 6, 7, 8, 9, 2], dtype=np.uint16)
+    counts = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1], dtype=np.uint8)
+    feed = PackFeed(stream, rows=1, length=3, counts=counts)
+    assert feed.per_epoch == 2  # the targets 3 6 7 of the second block are a question
+    found = sorted(
+        (it.targets_NU[0].tolist(), it.weights_NU[0].tolist())
+        for it in map(feed.batch, range(feed.per_epoch))
+    )
+    assert found == [([4, 5, 2], [0, 1, 1]), ([8, 9, 2], [0, 1, 1])]
+    with pytest.raises(ValueError, match="no token of the data counts as a target"):
+        PackFeed(stream, 1, 3, counts=np.zeros(10, dtype=np.uint8))
