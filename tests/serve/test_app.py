@@ -322,3 +322,16 @@ def test_json_has_no_numbers_that_are_none(client):
     said = ask(client, echo=True, logprobs=2, max_tokens=1)
     assert "NaN" not in json.dumps(said.model_dump(), allow_nan=True)
     assert all(logp is None or math.isfinite(logp) for logp in said.choices[0].logprobs.token_logprobs)
+
+
+@pytest.mark.parametrize("spec", ["Sample" + ".a" * 1900, "Sample(TopK(" + "1+" * 1900 + "1))"])
+def test_a_decoder_that_is_nested_too_deeply_is_a_bad_request(served, spec):
+    asked = {"model": "bible", "prompt": PROMPT, "decoder": spec}
+    assert WEB.post(f"{served.url}/v1/completions", json=asked).status_code == 400
+
+
+def test_errors_hold_no_control_characters(served):
+    asked = {"model": "bible", "prompt": PROMPT, "decoder": "Sample(TopQ(\x9b31m\u202e))"}
+    answer = WEB.post(f"{served.url}/v1/completions", json=asked)
+    assert answer.status_code == 400
+    assert not set(answer.json()["error"]["message"]) & set("\x1b\x9b\u202e")
