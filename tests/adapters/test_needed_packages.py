@@ -19,7 +19,7 @@ def test_what_is_missing_is_named_with_the_extra_that_brings_it():
 
 def test_what_is_too_old_is_named_with_both_versions(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.57.1")
-    with pytest.raises(ImportError, match=r"transformers 5 or later, and 4\.57\.1 is installed"):
+    with pytest.raises(ImportError, match=r"transformers 5\.5 or later, and 4\.57\.1 is installed"):
         TRANSFORMERS.imported("this")
 
 

@@ -9,6 +9,8 @@ from itertools import chain
 import pytest
 import yaml
 
+from unspool.adapters.needed_packages import TRANSFORMERS
+
 NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
@@ -93,3 +95,18 @@ def test_the_workflow_runs_the_same_on_the_systems_and_versions_that_are_promise
     promised = {it.rpartition(" ")[2] for it in project["classifiers"] if "Python :: 3." in it}
     assert project["requires-python"].removeprefix(">=") in promised
     assert promised <= set(matrix["python"])
+
+
+def test_the_oldest_versions_that_are_tried_are_the_bounds_that_are_declared(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds = dict(it.split(">=") for it in project["dependencies"])
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^TORCH  \?= torch==(\S+)\.0\+cpu$", makefile, re.M)[1] == bounds["torch"]
+    tried = re.search(r"\$\(LOWEST\) (fast .*) >", makefile)[1].split()
+    own = {"llama-cpp", "vllm"}  # make llama, make test-vllm
+    ours = {"huggingface", "test", "docs", "check", "bench", "dev", "recipes"}
+    assert {*tried, *own, *ours} == set(project["optional-dependencies"])
+    assert (
+        f"transformers>={'.'.join(map(str, TRANSFORMERS.least))}"
+        in project["optional-dependencies"]["huggingface"]
+    )

@@ -54,6 +54,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found.group().split("."))) if found else ()
 
 
-TRANSFORMERS = Package("transformers", "transformers", (5,), "huggingface")
+TRANSFORMERS = Package("transformers", "transformers", (5, 5), "huggingface")
 LLAMA_CPP = Package("llama_cpp", "llama-cpp-python", (0, 3, 10), "llama-cpp")
 VLLM = Package("vllm", "vllm", (0, 12), "vllm")

@@ -16,11 +16,12 @@ LOCK = ".lock"
 def locked(run: Path) -> Iterator[None]:
     """Hold the run folder; BlockingIOError if another living process holds it."""
     path = run / LOCK
+    holder = _holder(path)  # before: some versions of filelock empty the file as they try
     try:
         lock = FileLock(path).acquire(blocking=False)
     except Timeout as error:
         raise BlockingIOError(
-            f"{run} is being trained by another process (number {_holder(path)}): wait for it, "
+            f"{run} is being trained by another process (number {holder}): wait for it, "
             "stop it, or choose another --out"
         ) from error
     with lock:
