@@ -115,7 +115,7 @@ def bare(lines: Sequence[str], text: Codec) -> list[list[int]]:
 
 
 def whole(lines: Sequence[str], text: Codec) -> list[list[int]]:
-    """`text.encode` of each text, and EOS: a language model learns from exactly what a prompt becomes.
+    """The tokens of each text and EOS: a model learns from exactly what a prompt becomes.
 
     A text without any token is EOS twice, so that one of them is a target.
     """

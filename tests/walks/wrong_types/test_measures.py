@@ -163,7 +163,10 @@ CALLS = {
         diagnose.draw_heads,
         {"found": diagnose.agreements(LM, TREES, least=0), "path": "p.svg"},
     ),
-    "diagnose.exposure": (diagnose.exposure, {"model": LM, "texts": [([4], [5, 6, 7])], "lengths": (1,)}),
+    "diagnose.exposure": (
+        diagnose.exposure,
+        {"model": LM, "texts": [([4], [5, 6, 7])] * 20, "lengths": (1,)},
+    ),
     "diagnose.true_exposure": (
         diagnose.true_exposure,
         {"model": SPEAKER, "language": LANGUAGE, "lengths": (1,), "texts": 3},

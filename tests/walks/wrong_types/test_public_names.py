@@ -59,7 +59,16 @@ class Rows:
         return None
 
     def map_batches(self, worker, **how):
-        return how
+        return self
+
+    def groupby(self, column):
+        return self
+
+    def map_groups(self, worker, **how):
+        return self
+
+    def drop_columns(self, columns):
+        return self
 
 
 LM, PAIRS, LABELS = small("TransformerLM"), small("TransformerSeq2Seq"), small("Classifier")
