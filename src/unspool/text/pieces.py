@@ -90,9 +90,12 @@ class Pieces:
         return self.characters(bytes(data), final=True)[0]
 
     def _plain(self, tokens: list[int]) -> str:
-        with library_errors("the tokens cannot be decoded"):
+        with DECODING_ERRORS:
             text: str = self.tokenizer.decode(tokens, skip_special_tokens=False)
             return text
+
+
+DECODING_ERRORS = library_errors("the tokens cannot be decoded")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -8,8 +8,7 @@ a ValueError, too: its panics are no Exception in Python, and would end the prog
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import tokenizers
@@ -28,17 +27,25 @@ REMEMBERED = 1000
 PROBE = HelperProcess(Path(__file__).with_name("tokenizer_probe.py"))
 
 
-@contextmanager
-def library_errors(what: str) -> Iterator[None]:
-    """Turn errors and panics of the tokenizers library into ValueErrors that begin with `what`."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error) is Exception or type(error).__name__ == "PanicException":
+class library_errors:  # noqa: N801
+    """Turn errors and panics of the tokenizers library into ValueErrors that begin with `what`.
+
+    A class, because a generator costs more than decoding one token does.
+    """
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is Exception or (kind is not None and kind.__name__ == "PanicException"):
             raise ValueError(
-                f"{what}: the tokenizers library failed: {message_line(str(error), 200)}"
+                f"{self.what}: the tokenizers library failed: {message_line(str(error), 200)}"
             ) from None
-        raise
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
