@@ -29,9 +29,8 @@ from unspool.data.conllu import read_treebank
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate import perplexity
 from unspool.models.key_elimination import costs, with_keys, without_keys
-from unspool.nn.attention.word_attention import label_arcs
-from unspool.objectives.attention_focus import entropy
-from unspool.objectives.attention_near import distance
+from unspool.nn.attention_weights import label_arcs
+from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import as_batch
 
 LABELS = ("nsubj", "obj")
@@ -65,7 +64,7 @@ def recipe(lines, updates, auxiliary=(), seed=1):
 @torch.no_grad()
 def looks(model, texts):
     """Mean entropy over all layers, and mean squared distance over all but the last."""
-    rows = [tuple(model.text.encode(it)) for it in texts]
+    rows = [tuple(model.tokenizer.encode(it)) for it in texts]
     batch = as_batch(rows)
     _, (stack,) = model.read_attention(batch)
     real = (torch.arange(batch.inputs_NT.shape[1]) < batch.lengths_N[:, None])[:, None].expand_as(
@@ -112,7 +111,7 @@ def study_speed(lines, rounds=6, updates=30):
 
 
 def study_keys(model, texts):
-    rows = torch.tensor([model.text.encode(texts[0])])
+    rows = torch.tensor([model.tokenizer.encode(texts[0])])
     logp, keyless = model(rows), without_keys(model)
     back = with_keys(keyless)
     width = model.config.width // model.config.heads

@@ -64,7 +64,7 @@ def distributions(model: Any, texts: list[str], count: int, longest: int = 64) -
     """The model's probabilities of the next token after as many beginnings of the texts, (N, V)."""
     dice, rows = np.random.default_rng(0), []
     for n in range(count):
-        ids = model.text.encode(texts[n % len(texts)])[:longest]
+        ids = model.tokenizer.encode(texts[n % len(texts)])[:longest]
         rows.append(ids[: int(dice.integers(min(4, len(ids)), len(ids) + 1))])
     with torch.inference_mode():
         parts = [model.start(rows[i : i + 10])[0].logp_NV.double().exp() for i in range(0, count, 10)]

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from unspool.diagnose.drawing import BLUE, ORANGE, canvas
+from unspool.plots.canvas import BLUE, ORANGE, canvas
 
 WORDS = [
     "In",

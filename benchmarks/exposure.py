@@ -33,7 +33,7 @@ import torch
 
 import unspool as us
 from peers.stopwatch import Stopwatch
-from unspool.data.languages import made_data
+from unspool.data.known_languages import made_data
 from unspool.diagnose.exposure_bias import exposure, true_exposure
 from unspool.evaluate.reference_overlap import overlap
 
@@ -183,7 +183,7 @@ def seq2seq(width):
 
 def answers(model, rows, lengths, longest):
     """The gap on pairs of texts, and what greedy search answers."""
-    text = model.text
+    text = model.tokenizer
     pairs = [
         (text.encode(it), [*[t for t in text.encode(to) if t != text.bos_id], min(text.eos_ids)])
         for it, to in rows

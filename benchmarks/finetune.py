@@ -28,11 +28,11 @@ from safetensors.torch import load_file
 
 import unspool as us
 from unspool.data import Bucketed, prepare
-from unspool.data.chat_lines import ChatLines
-from unspool.models.adapters import adapters_of
-from unspool.models.load.adapter_file import ADAPTERS
+from unspool.data.chats import ChatLines
+from unspool.interfaces import Clock
+from unspool.models.loading.lora_file import ADAPTERS
+from unspool.models.lora import adapters_of
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Clock
 
 BATCHES = {"kind": "bucketed", "tokens": 512, "max_length": 256, "long": "cut"}
 
@@ -60,7 +60,7 @@ def recipe(args: argparse.Namespace, updates: int) -> dict[str, Any]:
 @torch.no_grad()
 def held_out(model: Any, valid: Path) -> tuple[float, int]:
     """−log p of an answer's token, and how many of these there are."""
-    data = prepare(ChatLines(train=str(valid)), model.text, Bucketed(2048, 256, "cut"))
+    data = prepare(ChatLines(train=str(valid)), model.tokenizer, Bucketed(2048, 256, "cut"))
     nll = weight = 0.0
     for number in range(data.train.per_epoch):
         loss = CrossEntropy()(model.eval(), data.train.batch(number), Clock(0, 1))
@@ -77,8 +77,8 @@ def merging(model: str, run: Path) -> dict[str, float]:
     for name, part in adapters_of(beside).items():
         exact = part.weight.double() + part.scale * part.lora_b.double() @ part.lora_a.double()
         weights = max(weights, float((merged.get_submodule(name).weight.double() - exact).abs().max()))
-    text = merged.text.chat([{"role": "user", "content": "What do you do in the evening?"}])
-    tokens = torch.tensor([merged.text.encode(text)])
+    text = merged.tokenizer.chat([{"role": "user", "content": "What do you do in the evening?"}])
+    tokens = torch.tensor([merged.tokenizer.encode(text)])
     single = merged(tokens), beside(tokens)
     double = merged.double()(tokens), beside.double()(tokens)
     return {
@@ -102,8 +102,8 @@ def transformers_logits(run: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         us.save(model, Path(folder) / "hf", format="huggingface")
         theirs = AutoModelForCausalLM.from_pretrained(Path(folder) / "hf").eval()
-        text = model.text.chat([{"role": "user", "content": "What do you do in the evening?"}])
-        tokens = torch.tensor([model.text.encode(text)])
+        text = model.tokenizer.chat([{"role": "user", "content": "What do you do in the evening?"}])
+        tokens = torch.tensor([model.tokenizer.encode(text)])
         found = {}
         for name in ("float32", "float64"):
             model, theirs = (it.to(getattr(torch, name)) for it in (model, theirs))

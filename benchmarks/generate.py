@@ -26,8 +26,8 @@ from peers.lineup import chosen, full_lineup
 from peers.process import HERE
 from peers.weight_files import folder_of, source_of
 from peers.work import parse_mode
-from unspool.models.load.gguf_file import open_gguf
-from unspool.text import codec_from_gguf
+from unspool.models.loading.gguf_file import open_gguf
+from unspool.tokenization import codec_from_gguf
 
 PROMPTS = [
     "The lighthouse keeper had not spoken to anyone for eleven days when the radio began to hum, and what it said",

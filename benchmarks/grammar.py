@@ -23,8 +23,7 @@ import torch
 from jsonschema import Draft202012Validator
 
 import unspool as us
-from unspool.decode.grammar.matchers import Matchers
-from unspool.decode.grammar.token_bytes import TokenBytes
+from unspool.decode.transforms.grammar import Matchers, TokenBytes
 
 SCHEMAS = Path(__file__).with_name("grammar_schemas.json")
 PROMPTS = [
@@ -73,9 +72,9 @@ def valid(schema: Any, out: us.Output) -> bool:
         exact = json.loads(json.dumps(schema), parse_float=Decimal)
         Draft202012Validator(exact).validate(json.loads(out.text, parse_float=Decimal))
     except Exception as error:
-        print(f"{out.finish}: {out.text!r}: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"{out.finish_reason}: {out.text!r}: {str(error).splitlines()[0]}", file=sys.stderr)
         return False
-    return out.finish == "eos"
+    return out.finish_reason == "eos"
 
 
 def main() -> int:

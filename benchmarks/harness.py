@@ -68,8 +68,8 @@ def in_process(model):
     """The same by `us.score`."""
     found = []
     for question, choices, _ in QUESTIONS:
-        given = model.text.encode(question)
-        wholes = [model.text.encode(question + choice) for choice in choices]
+        given = model.tokenizer.encode(question)
+        wholes = [model.tokenizer.encode(question + choice) for choice in choices]
         assert all(whole[: len(given)] == given for whole in wholes), "a token stands across the border"
         found.append([sum(us.score(model, given, whole[len(given) :]).logps) for whole in wholes])
     best = [row.index(max(row)) for row in found]

@@ -33,7 +33,7 @@ from rich.table import Table
 
 import unspool as us
 from unspool.evaluate.reference_overlap import overlap
-from unspool.evaluate.text_perplexity import perplexity
+from unspool.evaluate.teacher_forcing import perplexity
 from unspool.training import train
 
 REALLOCATE = [{"kind": "kerbs_reallocate", "every": 50}]
@@ -102,7 +102,7 @@ def test_perplexity(model: Any, args: argparse.Namespace) -> dict[str, float]:
 
 def test_bleu(model: Any, args: argparse.Namespace) -> dict[str, float]:
     rows = [line.split("\t") for line in args.test.read_text(encoding="utf-8").splitlines()]
-    short = [row for row in rows if max(len(model.text.encode(it)) for it in row[:2]) <= LONGEST]
+    short = [row for row in rows if max(len(model.tokenizer.encode(it)) for it in row[:2]) <= LONGEST]
     rows = sorted(short[: args.limit], key=lambda row: len(row[1]))  # rows of like length decode together
     found = {}
     for spec in (GREEDY, BEAM):

@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 import unspool as us
 from unspool.basis import BasisTest
 from unspool.basis.calibration import ExactVerdicts, exact_verdicts
-from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
+from unspool.plots.canvas import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 
 TAUS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9)
 FORMS = {"ℓ = 1": False, "row lengths": True}
@@ -52,8 +52,8 @@ def read(path: Path, count: int) -> list[str]:
 def beginnings(model: Any, path: Path | None, count: int, longest: int) -> list[list[int]]:
     """The first tokens of as many texts, of random lengths."""
     dice = np.random.default_rng(0)
-    if path is not None and model.text is not None:
-        ids = [list(model.text.encode(text))[:longest] for text in read(path, count)]
+    if path is not None and model.tokenizer is not None:
+        ids = [list(model.tokenizer.encode(text))[:longest] for text in read(path, count)]
     else:
         drawn = us.generate(model, [[1]] * count, us.Sample(), max_new_tokens=longest - 1, seed=0)
         ids = [[1, *out.tokens] for out in drawn]

@@ -23,8 +23,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from unspool.diagnose.drawing import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 from unspool.lab.claims.attention_lengths import right
+from unspool.plots.canvas import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 from unspool.training import train
 
 CONTEXTS = {"additive": BLUE, "bilinear": GREEN, "dot": SOFT, "mean": ORANGE, "last": RED}

@@ -32,7 +32,7 @@ def best(work: Callable[[], Any], times: int = 3) -> float:
 
 def main(path: str) -> None:
     model = us.load(path, engine="llama.cpp")
-    ids = model.text.encode(PROMPT)
+    ids = model.tokenizer.encode(PROMPT)
     theirs = llama_cpp.Llama(path, n_ctx=512, n_threads=torch.get_num_threads(), verbose=False)
 
     def their_greedy() -> None:

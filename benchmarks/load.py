@@ -33,9 +33,9 @@ from peers.process import EngineFailedError
 from peers.starting import TEXT, start
 from peers.tables import MEGA, Start, start_table
 from peers.weight_files import FLOAT32_BYTES, INT8_BYTES
-from unspool.files.cache import cache_folder, check_room
-from unspool.models.load.gguf_file import open_gguf
-from unspool.models.load.gguf_weights import gguf_config
+from unspool.io import cache_folder, check_room
+from unspool.models.loading.gguf_file import open_gguf
+from unspool.models.loading.gguf_weights import gguf_config
 
 PROMPT = [1, *range(300, 315)]
 CONTEXT = 256

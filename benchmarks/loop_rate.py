@@ -68,7 +68,7 @@ def main() -> int:
         raise SystemExit(f"{args.prompts} is not there: give a file of texts, one a line")
 
     model = us.load(args.model)
-    prompts = [model.text.encode(text)[: args.prompt_tokens] for text in read(args.prompts, args.limit)]
+    prompts = [model.tokenizer.encode(text)[: args.prompt_tokens] for text in read(args.prompts, args.limit)]
     runs: list[tuple[str, us.TransformerLM, us.Greedy]] = [
         (spec, model, us.parse(spec)) for spec in args.decoders
     ]
@@ -84,7 +84,7 @@ def main() -> int:
             for first in range(0, len(prompts), args.batch):
                 batch = prompts[first : first + args.batch]
                 outs = us.generate(chosen, batch, search, max_new_tokens=args.new_tokens, seed=1)
-                texts += [out.tokens[:-1] if out.finish == "eos" else out.tokens for out in outs]
+                texts += [out.tokens[:-1] if out.finish_reason == "eos" else out.tokens for out in outs]
                 progress.advance(bar, len(batch))
             loops = [us.find_loop(tokens) for tokens in texts]
             found[name] = {

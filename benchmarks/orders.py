@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 import unspool as us
-from unspool.data.languages.made_data import Task
-from unspool.diagnose.drawing import BLUE, ORANGE, canvas
+from unspool.data.known_languages.made_data import Task
+from unspool.plots.canvas import BLUE, ORANGE, canvas
 
 ORDERS = {"left to right": False, "right to left": True}
 SHAPE = {"width": 64, "heads": 4, "inner_width": 128, "encoder_layers": 2, "decoder_layers": 2}

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from unspool.data.languages import LANGUAGES
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.overestimation import underestimation
 from unspool.diagnose.softmax_bottleneck import (
     bottleneck,

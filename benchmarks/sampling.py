@@ -34,13 +34,12 @@ from torch import Tensor
 from transformers.generation import logits_process as hf
 
 import unspool as us
-from unspool.decode.path import Path as Row
-from unspool.decode.picks import Multinomial
-from unspool.decode.search.reshape import reshape
-from unspool.decode.search.token_loop import draw
+from unspool.decode.hypothesis import Hypothesis as Row
+from unspool.decode.multinomial import Multinomial
+from unspool.decode.search.sampling import draw, reshape
 from unspool.decode.shortlist import chain
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
-from unspool.protocols import Step, Transform
+from unspool.interfaces import Step, Transform
 
 PROMPTS = [
     "The old ferry crosses the river twice a day, and on Sundays the captain lets the children steer it",
@@ -80,7 +79,7 @@ REST = 0.02
 def real_logits(name: str, rows: int) -> Tensor:
     """A model's scores for the next word of as many beginnings of the prompts."""
     model = us.load(name)
-    texts = [model.text.encode(prompt) for prompt in PROMPTS]
+    texts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
     ends = range(max(map(len, texts)), 4, -1)
     beginnings = [ids[:end] for end in ends for ids in texts if end <= len(ids)][:rows]
     with torch.inference_mode():
@@ -91,7 +90,7 @@ def real_logits(name: str, rows: int) -> Tensor:
 def normalised(logits_NV: Tensor) -> Tensor:
     """As a model does it that is compiled, or not."""
     if chain.COMPILED:
-        from unspool.kernels.normalise import log_softmax_rows
+        from unspool.engine.log_softmax import log_softmax_rows
 
         return log_softmax_rows(logits_NV)
     return logits_NV.log_softmax(dim=-1)

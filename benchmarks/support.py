@@ -30,11 +30,11 @@ from torch import Tensor
 
 import unspool as us
 from unspool.basis import BasisTest
-from unspool.data.languages import ZipfMarkov
-from unspool.diagnose.drawing import canvas
+from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
 from unspool.evaluate.exact_support import Dial, at_mass, support
-from unspool.lab.small_bottleneck import Lesson, NarrowTrigram, at_optimum, narrow, some_contexts
+from unspool.lab.small_models import Lesson, NarrowTrigram, at_optimum, narrow, some_contexts
+from unspool.plots.canvas import canvas
 
 TAUS = (0.01, 0.1, 0.5)
 CLOSE = 2e-3

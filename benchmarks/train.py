@@ -31,7 +31,7 @@ from unspool.training.loop import training
 from unspool.training.run_folder import RunFolder
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
-from unspool.training.validate import validate
+from unspool.training.validation import validate
 
 ROWS, LENGTH, WIDTH, LAYERS, HEADS, VOCABULARY = 16, 128, 256, 4, 4, 8000
 TOKENS = ROWS * LENGTH

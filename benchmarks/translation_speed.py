@@ -23,7 +23,7 @@ from peers.comparison import Comparison, compare, write_json
 from peers.lineup import REFERENCE, Contender, chosen
 from peers.process import HERE
 from peers.work import parse_mode
-from unspool.files.cache import cache_folder
+from unspool.io import cache_folder
 
 MODES = ("greedy", "beam 5", "greedy x32", "beam 5 x32")
 VOCABULARY = 8000

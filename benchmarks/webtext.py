@@ -40,7 +40,7 @@ def read(path: Path, model: us.TransformerLM, count: int, least: int) -> list[li
     """The first texts of so many tokens, cut to that length."""
     rows = []
     for line in path.read_text(encoding="utf-8").split("\n"):
-        if line.strip() and len(tokens := model.text.encode(json.loads(line)["text"])) >= least:
+        if line.strip() and len(tokens := model.tokenizer.encode(json.loads(line)["text"])) >= least:
             rows.append(tokens[:least])
         if len(rows) == count:
             return rows
@@ -81,7 +81,7 @@ def continue_all(
         these = prompts[first : first + batch]
         seeds = [1_000_000 * seed + first + i for i in range(len(these))]
         for out in us.generate(model, these, search, max_new_tokens=new, seed=seeds):
-            texts.append(list(out.tokens[:-1] if out.finish == "eos" else out.tokens))
+            texts.append(list(out.tokens[:-1] if out.finish_reason == "eos" else out.tokens))
             counts.update(out.stats)
             logp += sum(out.logps)
             counts["tokens"] += len(out.tokens)

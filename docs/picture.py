@@ -43,7 +43,7 @@ def main() -> None:
     figure, panels = plt.subplots(len(PANELS), sharex=True, sharey=True, figsize=(8, 5), layout="constrained")
     for panel, (spec, claim, colour) in zip(panels, PANELS, strict=True):
         out = us.generate(model, PROMPT, us.parse(spec), max_new_tokens=NEW_TOKENS, seed=SEED)
-        draw(panel, Answer(out.text, out.tokens, out.logps, out.finish), f"{spec} {claim}", colour)
+        draw(panel, Answer(out.text, out.tokens, out.logps, out.finish_reason), f"{spec} {claim}", colour)
     panels[-1].set_xlabel(f"tokens after “{PROMPT}” (SmolLM2-135M)")
     target = Path(__file__).parent / "img" / "degeneration.svg"
     target.parent.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@ import os
 
 from hypothesis import settings
 
-from unspool.files.cache import cache_folder
+from unspool.io import cache_folder
 
 # Tests that set UNSPOOL_CACHE need not compile every kernel again.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))

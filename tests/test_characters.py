@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.characters import check_characters
+from unspool.errors import check_characters
 
 
 @pytest.mark.parametrize("text", ["", "plain", "ß 漢 🧵"])

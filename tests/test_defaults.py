@@ -1,10 +1,10 @@
-from unspool import defaults
+from unspool import config
 from unspool.decode.search import Sample
 from unspool.decode.spec import parse
 from unspool.decode.transforms import Temperature, TopP
 
 
 def test_the_default_decoder_is_one():
-    assert parse(defaults.DECODER) == Sample(Temperature(0.8), TopP(0.95))
-    assert defaults.NEW_TOKENS > 0
-    assert defaults.ROWS > 0
+    assert parse(config.DECODER) == Sample(Temperature(0.8), TopP(0.95))
+    assert config.NEW_TOKENS > 0
+    assert config.ROWS > 0

@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from unspool.deferred import declared, uncollected
+from unspool.lazy import declared, gc_paused
 
 SOURCE = """
 from typing import TYPE_CHECKING
 
-from unspool.deferred import deferred
+from unspool.lazy import deferred
 
 if TYPE_CHECKING:
     from math import nothing as nothing, sqrt as sqrt
@@ -61,9 +61,9 @@ def test_a_home_without_the_name_says_so(package):
 
 def test_the_collector_rests_and_is_left_as_it_was(package):
     assert gc.isenabled()
-    with uncollected():
+    with gc_paused():
         assert not gc.isenabled()
-        with uncollected():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -73,7 +73,7 @@ def test_the_collector_rests_and_is_left_as_it_was(package):
 
 
 def test_what_was_made_meanwhile_is_among_the_old():
-    with uncollected():
+    with gc_paused():
         made = [[]]
     assert any(each is made for each in gc.get_objects(generation=2))
     assert gc.get_freeze_count() == 0
@@ -84,7 +84,7 @@ def test_what_somebody_froze_stays_frozen():
     assert any(it is kept for it in gc.get_objects())
     gc.freeze()
     try:
-        with uncollected():
+        with gc_paused():
             pass
         assert not any(it is kept for it in gc.get_objects())  # frozen objects are not listed
     finally:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.memory_shortage import is_shortage
+from unspool.errors import is_shortage
 
 
 @pytest.mark.parametrize("ask", [lambda: torch.empty(2**50), lambda: np.empty(2**50, np.float64)])

@@ -3,7 +3,7 @@ import unicodedata
 
 import pytest
 
-from unspool.printable import escape_json, message_line, one_line, printable
+from unspool.errors import escape_json, message_line, one_line, printable
 
 
 def test_nothing_steers_a_terminal():

@@ -16,7 +16,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, TokenType
 from gguf.quants import dequantize, quantize
 
-from unspool.files.atomic import new_file
+from unspool.io import new_file
 
 Type = GGMLQuantizationType
 FILE_TYPES = {

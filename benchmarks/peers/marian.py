@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import unspool as us
-from unspool.files.atomic import new_folder
 from unspool.heads import HEADS
+from unspool.io import new_folder
 
 if TYPE_CHECKING:
     from transformers import MarianMTModel

@@ -16,7 +16,7 @@ class Unspool:
         torch.set_num_threads(threads)
         self.model = us.load(file, engine=engine, weights=weights)
         # Every engine generates the same number of tokens.
-        object.__setattr__(self.model.text, "eos_ids", frozenset())
+        object.__setattr__(self.model.tokenizer, "eos_ids", frozenset())
 
     def generate(self, work: Work) -> list[list[int]]:
         outputs = us.generate(self.model, work.prompts, search(work), max_new_tokens=work.new, seed=0)

@@ -19,10 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.files.cache import cache_folder
-from unspool.models.load.gguf_file import open_gguf
-from unspool.models.load.gguf_table import GGUFTensor
-from unspool.models.load.packages import PACKAGES, package_file
+from unspool.io import cache_folder
+from unspool.models.loading.gguf_file import GGUFTensor, open_gguf
+from unspool.models.loading.names import PACKAGES, package_file
 
 if TYPE_CHECKING:
     import unspool as us
@@ -112,7 +111,7 @@ def _write_gguf(source: Path, path: Path, name: str) -> None:
 
 def _write_huggingface(source: Path, path: Path) -> None:
     import unspool as us
-    from unspool.files.atomic import new_folder
+    from unspool.io import new_folder
 
     model = us.load(source)
     with new_folder(path) as folder:
@@ -121,7 +120,7 @@ def _write_huggingface(source: Path, path: Path) -> None:
 
 
 def _save_tokenizer(model: us.TransformerLM, folder: Path) -> None:
-    text = model.text
+    text = model.tokenizer
     text.save(folder)
     special = {"bos_token": text.bos_token, "eos_token": text.eos_token, "unk_token": text.eos_token}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
@@ -131,7 +130,7 @@ def _save_tokenizer(model: us.TransformerLM, folder: Path) -> None:
 def _write_ctranslate2(huggingface: Path, path: Path, precision: str) -> None:
     from ctranslate2.converters import TransformersConverter
 
-    from unspool.files.atomic import new_folder
+    from unspool.io import new_folder
 
     quantised = None if precision == "float32" else precision
     with new_folder(path) as folder:

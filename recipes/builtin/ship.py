@@ -11,9 +11,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from unspool.models.load import load_folder, save_folder
-from unspool.models.load.builtin import BUILTIN, builtin_folder
-from unspool.models.load.safetensors_files import WEIGHTS, write_safetensors
+from unspool.models.loading import load_folder, save_folder
+from unspool.models.loading.names import BUILTIN, builtin_folder
+from unspool.models.loading.safetensors_files import WEIGHTS, write_safetensors
 
 
 def main() -> int:

@@ -14,14 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unspool.deferred import deferred
+from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.adapters import hf as hf
-    from unspool.adapters.huggingface.export import to_huggingface as to_huggingface
-    from unspool.adapters.huggingface.wrapping import from_huggingface as from_huggingface
-    from unspool.adapters.loading import load as load
-    from unspool.adapters.ray.generated_dataset import generate_dataset as generate_dataset
     from unspool.basis import BasisTest as BasisTest
     from unspool.decode.chat import Chat as Chat
     from unspool.decode.combine import (
@@ -38,13 +33,13 @@ if TYPE_CHECKING:
         find_approximate_loop as find_approximate_loop,
         find_loop as find_loop,
     )
+    from unspool.decode.multinomial import Multinomial as Multinomial
     from unspool.decode.output import Output as Output, Piece as Piece
     from unspool.decode.picks import (
         ArgMax as ArgMax,
         BasisAware as BasisAware,
         ConstantTau as ConstantTau,
         EtaTau as EtaTau,
-        Multinomial as Multinomial,
         NucleusTau as NucleusTau,
     )
     from unspool.decode.ranking import (
@@ -108,27 +103,39 @@ if TYPE_CHECKING:
         Typical as Typical,
     )
     from unspool.decode.transforms.survivors import survivors as survivors
-    from unspool.models.adapters import (
+    from unspool.integrations import hf as hf
+    from unspool.integrations.huggingface.loading import (
+        from_huggingface as from_huggingface,
+        to_huggingface as to_huggingface,
+    )
+    from unspool.integrations.loading import load as load
+    from unspool.integrations.ray.dataset import generate_dataset as generate_dataset
+    from unspool.models.labelling import (
+        Classifier as Classifier,
+        ClassifierConfig as ClassifierConfig,
+        Prediction as Prediction,
+        TaggedWord as TaggedWord,
+        Tagger as Tagger,
+        TaggerConfig as TaggerConfig,
+        predict as predict,
+    )
+    from unspool.models.loading import save as save
+    from unspool.models.loading.lora_file import (
+        load_adapters as load_adapters,
+        save_adapters as save_adapters,
+    )
+    from unspool.models.lora import (
         LoRA as LoRA,
         add_adapters as add_adapters,
         merge_adapters as merge_adapters,
-    )
-    from unspool.models.classifier import Classifier as Classifier, ClassifierConfig as ClassifierConfig
-    from unspool.models.labels import Prediction as Prediction
-    from unspool.models.load import save as save
-    from unspool.models.load.adapter_file import (
-        load_adapters as load_adapters,
-        save_adapters as save_adapters,
     )
     from unspool.models.masked_lm import MaskedLM as MaskedLM, MaskedLMConfig as MaskedLMConfig
     from unspool.models.masked_seq2seq import (
         MaskedSeq2Seq as MaskedSeq2Seq,
         MaskedSeq2SeqConfig as MaskedSeq2SeqConfig,
     )
-    from unspool.models.prediction import predict as predict
     from unspool.models.rnn_lm import RNNLM as RNNLM, RNNConfig as RNNConfig
     from unspool.models.rnn_seq2seq import RNNSeq2Seq as RNNSeq2Seq, RNNSeq2SeqConfig as RNNSeq2SeqConfig
-    from unspool.models.tagger import TaggedWord as TaggedWord, Tagger as Tagger, TaggerConfig as TaggerConfig
     from unspool.models.transformer_lm import (
         TransformerConfig as TransformerConfig,
         TransformerLM as TransformerLM,
@@ -142,4 +149,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__, __getattr__, __dir__ = deferred(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from unspool.protocols import Abilities, Step, Text
+from unspool.interfaces import Abilities, Step, TokenizerLike
 
 
 @dataclass
@@ -62,7 +62,7 @@ class TableModel(Abilities):
     table: Callable[[tuple[int, ...]], Sequence[float]]
     """All tokens so far → the probability of each next token."""
     context: int | None = None
-    text: Text | None = None
+    tokenizer: TokenizerLike | None = None
 
     @cached_property
     def vocab_size(self) -> int:
@@ -233,9 +233,9 @@ def _whole_numbers(name: str, values: Tensor, dimensions: int) -> Tensor:
     return values
 
 
-def bigram(rows: Sequence[Sequence[float]], text: Text | None = None) -> TableModel:
+def bigram(rows: Sequence[Sequence[float]], tokenizer: TokenizerLike | None = None) -> TableModel:
     """A table model that sees the last token only: rows[i][j] = p(j | i)."""
-    return TableModel(lambda row: rows[row[-1]], text=text)
+    return TableModel(lambda row: rows[row[-1]], tokenizer=tokenizer)
 
 
 def trigram(table: Callable[[int, int], Sequence[float]]) -> TableModel:

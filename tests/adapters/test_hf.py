@@ -3,9 +3,9 @@ import inspect
 import pytest
 
 import unspool as us
-from unspool.adapters import hf
-from unspool.adapters.huggingface.custom_generate import CustomGenerate
 from unspool.decode.search import SEARCHES
+from unspool.integrations import hf
+from unspool.integrations.huggingface.custom_generate import CustomGenerate
 
 INFILLING = {"MaskPredict", "MaskedDiffusion"}
 """Transformers has no model that fills hidden places."""

@@ -5,8 +5,8 @@ import torch
 import transformers as tf
 
 import unspool as us
-from unspool.adapters.loading import load
-from unspool.models.load.unsupported import UnsupportedModelError
+from unspool.integrations.loading import load
+from unspool.models.loading.settings import UnsupportedModelError
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_family_of_ours_may_be_run_by_transformers(tmp_path):
 
 
 def test_without_transformers_what_to_install_is_said(bloom, monkeypatch):
-    monkeypatch.setattr("unspool.adapters.loading.find_spec", lambda name: None)
+    monkeypatch.setattr("unspool.integrations.loading.find_spec", lambda name: None)
     with pytest.raises(UnsupportedModelError, match=r"model_type 'bloom' is unknown.*unspool\[huggingface\]"):
         us.load(bloom)
     monkeypatch.setitem(sys.modules, "transformers", None)

@@ -2,7 +2,7 @@ import importlib.metadata
 
 import pytest
 
-from unspool.adapters.needed_packages import LLAMA_CPP, TRANSFORMERS, Package, _numbers
+from unspool.integrations.loading import LLAMA_CPP, TRANSFORMERS, Package, _numbers
 
 
 def test_what_is_there_is_given():

@@ -5,7 +5,7 @@ import pytest
 
 from unspool.basis.arrays import probabilities
 from unspool.basis.solver.distribution import Distribution
-from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.solver.proof_attempts import SharedFactors
 from unspool.basis.solver.whitening import whiten
 
 TAUS = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.basis.verification import check
+from unspool.basis.verifier import check
 
 
 def test_the_papers_example(example):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.basis import BasisTest
-from unspool.basis.critical_tau import critical_tau, tau_of
+from unspool.basis.basis_test import critical_tau, tau_of
 
 
 def test_the_papers_example(example):

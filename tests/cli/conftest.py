@@ -20,7 +20,7 @@ class LettersWatch:
         return [end for end in (self.said.find(stop) for stop in self.stop) if end >= 0]
 
     @property
-    def text(self):
+    def tokenizer(self):
         return self.said[: min(self._ends)] if self._ends else self.said
 
     @property
@@ -59,7 +59,7 @@ class Letters:
             {"system": "c", "user": "a", "assistant": "b"}[m["role"]] + m["content"] for m in messages
         )
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return LettersWatch(stop=tuple(stop))
 
 
@@ -74,7 +74,7 @@ def loaded(monkeypatch):
 
     def load(name, device=None, dtype="float32", **how):
         asked.append((name, device, *(() if dtype == "float32" else (dtype,)), *how.items()))
-        return bigram(CYCLE, text=Letters())
+        return bigram(CYCLE, tokenizer=Letters())
 
     monkeypatch.setattr(us, "load", load)
     return asked
@@ -82,8 +82,8 @@ def loaded(monkeypatch):
 
 def saved(folder, **changes):
     """A random language model of a hundred characters, saved."""
-    from unspool.models.load.folder import save_folder
-    from unspool.text import characters
+    from unspool.models.loading.run_folder import save_folder
+    from unspool.tokenization import characters
 
     torch.manual_seed(0)
     text = characters(["".join(map(chr, range(32, 128)))])
@@ -147,9 +147,9 @@ def unspool(capsys):
 @pytest.fixture
 def here(monkeypatch):
     """The pool is this very process, and gives the last block back first."""
-    from unspool.adapters.ray import corpus_job
-    from unspool.adapters.ray.actor_pool import FinishedBlock
-    from unspool.adapters.ray.corpus_blocks import block_lines
+    from unspool.integrations.ray import corpus
+    from unspool.integrations.ray.actor_pool import FinishedBlock
+    from unspool.integrations.ray.corpus_blocks import block_lines
 
     def pooled(ray, blocks, make, columns, **pool):
         work = make()
@@ -165,5 +165,5 @@ def here(monkeypatch):
         def __exit__(self, *error):
             return None
 
-    monkeypatch.setattr(corpus_job, "pooled", pooled)
-    monkeypatch.setattr(corpus_job, "joined", NoCluster)
+    monkeypatch.setattr(corpus, "pooled", pooled)
+    monkeypatch.setattr(corpus, "joined", NoCluster)

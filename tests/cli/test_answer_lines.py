@@ -1,9 +1,8 @@
 import json
 
 import unspool as us
-from unspool.cli.answer_lines import answer_line
 from unspool.cli.models import Models
-from unspool.cli.requests import AnsweredRequest, Request
+from unspool.cli.requests import AnsweredRequest, Request, answer_line
 from unspool.testing import bigram
 
 CYCLE = [[0.1, 0.7, 0.2], [0.2, 0.1, 0.7], [0.7, 0.2, 0.1]]
@@ -18,12 +17,12 @@ def line(number=None, **options):
 def test_a_line_says_what_was_asked_what_was_said_and_by_whom():
     found = line()
     assert {
-        key: found[key] for key in ("prompt", "sample", "tokens", "finish", "seed", "decoder", "model")
+        key: found[key] for key in ("prompt", "sample", "tokens", "finish_reason", "seed", "decoder", "model")
     } == {
         "prompt": "a",
         "sample": 0,
         "tokens": [1, 2],
-        "finish": "length",
+        "finish_reason": "length",
         "seed": 3,
         "decoder": "G",
         "model": "m",

@@ -61,7 +61,7 @@ def test_json_holds_the_measures(unspool, loaded):
         "spec": "Greedy()",
         "prompt": "a",
         "text": "bcabcabcabca",
-        "finish": "length",
+        "finish_reason": "length",
         "seed": 1,
         "distinct_1": 0.25,
         "distinct_2": 0.25,

@@ -1,9 +1,8 @@
 import pytest
 
 from unspool.cli import compile as verb, main
-from unspool.kernels import compiler_obstacle
-from unspool.nn.compiled import rnn_engine, transformer_engine
-from unspool.nn.compiled.products import packed_product
+from unspool.engine import compiler_obstacle, packed_matmul, transformer_engine
+from unspool.engine.rnn import rnn_engine
 
 
 def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
@@ -26,14 +25,14 @@ def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, f
 
 def test_every_format_is_in_one_of_the_parts(monkeypatch):
     found = []
-    monkeypatch.setattr(packed_product, "compiled", found.append)
+    monkeypatch.setattr(packed_matmul, "compiled", found.append)
     for part in verb.PARTS[2:]:
         part()
-    assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_product.MADE)
+    assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_matmul.MADE)
 
 
 def test_without_numba_it_says_what_to_install(unspool, monkeypatch):
-    monkeypatch.setattr("unspool.kernels.find_spec", lambda name: None)
+    monkeypatch.setattr("unspool.engine.find_spec", lambda name: None)
     compiler_obstacle.cache_clear()
     status, _, err = unspool("compile")
     compiler_obstacle.cache_clear()

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from unspool.cli.decoder_table import COLUMNS, cells, print_table
+from unspool.cli.compare import COLUMNS, cells, print_table
 from unspool.evaluate.comparison import Answer, DecoderRow
 
 TEXT = "a long way up the stairs of the lighthouse,\nand a longer way down"

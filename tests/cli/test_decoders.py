@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 import unspool as us
-from unspool import defaults
+from unspool import config
 from unspool.cli.decoders import (
     add_decoder_options,
     add_several_decoders_option,
@@ -36,8 +36,8 @@ def test_a_specification_and_greedy():
 
 
 def test_the_default_is_the_documented_one():
-    assert spec() == defaults.DECODER
-    assert us.parse(defaults.DECODER) == us.Sample(us.Temperature(0.8), us.TopP(0.95))
+    assert spec() == config.DECODER
+    assert us.parse(config.DECODER) == us.Sample(us.Temperature(0.8), us.TopP(0.95))
 
 
 def test_every_shortcut_is_read_by_parse():

@@ -35,7 +35,7 @@ def test_a_conversation(unspool):
     (record,) = records(unspool("generate", *asked)[1])
     assert "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n" in record["prompt"]
     assert "Paris" in record["text"]
-    assert record["finish"] == "eos"
+    assert record["finish_reason"] == "eos"
 
 
 def test_a_file_of_prompts_and_conversations(unspool, model, tmp_path):
@@ -45,7 +45,7 @@ def test_a_file_of_prompts_and_conversations(unspool, model, tmp_path):
     path.write_text("\n".join(map(json.dumps, lines)))
     argv = ("--seed", "9", "--max-new-tokens", "6", "--batch-size", "3", "--json")
     found = records(unspool("generate", "--file", path, *argv)[1])
-    prompts = [*PROMPTS, model.text.chat(talk)]
+    prompts = [*PROMPTS, model.tokenizer.chat(talk)]
     assert [record["prompt"] for record in found] == prompts
     search = us.Sample(us.Temperature(0.8), us.TopP(0.95))  # the command's default
     alone = [us.generate(model, prompt, search, max_new_tokens=6, seed=9) for prompt in prompts]

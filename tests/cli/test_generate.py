@@ -88,8 +88,8 @@ def test_stop_strings_end_the_text(unspool, loaded):
 def test_loops_are_stopped_where_that_is_asked_for(unspool, loaded):
     argv = ("generate", "a", "--greedy", "--max-new-tokens", "100", "--json")
     (through,), (stopped,) = (records(unspool(*argv, *more)[1]) for more in ((), ("--stop-loops",)))
-    assert (through["finish"], len(through["tokens"])) == ("length", 100)
-    assert stopped["finish"] == "loop"
+    assert (through["finish_reason"], len(through["tokens"])) == ("length", 100)
+    assert stopped["finish_reason"] == "loop"
     assert through["text"].startswith(stopped["text"])
     assert len(stopped["tokens"]) < 30
 
@@ -115,7 +115,7 @@ def test_json_holds_everything(unspool, loaded):
         "text": "bca",
         "tokens": [1, 2, 0],
         "total": None,
-        "finish": "length",
+        "finish_reason": "length",
         "seed": 7,
         "model": "smollm2",
     }
@@ -239,7 +239,7 @@ def test_lines_have_settings_of_their_own(unspool, loaded, tmp_path):
     assert [r["text"] for r in found[:6]] == ["bc", "b", "", "bca", "cab", "cab"]
     assert [r["sample"] for r in found[3:7]] == [0, 0, 1, 0]
     assert found[6]["prompt"] == "cbab"
-    assert found[7]["finish"] == "loop"
+    assert found[7]["finish_reason"] == "loop"
     assert found[8]["text"] == "bca"
     assert [r.get("id") for r in found] == ["short", ["any", 3]] + [None] * 7
     assert [us.parse(r["decoder"]) for r in found] == [us.Greedy()] * 3 + [us.Sample(us.TopK(1))] + [
@@ -327,7 +327,7 @@ def test_an_interrupted_stream_ends_its_line(terminal, loaded, monkeypatch):
 
 def test_stop_tokens_end_the_text_and_are_not_shown(unspool, loaded, tmp_path):
     (record,) = records(unspool(*GREEDY, "--stop-id", "0", "--stop-id", "3", "--json")[1])
-    assert (record["text"], record["tokens"], record["finish"]) == ("bc", [1, 2, 0], "stop")
+    assert (record["text"], record["tokens"], record["finish_reason"]) == ("bc", [1, 2, 0], "stop")
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "a", "stop_ids": [2]}')
     (record,) = records(unspool("generate", "--file", path, "--greedy", "--json")[1])

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from unspool.cli.interrupt import leaving_imports_at_once
+from unspool.cli.output import leaving_imports_at_once
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def test_inside_an_import_the_process_ends(monkeypatch, tmp_path, capsys):
     def leave(status):
         raise LeftError(status)
 
-    monkeypatch.setattr("unspool.cli.interrupt.os._exit", leave)
+    monkeypatch.setattr("unspool.cli.output.os._exit", leave)
     (tmp_path / "interrupting_module.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with leaving_imports_at_once(), pytest.raises(LeftError, match="130"):

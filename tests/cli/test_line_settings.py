@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.cli.line_settings import CHECKS, read_settings
+from unspool.cli.prompts import CHECKS, read_settings
 
 RIGHT = {
     "chat": [True, False],

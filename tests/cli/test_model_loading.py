@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.cli.model_loading import chosen_model, load_labeller, load_speaker, loading
+from unspool.cli.models import chosen_model, load_labeller, load_speaker, loading
 from unspool.models.encoders import RNNEncoderConfig
-from unspool.models.load.folder import save_folder
-from unspool.models.load.packages import PACKAGES, ModelPackage
-from unspool.text import words
+from unspool.models.loading.names import PACKAGES, ModelPackage
+from unspool.models.loading.run_folder import save_folder
+from unspool.tokenization import words
 
 
 @pytest.fixture(params=[us.ClassifierConfig, us.TaggerConfig])

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from unspool.cli.output import check_output, json_line, opened, shown
-from unspool.cli.streams import ClosedOutput
+from unspool.cli.output import ClosedOutput, check_output, json_line, opened, shown
 
 
 def test_a_terminal_obeys_no_escape_sequence(terminal):

@@ -2,14 +2,7 @@ import argparse
 
 import pytest
 
-from unspool.cli.parser import (
-    Parser,
-    add_length_options,
-    add_model_options,
-    natural,
-    positive,
-    seed_of,
-)
+from unspool.cli.parser import Parser, add_length_options, add_model_options, natural, positive, seed_of
 
 
 @pytest.fixture

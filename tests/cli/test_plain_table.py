@@ -1,4 +1,4 @@
-from unspool.cli.plain_table import print_rows
+from unspool.cli.output import print_rows
 
 
 def test_cells_stand_under_their_names(capsys):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.load.folder import save_folder
-from unspool.text import train_bpe, words
+from unspool.models.loading.run_folder import save_folder
+from unspool.tokenization import train_bpe, words
 
 LINES = ["good soup and good bread", "the bad cheese was sour"]
 

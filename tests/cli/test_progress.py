@@ -1,4 +1,4 @@
-from unspool.cli.progress import counted
+from unspool.cli.output import counted
 
 
 def count(shown):

@@ -2,7 +2,7 @@ from argparse import ArgumentParser, Namespace
 
 import pytest
 
-from unspool.cli.ray_options import add_ray_options, corpus_of, pool_of, without_ray
+from unspool.cli.corpus import add_ray_options, corpus_of, pool_of, without_ray
 
 
 def parsed(*argv):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.cli.reserved_file import reserved
+from unspool.cli.output import reserved
 
 
 def test_what_is_written_stays(tmp_path):

@@ -9,7 +9,7 @@ from io import StringIO
 
 import pytest
 
-from unspool.cli.side_by_side import WholeLines, cores, side_by_side
+from unspool.cli.processes import WholeLines, cores, side_by_side
 
 
 def code(text):

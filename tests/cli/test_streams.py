@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from unspool.cli.streams import usable_streams, written_to
+from unspool.cli.output import usable_streams, written_to
 
 SCRIPT = """
 import sys

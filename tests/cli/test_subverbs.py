@@ -1,8 +1,7 @@
 import argparse
 from types import SimpleNamespace
 
-from unspool.cli.parser import Parser
-from unspool.cli.subverbs import add_subverbs, all_examples
+from unspool.cli.parser import Parser, add_subverbs, all_examples
 
 ONE = SimpleNamespace(
     SUMMARY="Do one.",

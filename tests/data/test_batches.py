@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from unspool.config import choose
+from unspool.data.batch import ragged
 from unspool.data.batches import BATCHES, Bucketed, Packed
-from unspool.data.bucket import BucketFeed
+from unspool.data.bucketing import BucketFeed
 from unspool.data.examples import Sequences
-from unspool.data.lane_feed import LaneFeed
-from unspool.data.pack import PackFeed
-from unspool.data.ragged import ragged
+from unspool.data.packing import LaneFeed, PackFeed
 
 TEXTS = Sequences(ragged([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
 ENDS = (1, 2)

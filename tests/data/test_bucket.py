@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.data.batch import Batch
-from unspool.data.bucket import BucketFeed, cuts, rounded, whole
+from unspool.data.batch import Batch, ragged
+from unspool.data.bucketing import BucketFeed, cuts, rounded, whole
 from unspool.data.examples import Sequences
-from unspool.data.ragged import ragged
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from unspool.data.chat_jsonl import ChatJSONL
-from unspool.data.chats import Chats
-from unspool.data.reading_progress import silent
+from unspool.data.chats import ChatJSONL, Chats
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

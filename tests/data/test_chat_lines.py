@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from unspool.data.chat_lines import ChatLines
-from unspool.data.chats import Chats
-from unspool.data.reading_progress import silent
+from unspool.data.chats import ChatLines, Chats
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

@@ -5,15 +5,15 @@ from random import Random
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings, strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
-from unspool.data.batch import Batch
+from unspool.data.batch import Batch, ragged
 from unspool.data.batches import Bucketed, Packed
 from unspool.data.chats import Chats, messages
-from unspool.data.ragged import ragged
-from unspool.text import train_bpe
-from unspool.text.codec import Codec
+from unspool.tokenization import train_bpe
+from unspool.tokenization.tokenizer import Tokenizer
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
@@ -22,11 +22,13 @@ TEMPLATE = (
 TOKENS = ["<s>", "</s>", "<user>", "<assistant>", "a", "b", "c"]
 
 
-def codec(template: str | None = TEMPLATE, *, add_bos: bool = False) -> Codec:
-    tokenizer = Tokenizer(models.WordLevel({token: at for at, token in enumerate(TOKENS)}, unk_token="c"))
+def codec(template: str | None = TEMPLATE, *, add_bos: bool = False) -> Tokenizer:
+    tokenizer = tokenizers.Tokenizer(
+        models.WordLevel({token: at for at, token in enumerate(TOKENS)}, unk_token="c")
+    )
     tokenizer.add_special_tokens(TOKENS[:4])
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    return Codec(
+    return Tokenizer(
         tokenizer, bos_id=0, eos_ids=frozenset({1}), chat_template=template, eos_token="</s>", add_bos=add_bos
     )
 

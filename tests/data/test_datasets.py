@@ -6,9 +6,8 @@ import pytest
 
 from unspool.config import choose, kind_of
 from unspool.data.datasets import DATA, OwnText
-from unspool.data.lines import Lines
-from unspool.data.tsv import TSV
-from unspool.text import Codec, words
+from unspool.data.line_formats import TSV, Lines
+from unspool.tokenization import Tokenizer, words
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -38,7 +37,7 @@ def test_an_unknown_key_is_said_with_the_nearest() -> None:
 
 def test_data_may_bring_its_vocabulary() -> None:
     class Spoken:
-        def codec(self) -> Codec:
+        def codec(self) -> Tokenizer:
             return words(["a b"])
 
     assert isinstance(Spoken(), OwnText)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data.dialogues import BETWEEN, Dialogues, replies
-from unspool.data.reading_progress import silent
-from unspool.data.row_forms import Pairs
+from unspool.data.examples import Pairs
+from unspool.data.line_formats import BETWEEN, Dialogues, replies
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

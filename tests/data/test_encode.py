@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data import encode
-from unspool.data.encode import Encoded, Filled, encoded, handfuls, read_encoded
-from unspool.data.ragged import Ragged
-from unspool.data.row_forms import END, Pairs, Texts
-from unspool.data.store import Damaged
-from unspool.text import words
+from unspool.data import encoded_store
+from unspool.data.batch import Ragged
+from unspool.data.encoded_store import Damaged, Encoded, Filled, encoded, handfuls, read_encoded
+from unspool.data.examples import END, Pairs, Texts
+from unspool.tokenization import words
 
 CODEC = words(["a b c"], add_bos=True)  # a = 4, b = 5, c = 6
 ROWS = [("a",), ("b b",), (" ",), ("c",)]
@@ -102,8 +101,8 @@ def test_rows_with_an_empty_column_are_counted() -> None:
 @given(st.lists(st.tuples(st.text(max_size=8)), max_size=30))
 def test_handfuls_are_all_rows_in_order(rows: list[tuple[str, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode, "_ROWS", 4)
-        patch.setattr(encode, "_CHARACTERS", 10)
+        patch.setattr(encoded_store, "_ROWS", 4)
+        patch.setattr(encoded_store, "_CHARACTERS", 10)
         found = list(handfuls(rows))
     assert [row for some in found for row in some] == rows
     for some in found:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from unspool.data.batch import ragged
 from unspool.data.examples import Chosen, Sequences
-from unspool.data.ragged import ragged
 
 # BOS = 1, EOS = 2
 TARGET = ragged([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 2]])

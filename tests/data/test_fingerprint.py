@@ -6,64 +6,66 @@ from dataclasses import replace
 
 import pytest
 
-from unspool.data import fingerprint
-from unspool.data.lines import Lines
-from unspool.text import BPE, Words, words
+from unspool.data import encoded_store
+from unspool.data.line_formats import Lines
+from unspool.tokenization import BPE, Words, words
 
 Write = Callable[..., str]
 
 
 def test_files_count_by_what_they_hold(write: Write) -> None:
     one, same, other = write("a", "x\n"), write("b", "x\n"), write("c", "y\n")
-    name = fingerprint.of_data(Lines(train=one), 0)
-    assert name == fingerprint.of_data(Lines(train=same), 0)
-    assert name != fingerprint.of_data(Lines(train=other), 0)
-    assert name != fingerprint.of_data(Lines(train=one, document="file"), 0)
-    assert name != fingerprint.of_data(Lines(train=one, valid=same), 0)
+    name = encoded_store.of_data(Lines(train=one), 0)
+    assert name == encoded_store.of_data(Lines(train=same), 0)
+    assert name != encoded_store.of_data(Lines(train=other), 0)
+    assert name != encoded_store.of_data(Lines(train=one, document="file"), 0)
+    assert name != encoded_store.of_data(Lines(train=one, valid=same), 0)
 
 
 def test_the_seed_counts_where_it_chooses_what_is_held_out(write: Write) -> None:
     path = write("a", "x\ny\n")
-    assert fingerprint.of_data(Lines(train=path), 0) == fingerprint.of_data(Lines(train=path), 1)
+    assert encoded_store.of_data(Lines(train=path), 0) == encoded_store.of_data(Lines(train=path), 1)
     held = Lines(train=path, valid_lines=1)
-    assert fingerprint.of_data(held, 0) != fingerprint.of_data(held, 1)
+    assert encoded_store.of_data(held, 0) != encoded_store.of_data(held, 1)
 
 
 def test_a_text_counts_by_the_ids_it_gives() -> None:
-    assert fingerprint.of_text(words(["a b"])) == fingerprint.of_text(words(["b a"]))
-    assert fingerprint.of_text(words(["a b"])) != fingerprint.of_text(words(["a c"]))
+    assert encoded_store.of_text(words(["a b"])) == encoded_store.of_text(words(["b a"]))
+    assert encoded_store.of_text(words(["a b"])) != encoded_store.of_text(words(["a c"]))
     codec = words(["a b"])
-    assert fingerprint.of_text(codec) != fingerprint.of_text(replace(codec, literal=False))
+    assert encoded_store.of_text(codec) != encoded_store.of_text(replace(codec, literal=False))
 
 
 def test_settings_count_with_their_kind() -> None:
-    names = {fingerprint.of_settings(*it) for it in ((BPE, {}), (Words, {}), (Words, {"min_count": 2}))}
+    names = {encoded_store.of_settings(*it) for it in ((BPE, {}), (Words, {}), (Words, {"min_count": 2}))}
     assert len(names) == 3
-    assert fingerprint.together("a", "b") != fingerprint.together("b", "a")
+    assert encoded_store.together("a", "b") != encoded_store.together("b", "a")
 
 
 def test_files_are_named_by_their_settings(write: Write) -> None:
     data = Lines(train=write("a", "x\n"), valid=write("b", "x\n"))
-    found = fingerprint.of_files(data)
+    found = encoded_store.of_files(data)
     assert found["train"] == found["valid"] != []
-    assert fingerprint.of_data(data, 0, found) == fingerprint.of_data(data, 0)
+    assert encoded_store.of_data(data, 0, found) == encoded_store.of_data(data, 0)
     with pytest.raises(FileNotFoundError, match=r"valid = 'no\.txt': there is no such file"):
-        fingerprint.of_files(Lines(train=data.train, valid="no.txt"))
+        encoded_store.of_files(Lines(train=data.train, valid="no.txt"))
 
 
 def test_a_packed_file_holds_what_it_is_unpacked_to(write: Write) -> None:
     plain, packed = write("a", "x\n"), write("b", gzip.compress(b"x\n"))
-    assert fingerprint.of_data(Lines(train=plain), 0) == fingerprint.of_data(Lines(train=packed), 0)
+    assert encoded_store.of_data(Lines(train=plain), 0) == encoded_store.of_data(Lines(train=packed), 0)
 
 
 def test_several_files_count_in_their_order(write: Write) -> None:
     one, other = write("a", "x\n"), write("b", "y\n")
-    names = {fingerprint.of_data(Lines(train=it), 0) for it in (one, (one, other), (other, one), (one, one))}
+    names = {
+        encoded_store.of_data(Lines(train=it), 0) for it in (one, (one, other), (other, one), (one, one))
+    }
     assert len(names) == 4
-    assert fingerprint.of_data(Lines(train=(one,)), 0) == fingerprint.of_data(Lines(train=one), 0)
+    assert encoded_store.of_data(Lines(train=(one,)), 0) == encoded_store.of_data(Lines(train=one), 0)
 
 
 def test_the_vocabulary_of_sources_counts() -> None:
     codec = words(["a b"])
-    names = {fingerprint.of_text(replace(codec, source=it)) for it in (None, codec, words(["c d"]))}
+    names = {encoded_store.of_text(replace(codec, source=it)) for it in (None, codec, words(["c d"]))}
     assert len(names) == 3

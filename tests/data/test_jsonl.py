@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from unspool.data.jsonl import JSONL
-from unspool.data.reading_progress import silent
-from unspool.data.row_forms import Pairs, Texts
+from unspool.data.examples import Pairs, Texts
+from unspool.data.line_formats import JSONL
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unspool.data.batch import ragged
 from unspool.data.labelled_examples import Classes, LabelledExamples, Tags, choice, numbers
-from unspool.data.ragged import ragged
-from unspool.text import characters, words
+from unspool.tokenization import characters, words
 
 CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
 CLASSES, TAGS = Classes(("bad", "good")), Tags(("N", "V"))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from unspool.data.labelled_examples import Classes
-from unspool.data.labelled_lines import LabelledLines
-from unspool.data.reading_progress import silent
+from unspool.data.line_formats import LabelledLines
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.lane_feed import LaneFeed, whole_lanes
+from unspool.data.packing import LaneFeed, whole_lanes
 
 
 def counting(tokens: int) -> np.ndarray:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from unspool.config import choose
 from unspool.data import DATA
-from unspool.data.lines import Lines
-from unspool.data.reading_progress import silent
-from unspool.data.row_forms import Texts
+from unspool.data.examples import Texts
+from unspool.data.line_formats import Lines
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

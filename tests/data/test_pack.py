@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.data.pack import PackFeed, whole_stream
+from unspool.data.packing import PackFeed, whole_stream
 
 STREAM = np.array([1, 5, 6, 2, 1, 7, 2, 1, 8, 9, 2], dtype=np.uint16)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 from unspool.config import build, plain
 from unspool.data import Bucketed, Data, prepare
 from unspool.data.packaged import Packaged
-from unspool.data.reading_progress import silent
-from unspool.text import Words
+from unspool.data.reading import silent
+from unspool.tokenization import Words
 
 VERSES = '﻿id,text\n1,"In the beginning{a {nested} note}, ""light"""\n2,and  there was\n\n3,{all note}\n'
 

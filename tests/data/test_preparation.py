@@ -23,14 +23,14 @@ from unspool.data import (
     Parallel,
     TaggedLines,
     Task,
+    encoded_store,
     prepare,
-    store,
 )
+from unspool.data.examples import Row, RowForm, Texts
 from unspool.data.preparation import Prepared
-from unspool.data.reading_progress import Advance
-from unspool.data.row_forms import Row, RowForm, Texts
+from unspool.data.reading import Advance
 from unspool.data.split import HeldOut
-from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, words
+from unspool.tokenization import BPE, TEXTS, Characters, Separate, Tokenizer, Words, words
 
 Write = Callable[..., str]
 
@@ -230,7 +230,7 @@ class Counting(HeldOut):
     def form(self, rows: object) -> RowForm:
         return Texts()
 
-    def codec(self) -> Codec:
+    def codec(self) -> Tokenizer:
         return words(["one two three four"])
 
 
@@ -320,8 +320,8 @@ def test_a_recipe_is_enough(write: Write) -> None:
 def test_a_large_file_is_never_in_memory(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_BUFFERED", 1 << 14)
-    monkeypatch.setattr("unspool.data.encode._ROWS", 64)
+    monkeypatch.setattr(encoded_store, "_BUFFERED", 1 << 14)
+    monkeypatch.setattr("unspool.data.encoded_store._ROWS", 64)
     lines, length = 3000, 250
     names = [f"word{at:04d}" for at in range(1000)]
     line = " ".join(Random(0).choices(names, k=length)) + "\n"

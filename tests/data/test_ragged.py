@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data.ragged import ragged
+from unspool.data.batch import ragged
 
 ROWS = ragged([[5, 6, 7], [], [8, 9]])
 

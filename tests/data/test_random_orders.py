@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data.random_orders import below, bits, shuffled
+from unspool.data.split import below, bits, shuffled
 
 
 @given(st.integers(0, 200), st.integers(0, 2**63), st.integers(0, 10**6))

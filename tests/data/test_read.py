@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from unspool.data.read import check_files, read_lines, size
+from unspool.data.reading import check_files, read_lines, size
 
 Write = Callable[..., str]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unspool.data.reading_progress import metered, silent
+from unspool.data.reading import metered, silent
 
 
 def test_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,10 @@ from random import Random
 
 import torch
 
-from unspool.data.bucket import BucketFeed
+from unspool.data.batch import ragged
+from unspool.data.bucketing import BucketFeed, ResegmentedFeed, drops, resegmented
 from unspool.data.examples import Sequences
-from unspool.data.ragged import ragged
-from unspool.data.resegmentation import ResegmentedFeed, drops, resegmented
-from unspool.text import BPE, Separate, Words, train_bpe
+from unspool.tokenization import BPE, Separate, Words, train_bpe
 
 LINES = ["abab abc", "abc abab ab", "ab"] * 3
 TEXT = train_bpe(LINES, 275)

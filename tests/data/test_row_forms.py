@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unspool.data.ragged import ragged
-from unspool.data.row_forms import Pairs, Texts, bare, ends, framed
-from unspool.text import Codec, words
+from unspool.data.batch import ragged
+from unspool.data.examples import Pairs, Texts, bare, ends, framed
+from unspool.tokenization import Tokenizer, words
 
 CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
 
@@ -40,11 +40,13 @@ def test_a_bos_that_the_codec_writes_itself_is_not_there_twice() -> None:
 
 
 def test_eos_stands_in_for_a_bos_that_is_not_there() -> None:
-    assert ends(Codec(CODEC.tokenizer, eos_ids=frozenset({2}))) == (2, 2)
-    assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)) == (
+    assert ends(Tokenizer(CODEC.tokenizer, eos_ids=frozenset({2}))) == (2, 2)
+    assert ends(
+        Tokenizer(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)
+    ) == (
         1,
         2,
     )
-    assert ends(Codec(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
+    assert ends(Tokenizer(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
     with pytest.raises(ValueError, match="could not learn to stop"):
-        ends(Codec(CODEC.tokenizer, bos_id=1))
+        ends(Tokenizer(CODEC.tokenizer, bos_id=1))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data import store
-from unspool.data.ragged import Ragged
-from unspool.data.store import Damaged, Writer, appearing, read_column
+from unspool.data import encoded_store
+from unspool.data.batch import Ragged
+from unspool.data.encoded_store import Damaged, Writer, appearing, read_column
 
 ROWS = [[1, 2, 3], [], [4], [5, 6]]
 
@@ -43,7 +43,7 @@ def test_files_give_back_what_was_put(tmp_path: Path, below: int, rows: list[lis
 
 
 def test_a_large_column_goes_to_the_disk_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_BUFFERED", 3)
+    monkeypatch.setattr(encoded_store, "_BUFFERED", 3)
     writer = Writer(100, tmp_path, "x")
     for row in ROWS * 50:
         writer.put(row)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from unspool.data.labelled_examples import Tags
-from unspool.data.reading_progress import silent
-from unspool.data.tagged_lines import TaggedLines
+from unspool.data.line_formats import TaggedLines
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

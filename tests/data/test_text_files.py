@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from unspool.config import build, plain
-from unspool.data.reading_progress import Advance, silent
-from unspool.data.row_forms import END, Row
-from unspool.data.text_files import TextFiles
+from unspool.data.examples import END, Row
+from unspool.data.line_formats import TextFiles
+from unspool.data.reading import Advance, silent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from unspool.data.reading_progress import silent
-from unspool.data.row_forms import Pairs
-from unspool.data.tsv import TSV, columns
+from unspool.data.examples import Pairs
+from unspool.data.line_formats import TSV, columns
+from unspool.data.reading import silent
 
 Write = Callable[..., str]
 

@@ -5,7 +5,7 @@ import pytest
 
 import unspool as us
 from unspool.testing import TableModel
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 # A system's words begin with s, a user's with u, an answer with a.
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}a"
@@ -27,7 +27,7 @@ def table(row):
     return [share / sum(p) for share in p]
 
 
-MODEL = TableModel(table, text=TEXT, context=40)
+MODEL = TableModel(table, tokenizer=TEXT, context=40)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_conversation_by_hand(chat):
 def test_what_is_streamed_is_what_is_asked(chat):
     pieces = [*chat.stream("x")]
     assert "".join(piece.text for piece in pieces) == "bcd"
-    assert pieces[-1].finish == "eos"
+    assert pieces[-1].finish_reason == "eos"
     assert chat.messages[-1]["content"] == "bcd"
 
 
@@ -120,10 +120,12 @@ def test_one_turn_that_does_not_fit_is_refused_and_forgotten(chat):
 
 
 def test_a_loop_is_stopped():
-    circle = TableModel(lambda row: [0.0] * 4 + [1.0] + [0.0] * (V - 5), text=TEXT)
+    circle = TableModel(lambda row: [0.0] * 4 + [1.0] + [0.0] * (V - 5), tokenizer=TEXT)
     chat = us.Chat(circle, us.Greedy(), max_new_tokens=200)
-    assert chat.ask("x").finish == "loop"
-    assert us.Chat(circle, us.Greedy(), max_new_tokens=200, on_loop="ignore").ask("x").finish == "length"
+    assert chat.ask("x").finish_reason == "loop"
+    assert (
+        us.Chat(circle, us.Greedy(), max_new_tokens=200, on_loop="ignore").ask("x").finish_reason == "length"
+    )
 
 
 def test_it_is_saved_and_gone_on_with(chat, tmp_path):
@@ -148,7 +150,7 @@ def test_what_cannot_be_said_is_refused(chat):
         with pytest.raises(ValueError, match="say something"):
             chat.ask(said)
     with pytest.raises(ValueError, match="no chat template"):
-        us.Chat(TableModel(table, text=characters(["abcdsux."]))).ask("x")
+        us.Chat(TableModel(table, tokenizer=characters(["abcdsux."]))).ask("x")
     with pytest.raises(TypeError, match="load it first"):
         us.Chat("smollm2")
     with pytest.raises(TypeError, match="is no search"):

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from unspool import defaults
+from unspool import config
 from unspool.decode.combine import Ensemble
 from unspool.decode.generate import finished, generate, stream
-from unspool.decode.job import Frontier
+from unspool.decode.hypothesis import SearchStep
 from unspool.decode.output import Output
 from unspool.decode.request import make_job
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TopP
-from unspool.protocols import Abilities, Step
+from unspool.interfaces import Abilities, Step
 from unspool.testing import TableModel, bigram, random_table
 
 LETTERS = "abcdefgh."
@@ -24,13 +24,13 @@ class LetterWatch:
     """A one-letter-per-token watch with stop strings, enough to test the loop without the text room."""
 
     def __init__(self, text="", stop=(), finish=None):
-        self.whole, self.stop, self.finish = text, stop, finish
+        self.whole, self.stop, self.finish_reason = text, stop, finish
 
     @property
-    def text(self):
+    def tokenizer(self):
         return (
             self.whole
-            if self.finish
+            if self.finish_reason
             else self.whole[: len(self.whole) - max(map(len, self.stop), default=1) + 1]
         )
 
@@ -57,7 +57,7 @@ class Letters:
     def show(self, token):
         return LETTERS[token]
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return LetterWatch(stop=tuple(stop))
 
 
@@ -68,18 +68,18 @@ def cycle(row):
     return p
 
 
-MODEL = TableModel(cycle, text=Letters(), context=40)
+MODEL = TableModel(cycle, tokenizer=Letters(), context=40)
 
 
 def test_one_prompt_gives_one_output():
     out = generate(MODEL, "c", max_new_tokens=3)
     assert isinstance(out, Output)
-    assert (out.text, out.tokens, out.finish) == ("def", (3, 4, 5), "length")
+    assert (out.text, out.tokens, out.finish_reason) == ("def", (3, 4, 5), "length")
 
 
 def test_the_end_of_text_ends():
     out = generate(MODEL, "f")
-    assert (out.text, out.tokens, out.finish) == ("gh", (6, 7, 8), "eos")
+    assert (out.text, out.tokens, out.finish_reason) == ("gh", (6, 7, 8), "eos")
 
 
 def test_a_list_gives_a_list_and_n_gives_lists():
@@ -99,7 +99,7 @@ def test_token_ids_are_prompts_too():
 
 def test_stop_strings_cut_the_text():
     out = generate(MODEL, "a", stop="de")
-    assert (out.text, out.tokens, out.finish) == ("bc", (1, 2, 3, 4), "stop")
+    assert (out.text, out.tokens, out.finish_reason) == ("bc", (1, 2, 3, 4), "stop")
 
 
 @pytest.mark.parametrize("stop", [(), ("ef",), ("zz", "gh")])
@@ -108,7 +108,7 @@ def test_streamed_pieces_add_up_to_the_text(stop):
     pieces = list(stream(MODEL, "a", stop=stop))
     assert "".join(piece.text for piece in pieces) == out.text
     assert sum((piece.tokens for piece in pieces), ()) == out.tokens
-    assert [piece.finish for piece in pieces] == [None] * (len(pieces) - 1) + [out.finish]
+    assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + [out.finish_reason]
 
 
 def test_streams_of_several_rows_are_told_apart():
@@ -139,7 +139,7 @@ def test_an_output_tells_the_seed_that_made_it():
 
 def test_the_default_is_that_of_the_command_line():
     model = random_table(20, seed=1)
-    same = parse(defaults.DECODER)
+    same = parse(config.DECODER)
     assert generate(model, [1], seed=4).tokens == generate(model, [1], same, seed=4).tokens
 
 
@@ -189,9 +189,9 @@ def test_what_answers_a_source_does_not_go_on_after_it():
     seen = []
 
     class Watched(Letters):
-        def watch(self, stop=(), after=None):
+        def detokenizer(self, stop=(), after=None):
             seen.append(after)
-            return super().watch(stop, after)
+            return super().detokenizer(stop, after)
 
     for kind in (TableModel, Answers):
         model = kind(cycle, text=Watched())
@@ -274,7 +274,7 @@ def test_a_stop_token_ends_a_text_and_is_not_shown():
     chain = bigram([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     for search in (Greedy(), Sample(), Beam(1)):
         out = generate(chain, [0], search, stop_ids=2, max_new_tokens=9)
-        assert (out.tokens, out.finish) == ((1, 2), "stop")
+        assert (out.tokens, out.finish_reason) == ((1, 2), "stop")
     with pytest.raises(ValueError, match="stop_ids holds token 7"):
         generate(chain, [0], stop_ids=[7])
 
@@ -303,7 +303,7 @@ def test_many_samples_do_not_make_one_giant_batch():
 
     outs = generate(Counting(lambda row: [0.5, 0.5]), [0], Sample(), n=1000, max_new_tokens=2, seed=0)
     assert len(outs) == 1000
-    assert max(widest) == defaults.ROWS
+    assert max(widest) == config.ROWS
 
 
 def test_texts_come_in_order_as_soon_as_those_before_them_are_there():
@@ -318,7 +318,7 @@ def test_texts_come_in_order_as_soon_as_those_before_them_are_there():
             for request, sample in self.order:
                 self.ended += 1
                 path = job.path(request, sample).extend(0, -1.0, -1.0, job)
-                yield Frontier((), (replace(path, finish="length"),))
+                yield SearchStep((), (replace(path, finish_reason="length"),))
 
     search = Recorded()
     job = make_job(bigram([[1.0]]), [[0], [0]], max_new_tokens=1, n=2, seed=0, stop=())
@@ -337,7 +337,7 @@ def test_a_ranking_search_with_fewer_texts_holds_up_no_other():
             for request in (1, 0, 2):
                 self.ended += 1
                 path = job.path(request, 0).extend(0, -1.0, -1.0, job)
-                yield Frontier((), (replace(path, finish="length"),))
+                yield SearchStep((), (replace(path, finish_reason="length"),))
 
     search = Ranking()
     job = make_job(bigram([[1.0]]), [[0]] * 3, max_new_tokens=1, n=2, seed=0, stop=())

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from unspool.decode.generate import generate
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.loops import (
     ApproximateLoop,
     Loop,
@@ -14,7 +15,6 @@ from unspool.decode.loops import (
     loop_judge,
     loop_words,
 )
-from unspool.decode.path import Path
 from unspool.decode.search import Beam, Greedy
 from unspool.testing import TableModel, random_table, trigram
 
@@ -67,14 +67,14 @@ def test_equals_the_definition(lead, body, times, repeats, span):
 
 def test_generation_stops_in_a_loop_and_tells_where():
     out = generate(trigram(cycling), [0], Greedy(), max_new_tokens=200, on_loop="stop")
-    assert out.finish == "loop"
+    assert out.finish_reason == "loop"
     assert out.loop == Loop(0, 3, 16 / 3)
     assert len(out.tokens) == 16
 
 
 def test_ignored_loops_go_on():
     out = generate(trigram(cycling), [0], Greedy(), max_new_tokens=50)
-    assert (out.finish, out.loop, len(out.tokens)) == ("length", None, 50)
+    assert (out.finish_reason, out.loop, len(out.tokens)) == ("length", None, 50)
 
 
 def test_a_function_decides():
@@ -85,13 +85,13 @@ def test_a_function_decides():
         return loop.repeats >= 10
 
     out = generate(trigram(cycling), [0], Greedy(), max_new_tokens=200, on_loop=at_ten_times)
-    assert (out.finish, len(out.tokens)) == ("loop", 30)
+    assert (out.finish_reason, len(out.tokens)) == ("loop", 30)
     assert seen == [length / 3 for length in range(16, 31)]
 
 
 def test_beams_stop_in_loops_as_well():
     out = generate(trigram(cycling), [0], Beam(2), max_new_tokens=40, on_loop="stop")
-    assert out.finish == "loop"
+    assert out.finish_reason == "loop"
     assert out.loop.period == 3
 
 
@@ -108,7 +108,7 @@ def test_every_greedy_trigram_model_is_found_out(seed):
 
 
 def test_the_judge_leaves_other_paths_alone():
-    path = Path(0, 0, (1,), tokens=tuple(range(40)))
+    path = Hypothesis(0, 0, (1,), tokens=tuple(range(40)))
     assert LoopJudge(lambda path, loop: True)(path) is path
 
 
@@ -229,9 +229,9 @@ def drifting(row):
 def test_generation_stops_in_an_approximate_loop_if_asked(search):
     model = TableModel(drifting)
     through = generate(model, [0], search, max_new_tokens=150, on_loop="stop")
-    assert (through.finish, through.loop) == ("length", None)
+    assert (through.finish_reason, through.loop) == ("length", None)
     stopped = generate(model, [0], search, max_new_tokens=150, on_loop="stop_approximate")
-    assert (stopped.finish, stopped.loop) == ("loop", None)
+    assert (stopped.finish_reason, stopped.loop) == ("loop", None)
     assert stopped.approximate_loop.coverage >= 0.62
     assert len(stopped.tokens) == 48  # the first look at 40 tokens or more
     assert stopped.tokens == through.tokens[: len(stopped.tokens)]
@@ -239,4 +239,4 @@ def test_generation_stops_in_an_approximate_loop_if_asked(search):
 
 def test_exact_loops_still_end_a_text_first():
     out = generate(trigram(cycling), [0], Greedy(), max_new_tokens=200, on_loop="stop_approximate")
-    assert (out.finish, out.loop, out.approximate_loop) == ("loop", Loop(0, 3, 16 / 3), None)
+    assert (out.finish_reason, out.loop, out.approximate_loop) == ("loop", Loop(0, 3, 16 / 3), None)

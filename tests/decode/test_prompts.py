@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from unspool.decode.prompts import as_batch, ids_of, reading, whole
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 from unspool.testing import random_table
 
 MODEL = random_table(9, seed=0)
@@ -78,7 +78,7 @@ class Translator(Abilities):
 
 def test_prompts_are_read_in_the_vocabulary_of_sources():
     model = Translator()
-    assert reading(model) == (model.source_text, 20)
+    assert reading(model) == (model.source_tokenizer, 20)
     assert ids_of(model, "ab", 0) == (19, 19)
     assert ids_of(model, [19], 0) == (19,)
     assert ids_of(model, "ab", 0, answer=True) == (4, 4)

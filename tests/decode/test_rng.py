@@ -11,7 +11,7 @@ from scipy.stats import chi2_contingency, kstest
 
 from unspool.decode.combine import Contrast, Ensemble, Guidance
 from unspool.decode.generate import generate, stream
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.search import MBR, BeamSample, Sample, Speculative, StochasticBeam
 from unspool.decode.transforms import XTC, Temperature, TopP
 from unspool.testing import TableModel, bigram, random_table
@@ -107,7 +107,7 @@ def test_a_model_made_of_models_draws_by_the_prompt_of_the_user():
 
 
 def test_the_source_of_an_encoder_decoder_is_its_prompt():
-    job = Job(((3,), (5,), (3,)), (4,) * 3, (9,) * 3, answers=True)
+    job = Job(((3,), (5,), (3,)), (4,) * 3, (9,) * 3, is_encoder_decoder=True)
     plain = Job(((3,), (5,), (3,)), (4,) * 3, (9,) * 3)
     assert [job.stream_key(request) for request in range(3)] == [plain.stream_key(r) for r in range(3)]
     assert len({job.stream_key(request) for request in range(3)}) == 3

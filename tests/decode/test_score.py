@@ -2,16 +2,17 @@ import math
 from dataclasses import replace
 
 import pytest
+import tokenizers
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from unspool.decode.generate import generate
 from unspool.decode.score import Score, read_on, score
 from unspool.decode.search import Sample
 from unspool.decode.transforms import BadWords
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 from unspool.testing import TableModel, bigram, random_table
-from unspool.text import Codec, characters, train_bpe
+from unspool.tokenization import Tokenizer, characters, train_bpe
 
 CHAIN = bigram([[0.1, 0.9], [0.4, 0.6]])
 
@@ -101,7 +102,7 @@ def spaced_text(kind, add_bos=True):
     pieces += ["▁" + it for it in WORDS if len(it) > 1]
     if kind == "unigram":
         scores = [(it, -3.0 - 1.0 / len(it)) for it in pieces]
-        tokenizer = Tokenizer(
+        tokenizer = tokenizers.Tokenizer(
             models.Unigram([("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *scores], unk_id=0)
         )
     else:
@@ -113,7 +114,7 @@ def spaced_text(kind, add_bos=True):
             if {it[:cut], it[cut:]} <= set(pieces)
         ]
         vocabulary = {it: at for at, it in enumerate(known)}
-        tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True))
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True))
     if kind == "legacy":
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
         steps = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -122,7 +123,7 @@ def spaced_text(kind, add_bos=True):
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
-    return Codec(tokenizer, bos_id=1, eos_ids=frozenset({2}), add_bos=add_bos)
+    return Tokenizer(tokenizer, bos_id=1, eos_ids=frozenset({2}), add_bos=add_bos)
 
 
 SPACED = {kind: spaced_text(kind) for kind in ("legacy", "first", "unigram")}
@@ -134,7 +135,7 @@ SPACED = {kind: spaced_text(kind) for kind in ("legacy", "first", "unigram")}
 def test_what_is_scored_reads_as_the_prompt_and_the_text_together(kind, prompt, after):
     text = SPACED[kind]
     model = random_table(text.vocab_size, seed=3)
-    model = TableModel(model.table, text=text)
+    model = TableModel(model.table, tokenizer=text)
     ids = text.encode(prompt)
     for given in (prompt, ids):
         found = score(model, given, after)
@@ -150,7 +151,7 @@ def test_text_that_was_generated_is_scored_as_it_was_generated(kind):
     text = SPACED[kind]
     canonical = 0
     for seed in range(40):
-        model = TableModel(random_table(text.vocab_size, seed).table, text=text)
+        model = TableModel(random_table(text.vocab_size, seed).table, tokenizer=text)
         prompt = [1, 3 + seed % 35, 4 + seed % 7]
         out = generate(model, prompt, Sample(BadWords(((0,), (1,), (2,)))), seed=seed, max_new_tokens=1)
         again = score(model, prompt, out.text)
@@ -164,7 +165,7 @@ def test_text_that_was_generated_is_scored_as_it_was_generated(kind):
 @pytest.mark.parametrize("kind", SPACED)
 def test_a_text_after_the_first_token_alone_is_a_beginning(kind):
     text = SPACED[kind]
-    model = TableModel(random_table(text.vocab_size, seed=3).table, text=text)
+    model = TableModel(random_table(text.vocab_size, seed=3).table, tokenizer=text)
     assert [1, *score(model, [1], "world").tokens] == text.encode("world")
     assert score(model, [1], "world") == score(model, "", "world")
 
@@ -172,7 +173,7 @@ def test_a_text_after_the_first_token_alone_is_a_beginning(kind):
 def test_a_text_before_the_prompt_of_a_right_to_left_model():
     for text in (characters(["abc "]), train_bpe(["ab cab ab c"] * 3, 280)):
         text = replace(text, right_to_left=True)
-        model = TableModel(random_table(text.vocab_size, seed=3).table, text=text)
+        model = TableModel(random_table(text.vocab_size, seed=3).table, tokenizer=text)
         found = score(model, "c ab", "ab ")
         assert text.decode([*text.encode("c ab"), *found.tokens]) == "ab c ab"
         assert found == score(model, text.encode("c ab"), "ab ")

@@ -1,10 +1,10 @@
-from unspool.decode.stand_in import SameTokens, StandIn, original
+from unspool.decode.delegating import DelegatingModel, SameTokens, original
 from unspool.testing import random_table
 
 
 def test_it_says_of_itself_what_the_model_would():
     model = random_table(7, seed=1)
-    other = StandIn(model)
+    other = DelegatingModel(model)
     for name in (
         "vocab_size",
         "context",
@@ -22,10 +22,15 @@ def test_the_same_tokens_are_no_same_matrix():
     class Other(SameTokens):
         model = random_table(7, seed=1)
 
-    assert (Other().vocab_size, Other().text, Other().answers) == (7, None, False)
+    assert (Other().vocab_size, Other().text, Other().is_encoder_decoder) == (7, None, False)
     assert Other().output_matrix is Other().rank_limit is None
 
 
 def test_the_original_is_found_behind_all_who_stand_in():
     model = random_table(7, seed=1)
-    assert original(model) is original(StandIn(model)) is original(StandIn(StandIn(model))) is model
+    assert (
+        original(model)
+        is original(DelegatingModel(model))
+        is original(DelegatingModel(DelegatingModel(model)))
+        is model
+    )

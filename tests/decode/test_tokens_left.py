@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from unspool.decode.tokens_left import tokens_left
+from unspool.decode.prompts import tokens_left
 
 
 @pytest.mark.parametrize(
@@ -19,5 +19,5 @@ from unspool.decode.tokens_left import tokens_left
     ],
 )
 def test_a_prompt_takes_room_and_a_source_none(context, answers, prompt, expected):
-    model = SimpleNamespace(context=context, answers=answers, prompts_read=lambda _: ())
+    model = SimpleNamespace(context=context, is_encoder_decoder=answers, prompts_read=lambda _: ())
     assert tokens_left(model, [3] * prompt) == expected

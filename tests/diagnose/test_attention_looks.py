@@ -2,9 +2,9 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.diagnose.attention_looks import attention_looks, source_looks, spelled
+from unspool.diagnose.text_attention import attention_looks, source_looks, spelled
 from unspool.testing import bigram
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8}

@@ -36,14 +36,14 @@ def table(row):
     return step
 
 
-MODEL = TableModel(table, text=None)
+MODEL = TableModel(table, tokenizer=None)
 
 
 @pytest.fixture
 def model(monkeypatch):
     text = Ends()
-    monkeypatch.setattr(text, "watch", lambda stop=(), after=None: Watch(), raising=False)
-    return TableModel(table, text=text)
+    monkeypatch.setattr(text, "detokenizer", lambda stop=(), after=None: Watch(), raising=False)
+    return TableModel(table, tokenizer=text)
 
 
 class Watch:

@@ -3,9 +3,9 @@ import torch
 
 from unspool.data.conllu import TreeSentence, TreeWord
 from unspool.diagnose.dependency_agreement import agreements
+from unspool.interfaces import Abilities, AttentionStack
 from unspool.models.rnn_lm import RNNConfig
-from unspool.protocols import Abilities, AttentionStack
-from unspool.text.vocabulary import words
+from unspool.tokenization.vocabulary import words
 
 TEXT = words(["I prefer the flight"])
 SENTENCE = TreeSentence(

@@ -2,7 +2,7 @@ import builtins
 
 import pytest
 
-from unspool.diagnose.drawing import canvas, drawn, label, named
+from unspool.plots.canvas import canvas, drawn, label, named
 
 
 def test_the_same_picture_is_the_same_file(tmp_path):

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 import torch
 
-from unspool.data.languages import Agreement, FullSupport
-from unspool.data.languages.pcfg import PCFG
-from unspool.data.languages.true_model import TrueModel
-from unspool.data.languages.zipf_markov import ZipfMarkov
+from unspool.data.known_languages import Agreement, FullSupport
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.data.known_languages.pcfg import PCFG
+from unspool.data.known_languages.zipf_markov import ZipfMarkov
 from unspool.diagnose.exposure_bias import Exposure, ExposurePoint, exposure, true_exposure
 from unspool.testing import TableModel, bigram
 
@@ -69,7 +69,7 @@ def planted(language, error, after_error):
             state = noisy.after(state, token)
         return noisy.chances(state).tolist()
 
-    return TableModel(table, text=language.codec())
+    return TableModel(table, tokenizer=language.codec())
 
 
 def test_a_model_that_errs_and_then_babbles_has_a_large_gap():

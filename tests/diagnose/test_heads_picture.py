@@ -1,7 +1,7 @@
 import pytest
 
 from unspool.diagnose.dependency_agreement import LabelAgreement
-from unspool.diagnose.heads_picture import draw_heads
+from unspool.plots.charts import draw_heads
 
 FOUND = [LabelAgreement("obj", 30, 1, 2, 0.7, 1, 0.4, ((0.1,), (0.7,)))]
 

@@ -2,8 +2,8 @@ from math import inf, nan
 
 import pytest
 
-from unspool.diagnose.intervals_picture import draw_intervals
 from unspool.evaluate import Interval
+from unspool.plots.charts import draw_intervals
 
 PANELS = {
     "score": {

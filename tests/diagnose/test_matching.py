@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.diagnose.critical_settings import Criterion
-from unspool.diagnose.matching import First, share_interval
+from unspool.diagnose.critical_settings import Criterion, First, share_interval
 
 EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", rising=True, loosest=0.0)
 TOP_P = Criterion("top-p", "Sample(TopP({}))", rising=False, loosest=1.0)

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool as us
-from unspool.diagnose.ranks_picture import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
-from unspool.protocols import Abilities, Step
+from unspool.interfaces import Abilities, Step
+from unspool.plots.rank_plot import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
 from unspool.testing import TableModel, bigram, random_table
 
 WEIGHT = torch.tensor([[0.55], [0.71], [0.29]])
@@ -51,7 +51,7 @@ def test_by_hand():
 
 
 def test_transforms_apply_one_after_another():
-    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     kept = {
         "Sample()": (True, True, True),
         "Sample(TopP(0.7))": (True, True, False),
@@ -68,12 +68,12 @@ def test_transforms_apply_one_after_another():
 
 
 def test_a_rule_that_knows_the_job_is_told_of_it():
-    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     assert look(model, "Sample(MinLength(2))").kept == {"Sample(MinLength(2))": (True, True, False)}
 
 
 def test_what_was_said_before_counts():
-    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     rule = us.Sample(us.NoRepeatNgram(2))
     assert rank_picture(model, "aba", [rule], ["rule"]).kept == {"rule": (True, False, True)}
 
@@ -88,7 +88,7 @@ def test_what_was_said_before_counts():
 @settings(max_examples=40, deadline=None)
 def test_what_is_drawn_is_kept_and_what_is_kept_can_be_drawn(seed, rules):
     table = random_table(3, seed).table
-    model = TableModel(table, text=Letters())
+    model = TableModel(table, tokenizer=Letters())
     rule = us.Sample(*rules)
     found = rank_picture(model, "ab", [rule], ["rule"])
     drawn = us.generate(TableModel(table), [0, 1], rule, n=200, seed=1, max_new_tokens=1, alternatives=3)
@@ -111,7 +111,7 @@ def test_basis_aware_tests_what_transforms_made_where_it_is_told_to():
 
 
 def test_a_rule_that_refuses_the_model_is_told_or_raised():
-    model = bigram([[0.5, 0.3, 0.2]] * 3, text=Letters())
+    model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     rules, told = [us.Sample(us.BasisAware(0.1)), us.Sample(us.TopK(2))], []
     found = rank_picture(model, "a", rules, ["basis", "top"], refused=lambda name, error: told.append(name))
     assert (found.kept, told) == ({"top": (True, True, False)}, ["basis"])

@@ -1,7 +1,7 @@
 import pytest
 
-from unspool.diagnose.reliability_picture import draw_reliability
 from unspool.evaluate import calibration
+from unspool.plots.charts import draw_reliability
 
 
 def test_it_is_drawn_and_the_same_every_time(tmp_path):

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from unspool.data.batch import Batch
-from unspool.diagnose.sense_uses import sense_contexts
+from unspool.diagnose.word_senses import sense_contexts
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 
 
 class Reader(nn.Module, Abilities):

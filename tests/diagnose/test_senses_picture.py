@@ -1,7 +1,7 @@
 import re
 
-from unspool.diagnose.senses_picture import draw_senses
 from unspool.diagnose.word_senses import Senses, WordSenses
+from unspool.plots.charts import draw_senses
 
 BLUE = "#2471a3"
 

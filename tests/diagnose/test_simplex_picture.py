@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from unspool.basis import BasisTest
-from unspool.diagnose.simplex_picture import PAPER, draw_simplex, feasible
+from unspool.plots.simplex_plot import PAPER, draw_simplex, feasible
 
 
 def test_the_worked_example_by_hand():

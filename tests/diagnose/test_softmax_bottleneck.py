@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import LANGUAGES
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.overestimation import failures, underestimation
 from unspool.diagnose.softmax_bottleneck import (
     bottleneck,
@@ -26,8 +26,7 @@ from unspool.evaluate.teacher_forcing import Window, paired, read, windows
 from unspool.heads import HEADS
 from unspool.heads.bilinear import BilinearHeadConfig
 from unspool.heads.kerbs import Kerbs
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig
-from unspool.heads.tempered import TemperedHeadConfig
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TemperedHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
@@ -298,10 +297,10 @@ def test_a_model_speaks_for_itself_in_as_many_places_as_are_asked_for():
 
 
 def test_a_model_of_short_texts_speaks_until_there_is_enough():
-    rows = own_text(bigram([[0.3, 0.3, 0.4]] * 3, text=Ending()), 100)
+    rows = own_text(bigram([[0.3, 0.3, 0.4]] * 3, tokenizer=Ending()), 100)
     assert sum(len(row) - 1 for row in rows) >= 100
     with pytest.raises(ValueError, match="give a text to measure it on"):
-        own_text(bigram([[0.0, 0.0, 1.0]] * 3, text=Ending()), 5)
+        own_text(bigram([[0.0, 0.0, 1.0]] * 3, tokenizer=Ending()), 5)
 
 
 class Ending:

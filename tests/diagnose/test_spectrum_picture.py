@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from unspool.diagnose.softmax_bottleneck import spectrum
-from unspool.diagnose.spectrum_picture import draw_spectrum
 from unspool.heads.softmax import Softmax
+from unspool.plots.charts import draw_spectrum
 
 ORANGE, GREY = "#e67e22", "#8a8a8a"
 

@@ -4,7 +4,7 @@ import torch
 import unspool as us
 from unspool.diagnose.text_attention import _kind, attention_maps, draw_attention
 from unspool.testing import bigram
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8}

@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
-from unspool.data.languages import LANGUAGES
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.diagnose.overestimation import distance, sentences, speaks, true_probabilities
 from unspool.diagnose.softmax_bottleneck import first_places, log_probabilities, rank_limit, spectrum
-from unspool.diagnose.truth import distance, sentences, speaks, true_probabilities
 from unspool.heads.softmax import SoftmaxHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.testing import bigram

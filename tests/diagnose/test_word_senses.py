@@ -4,7 +4,7 @@ from torch import nn
 
 from unspool.diagnose.word_senses import senses
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 
 
 class Model(nn.Module, Abilities):

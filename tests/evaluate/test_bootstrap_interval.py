@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from unspool.evaluate.bootstrap_interval import bootstrap, redrawn
-from unspool.evaluate.overlap_counts import overlap_measures
+from unspool.evaluate.reference_overlap import overlap_measures
+from unspool.evaluate.significance import bootstrap, redrawn
 from unspool.evaluate.summed_measure import mean_of, ratio_of
 
 

@@ -4,13 +4,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.evaluate.diversity import (
-    distinct_n,
-    ngrams,
-    rep_n,
-    seq_rep_n,
-    zipf_coefficient,
-)
+from unspool.evaluate.diversity import distinct_n, ngrams, rep_n, seq_rep_n, zipf_coefficient
 
 texts = st.lists(st.integers(0, 3), max_size=24)
 

@@ -3,7 +3,7 @@ import torch
 
 import unspool as us
 from unspool.decode.request import make_job
-from unspool.evaluate.kept_tokens import next_tokens
+from unspool.evaluate.exact_support import next_tokens
 from unspool.testing import bigram
 
 MODEL = bigram([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])

@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.evaluate.length_ratios import length_ratio
+from unspool.evaluate.reference_overlap import length_ratio
 
 
 def test_by_hand():

@@ -7,7 +7,7 @@ import torch
 
 import unspool as us
 from unspool.evaluate.mauve_curve import common_length, features, mauve, text_mauve
-from unspool.protocols import Abilities, Step
+from unspool.interfaces import Abilities, Step
 from unspool.testing import bigram
 
 
@@ -86,7 +86,7 @@ def test_features_are_in_the_order_of_the_texts():
 def test_features_take_texts_as_they_are():
     model = us.load("bible")
     text = "In the beginning"
-    torch.testing.assert_close(features(model, [text]), features(model, [model.text.encode(text)]))
+    torch.testing.assert_close(features(model, [text]), features(model, [model.tokenizer.encode(text)]))
     for texts, message in (
         (text, "must be a list of one text or more"),
         ([], "must be a list of one text or more"),

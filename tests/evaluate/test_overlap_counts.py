@@ -1,8 +1,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.evaluate.overlap_counts import overlap_measures
-from unspool.evaluate.reference_overlap import overlap
+from unspool.evaluate.reference_overlap import overlap, overlap_measures
 
 TEXT = st.text(alphabet="ab c.", max_size=20)
 

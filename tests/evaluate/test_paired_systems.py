@@ -3,8 +3,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from unspool.evaluate.overlap_counts import overlap_measures
-from unspool.evaluate.paired_systems import approximate_randomisation, paired_bootstrap
+from unspool.evaluate.reference_overlap import overlap_measures
+from unspool.evaluate.significance import approximate_randomisation, paired_bootstrap
 from unspool.evaluate.summed_measure import mean_of
 
 TESTS = [paired_bootstrap, approximate_randomisation]

@@ -6,7 +6,7 @@ import torch
 import unspool as us
 from unspool.evaluate.prompt_coherence import coherence
 from unspool.testing import TableModel, bigram
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 COIN = bigram([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 

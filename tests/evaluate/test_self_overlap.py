@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from sacrebleu.metrics import BLEU
 
-from unspool.evaluate.self_overlap import self_bleu
+from unspool.evaluate.reference_overlap import self_bleu
 
 
 def test_by_hand():

@@ -7,7 +7,7 @@ import unspool as us
 from unspool.evaluate import overlap, perplexity
 from unspool.evaluate.system_measures import measure_system, paired_tests
 from unspool.testing import bigram
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 
@@ -120,5 +120,5 @@ def test_what_does_not_fit_together_is_refused(texts, beside, said):
 def test_nats_by_hand():
     letters = characters(["ab"])
     size = letters.vocab_size
-    even = bigram([[1 / size] * size] * size, text=letters)
+    even = bigram([[1 / size] * size] * size, tokenizer=letters)
     assert measure_system("x", ["abab"], model=even).values["perplexity"] == pytest.approx(size)

@@ -16,8 +16,8 @@ from unspool.evaluate.teacher_forcing import (
     token_pairs,
     windows,
 )
+from unspool.interfaces import Abilities
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.protocols import Abilities
 from unspool.testing import TableModel, bigram, random_table
 
 ROWS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]]
@@ -165,7 +165,7 @@ def test_windows_of_different_sizes_stay_within_learned_positions(batch):
         with torch.no_grad():
             logp_TV = model(torch.tensor([part.tokens]))[0]
         want += [
-            (part.text, part.tokens[t], logp_TV[t - 1, part.tokens[t]].item())
+            (part.tokenizer, part.tokens[t], logp_TV[t - 1, part.tokens[t]].item())
             for t in range(part.first, len(part.tokens))
         ]
     found = sorted(scored(model, parts, batch))
@@ -202,7 +202,7 @@ def test_an_encoder_decoder_scores_every_token_of_its_targets():
 
 def test_a_target_that_is_a_string_has_no_beginning_and_an_end():
     model = Answers()
-    model.text, model.vocab_size = Spelt(), 5
+    model.tokenizer, model.vocab_size = Spelt(), 5
     assert forced(model, ["ab", [0, 1]], ["c", [2]]) == [
         Window(0, (3, 2, 0, 1, 4), 2),
         Window(1, (2, 0, 1), 1),
@@ -271,7 +271,7 @@ def test_a_source_is_read_in_its_own_vocabulary():
 
 
 def test_what_says_no_text_is_refused():
-    labels = SimpleNamespace(labels=("a", "b"), text=None, vocab_size=3)
+    labels = SimpleNamespace(labels=("a", "b"), tokenizer=None, vocab_size=3)
     for model, said in (
         (labels, "use us.predict"),
         ("smollm2", "load it first"),

@@ -3,7 +3,7 @@ from math import exp, inf, log
 import pytest
 
 import unspool as us
-from unspool.evaluate.text_perplexity import perplexity
+from unspool.evaluate.teacher_forcing import perplexity
 from unspool.testing import TableModel, bigram
 
 ROWS = [[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.0, 1.0, 0.0]]
@@ -49,7 +49,7 @@ def test_an_encoder_decoder_needs_the_sources_of_its_targets():
     model = us.load("dates")
     right = perplexity(model, ["1921-05-05"], ["the 5th of May, 1921"])
     wrong = perplexity(model, ["1921-05-05"], ["the 6th of July, 1830"])
-    assert right.tokens == len(model.text.encode("1921-05-05")) + 1  # the end of the text, too
+    assert right.tokens == len(model.tokenizer.encode("1921-05-05")) + 1  # the end of the text, too
     assert right.value < 1.1 < 2 < wrong.value
     with pytest.raises(ValueError, match="without its source"):
         perplexity(model, ["1921-05-05"])

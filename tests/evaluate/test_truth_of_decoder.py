@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import unspool as us
-from unspool.data.languages import Agreement, ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
-from unspool.evaluate.truth_of_decoder import decoder_truth
+from unspool.data.known_languages import Agreement, ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.evaluate.known_truth import decoder_truth
 from unspool.testing import TableModel
 
 LANGUAGE = Agreement()

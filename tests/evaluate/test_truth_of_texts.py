@@ -4,9 +4,9 @@ from random import Random
 import pytest
 
 import unspool as us
-from unspool.data.languages import Agreement
-from unspool.data.languages.true_model import TrueModel
-from unspool.evaluate.truth_of_texts import text_truth
+from unspool.data.known_languages import Agreement
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.evaluate.known_truth import text_truth
 
 LANGUAGE = Agreement()
 DICE = Random(0)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.files.atomic import beside, discard, flush, new_file, new_folder, present, put, sweep
+from unspool.io import beside, discard, flush, new_file, new_folder, present, put, sweep
 
 
 def write(path, text, *, replace=False, meanwhile=lambda: None):

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from unspool.files import cache, named_errors, read_bounded
-from unspool.files.atomic import new_file
-from unspool.files.cache import cache_folder, check_room, private_folder
+from unspool import io
+from unspool.io import cache_folder, check_room, named_errors, new_file, private_folder, read_bounded
 
 
 def test_the_variable_names_the_folder(monkeypatch, tmp_path):
@@ -25,7 +24,7 @@ def test_room_is_asked_for_before_anything_is_written(monkeypatch, tmp_path):
     assert (tmp_path / "new" / "folder").is_dir()
     with pytest.raises(OSError, match=r"MiB are free in .*folder, \d+ MiB are needed"):
         check_room(tmp_path / "new" / "folder", 1 << 60)
-    monkeypatch.setattr(cache, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(io, "SPARE_BYTES", 1 << 60)
     with pytest.raises(OSError, match="are needed"):
         check_room(tmp_path, 1)
 

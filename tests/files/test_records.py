@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.files.records import Layout, decoded, read_records, split_lines
+from unspool.data.records import Layout, decoded, read_records, split_lines
 
 MESSAGES = '{"messages": [{"role": "user", "content": "hi"}]}'
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.bent_scores import BentScores
+from unspool.heads.elementwise import BentScores
 from unspool.heads.softmax import Softmax
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.capped import Capped, CappedHeadConfig
+from unspool.heads.elementwise import Capped, CappedHeadConfig
 from unspool.heads.softmax import Softmax
 
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
-from unspool.heads import chunked
-from unspool.heads.chunked import chunks, counted, linear_loss
+from unspool.heads import chunked_loss
+from unspool.heads.chunked_loss import chunks, counted, linear_loss
 
 
 def plain_loss(logp_MV, targets_M, weights_M, smoothing):
@@ -28,8 +28,8 @@ def problem(rows, width, vocab, *, bias=True, dtype=torch.float64, seed=0):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three rows at a time."""
-    monkeypatch.setattr(chunked, "SCORES", 1)
-    monkeypatch.setattr(chunked, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "SCORES", 1)
+    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 3)
 
 
 def test_by_hand():
@@ -107,13 +107,13 @@ def test_no_target_at_all_gives_zero():
 def test_no_gradient_is_computed_where_none_is_wanted(monkeypatch):
     hidden, weight, b, targets, weights = problem(3, 2, 4)
     seen = []
-    real = chunked._Sums.__init__
+    real = chunked_loss._Sums.__init__
 
     def spy(self, *args):
         real(self, *args)
         seen.append([it is not None for it in (self.grad_hidden_MD, self.grad_weight_VD, self.grad_bias_V)])
 
-    monkeypatch.setattr(chunked._Sums, "__init__", spy)
+    monkeypatch.setattr(chunked_loss._Sums, "__init__", spy)
     with torch.no_grad():
         loss, _ = linear_loss(hidden, weight, b, targets, weights)
     assert not loss.requires_grad
@@ -139,10 +139,10 @@ def test_autocast_takes_products_in_low_precision_and_keeps_the_dtypes_of_gradie
 
 def test_chunks_cover_every_row_once():
     assert list(chunks(0, 10)) == []
-    parts = list(chunks(1000, chunked.SCORES // 200))
+    parts = list(chunks(1000, chunked_loss.SCORES // 200))
     assert [it.stop - it.start for it in parts] == [200] * 5
     assert [it.start for it in parts] == [0, 200, 400, 600, 800]
-    assert next(chunks(1000, chunked.SCORES)).stop == chunked.FEWEST_ROWS
+    assert next(chunks(1000, chunked_loss.SCORES)).stop == chunked_loss.FEWEST_ROWS
 
 
 def test_wrong_shapes_and_smoothings_are_named():

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from unspool.config import choose, kind_of
-from unspool.heads import HEADS, SoftmaxHeadConfig, chosen_head, chunked
+from unspool.heads import HEADS, SoftmaxHeadConfig, chosen_head, chunked_loss
 
 WIDTH, WORDS = 6, 9
 SETTINGS = {kind: {} for kind in HEADS} | {"kerbs": {"senses": 1.7}, "tempered": {"learnt": True}}
@@ -31,8 +31,8 @@ def problem(rows=7):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three rows at a time."""
-    monkeypatch.setattr(chunked, "SCORES", 1)
-    monkeypatch.setattr(chunked, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "SCORES", 1)
+    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 3)
 
 
 @pytest.mark.parametrize("kind", HEADS)

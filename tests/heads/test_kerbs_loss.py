@@ -4,10 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.heads import chunked
-from unspool.heads.kerbs_kernel import kernel
+from unspool.heads import chunked_loss
+from unspool.heads.kerbs_kernel import SenseTable, kernel
 from unspool.heads.kerbs_loss import kerbs_loss
-from unspool.heads.sense_table import SenseTable
 
 
 def problem(rows, words, theta, dtype=torch.float64):
@@ -35,8 +34,8 @@ def plain_loss(hidden, senses, theta, table, targets, weights, smoothing):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three rows at a time, and of these at most two."""
-    monkeypatch.setattr(chunked, "SCORES", 1)
-    monkeypatch.setattr(chunked, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "SCORES", 1)
+    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 3)
     monkeypatch.setattr("unspool.heads.kerbs_loss.STRIP", 12)
 
 

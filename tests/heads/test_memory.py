@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from unspool.heads import HEADS, chunked
+from unspool.heads import HEADS, chunked_loss
 
 WIDTH, WORDS, FEW, MANY = 4, 1024, 256, 1280
 SETTINGS = {kind: {} for kind in HEADS} | {"mixture": {"experts": 2}, "kerbs": {"senses": 2.0}}
@@ -46,12 +46,12 @@ def test_what_is_measured():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", HEADS)
 def test_memory_does_not_grow_by_the_scores_of_more_targets(kind, smoothing, monkeypatch):
-    monkeypatch.setattr(chunked, "SCORES", 64 * WORDS)
-    monkeypatch.setattr(chunked, "FEWEST_ROWS", 16)
+    monkeypatch.setattr(chunked_loss, "SCORES", 64 * WORDS)
+    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 16)
     assert growth(kind, smoothing) < 0.05
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_with_all_rows_in_one_chunk_it_would(kind, monkeypatch):
-    monkeypatch.setattr(chunked, "SCORES", 1 << 40)
+    monkeypatch.setattr(chunked_loss, "SCORES", 1 << 40)
     assert growth(kind, 0.0) > 0.9

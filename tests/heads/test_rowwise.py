@@ -2,9 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.heads import chunked
-from unspool.heads.chunked import linear_loss
-from unspool.heads.rowwise import rowwise_loss
+from unspool.heads import chunked_loss
+from unspool.heads.chunked_loss import linear_loss, rowwise_loss
 
 
 def linear_logp(hidden, weight, bias):
@@ -14,8 +13,8 @@ def linear_logp(hidden, weight, bias):
 @pytest.fixture
 def problem(monkeypatch):
     """Seven targets, three rows at a time."""
-    monkeypatch.setattr(chunked, "SCORES", 1)
-    monkeypatch.setattr(chunked, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "SCORES", 1)
+    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 3)
     draw = lambda *shape: torch.randn(*shape, dtype=torch.float64).requires_grad_()  # noqa: E731
     hidden, weight, bias = draw(7, 4), draw(5, 4), draw(5)
     return hidden, weight, bias, torch.randint(5, (7,)), torch.rand(7, dtype=torch.float64)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.heads.sense_table import SenseTable
+from unspool.heads.kerbs_kernel import SenseTable
 
 
 def test_by_hand():

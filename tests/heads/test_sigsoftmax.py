@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.sigsoftmax import Sigsoftmax, SigsoftmaxHeadConfig
+from unspool.heads.elementwise import Sigsoftmax, SigsoftmaxHeadConfig
 from unspool.heads.softmax import Softmax
 
 

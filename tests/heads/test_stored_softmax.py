@@ -1,10 +1,9 @@
 import pytest
 import torch
 
+from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
+from unspool.engine.stored_weights import StoredEmbedding, quantise_int8
 from unspool.heads.softmax import Softmax, TiedSoftmax
-from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.stored_linear import StoredEmbedding
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "bias"])

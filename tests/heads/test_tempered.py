@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.softmax import Softmax
-from unspool.heads.tempered import Tempered, TemperedHeadConfig
+from unspool.heads.softmax import Softmax, Tempered, TemperedHeadConfig
 
 
 def test_by_hand():

@@ -3,7 +3,7 @@
 from typing import assert_type
 
 import unspool as us
-from unspool.protocols import Model
+from unspool.interfaces import Model
 
 model = us.load("smollm2", dtype="bfloat16")
 assert_type(model, Model)

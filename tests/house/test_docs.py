@@ -168,13 +168,13 @@ def test_the_reference_has_every_kind_and_every_key(root, reference):
     from dataclasses import fields
 
     from unspool.data import BATCHES, DATA
-    from unspool.data.languages import LANGUAGES
-    from unspool.data.languages.tasks import TASKS
+    from unspool.data.known_languages import LANGUAGES
+    from unspool.data.known_languages.tasks import TASKS
     from unspool.objectives import OBJECTIVES
-    from unspool.text import TEXTS
+    from unspool.tokenization import TEXTS
     from unspool.training import TrainSettings
     from unspool.training.hooks import HOOKS
-    from unspool.training.schedule import SCHEDULES
+    from unspool.training.optim import SCHEDULES
 
     said = reference.reference(root)
     for each in fields(TrainSettings):

@@ -40,10 +40,10 @@ def test_dependencies_point_one_way(root):
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("protocols/model.py", "unspool.decode"),
+        ("interfaces/model.py", "unspool.decode"),
         ("decode/generate.py", "unspool.models"),
         ("nn/norms.py", "unspool.heads"),
-        ("models/state.py", "unspool.cli"),
+        ("models/transformer_lm.py", "unspool.cli"),
     ],
 )
 def test_a_dependency_that_points_back_is_noticed(copy, importer, imported):

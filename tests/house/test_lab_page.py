@@ -1,8 +1,8 @@
 """docs/lab.md is what the lab's committed numbers say, judged by today's criteria."""
 
 from unspool.lab.claims import CLAIMS
-from unspool.lab.findings import findings_of_file
-from unspool.lab.markdown_page import FIGURES, markdown_page
+from unspool.lab.report import FIGURES, markdown_page
+from unspool.lab.results import findings_of_file
 
 
 def test_the_page_follows_the_numbers(root):

@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 import yaml
 
-from unspool.adapters.needed_packages import TRANSFORMERS
+from unspool.integrations.loading import TRANSFORMERS
 
 NAME = re.compile(r"^[A-Za-z0-9._-]+")
 

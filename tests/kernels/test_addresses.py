@@ -1,7 +1,7 @@
 import numpy as np
 
-from unspool.kernels.addresses import floats, octets
-from unspool.kernels.kernel import entry
+from unspool.engine.kernel import entry
+from unspool.engine.memory import floats, octets
 
 
 @entry

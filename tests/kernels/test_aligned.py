@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unspool.kernels.aligned import LINE, aligned
+from unspool.engine.memory import LINE, aligned
 
 
 @pytest.mark.parametrize("shape", [(3,), (7, 11), (2, 3, 5)])

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.kernels.byte_products import BYTE_PRODUCTS, DIGITS, NUMBERS, RECORD, SCALE, SHIFTS, digits
-from unspool.kernels.lanes import has
+from unspool.engine.simd import has
+from unspool.engine.simd_bytes import BYTE_PRODUCTS, DIGITS, NUMBERS, RECORD, SCALE, SHIFTS, digits
 
 
 @numba.njit

@@ -2,8 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.choices import distance, either, lowest, reaching
-from unspool.kernels.lanes import WIDTH, load, spread, store
+from unspool.engine.simd import WIDTH, distance, either, load, lowest, reaching, spread, store
 
 
 @numba.njit

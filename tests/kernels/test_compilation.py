@@ -3,8 +3,8 @@ import threading
 import numba
 import pytest
 
-from unspool.kernels import team
-from unspool.kernels.compilation import Announced, fingerprint, version
+from unspool.engine import threads
+from unspool.engine.compile_cache import Announced, fingerprint, version
 
 
 def test_a_fingerprint_is_of_what_is_written(tmp_path):
@@ -49,7 +49,9 @@ def test_an_entry_that_failed_is_not_ready(capsys):
 
 
 def test_the_first_call_of_an_entry_is_made_by_one_thread(capsys, monkeypatch):
-    monkeypatch.setattr(team, "CHECKED", False)  # nothing here is a kernel, whose indices would be looked at
+    monkeypatch.setattr(
+        threads, "CHECKED", False
+    )  # nothing here is a kernel, whose indices would be looked at
     called, met = [], threading.Barrier(2)
 
     def new():

@@ -2,8 +2,8 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.dot_tile import Singles, tile_of
-from unspool.kernels.lanes import WIDTH, fma, load, plus, spread, total
+from unspool.engine.dot_products import Singles, tile_of
+from unspool.engine.simd import WIDTH, fma, load, plus, spread, total
 
 GROUP = 4 * WIDTH
 ZERO = np.float32(0)

@@ -2,8 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.doubles import added, nothing, summed
-from unspool.kernels.lanes import WIDTH, load
+from unspool.engine.simd import WIDTH, added, load, nothing, summed
 
 
 @numba.njit

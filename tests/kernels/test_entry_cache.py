@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from unspool.kernels.entry_cache import EntryCache
-from unspool.kernels.kernel import entry
+from unspool.engine.kernel import entry
+from unspool.engine.numba_internals import EntryCache
 
 KEPT = """
 import sys
 import numpy as np
-from unspool.kernels.kernel import callback, entry
+from unspool.engine.kernel import callback, entry
 from numba import carray, types
 def doubled(x):
     return x + x
@@ -44,7 +44,7 @@ def test_entries_are_kept_there():
 
 SMALL = """
 import warnings
-from unspool.kernels.kernel import entry
+from unspool.engine.kernel import entry
 def doubled(x):
     return x + x
 def tripled(x):

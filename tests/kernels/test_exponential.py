@@ -1,8 +1,7 @@
 import numba
 import numpy as np
 
-from unspool.kernels.exponential import exp, sigmoid_times, tanh
-from unspool.kernels.lanes import WIDTH, load, store
+from unspool.engine.simd import WIDTH, exp, load, sigmoid_times, store, tanh
 
 
 @numba.njit

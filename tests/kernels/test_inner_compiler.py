@@ -2,8 +2,8 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.inner_compiler import InnerLibrary
-from unspool.kernels.kernel import kernel, small_kernel
+from unspool.engine.kernel import kernel, small_kernel
+from unspool.engine.numba_internals import InnerLibrary
 
 
 @kernel

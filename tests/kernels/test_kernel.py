@@ -8,7 +8,7 @@ import pytest
 from numba import types
 from numba.core.errors import NumbaError
 
-from unspool.kernels.kernel import callback, entry, kernel, small_kernel
+from unspool.engine.kernel import callback, entry, kernel, small_kernel
 
 
 @kernel
@@ -43,13 +43,13 @@ def test_a_callback_is_called_by_its_address():
 MISSING = {
     "a step of its compiler": "import numba.core.typed_passes as part; del part.NativeLowering",
     "its library of machine code": "import numba.core.codegen as part; part.JITCodeLibrary = print",
-    "its way to make functions": "import unspool.kernels.inner_compiler as part; part._dynfunc = None",
+    "its way to make functions": "import unspool.engine.numba_internals as part; part._dynfunc = None",
     "what its library does last": """
-from unspool.kernels.inner_compiler import InnerLibrary
+from unspool.engine.numba_internals import InnerLibrary
 InnerLibrary._finalize_final_module = lambda self, another: None""",
     "its cache": "import numba.core.caching as part; del part.FunctionCache",
-    "its runtime": "import unspool.kernels.entry_cache as part; part.rtsys = None",
-    "its callbacks": "import unspool.kernels.entry_cache as part; part.CFunc = print",
+    "its runtime": "import unspool.engine.numba_internals as part; part.rtsys = None",
+    "its callbacks": "import unspool.engine.numba_internals as part; part.CFunc = print",
 }
 ANYWAY = """
 import ctypes
@@ -57,7 +57,7 @@ import numba
 import numba.core.ccallback
 {missing}
 from numba import types
-from unspool.kernels.kernel import callback, entry, kernel, small_kernel
+from unspool.engine.kernel import callback, entry, kernel, small_kernel
 @kernel
 def twice(x):
     return 2 * x

@@ -7,33 +7,33 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from unspool.kernels import lanes
+from unspool.engine import simd
 
-W = lanes.WIDTH
+W = simd.WIDTH
 A = np.array([1.5, -2, 3.25, 0.1, -7, 11, 1e-3, 2, 0.3, 5, -0.7, 4, 9, -8, 0.6, 1], np.float32)[:W]
 B = np.array([-2, 4, 0.5, -6, 0.25, 3, 1e3, -1, 7, 0.9, -3, 2, 1.1, 6, -4, 8], np.float32)[:W]
 
 
 @numba.njit
 def twos(a, b):
-    x, y = lanes.load(a, 0), lanes.load(b, 0)
+    x, y = simd.load(a, 0), simd.load(b, 0)
     out = np.empty(6 * W, np.float32)
-    lanes.store(out, 0, lanes.plus(x, y))
-    lanes.store(out, W, lanes.times(x, y))
-    lanes.store(out, 2 * W, lanes.over(x, y))
-    lanes.store(out, 3 * W, lanes.higher(x, y))
-    lanes.store(out, 4 * W, lanes.lower(x, y))
-    lanes.store(out, 5 * W, lanes.fma(x, y, lanes.spread(np.float32(0.5))))
+    simd.store(out, 0, simd.plus(x, y))
+    simd.store(out, W, simd.times(x, y))
+    simd.store(out, 2 * W, simd.over(x, y))
+    simd.store(out, 3 * W, simd.higher(x, y))
+    simd.store(out, 4 * W, simd.lower(x, y))
+    simd.store(out, 5 * W, simd.fma(x, y, simd.spread(np.float32(0.5))))
     return out
 
 
 @numba.njit
 def ones(a):
-    x = lanes.load(a, 0)
+    x = simd.load(a, 0)
     out = np.empty(2 * W, np.float32)
-    lanes.store(out, 0, lanes.nearest(x))
-    lanes.store(out, W, lanes.two_to_the(lanes.nearest(x)))
-    return out, lanes.total(x), lanes.highest(x), lanes.first(x)
+    simd.store(out, 0, simd.nearest(x))
+    simd.store(out, W, simd.two_to_the(simd.nearest(x)))
+    return out, simd.total(x), simd.highest(x), simd.first(x)
 
 
 def test_every_operation_does_to_all_lanes_what_numpy_does():
@@ -44,7 +44,7 @@ def test_every_operation_does_to_all_lanes_what_numpy_does():
     np.testing.assert_array_equal(higher, np.maximum(A, B))
     np.testing.assert_array_equal(lower, np.minimum(A, B))
     exact = (A.astype(np.float64) * B.astype(np.float64) + 0.5).astype(np.float32)
-    np.testing.assert_array_equal(fma, exact if lanes.FUSES else A * B + np.float32(0.5))
+    np.testing.assert_array_equal(fma, exact if simd.FUSES else A * B + np.float32(0.5))
 
 
 def test_a_sum_is_made_in_the_order_that_is_written_down():
@@ -60,7 +60,7 @@ def test_a_sum_is_made_in_the_order_that_is_written_down():
 @numba.njit
 def first_ones(a, count, b):
     out = np.empty(W, np.float32)
-    lanes.store(out, 0, lanes.only_first(lanes.load(a, 0), count, lanes.load(b, 0)))
+    simd.store(out, 0, simd.only_first(simd.load(a, 0), count, simd.load(b, 0)))
     return out
 
 
@@ -78,8 +78,8 @@ def test_nan_stays_where_it_is_second():
 
 @numba.njit
 def fetched(a):
-    lanes.prefetch(a, 10**6)
-    return lanes.fused(a[0], a[1], a[2])
+    simd.prefetch(a, 10**6)
+    return simd.fused(a[0], a[1], a[2])
 
 
 def test_a_prefetch_outside_of_memory_does_no_harm():
@@ -90,7 +90,7 @@ def test_bounds_are_looked_at_where_numba_is_asked_to():
     """In a process of its own: the switch is read when the room is first entered."""
     program = """
 import numba, numpy as np
-from unspool.kernels import lanes
+from unspool.engine import lanes
 @numba.njit
 def read(a, i): return lanes.total(lanes.load(a, i))
 assert read(np.ones(lanes.WIDTH + 1, np.float32), 1) == lanes.WIDTH
@@ -106,13 +106,13 @@ for wrong in (2, -1):
 
 @pytest.mark.parametrize("name", ["x86_64", "aarch64"])
 def test_a_processor_without_an_instruction_is_found(monkeypatch, name):
-    monkeypatch.setattr(lanes.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
-    monkeypatch.setattr(lanes, "has", lambda _: False)
-    assert lanes.has_instruction("fma") is (name == "aarch64")
+    monkeypatch.setattr(simd.binding, "get_default_triple", lambda: f"{name}-unknown-linux")
+    monkeypatch.setattr(simd, "has", lambda _: False)
+    assert simd.has_instruction("fma") is (name == "aarch64")
 
 
 def test_a_processor_name_alone_compiles_for_the_features_at_hand():
-    program = "from unspool.kernels import lanes; print(lanes.WIDTH, lanes.FUSES)"
+    program = "from unspool.engine import lanes; print(lanes.WIDTH, lanes.FUSES)"
 
     def run(**env):
         plain = {name: it for name, it in os.environ.items() if not name.startswith("NUMBA_CPU")}

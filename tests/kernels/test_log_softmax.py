@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.kernels.log_softmax import log_softmax
+from unspool.engine.log_softmax import log_softmax
 
 
 @numba.njit

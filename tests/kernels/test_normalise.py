@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.kernels import normalise, spare_memory
-from unspool.kernels.normalise import log_softmax_rows
+from unspool.engine import log_softmax, memory
+from unspool.engine.log_softmax import log_softmax_rows
 
 
 def test_by_hand():
@@ -15,7 +15,7 @@ def test_by_hand():
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 4099), (2, 200_000)])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_it_is_torchs_on_any_number_of_threads(shape, threads, monkeypatch):
-    monkeypatch.setattr(normalise, "WORTH_SHARING", 0)
+    monkeypatch.setattr(log_softmax, "WORTH_SHARING", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     logits = 5 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
     before = logits.clone()
@@ -40,6 +40,6 @@ def test_a_result_that_is_held_is_not_written_to_again():
 
 
 def test_the_memory_of_a_result_that_is_gone_is_the_next_one_s(monkeypatch):
-    monkeypatch.setattr(spare_memory, "_kept", [])  # what other tests have left might fit better
+    monkeypatch.setattr(memory, "_kept", [])  # what other tests have left might fit better
     where = log_softmax_rows(torch.randn(8, 5001)).data_ptr()
     assert log_softmax_rows(torch.randn(8, 5001)).data_ptr() == where

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.kernel import kernel
-from unspool.kernels.open_call import (
+from unspool.engine.kernel import kernel
+from unspool.engine.threads import (
     CALLS,
     ENOUGH,
     INSIDE,
@@ -15,12 +15,14 @@ from unspool.kernels.open_call import (
     close,
     enter,
     entered,
+    finish,
     leave,
+    meet,
     new_board,
     open_to_all,
+    take,
     without_memory,
 )
-from unspool.kernels.turns import finish, meet, take
 
 PIECES = 400
 

@@ -1,28 +1,26 @@
 import numba
 import numpy as np
 
-from unspool.kernels import packed_lanes
-from unspool.kernels.lanes import WIDTH, store
+from unspool.engine import simd_bytes
+from unspool.engine.simd import WIDTH, store
 
 
 @numba.njit
 def restored(octets, at):
     y = np.empty((6, WIDTH), np.float32)
     flat = y.reshape(-1)
-    store(flat, 0, packed_lanes.numbers(packed_lanes.codes(octets, at)))
-    store(flat, WIDTH, packed_lanes.numbers(packed_lanes.signed_codes(octets, at)))
-    store(flat, 2 * WIDTH, packed_lanes.numbers(packed_lanes.part(packed_lanes.codes(octets, at), 2, 7)))
-    nibble = packed_lanes.part(packed_lanes.codes(octets, at), 0, 15)
+    store(flat, 0, simd_bytes.numbers(simd_bytes.codes(octets, at)))
+    store(flat, WIDTH, simd_bytes.numbers(simd_bytes.signed_codes(octets, at)))
+    store(flat, 2 * WIDTH, simd_bytes.numbers(simd_bytes.part(simd_bytes.codes(octets, at), 2, 7)))
+    nibble = simd_bytes.part(simd_bytes.codes(octets, at), 0, 15)
     store(
         flat,
         3 * WIDTH,
-        packed_lanes.numbers(
-            packed_lanes.above(nibble, packed_lanes.part(packed_lanes.codes(octets, at), 7, 1))
-        ),
+        simd_bytes.numbers(simd_bytes.above(nibble, simd_bytes.part(simd_bytes.codes(octets, at), 7, 1))),
     )
-    store(flat, 4 * WIDTH, packed_lanes.from_halves(packed_lanes.shorts(octets, at)))
-    store(flat, 5 * WIDTH, packed_lanes.from_bfloats(packed_lanes.shorts(octets, at)))
-    return y, packed_lanes.half(octets, at), packed_lanes.single(octets, at)
+    store(flat, 4 * WIDTH, simd_bytes.from_halves(simd_bytes.shorts(octets, at)))
+    store(flat, 5 * WIDTH, simd_bytes.from_bfloats(simd_bytes.shorts(octets, at)))
+    return y, simd_bytes.half(octets, at), simd_bytes.single(octets, at)
 
 
 def test_bytes_become_the_numbers_that_they_stand_for_at_any_address():
@@ -44,12 +42,12 @@ def test_bytes_become_the_numbers_that_they_stand_for_at_any_address():
 @numba.njit
 def converted(octets):
     y = np.empty(WIDTH, np.float32)
-    store(y, 0, packed_lanes.from_halves(packed_lanes.shorts(octets, 0)))
+    store(y, 0, simd_bytes.from_halves(simd_bytes.shorts(octets, 0)))
     return y
 
 
 def test_halves_are_right_without_an_instruction_for_them(monkeypatch):
-    monkeypatch.setattr(packed_lanes, "CONVERTS", False)
+    monkeypatch.setattr(simd_bytes, "CONVERTS", False)
     bits = np.array([0, 0x8000, 1, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xC000, 0x7BFF, 0xFBFF, 0x3555], np.uint16)
     bits = np.resize(bits, WIDTH)
     found = numba.njit(converted.py_func)(bits.view(np.uint8))

@@ -1,8 +1,8 @@
 import numpy as np
 from numba import cfunc, njit, types
 
-from unspool.kernels.addresses import floats
-from unspool.kernels.pointers import call
+from unspool.engine.kernel import call
+from unspool.engine.memory import floats
 
 
 @cfunc(types.void(*[types.int64] * 6))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.kernels import spare_memory
-from unspool.kernels.spare_memory import LENT, MOST, keep, lent, memory
+from unspool.engine import memory as memory_module
+from unspool.engine.memory import LENT, MAX_KEPT_NUMBERS, keep, lent, memory
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(spare_memory, "_kept", [])
+    monkeypatch.setattr(memory_module, "_kept", [])
 
 
 def test_what_is_kept_is_given_again_once():
@@ -42,32 +42,32 @@ def test_little_is_not_given_much():
 
 def test_no_more_is_kept_than_the_limit():
     keep(np.empty(0, np.float32))
-    keep(np.empty(MOST + 1, np.float32))
-    assert spare_memory._kept == []
-    third = [np.empty(MOST // 3, np.float32) for _ in range(4)]
+    keep(np.empty(MAX_KEPT_NUMBERS + 1, np.float32))
+    assert memory_module._kept == []
+    third = [np.empty(MAX_KEPT_NUMBERS // 3, np.float32) for _ in range(4)]
     for numbers in third:
         keep(numbers)
-    assert [id(numbers) for numbers in spare_memory._kept] == [id(numbers) for numbers in third[1:]]
+    assert [id(numbers) for numbers in memory_module._kept] == [id(numbers) for numbers in third[1:]]
 
 
 def test_what_is_kept_is_let_go_before_memory_is_refused(monkeypatch):
     keep(memory(1000))
 
     def scarce(size):
-        if spare_memory._kept:
+        if memory_module._kept:
             raise MemoryError
         return np.empty(size, np.float32)
 
-    monkeypatch.setattr(spare_memory, "aligned", scarce)
+    monkeypatch.setattr(memory_module, "aligned", scarce)
     assert memory(10).size == 10
-    assert spare_memory._kept == []
+    assert memory_module._kept == []
 
 
 def test_memory_that_is_not_there_is_refused(monkeypatch):
     def refuse(size):
         raise MemoryError
 
-    monkeypatch.setattr(spare_memory, "aligned", refuse)
+    monkeypatch.setattr(memory_module, "aligned", refuse)
     with pytest.raises(MemoryError):
         memory(10)
 
@@ -112,11 +112,11 @@ def test_what_somebody_still_sees_is_not_lent_again(show):
     held = show(array)
     del array
     gc.collect()
-    assert spare_memory._kept == []
+    assert memory_module._kept == []
     assert lent(2, BIG).ctypes.data not in where
-    spare_memory._kept.clear()
+    memory_module._kept.clear()
     del held
-    assert [each.ctypes.data for each in spare_memory._kept] == [where.start]
+    assert [each.ctypes.data for each in memory_module._kept] == [where.start]
 
 
 def test_what_is_lost_in_a_circle_comes_back_when_it_is_collected():
@@ -133,7 +133,7 @@ def test_what_the_system_gives_as_fast_and_what_is_too_large_is_not_kept(size):
     array = lent(size)
     assert array.shape == (size,)
     del array
-    assert spare_memory._kept == []
+    assert memory_module._kept == []
 
 
 def test_lent_memory_begins_at_a_line():
@@ -165,7 +165,7 @@ def test_threads_never_see_each_other_s_numbers():
 ENDS = """
 import sys
 import torch
-from unspool.kernels.spare_memory import LENT, lent
+from unspool.engine.memory import LENT, lent
 here = torch.from_numpy(lent(LENT.start))
 sys.held = lent(LENT.start)
 torch.held = torch.from_numpy(lent(LENT.start))
@@ -181,7 +181,7 @@ def test_a_process_ends_in_peace_with_memory_lent():
 def test_a_child_process_does_not_wait_for_a_thread_that_it_does_not_have():
     code = """
 import os, threading
-from unspool.kernels import spare_memory
+from unspool.engine import spare_memory
 looking, done = threading.Event(), threading.Event()
 def look():
     with spare_memory._looking:

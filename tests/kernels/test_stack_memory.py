@@ -1,7 +1,6 @@
 import numba
 
-from unspool.kernels.addresses import floats
-from unspool.kernels.stack_memory import MOST, reserve
+from unspool.engine.memory import MAX_STACK_BYTES, floats, reserve
 
 
 @numba.njit
@@ -20,4 +19,4 @@ def test_memory_is_a_calls_own_until_it_returns():
 
 
 def test_as_much_as_a_kernel_may_ask_for_is_there():
-    assert summed(MOST, 1) > 2.1e9
+    assert summed(MAX_STACK_BYTES, 1) > 2.1e9

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from unspool.kernels import team
-from unspool.kernels.open_call import ENOUGH, new_board
+from unspool.engine import threads
+from unspool.engine.threads import ENOUGH, new_board
 
 
 @pytest.fixture(autouse=True)
 def several_threads(monkeypatch):
     """Also where indices are looked at, and kernels run in one thread: nothing here is a kernel."""
-    monkeypatch.setattr(team, "CHECKED", False)
+    monkeypatch.setattr(threads, "CHECKED", False)
 
 
 def test_helpers_make_the_same_call():
@@ -21,7 +21,7 @@ def test_helpers_make_the_same_call():
         barrier.wait(timeout=20)
         met.append((word, threading.current_thread().name))
 
-    team.together(3, call, "here")
+    threads.together(3, call, "here")
     deadline = time.monotonic() + 20
     while len(met) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -38,7 +38,7 @@ def test_nobody_waits_for_a_helper():
             leave.wait(timeout=20)
             left.set()
 
-    team.together(2, call)
+    threads.together(2, call)
     assert not left.is_set()
     leave.set()
     assert left.wait(timeout=20)
@@ -46,7 +46,7 @@ def test_nobody_waits_for_a_helper():
 
 def test_one_thread_needs_no_helper():
     names = []
-    team.together(1, lambda: names.append(threading.current_thread().name))
+    threads.together(1, lambda: names.append(threading.current_thread().name))
     assert names == [threading.current_thread().name]
 
 
@@ -59,27 +59,27 @@ def test_a_helper_stays_at_a_board_until_it_is_wanted_elsewhere():
             time.sleep(0.001)
         gone.set()
 
-    team.stay(1, board, look, "here")
+    threads.stay(1, board, look, "here")
     assert came.wait(timeout=20)
     came.clear()
-    team.stay(1, board, look, "here")  # it is there
+    threads.stay(1, board, look, "here")  # it is there
     assert not came.wait(timeout=0.1)
     caller = threading.current_thread()
-    team.together(2, lambda: other.set() if threading.current_thread() is not caller else None)
+    threads.together(2, lambda: other.set() if threading.current_thread() is not caller else None)
     assert gone.wait(timeout=20)
     assert other.wait(timeout=20)
-    team.stay(1, board, look, "here")  # and is called again
+    threads.stay(1, board, look, "here")  # and is called again
     assert came.wait(timeout=20)
     board[ENOUGH] = 1
 
 
 def _in_child(queue):
-    team.together(2, lambda: None)
-    queue.put(len(team._helpers))
+    threads.together(2, lambda: None)
+    queue.put(len(threads._helpers))
 
 
 def test_a_forked_child_hires_its_own():
-    team.together(3, lambda: None)
+    threads.together(3, lambda: None)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(queue,))

@@ -3,7 +3,7 @@ import threading
 import numba
 import numpy as np
 
-from unspool.kernels.turns import finish, meet, take
+from unspool.engine.threads import finish, meet, take
 
 
 @numba.njit(nogil=True)

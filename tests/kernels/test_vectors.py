@@ -2,8 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.lanes import WIDTH
-from unspool.kernels.vectors import add, copy
+from unspool.engine.simd import WIDTH, add, copy
 
 
 @numba.njit

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from unspool.lab import code_version as module
-from unspool.lab.code_version import code_version
+from unspool.lab import claim as module
+from unspool.lab.claim import code_version
 
 
 def version(root, monkeypatch, claim):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from unspool.lab.findings import Finding, findings, findings_of_file, spread
+from unspool.lab.results import Finding, findings, findings_of_file, spread
 from unspool.lab.running import run
 
 

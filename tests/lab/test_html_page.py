@@ -1,8 +1,7 @@
 import re
 
-from unspool.lab.findings import Finding
-from unspool.lab.html_page import CRITERIA, html_page
-from unspool.lab.markdown_page import markdown_page
+from unspool.lab.report import CRITERIA, html_page, markdown_page
+from unspool.lab.results import Finding
 from unspool.lab.running import measured
 
 

@@ -1,5 +1,5 @@
-from unspool.lab.findings import Finding
-from unspool.lab.markdown_page import markdown_page, write_figures
+from unspool.lab.report import markdown_page, write_figures
+from unspool.lab.results import Finding
 from unspool.lab.running import measured
 
 

@@ -1,7 +1,7 @@
 from matplotlib.figure import Figure
 
-from unspool.lab.findings import Finding
-from unspool.lab.pictures import bars, draw, lines, svg
+from unspool.lab.figures import bars, draw, lines, svg
+from unspool.lab.results import Finding
 from unspool.lab.running import measured
 
 RUNS = [

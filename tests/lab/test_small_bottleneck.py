@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from unspool.data.languages import ZipfMarkov
+from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import optimality_gap
-from unspool.lab.small_bottleneck import Lesson, at_optimum, narrow, places, some_contexts
+from unspool.lab.small_models import Lesson, at_optimum, narrow, places, some_contexts
 
 
 def test_the_optimum_has_the_truths_mean_row():

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.lab.small_models import RNN_LM, excess, language, learnt, recipe, task
 
 

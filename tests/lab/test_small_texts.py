@@ -1,4 +1,4 @@
-from unspool.lab.small_texts import OPENINGS, PASSAGES
+from unspool.lab.small_models import OPENINGS, PASSAGES
 
 
 def test_there_are_different_texts_that_can_be_gone_on_with():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import unspool as us
-from unspool.models.adapters import (
+from unspool.models.lora import (
     LoRA,
     adapter_weights,
     adapters_of,

@@ -7,9 +7,9 @@ from unspool.data.batch import Batch
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy
 from unspool.heads import HEADS
-from unspool.models.config_tables import configured
-from unspool.models.load.folder import load_folder, save_folder
-from unspool.protocols import Clock
+from unspool.interfaces import Clock
+from unspool.models import configured
+from unspool.models.loading.run_folder import load_folder, save_folder
 from unspool.training.recipe import recipe_of
 
 V, BOS, EOS = 9, 1, 2

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Beam, Greedy, Sample
-from unspool.models.load.folder import load_folder, save_folder
+from unspool.models.loading.run_folder import load_folder, save_folder
 
 V, BOS, EOS = 7, 1, 2
 PROMPTS = [[3, 4, 5, 6], [4], [6, 3, 3]]

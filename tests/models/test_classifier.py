@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.models.classifier import ClassifierConfig
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.load.folder import load_folder, save_folder
+from unspool.models.labelling import ClassifierConfig
+from unspool.models.loading.run_folder import load_folder, save_folder
 
 ENCODERS = {
     "gru": RNNEncoderConfig(width=16),

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from unspool.engine.engine_choice import ENGINES
 from unspool.heads import HEADS
-from unspool.models.engine_choice import ENGINES
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from unspool.engine.attention import BLOCK
+from unspool.engine.compiled_transformer import compiled_encoder
+from unspool.engine.engine_choice import ENGINES
+from unspool.engine.weight_table import SOURCE_KV, WEIGHT
 from unspool.heads import HEADS
-from unspool.models.compiled_transformer import compiled_encoder
-from unspool.models.engine_choice import ENGINES
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.parts import SOURCE_KV, WEIGHT
 
 V, BOS, EOS = 31, 1, 2
 PAIRS = TransformerSeq2SeqConfig(

@@ -4,8 +4,7 @@ from dataclasses import replace
 import pytest
 
 from unspool.heads import SoftmaxHeadConfig
-from unspool.models import MODELS, TransformerConfig
-from unspool.models.config_tables import configured, described
+from unspool.models import MODELS, TransformerConfig, configured, described
 from unspool.nn.positions import RotaryScaling
 
 LM = TransformerConfig(

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.models.decoding_mode import decodes, decoding
+from unspool.models.sequence_model import decodes, decoding
 
 
 class Model(nn.Module):

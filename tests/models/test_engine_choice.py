@@ -8,15 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from unspool.engine.compiled_transformer import compiled_language_model
+from unspool.engine.engine_choice import ENGINES, known_engine, obstacle
+from unspool.engine.stored_weights import StoredLinear, quantise_int8
+from unspool.engine.weight_table import PIECE, QKV, WEIGHT
 from unspool.heads import HEADS
-from unspool.models.compiled_transformer import compiled_language_model
-from unspool.models.engine_choice import ENGINES, known_engine, obstacle
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
-from unspool.nn.compiled.parts import PIECE, QKV, WEIGHT
 from unspool.nn.positions import RotaryScaling
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.stored_linear import StoredLinear
 
 SIZES = {
     "vocab_size": 31,
@@ -269,7 +268,7 @@ def test_without_numba_and_under_autocast_it_is_torch(monkeypatch):
     model = made()
     with torch.autocast("cpu"):
         assert obstacle(model) == "autocast is on"
-    monkeypatch.setattr("unspool.models.engine_choice.compiler_obstacle", lambda: "no compiler")
+    monkeypatch.setattr("unspool.engine.engine_choice.compiler_obstacle", lambda: "no compiler")
     assert obstacle(model) == "no compiler"
     assert model.engine == "torch"
     model.start([[1, 2]])

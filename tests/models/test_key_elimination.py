@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.models.engine_choice import ENGINES
+from unspool.engine.engine_choice import ENGINES
 from unspool.models.key_elimination import AttentionCost, costs, with_keys, without_keys
 from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNConfig

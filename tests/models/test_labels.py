@@ -2,10 +2,8 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.models.classifier import ClassifierConfig
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.labels import check_labels, ranked
-from unspool.models.tagger import TaggerConfig
+from unspool.models.labelling import ClassifierConfig, TaggerConfig, check_labels, ranked
 
 
 class Text:

@@ -88,8 +88,8 @@ def test_it_learns_to_copy_by_either_objective_and_is_decoded_by_either_search(
         us.train({**recipe, "objective": {"kind": "cross_entropy"}})
     us.train(recipe, tmp_path / "run")
     model = us.load(tmp_path / "run")
-    rows = [model.text.decode(ids) for ids in ([4, 5], [6, 4, 7], [5, 5, 6, 4])]
+    rows = [model.tokenizer.decode(ids) for ids in ([4, 5], [6, 4, 7], [5, 5, 6, 4])]
     for search in (us.MaskPredict(4, lengths=2), us.MaskedDiffusion(4)):
         outs = us.generate(model, rows, search, max_new_tokens=8)
         assert [out.text for out in outs] == rows
-        assert {out.finish for out in outs} == {"eos"}
+        assert {out.finish_reason for out in outs} == {"eos"}

@@ -3,12 +3,10 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.classifier import ClassifierConfig
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.prediction import predict
-from unspool.models.tagger import TaggerConfig
+from unspool.models.labelling import ClassifierConfig, TaggerConfig, predict
 from unspool.testing import bigram
-from unspool.text import train_bpe
+from unspool.tokenization import train_bpe
 
 LINES = ["good soup and good bread", "the bad cheese was sour", "bread"]
 TEXT = train_bpe(LINES, 290)

@@ -9,7 +9,7 @@ from unspool.heads import (
     SoftmaxHeadConfig,
     TemperedHeadConfig,
 )
-from unspool.models.read_out import read_out
+from unspool.heads.read_out import read_out
 
 HIDDEN = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
 HEADS = [

@@ -15,17 +15,17 @@ PAIRS = RNNSeq2SeqConfig(vocab_size=7, width=4, bos=0, eos=1)
 
 def test_what_is_known_of_every_model():
     model = CONFIG.build()
-    assert (model.vocab_size, model.device, model.text) == (7, torch.device("cpu"), None)
+    assert (model.vocab_size, model.device, model.tokenizer) == (7, torch.device("cpu"), None)
     assert model.output_matrix is model.embed.weight
     assert replace(CONFIG, head=MixtureHeadConfig(experts=2)).build().output_matrix is None
-    assert not model.answers
+    assert not model.is_encoder_decoder
 
 
 def test_an_encoder_decoder_answers_and_may_have_a_vocabulary_for_sources():
     shared, apart = PAIRS.build(), replace(PAIRS, source_vocab_size=11).build()
-    assert shared.answers
+    assert shared.is_encoder_decoder
     assert (shared.source_vocab_size, apart.source_vocab_size) == (None, 11)
-    assert (shared.source_text, apart.source_text) == (None, None)
+    assert (shared.source_tokenizer, apart.source_tokenizer) == (None, None)
 
 
 def test_it_is_built_from_its_own_settings():

@@ -3,9 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from unspool.models.model_config import at_least_one, given, needs, one_of, positive, shares
 from unspool.models.rnn_lm import RNNConfig
-from unspool.models.shape_checks import at_least_one, given, needs, one_of, positive, shares
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 
 def test_what_is_right_goes_through():

@@ -1,7 +1,7 @@
 import torch
 
-from unspool.models.state import TransformerState
-from unspool.nn.attention.key_values import KeyValues
+from unspool.models.transformer_lm import TransformerState
+from unspool.nn.attention import KeyValues
 
 
 def make(pads, length, prompts=None):

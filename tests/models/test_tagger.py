@@ -5,9 +5,9 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.load.folder import load_folder, save_folder
-from unspool.models.tagger import TaggerConfig
-from unspool.text.vocabulary import characters, train_bpe, words
+from unspool.models.labelling import TaggerConfig
+from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.tokenization.vocabulary import characters, train_bpe, words
 
 ENCODERS = {
     "lstm": RNNEncoderConfig(width=16, cell="lstm"),

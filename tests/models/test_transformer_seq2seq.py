@@ -5,7 +5,7 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.decode.generate import generate
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import Coverage
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
@@ -111,7 +111,7 @@ def test_an_answer_ends_at_the_eos_of_the_config_if_there_is_no_tokenizer():
     model = make(context=64)
     found = generate(model, [[3, 4]] * 20, Sample(), max_new_tokens=60, seed=list(range(20)))
     assert all(EOS not in out.tokens[:-1] for out in found)
-    assert any(out.finish == "eos" for out in found)
+    assert any(out.finish_reason == "eos" for out in found)
 
 
 def test_a_draft_needs_room_for_the_answer_and_not_for_the_source():

@@ -5,7 +5,7 @@ import pytest
 import unspool as us
 from unspool.models.masked_lm import MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
-from unspool.models.vocabulary_options import PairOptions, VocabularyOptions
+from unspool.models.model_config import PairOptions, VocabularyOptions
 
 SPEAKERS = (us.TransformerConfig, us.RNNConfig, MaskedLMConfig)
 TRANSLATORS = (us.TransformerSeq2SeqConfig, us.RNNSeq2SeqConfig, MaskedSeq2SeqConfig)

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from unspool.nn.direct_call import DirectCall
+from unspool.nn.linear import DirectCall
 
 
 class Twice(DirectCall):

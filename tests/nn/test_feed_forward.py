@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.feed_forward import ACTIVATIONS, FeedForward, swiglu
+from unspool.nn.transformer import ACTIVATIONS, FeedForward, swiglu
 
 
 def test_swiglu_by_hand():

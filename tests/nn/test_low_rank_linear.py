@@ -2,8 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.nn.linear import Linear
-from unspool.nn.low_rank_linear import LowRankLinear
+from unspool.nn.linear import Linear, LowRankLinear
 
 
 def layer(inputs, outputs, rank, alpha, bias=False, seed=0):

@@ -5,7 +5,7 @@ from torch import nn
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.nn.recomputation import Recomputable, recompute
+from unspool.nn.transformer import Recomputable, recompute
 
 LM = TransformerConfig(vocab_size=11, width=16, layers=3, heads=2, inner_width=24, dropout=0.3)
 PAIRS = TransformerSeq2SeqConfig(

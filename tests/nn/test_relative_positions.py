@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.relative_positions import RelativePositions
+from unspool.nn.positions import RelativePositions
 
 
 def numbered(heads=1, buckets=8, distance=16, causal=True):

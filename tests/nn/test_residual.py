@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.residual import PLACES, ResidualShape, after, both, post, pre
+from unspool.nn.norms import PLACES, ResidualShape, after, both, post, pre
 
 
 def double(x):

@@ -1,11 +1,9 @@
 import pytest
 import torch
 
-from unspool.nn.attention.cross_attention import CrossAttention
-from unspool.nn.attention.self_attention import SelfAttention
-from unspool.nn.feed_forward import FeedForward
-from unspool.nn.residual import PLACES, ResidualShape
-from unspool.nn.transformer import Block, CrossBlock
+from unspool.nn.attention import CrossAttention, SelfAttention
+from unspool.nn.norms import PLACES, ResidualShape
+from unspool.nn.transformer import Block, CrossBlock, FeedForward
 
 
 def make(place, norm="layer", dropout=0.0):

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.models.classifier import ClassifierConfig
+from unspool.interfaces import Clock
 from unspool.models.encoders import ENCODERS
+from unspool.models.labelling import ClassifierConfig
 from unspool.models.masked_lm import MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.protocols import Clock
-from unspool.text.vocabulary import words
+from unspool.tokenization.vocabulary import words
 
 SHAPE = {"width": 8, "heads": 2, "inner_width": 12}
 
@@ -126,7 +126,7 @@ def every_answer():
     """All that a model with a vocabulary of V may say in two tokens at most."""
 
     def make(model):
-        (eos,) = model.text.eos_ids
+        (eos,) = model.tokenizer.eos_ids
         others = [it for it in range(model.vocab_size) if it != eos]
         return [(eos,), *((first, then) for first in others for then in range(model.vocab_size))]
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.objectives.attention_focus import AttentionFocus, entropy
-from unspool.protocols import AttentionStack
+from unspool.interfaces import AttentionStack
+from unspool.objectives.attention_losses import AttentionFocus, entropy
 
 
 def stack(*layers, lengths=None):

@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from unspool.objectives.attention_losses import AttentionLoss
-from unspool.objectives.attention_near import AttentionNear
-from unspool.protocols import AttentionStack
+from unspool.interfaces import AttentionStack
+from unspool.objectives.attention_losses import AttentionLoss, AttentionNear
 
 
 class FirstWeight(AttentionLoss):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from unspool.objectives.attention_near import AttentionNear, distance
-from unspool.protocols import AttentionStack
+from unspool.interfaces import AttentionStack
+from unspool.objectives.attention_losses import AttentionNear, distance
 
 
 def stack(*layers, lengths=None):

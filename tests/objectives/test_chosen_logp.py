@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from unspool.objectives import chosen_logp as module
-from unspool.objectives.chosen_logp import chosen_logp, target_logp
+from unspool.objectives import cross_entropy as module
+from unspool.objectives.cross_entropy import chosen_logp, target_logp
 
 
 def head(hidden_MD):

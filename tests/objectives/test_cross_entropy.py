@@ -5,8 +5,8 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.heads import HEADS
+from unspool.interfaces import Abilities, Clock
 from unspool.objectives import OBJECTIVES, CrossEntropy
-from unspool.protocols import Abilities, Clock
 
 # Two rows over three tokens; p is what the head says, whatever the hidden vector.
 P = torch.tensor([0.5, 0.25, 0.25])

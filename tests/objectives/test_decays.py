@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from unspool.objectives.decays import DECAYS, Exponential, InverseSigmoid, Linear
+from unspool.objectives.scheduled_sampling import DECAYS, Exponential, InverseSigmoid, Linear
 
 
 def test_by_hand():

@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
+from unspool.interfaces import Clock
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.objectives.dependency_heads import DependencyHeads, arc_cost, as_batch
-from unspool.protocols import Clock
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 CLOCK = Clock(0, 1)
 ROWS = (

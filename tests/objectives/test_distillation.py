@@ -3,10 +3,10 @@ import torch
 
 import unspool as us
 from unspool.data.batch import Batch
+from unspool.interfaces import Clock
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.distillation import Distillation
 from unspool.objectives.rollouts import questions, rows_of
-from unspool.protocols import Clock
 
 CLOCK = Clock(0, 1)
 

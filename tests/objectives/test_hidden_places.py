@@ -4,20 +4,17 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
+from unspool.interfaces import Clock
 from unspool.models.masked_lm import MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.objectives.hidden_places import HidingObjective
-from unspool.objectives.masked import Masked
-from unspool.objectives.minimum_risk import MinimumRisk
-from unspool.objectives.reinforce import Reinforce
+from unspool.objectives.expected_reward import MinimumRisk, Reinforce
+from unspool.objectives.masked import HidingObjective, Masked
 from unspool.objectives.scheduled_sampling import ScheduledSampling
-from unspool.objectives.sequence_unlikelihood import SequenceUnlikelihood
-from unspool.objectives.unlikelihood import Unlikelihood
+from unspool.objectives.unlikelihood import SequenceUnlikelihood, Unlikelihood
 from unspool.objectives.weighted_sum import Share, WeightedSum
-from unspool.protocols import Clock
-from unspool.text import words
+from unspool.tokenization import words
 
 SHAPE = {"vocab_size": 7, "width": 8, "heads": 2, "inner_width": 8}
 PAIRS = MaskedSeq2SeqConfig(**SHAPE, encoder_layers=1, decoder_layers=1, bos=1, eos=2, longest=5)

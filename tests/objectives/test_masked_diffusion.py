@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.objectives.masked_diffusion import MaskedDiffusionLoss
+from unspool.objectives.masked import MaskedDiffusionLoss
 
 
 def test_a_place_counts_once_in_the_mean_by_any_t():

@@ -3,12 +3,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from unspool.objectives.chosen_logp import target_logp
-from unspool.objectives.minimum_risk import MinimumRisk, risk
-from unspool.objectives.rewarded_answers import worth
+from unspool.interfaces import Clock
+from unspool.objectives.cross_entropy import target_logp
+from unspool.objectives.expected_reward import MinimumRisk, risk, worth
 from unspool.objectives.rewards import chrf
 from unspool.objectives.rollouts import questions, rows_of
-from unspool.protocols import Clock
 
 CLOCK = Clock(0, 1)
 
@@ -18,7 +17,7 @@ class Told(MinimumRisk):
 
     every = ()
 
-    def answers(self, model, asked, search, n=1):
+    def is_encoder_decoder(self, model, asked, search, n=1):
         return [[SimpleNamespace(tokens=said) for said in self.every] for _ in asked]
 
 

@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from unspool.decode.search import Greedy
-from unspool.objectives.chosen_logp import target_logp
-from unspool.objectives.reinforce import Reinforce, surrogate
-from unspool.objectives.rewarded_answers import worth
+from unspool.interfaces import Clock
+from unspool.objectives.cross_entropy import target_logp
+from unspool.objectives.expected_reward import Reinforce, surrogate, worth
 from unspool.objectives.rewards import chrf
 from unspool.objectives.rollouts import questions, rows_of
-from unspool.protocols import Clock
 
 CLOCK = Clock(0, 1)
 
@@ -19,7 +18,7 @@ class Told(Reinforce):
 
     said = None
 
-    def answers(self, model, asked, search, n=1):
+    def is_encoder_decoder(self, model, asked, search, n=1):
         if isinstance(search, Greedy):
             return super().answers(model, asked, search, n)
         return [[SimpleNamespace(tokens=self.said)] for _ in asked]

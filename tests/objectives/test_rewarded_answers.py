@@ -1,12 +1,12 @@
 import pytest
 
-from unspool.objectives.rewarded_answers import Rewarded, worth
+from unspool.objectives.expected_reward import Rewarded, worth
 
 
 def test_worth_compares_texts_without_their_ends(spoken):
     model, _ = spoken
-    (eos,) = model.text.eos_ids
-    a, b = model.text.encode("a b")[-2:]
+    (eos,) = model.tokenizer.eos_ids
+    a, b = model.tokenizer.encode("a b")[-2:]
     assert worth(model, lambda said, wanted: (said, wanted), [a, b, eos], [b]) == ("a b", "b")
 
 

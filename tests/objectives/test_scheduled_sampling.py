@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
+from unspool.interfaces import Abilities, Clock
 from unspool.objectives import CrossEntropy
 from unspool.objectives.scheduled_sampling import ScheduledSampling, drawn, inside
-from unspool.protocols import Abilities, Clock
 
 ALL_OWN = {"kind": "linear", "begin": 0.0}
 NONE_OWN = {"kind": "exponential", "k": 1.0}

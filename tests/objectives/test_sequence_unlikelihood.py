@@ -3,11 +3,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from unspool.objectives.chosen_logp import target_logp
+from unspool.interfaces import Clock
+from unspool.objectives.cross_entropy import target_logp
 from unspool.objectives.rollouts import questions, rows_of
-from unspool.objectives.sequence_unlikelihood import SequenceUnlikelihood, repeated
-from unspool.objectives.unlikelihood import unlikely
-from unspool.protocols import Clock
+from unspool.objectives.unlikelihood import SequenceUnlikelihood, repeated, unlikely
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ def test_repeated_by_hand(tokens, n, marks):
 class Told(SequenceUnlikelihood):
     said = ()
 
-    def answers(self, model, asked, search, n=1):
+    def is_encoder_decoder(self, model, asked, search, n=1):
         return [[SimpleNamespace(tokens=self.said)] for _ in asked]
 
 

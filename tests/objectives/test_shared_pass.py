@@ -1,6 +1,6 @@
 import torch
 
-from unspool.objectives.shared_pass import SharedPass
+from unspool.objectives.weighted_sum import SharedPass
 
 
 class Counting:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
+from unspool.interfaces import Abilities, Clock
 from unspool.objectives.unlikelihood import Unlikelihood, candidates, unlikely
-from unspool.protocols import Abilities, Clock
 
 P = torch.tensor([0.1, 0.2, 0.3, 0.4])
 

@@ -3,15 +3,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from unspool.interfaces import Clock, Loss, Objective
 from unspool.objectives import CrossEntropy
-from unspool.objectives.attention_focus import AttentionFocus
-from unspool.objectives.attention_near import AttentionNear
-from unspool.objectives.masked import Masked
-from unspool.objectives.masked_diffusion import MaskedDiffusionLoss
+from unspool.objectives.attention_losses import AttentionFocus, AttentionNear
+from unspool.objectives.masked import Masked, MaskedDiffusionLoss
 from unspool.objectives.scheduled_sampling import ScheduledSampling
 from unspool.objectives.unlikelihood import Unlikelihood
 from unspool.objectives.weighted_sum import Share, WeightedSum
-from unspool.protocols import Clock, Loss, Objective
 
 
 @dataclass(frozen=True)

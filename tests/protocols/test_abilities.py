@@ -4,8 +4,8 @@ import torch
 import unspool as us
 from unspool.data.batch import Batch
 from unspool.heads import KerbsHeadConfig, SoftmaxHeadConfig
+from unspool.interfaces import Abilities, Step
 from unspool.models.trigram import TrigramConfig
-from unspool.protocols import Abilities, Step
 
 
 class Plain(Abilities):
@@ -27,7 +27,7 @@ class Rows:
 
 def test_a_model_can_do_nothing_that_it_does_not_say():
     model = Plain()
-    assert not model.answers
+    assert not model.is_encoder_decoder
     assert model.eos_ids == frozenset()
     for name in vars(Abilities):
         if isinstance(vars(Abilities)[name], property) and name not in ("answers", "eos_ids", "reads_bos"):
@@ -40,7 +40,7 @@ def test_a_class_that_does_not_say_what_it_can_do_is_told_how_to():
         vocab_size, context, text = 2, None, None
         start, step = Plain.start, Plain.step
 
-    with pytest.raises(TypeError, match=r"class Silent\(unspool.protocols.Abilities\)"):
+    with pytest.raises(TypeError, match=r"class Silent\(unspool.interfaces.Abilities\)"):
         us.generate(Silent(), [0])
 
 

@@ -1,7 +1,7 @@
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 STEP = Step(torch.arange(6.0).view(3, 2), hidden_ND=torch.arange(3.0)[:, None], log_norm_N=torch.arange(3.0))
 

@@ -1,4 +1,4 @@
-from unspool.protocols import Feed, Loss, Objective
+from unspool.interfaces import Feed, Loss, Objective
 
 
 class Plain(Objective):

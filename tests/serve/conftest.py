@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.serve.asks import Call
-from unspool.serve.engine import Engine
+from unspool.serve.scheduler import Engine
+from unspool.serve.shared_model import Call
 
 
 @pytest.fixture

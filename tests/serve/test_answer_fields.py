@@ -1,9 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from unspool.serve.answer_fields import Completion, Refusal
-from unspool.serve.answers import COMPLETION, Envelope, usage
 from unspool.serve.api_error import ApiError, error_record
+from unspool.serve.responses import COMPLETION, Completion, Envelope, Refusal, usage
 
 CHOICE = {"index": 0, "text": "a", "logprobs": None, "finish_reason": "stop"}
 

@@ -1,8 +1,8 @@
 import math
 
+from unspool.decode.hypothesis import Ranked
 from unspool.decode.output import Piece
-from unspool.decode.path import Ranked
-from unspool.serve.answers import CHAT, Choice, Envelope, chat_logprobs, completion_logprobs, usage
+from unspool.serve.responses import CHAT, Choice, Envelope, chat_logprobs, completion_logprobs, usage
 
 PIECE = Piece(
     "ab", (0, 1), 0, 0, None, (math.nan, -0.5), (), (Ranked((), ()), Ranked(((2, -0.25), (1, -0.5)), ()))
@@ -23,7 +23,7 @@ def test_a_choice_grows():
     choice = Choice()
     choice.add(PIECE)
     choice.add(Piece("c", (2,), 0, 0, "eos", (-1.5,)))
-    assert (choice.text, choice.tokens, choice.finish) == ("abc", [0, 1, 2], "eos")
+    assert (choice.text, choice.tokens, choice.finish_reason) == ("abc", [0, 1, 2], "eos")
     assert Choice(logps=[-0.5, -1.5]).mean == -1
 
 

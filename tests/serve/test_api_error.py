@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from unspool.serve.api_error import ApiError, error_body, invalid_fields, told
-from unspool.serve.request_fields import CompletionRequest
+from unspool.serve.requests import CompletionRequest
 from unspool.serve.shared_model import DeadlinePassed
 from unspool.serve.worker_pool import QueueFull
 

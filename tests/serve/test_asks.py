@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.serve.asks import Call, Extension, Round, Start
+from unspool.serve.shared_model import Call, Extension, Round, Start
 
 
 def test_prompts_of_a_round_have_so_many_tokens_or_are_one_askers():

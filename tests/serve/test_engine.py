@@ -9,7 +9,7 @@ import torch
 
 import unspool as us
 from unspool.models.trigram import TrigramConfig
-from unspool.serve.engine import Engine
+from unspool.serve.scheduler import Engine
 from unspool.serve.shared_model import DeadlinePassed, GivenUp
 from unspool.testing import TableModel, random_table
 

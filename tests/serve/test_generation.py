@@ -3,8 +3,8 @@ import math
 import pytest
 
 import unspool as us
-from unspool.serve.generation import Asked, Begun, generate, scored_prompt
-from unspool.serve.limits import Limits
+from unspool.serve.requests import Limits
+from unspool.serve.streaming import Asked, Begun, generate, scored_prompt
 from unspool.testing import random_table
 
 OPTIONS = {"max_new_tokens": 5, "n": 2, "seed": 1, "stop": None}

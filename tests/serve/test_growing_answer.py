@@ -1,12 +1,11 @@
 import pytest
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.output import Piece
-from unspool.serve.answers import CHAT, COMPLETION
-from unspool.serve.generation import Begun
-from unspool.serve.growing_answer import GrowingAnswer
-from unspool.serve.request_fields import CompletionRequest
-from unspool.text.vocabulary import characters
+from unspool.serve.requests import CompletionRequest
+from unspool.serve.responses import CHAT, COMPLETION
+from unspool.serve.streaming import Begun, GrowingAnswer
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcd"])
 A, B, C, D = TEXT.encode("abcd")

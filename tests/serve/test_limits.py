@@ -1,7 +1,7 @@
 import pytest
 
 import unspool as us
-from unspool.serve.limits import Limits, check_search
+from unspool.serve.requests import Limits, check_search
 
 
 @pytest.mark.parametrize(

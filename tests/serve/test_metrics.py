@@ -1,4 +1,4 @@
-from unspool.serve.metrics import Metrics
+from unspool.serve.guard import Metrics
 
 
 def test_counters_and_gauges_as_prometheus_reads_them():

@@ -1,8 +1,8 @@
 from fastapi import FastAPI
 
-from unspool.serve.answer_fields import Tokens
-from unspool.serve.openapi import REFUSED, streamed
-from unspool.serve.request_fields import TokenizeRequest
+from unspool.serve.app import REFUSED, streamed
+from unspool.serve.requests import TokenizeRequest
+from unspool.serve.responses import Tokens
 
 
 async def count(body: TokenizeRequest) -> dict[str, int]:

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from unspool.serve.request_fields import ChatRequest, CompletionRequest
+from unspool.serve.requests import ChatRequest, CompletionRequest
 
 
 @pytest.mark.parametrize(

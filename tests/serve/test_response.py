@@ -3,15 +3,13 @@ import json
 
 import pytest
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.output import Piece
-from unspool.serve.answers import COMPLETION
 from unspool.serve.api_error import ApiError
-from unspool.serve.generation import Begun
-from unspool.serve.growing_answer import GrowingAnswer
-from unspool.serve.metrics import Metrics
-from unspool.serve.request_fields import CompletionRequest
-from unspool.serve.response import respond
+from unspool.serve.guard import Metrics
+from unspool.serve.requests import CompletionRequest
+from unspool.serve.responses import COMPLETION
+from unspool.serve.streaming import Begun, GrowingAnswer, respond
 
 PIECES = [Piece("a", (0,), 0, 0, None, (-1.0,)), Piece("b", (1,), 0, 0, "eos", (-1.0,))]
 

@@ -4,10 +4,9 @@ import pytest
 
 import unspool as us
 from unspool.serve.api_error import ApiError
-from unspool.serve.generation import Asked
-from unspool.serve.limits import Limits
-from unspool.serve.running import Running
+from unspool.serve.requests import Limits
 from unspool.serve.shared_model import DeadlinePassed
+from unspool.serve.streaming import Asked, Running
 from unspool.serve.worker_pool import WorkerPool
 from unspool.testing import random_table
 

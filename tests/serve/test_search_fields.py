@@ -1,8 +1,7 @@
 import pytest
 
 import unspool as us
-from unspool.serve.request_fields import CompletionRequest
-from unspool.serve.search_fields import search_of
+from unspool.serve.requests import CompletionRequest, search_of
 
 
 def asked(**told):

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from unspool.serve.api_error import ApiError
-from unspool.serve.limits import Limits
-from unspool.serve.request_fields import ChatRequest, CompletionRequest, TokenizeRequest
+from unspool.serve.requests import ChatRequest, CompletionRequest, Limits, TokenizeRequest
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 from unspool.testing import random_table

@@ -1,6 +1,6 @@
 import torch
 
-from unspool.serve.solo_batch import SoloBatch
+from unspool.serve.scheduler import SoloBatch
 from unspool.testing import TableModel
 
 

@@ -1,5 +1,5 @@
-from unspool.serve.token_offsets import TokenOffsets
-from unspool.text.vocabulary import train_bpe
+from unspool.serve.responses import TokenOffsets
+from unspool.tokenization.vocabulary import train_bpe
 
 TEXT = train_bpe(["ab"], 300)
 

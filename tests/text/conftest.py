@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from unspool.text import Codec, codec_from_gguf, train_bpe, words
+from unspool.tokenization import Tokenizer, codec_from_gguf, train_bpe, words
 
 LINES = [
     "the cat sat on the mat",
@@ -15,7 +16,7 @@ LINES = [
 ]
 
 
-def byte_level() -> Codec:
+def byte_level() -> Tokenizer:
     codec = train_bpe(LINES * 3, 320)
     codec.tokenizer.add_tokens(
         [AddedToken("<think>", normalized=False), AddedToken("é日 x", normalized=False)]
@@ -23,7 +24,7 @@ def byte_level() -> Codec:
     return codec
 
 
-def byte_fallback() -> Codec:
+def byte_fallback() -> Tokenizer:
     """Llama's kind: a leading space that is taken off, and bytes for characters that are no tokens."""
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     text = ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "▁▁", "the", "▁the", "t", "h", "e", "th", "."]
@@ -38,27 +39,27 @@ def byte_fallback() -> Codec:
     )
 
 
-def _word_level(tokens: list[str], decoder: decoders.Decoder | None) -> Codec:
+def _word_level(tokens: list[str], decoder: decoders.Decoder | None) -> Tokenizer:
     vocabulary = {token: at for at, token in enumerate(["<unk>", *tokens])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["<unk>"])
     if decoder is not None:
         tokenizer.decoder = decoder
-    return Codec(tokenizer)
+    return Tokenizer(tokenizer)
 
 
-def metaspace() -> Codec:
+def metaspace() -> Tokenizer:
     return _word_level(["▁the", "▁", "▁▁", "cat", "s▁", "é", "日本", "."], decoders.Metaspace())
 
 
-def word_pieces() -> Codec:
+def word_pieces() -> Tokenizer:
     return _word_level(
         ["the", "##s", "cat", "##é", "日", ".", "##.", "n't"], decoders.WordPiece(cleanup=False)
     )
 
 
-def suffixes() -> Codec:
+def suffixes() -> Tokenizer:
     return _word_level(["the</w>", "c", "at</w>", "é", "日</w>", ".</w>"], decoders.BPEDecoder())
 
 
@@ -73,15 +74,15 @@ CODECS = {
 
 
 @pytest.fixture(scope="session", params=list(CODECS))
-def codec(request: pytest.FixtureRequest) -> Codec:
+def codec(request: pytest.FixtureRequest) -> Tokenizer:
     return CODECS[request.param]()
 
 
 @pytest.fixture(scope="session", name="byte_level")
-def byte_level_fixture() -> Codec:
+def byte_level_fixture() -> Tokenizer:
     return byte_level()
 
 
 @pytest.fixture(scope="session", name="byte_fallback")
-def byte_fallback_fixture() -> Codec:
+def byte_fallback_fixture() -> Tokenizer:
     return byte_fallback()

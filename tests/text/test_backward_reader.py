@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.text import Codec, train_bpe, words
-from unspool.text.backward_reader import BackwardReader
+from unspool.tokenization import Tokenizer, train_bpe, words
+from unspool.tokenization.detokenizer import BackwardDetokenizer
 
 WORDS = replace(words(["one two three four"]), right_to_left=True)
 BYTES = replace(train_bpe(["abab abab €"] * 3, 270), right_to_left=True)
 
 
-def read(text: Codec, ids: list[int], *stop: str) -> BackwardReader:
-    reader = text.watch(stop)
-    assert isinstance(reader, BackwardReader)
+def read(text: Tokenizer, ids: list[int], *stop: str) -> BackwardDetokenizer:
+    reader = text.detokenizer(stop)
+    assert isinstance(reader, BackwardDetokenizer)
     for token in ids:
         reader = reader.push(token)
     return reader
@@ -25,12 +25,12 @@ def test_the_last_word_comes_first_by_hand() -> None:
     assert ids == WORDS.reading.encode("one two three")[::-1]
     assert WORDS.decode(ids) == "one two three"
     reader = read(WORDS, ids[:2])
-    assert (reader.text, reader.close(), reader.finish) == ("", "two three", None)
+    assert (reader.text, reader.close(), reader.finish_reason) == ("", "two three", None)
 
 
 def test_a_stop_string_ends_it_and_what_stands_behind_is_kept() -> None:
     reader = read(WORDS, WORDS.encode("four one two three"), "one")
-    assert reader.finish == "stop"
+    assert reader.finish_reason == "stop"
     assert reader.close() == " two three"
 
 
@@ -43,7 +43,7 @@ def test_text_comes_back_the_right_way_round(line: str) -> None:
 
 def test_it_is_saved_and_its_sources_are_read_from_left_to_right(tmp_path: object) -> None:
     WORDS.save(str(tmp_path))
-    again = Codec.load(str(tmp_path))
+    again = Tokenizer.load(str(tmp_path))
     assert again.right_to_left
     assert again.encode("one two") == WORDS.encode("one two")
     assert not again.reading.right_to_left
@@ -59,7 +59,7 @@ def test_an_older_vocabulary_reads_from_left_to_right(tmp_path: object) -> None:
     facts = json.loads((folder / "text.json").read_text())
     del facts["right_to_left"]
     (folder / "text.json").write_text(json.dumps(facts))
-    assert not Codec.load(folder).right_to_left
+    assert not Tokenizer.load(folder).right_to_left
 
 
 @pytest.mark.parametrize("stop", [(), ("x",)])

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.text import characters, train_bpe
-from unspool.text.bpe_dropout import BPEDropout
+from unspool.tokenization import characters, train_bpe
+from unspool.tokenization.vocabulary import BPEDropout
 
 TEXT = train_bpe(["abab abab abc", "ab abc"] * 4, 270)
 

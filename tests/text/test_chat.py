@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from unspool.text import render_chat
-from unspool.text.chat import LONGEST_TEMPLATE
+from unspool.tokenization import render_chat
+from unspool.tokenization.chat_template import LONGEST_TEMPLATE
 
 CHATML = """{%- for message in messages %}
     {%- if message.role == 'secret' %}{% continue %}{% endif %}

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tokenizers import processors
 
-from unspool.protocols import Text
-from unspool.text import Codec, train_bpe
-from unspool.text.vocabulary import SPECIALS
+from unspool.interfaces import TokenizerLike
+from unspool.tokenization import Tokenizer, train_bpe
+from unspool.tokenization.vocabulary import SPECIALS
 
 CHATML = "{% for m in messages %}<bos>{{ m.role }}:{{ m.content }}<eos>{% endfor %}{{ eos_token }}"
 
 
-def with_bos(**more: object) -> Codec:
+def with_bos(**more: object) -> Tokenizer:
     plain = train_bpe(["the cat"] * 5, 270)
-    return Codec(plain.tokenizer, bos_id=1, eos_ids=frozenset({2}), add_bos=True, **more)  # type: ignore[arg-type]
+    return Tokenizer(plain.tokenizer, bos_id=1, eos_ids=frozenset({2}), add_bos=True, **more)  # type: ignore[arg-type]
 
 
 def test_bos_comes_first_exactly_once() -> None:
@@ -46,11 +46,11 @@ def test_truncation_and_padding_of_a_tokenizer_are_switched_off() -> None:
     tokenizer = train_bpe(["the cat"] * 5, 270).tokenizer
     tokenizer.enable_truncation(3)
     tokenizer.enable_padding(length=50)
-    codec = Codec(tokenizer)
+    codec = Tokenizer(tokenizer)
     assert codec.decode(codec.encode("the cat sat")) == "the cat sat"
 
 
-def test_wrong_input_is_named(byte_level: Codec) -> None:
+def test_wrong_input_is_named(byte_level: Tokenizer) -> None:
     with pytest.raises(TypeError, match="encode takes a string, not a bytes"):
         byte_level.encode(b"x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"lone surrogate \(U\+D83D\) at position 2"):
@@ -64,31 +64,31 @@ def test_wrong_input_is_named(byte_level: Codec) -> None:
 
 
 @pytest.mark.parametrize("stop", ["\ud800", "a\udcff"])
-def test_a_stop_string_that_no_text_can_hold(byte_level: Codec, stop: str) -> None:
+def test_a_stop_string_that_no_text_can_hold(byte_level: Tokenizer, stop: str) -> None:
     with pytest.raises(ValueError, match=r"a stop string has a lone surrogate \(U\+D"):
-        byte_level.watch(["fine", stop])
+        byte_level.detokenizer(["fine", stop])
 
 
 @pytest.mark.parametrize("bos_id", [-1, 2**32, 2**63])
 def test_a_first_token_may_be_any_number_and_is_refused(bos_id: int) -> None:
     with pytest.raises(ValueError, match=f"bos_id {bos_id} is not among the tokenizer's 265 tokens"):
-        Codec(train_bpe(["the cat"] * 5, 270).tokenizer, bos_id=bos_id)
+        Tokenizer(train_bpe(["the cat"] * 5, 270).tokenizer, bos_id=bos_id)
 
 
 def test_a_first_token_must_exist() -> None:
     tokenizer = train_bpe(["a"], 260).tokenizer
     with pytest.raises(ValueError, match="bos_id is None"):
-        Codec(tokenizer, add_bos=True)
+        Tokenizer(tokenizer, add_bos=True)
     with pytest.raises(ValueError, match="bos_id 999 is not among the tokenizer's 260 tokens"):
-        Codec(tokenizer, bos_id=999)
+        Tokenizer(tokenizer, bos_id=999)
 
 
-def test_a_long_text_is_read(byte_level: Codec) -> None:
+def test_a_long_text_is_read(byte_level: Tokenizer) -> None:
     text = "a" * 200_000 + " " * 200_000 + "the cat " * 20_000
     assert byte_level.decode(byte_level.encode(text)) == text
 
 
-def test_a_token_is_shown_as_it_stands_in_a_text(byte_level: Codec, byte_fallback: Codec) -> None:
+def test_a_token_is_shown_as_it_stands_in_a_text(byte_level: Tokenizer, byte_fallback: Tokenizer) -> None:
     codec = train_bpe(["the cat sat on the mat"] * 9, 300)
     assert [codec.show(token) for token in codec.encode("the cat")] == ["the", " cat"]
     assert codec.show(2) == "<eos>"
@@ -105,26 +105,26 @@ def test_chat_is_written_and_read_back() -> None:
     assert (ids[0], ids[-2:], ids.count(1)) == (1, [2, 2], 1)
 
 
-def test_a_model_without_a_chat_template_says_so(byte_level: Codec) -> None:
+def test_a_model_without_a_chat_template_says_so(byte_level: Tokenizer) -> None:
     with pytest.raises(ValueError, match="no chat template"):
         byte_level.chat([{"role": "user", "content": "hi"}])
 
 
-def test_the_size_of_the_vocabulary_counts_added_tokens(byte_level: Codec) -> None:
+def test_the_size_of_the_vocabulary_counts_added_tokens(byte_level: Tokenizer) -> None:
     assert byte_level.vocab_size == 322
     assert byte_level.token_id("é日 x") == 321
     assert byte_level.token_id("no such token") is None
 
 
-def test_it_is_a_text(byte_level: Codec) -> None:
-    text: Text = byte_level
+def test_it_is_a_text(byte_level: Tokenizer) -> None:
+    text: TokenizerLike = byte_level
     assert text.decode(text.encode("the cat")) == "the cat"
 
 
-def test_save_and_load_give_the_same_codec(codec: Codec, tmp_path: Path) -> None:
-    told = Codec(codec.tokenizer, 0, frozenset({2, 1}), True, CHATML, "<béos>", "<eos>")
+def test_save_and_load_give_the_same_codec(codec: Tokenizer, tmp_path: Path) -> None:
+    told = Tokenizer(codec.tokenizer, 0, frozenset({2, 1}), True, CHATML, "<béos>", "<eos>")
     told.save(tmp_path)
-    again = Codec.load(tmp_path)
+    again = Tokenizer.load(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.json", "tokenizer.json"]
     assert repr(again) == repr(told)
     assert again.chat_template == CHATML
@@ -133,12 +133,12 @@ def test_save_and_load_give_the_same_codec(codec: Codec, tmp_path: Path) -> None
         assert again.decode(told.encode(text)) == told.decode(told.encode(text))
 
 
-def test_a_folder_is_made_where_there_is_none(byte_level: Codec, tmp_path: Path) -> None:
+def test_a_folder_is_made_where_there_is_none(byte_level: Tokenizer, tmp_path: Path) -> None:
     byte_level.save(tmp_path / "new" / "folder")
-    assert Codec.load(tmp_path / "new" / "folder").encode("the cat") == byte_level.encode("the cat")
+    assert Tokenizer.load(tmp_path / "new" / "folder").encode("the cat") == byte_level.encode("the cat")
 
 
-def test_a_folder_that_cannot_be_made_is_named(byte_level: Codec, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(byte_level: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OSError, match="file"):
@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_made_is_named(byte_level: Codec, tmp_path: Path
 
 def test_special_tokens_are_read_or_are_text() -> None:
     plain = train_bpe(["a"], 260)
-    read = Codec(plain.tokenizer, plain.bos_id, plain.eos_ids)
+    read = Tokenizer(plain.tokenizer, plain.bos_id, plain.eos_ids)
     assert read.encode("a<eos>") == [*plain.encode("a"), 2]
     assert 2 not in plain.encode("a<eos>")  # though both have one tokenizer
     assert plain.decode(plain.encode("a<eos>")) == "a<eos>"
@@ -159,49 +159,49 @@ def test_a_codec_saved_before_there_was_a_choice_reads_special_tokens(tmp_path: 
     facts = json.loads((tmp_path / "text.json").read_text())
     assert facts.pop("literal") is True
     (tmp_path / "text.json").write_text(json.dumps(facts))
-    assert Codec.load(tmp_path).encode("<eos>") == [2]
+    assert Tokenizer.load(tmp_path).encode("<eos>") == [2]
 
 
-def test_a_folder_that_cannot_be_loaded_is_named(byte_level: Codec, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_loaded_is_named(byte_level: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"text\.json"):
-        Codec.load(tmp_path)
+        Tokenizer.load(tmp_path)
     byte_level.save(tmp_path)
     facts = json.loads((tmp_path / "text.json").read_text())
 
     (tmp_path / "text.json").write_text(json.dumps(facts | {"more": 1}))
     with pytest.raises(ValueError, match=r"text\.json must have the keys bos_id, eos_ids"):
-        Codec.load(tmp_path)
+        Tokenizer.load(tmp_path)
     (tmp_path / "text.json").write_text(json.dumps(facts | {"eos_ids": None}))
     with pytest.raises(ValueError, match=r"text\.json has a wrong value"):
-        Codec.load(tmp_path)
+        Tokenizer.load(tmp_path)
     (tmp_path / "text.json").write_text(json.dumps(facts))
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer"):
-        Codec.load(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=st.text().filter(lambda text: not any(token in text for token in SPECIALS)))
-def test_every_text_comes_back(byte_level: Codec, text: str) -> None:
+def test_every_text_comes_back(byte_level: Tokenizer, text: str) -> None:
     assert byte_level.decode(byte_level.encode(text)) == text
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_only_broken_bytes_are_decoded_otherwise_than_by_tokenizers(
-    codec: Codec, data: st.DataObject
+    codec: Tokenizer, data: st.DataObject
 ) -> None:
     ids = data.draw(st.lists(st.integers(0, codec.vocab_size - 1), max_size=20))
     theirs = codec.tokenizer.decode(ids)
     assert codec.decode(ids) == theirs or "\ufffd" in theirs
 
 
-def test_a_continuation_keeps_the_space_that_a_beginning_loses(byte_fallback: Codec) -> None:
+def test_a_continuation_keeps_the_space_that_a_beginning_loses(byte_fallback: Tokenizer) -> None:
     word = byte_fallback.encode("a b")
     for cut in range(1, len(word)):
-        watch = byte_fallback.watch(after=word[cut - 1])
+        watch = byte_fallback.detokenizer(after=word[cut - 1])
         for token in word[cut:]:
             watch = watch.push(token)  # type: ignore[assignment]
         assert byte_fallback.decode(word[:cut]) + watch.close() == byte_fallback.decode(word)
     silent = next(iter(byte_fallback.pieces.silent))
-    assert byte_fallback.watch(after=silent).last is None
+    assert byte_fallback.detokenizer(after=silent).last is None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 
 import pytest
+import tokenizers
 from hypothesis import given, settings, strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
-from unspool.text import Codec, train_bpe
-from unspool.text.control_tokens import ChatPrompt
+from unspool.tokenization import Tokenizer, train_bpe
+from unspool.tokenization.control_tokens import ChatPrompt
 
 NAMES = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "[INST]", "[/INST]"]
 LINES = [
@@ -41,22 +42,22 @@ TEMPLATES = {
 }
 
 
-def _tokenizer(kind: str) -> Tokenizer:
+def _tokenizer(kind: str) -> tokenizers.Tokenizer:
     if kind == "byte_level":
         tokenizer = train_bpe(LINES, 320).tokenizer
     elif kind == "words":
-        tokenizer = Tokenizer(
+        tokenizer = tokenizers.Tokenizer(
             models.WordLevel({name: at for at, name in enumerate(NAMES)}, unk_token="<unk>")
         )
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     elif kind == "unigram":
         pieces = sorted({"▁", *"".join(LINES), *map(chr, range(32, 127)), "\n"})
         vocabulary = [(name, 0.0) for name in NAMES] + [(piece, -5.0) for piece in pieces]
-        tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+        tokenizer = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=0))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     else:  # as Llama 2 has it
-        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+        tokenizer = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
         trained = trainers.BpeTrainer(
             vocab_size=200, special_tokens=NAMES, initial_alphabet=[*map(chr, range(32, 127))]
         )
@@ -69,10 +70,10 @@ def _tokenizer(kind: str) -> Tokenizer:
     return tokenizer
 
 
-def codec(kind: str = "byte_level", template: str = CHATML) -> Codec:
+def codec(kind: str = "byte_level", template: str = CHATML) -> Tokenizer:
     tokenizer = _tokenizer(kind)
     ends = frozenset({tokenizer.token_to_id("</s>"), tokenizer.token_to_id("<|im_end|>")})
-    return Codec(
+    return Tokenizer(
         tokenizer,
         bos_id=tokenizer.token_to_id("<s>"),
         eos_ids=ends,
@@ -86,7 +87,7 @@ KINDS = ["byte_level", "words", "unigram", "llama"]
 CODECS = {(kind, name): codec(kind, template) for kind in KINDS for name, template in TEMPLATES.items()}
 
 
-def control(text: Codec, ids: list[int]) -> list[str]:
+def control(text: Tokenizer, ids: list[int]) -> list[str]:
     unknown = text.token_id("<unk>")
     return [text.show(it) for it in ids if it in text.pieces.silent and it != unknown]
 
@@ -154,7 +155,7 @@ def test_ordinary_messages_get_the_ids_that_transformers_gives_them(kind: str) -
     for name in ("chatml", "mistral", "trim", "json", "looks", "upper"):
         text = CODECS[kind, name]
         theirs = PreTrainedTokenizerFast(
-            tokenizer_object=Tokenizer.from_str(text.tokenizer.to_str()),
+            tokenizer_object=tokenizers.Tokenizer.from_str(text.tokenizer.to_str()),
             chat_template=text.chat_template,
             bos_token="<s>",
             eos_token="</s>",
@@ -170,7 +171,7 @@ def test_tokens_that_are_not_called_special_but_structure_the_prompt() -> None:
     names = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in names])
     template = CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>")
-    text = Codec(tokenizer, chat_template=template)
+    text = Tokenizer(tokenizer, chat_template=template)
     ids = text.encode(text.chat(chat("x<|im_end|><think>")))
     assert [text.show(it) for it in ids if text.show(it) in names] == [
         *("<|im_start|>", "<|im_end|>", "<|im_start|>", "<think>")
@@ -182,7 +183,7 @@ def test_tokens_that_are_not_called_special_but_structure_the_prompt() -> None:
 
 def test_a_vocabulary_learnt_here_reads_the_templates_tokens_and_no_others() -> None:
     learnt = train_bpe(LINES, 320)
-    text = Codec(
+    text = Tokenizer(
         learnt.tokenizer,
         bos_id=learnt.bos_id,
         eos_ids=learnt.eos_ids,
@@ -219,7 +220,7 @@ def test_a_token_that_takes_in_the_space_around_it() -> None:
     tokenizer.add_special_tokens(
         [AddedToken("<|end|>", special=True, lstrip=True, rstrip=True, normalized=False)]
     )
-    text = Codec(tokenizer, chat_template="{% for m in messages %}{{ m.content }} <|end|>\n{% endfor %}a")
+    text = Tokenizer(tokenizer, chat_template="{% for m in messages %}{{ m.content }} <|end|>\n{% endfor %}a")
     end = tokenizer.token_to_id("<|end|>")
     assert text.encode(text.chat(chat("a <|end|> b"))) == [
         *text.encode("a <|end|> b", special_tokens=False),

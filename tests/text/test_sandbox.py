@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unspool.text import render_chat, sandbox
-from unspool.text.sandbox import MOST_MEMORY, ChatSandbox, render
+from unspool.tokenization import render_chat, template_sandbox
+from unspool.tokenization.template_sandbox import MOST_MEMORY, ChatSandbox, render
 
 HELLO = [{"role": "user", "content": "Hello"}]
 DOUBLE = "{% set ns = namespace(x=START) %}{% for i in range(60) %}{% set ns.x = GROW %}{% endfor %}{{ USE }}"
@@ -162,6 +162,6 @@ except (ImportError, OSError, MemoryError) as error:
     ],
 )
 def test_who_came_out_of_jinja_would_find_nothing_to_open(attempt: str, error: str) -> None:
-    command = [sys.executable, "-c", ESCAPED, str(Path(sandbox.__file__)), attempt]
+    command = [sys.executable, "-c", ESCAPED, str(Path(template_sandbox.__file__)), attempt]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr, done.returncode) == ("", f"{error}\n", 1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.text.splits import SPLITS, WHOLE_WORDS
+from unspool.tokenization.vocabulary import SPLITS, WHOLE_WORDS
 
 TEXT = "I'LL pay  $1234.5\n\n for x²"
 

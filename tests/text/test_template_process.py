@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from unspool.text.template_process import HelperProcess
+from unspool.tokenization.chat_template import HelperProcess
 
 FOREVER = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
@@ -94,8 +94,8 @@ def test_ctrl_c_is_for_whoever_asks(process: HelperProcess) -> None:
 
 CODE = """
 import os, sys
-from unspool.text.chat import render_chat
-from unspool.text.template_process import TEMPLATES
+from unspool.tokenization.chat_template import render_chat
+from unspool.tokenization.chat_template import TEMPLATES
 hello = [{"role": "user", "content": "Hello"}]
 render_chat("x", hello)
 print(TEMPLATES._process.pid, flush=True)

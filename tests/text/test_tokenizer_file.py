@@ -1,15 +1,15 @@
-"""Tokenizer files of unknown origin: panics, stalls and allocations become one line."""
+"""tokenizers.Tokenizer files of unknown origin: panics, stalls and allocations become one line."""
 
 import base64
 import json
 
 import pytest
-from tokenizers import Tokenizer
+import tokenizers
 
-from unspool.text import tokenizer_file
-from unspool.text.codec import Codec
-from unspool.text.template_process import HelperProcess
-from unspool.text.tokenizer_file import library_errors, read_tokenizer
+from unspool.tokenization import tokenizer_file
+from unspool.tokenization.chat_template import HelperProcess
+from unspool.tokenization.tokenizer import Tokenizer
+from unspool.tokenization.tokenizer_file import library_errors, read_tokenizer
 
 BPE = {
     **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
@@ -124,8 +124,8 @@ def test_a_file_that_passed_is_not_tried_again(tmp_path, monkeypatch):
 
 
 def test_a_panic_on_a_users_text_is_a_value_error():
-    tokenizer = Tokenizer.from_str(json.dumps(spec(pre_tokenizer=split("(a+)+$"))))
-    codec = Codec(tokenizer)
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(spec(pre_tokenizer=split("(a+)+$"))))
+    codec = Tokenizer(tokenizer)
     with pytest.raises(ValueError, match="the text cannot be encoded: the tokenizers library failed: Onig"):
         codec.encode("a" * 40 + "b")
     with pytest.raises(ValueError, match="a text cannot be encoded: the tokenizers library failed"):

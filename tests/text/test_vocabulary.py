@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from unspool.config import choose, plain
-from unspool.text import BPE, TEXTS, Characters, Codec, Separate, Words, characters, train_bpe, words
-from unspool.text.vocabulary import BOS_ID, EOS_ID, MAX_WORD, PAD_ID, SPECIALS, UNK_ID
+from unspool.tokenization import (
+    BPE,
+    TEXTS,
+    Characters,
+    Separate,
+    Tokenizer,
+    Words,
+    characters,
+    train_bpe,
+    words,
+)
+from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, MAX_WORD, PAD_ID, SPECIALS, UNK_ID
 
 MAKERS = {
     "train_bpe": lambda lines: train_bpe(lines, 300),
@@ -35,7 +45,7 @@ def test_special_tokens_come_first(make) -> None:  # type: ignore[no-untyped-def
 def test_what_is_unknown_is_seen_and_the_rest_of_the_special_tokens_is_not(make) -> None:  # type: ignore[no-untyped-def]
     codec = make(["a b"])
     assert codec.decode([BOS_ID, UNK_ID, EOS_ID, PAD_ID]) == "<unk>"
-    watch = codec.watch()
+    watch = codec.detokenizer()
     for token in (BOS_ID, *codec.encode("a"), UNK_ID, EOS_ID):
         watch = watch.push(token)
     assert watch.close() == codec.decode([*codec.encode("a"), UNK_ID])
@@ -105,7 +115,7 @@ def test_a_vocabulary_of_words_of_ordinary_length_is_learnt_from_whole_words(mon
         " " * 40 + "die Donaudampfschifffahrt",
     ] * 3
     ours = train_bpe(lines, 400)
-    monkeypatch.setattr("unspool.text.vocabulary._split_long_words", lambda lines: lines)
+    monkeypatch.setattr("unspool.tokenization.vocabulary._split_long_words", lambda lines: lines)
     assert ours.tokenizer.to_str() == train_bpe(lines, 400).tokenizer.to_str()
 
 
@@ -182,7 +192,7 @@ def test_what_was_learnt_can_be_saved(tmp_path: Path) -> None:
         codec = config.train(["the cat sat", "the dog"])
         codec.save(tmp_path)
         for text in ("the dog sat", "the <eos> dog <pad>"):
-            assert Codec.load(tmp_path).encode(text) == codec.encode(text)
+            assert Tokenizer.load(tmp_path).encode(text) == codec.encode(text)
 
 
 def test_a_vocabulary_of_one_word_is_nothing_to_predict() -> None:
@@ -204,7 +214,7 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(tmp_path: Path) 
     assert codec.source is not None
     assert (codec.vocab_size, codec.source.vocab_size) == (6, 7)
     codec.save(tmp_path)
-    again = Codec.load(tmp_path)
+    again = Tokenizer.load(tmp_path)
     assert again.source is not None
     assert again.source.encode("kein Haus <eos>") == codec.source.encode("kein Haus <eos>")
     assert again.encode("ab") == codec.encode("ab")

@@ -1,7 +1,7 @@
 import pytest
 
-from unspool.text.vocabulary import characters, train_bpe
-from unspool.text.word_spans import spelled_words
+from unspool.tokenization.vocabulary import characters, train_bpe
+from unspool.tokenization.word_alignment import spelled_words
 
 
 def test_by_hand():

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tokenizers import normalizers
 
-from unspool.text import characters, train_bpe, words
-from unspool.text.word_tokens import word_tokens
+from unspool.tokenization import characters, train_bpe, words
+from unspool.tokenization.word_alignment import word_tokens
 
 LINES = ["the cat sat on the mat", "the café was naïve 日本語 x\u00a0y  z"]
 CODECS = {"bpe": train_bpe(LINES, 270, min_count=2), "words": words(LINES), "characters": characters(LINES)}

@@ -9,9 +9,9 @@ from torch import nn
 from unspool.data import LaneFeed, whole_lanes
 from unspool.data.batch import Batch
 from unspool.heads.kerbs import Kerbs
+from unspool.interfaces import Abilities
 from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Abilities
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
 

@@ -1,7 +1,6 @@
 import sys
 
-from unspool.training.curves import Curves
-from unspool.training.curves_picture import draw_curves
+from unspool.training.curves import Curves, draw_curves
 
 
 def test_curves_are_drawn(tmp_path):

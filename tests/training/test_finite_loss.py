@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from unspool.interfaces import Loss, Objective
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Loss, Objective
 from unspool.training import Diverged
 from unspool.training.update import update
 

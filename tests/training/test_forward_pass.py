@@ -1,5 +1,5 @@
+from unspool.interfaces import Clock
 from unspool.objectives import CrossEntropy
-from unspool.protocols import Clock
 from unspool.training.forward_pass import ForwardPass
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.text import words
+from unspool.tokenization import words
 from unspool.training import train
-from unspool.training.greedy_score import corpus_bleu, corpus_chrf, pairs
+from unspool.training.validation import corpus_bleu, corpus_chrf, pairs
 
 TEXT = words(["a b c"])
 
@@ -54,7 +54,7 @@ def test_sources_lose_their_end_and_references_are_text():
 def test_the_best_validation_is_the_one_with_the_highest_score(recipe, tmp_path, monkeypatch):
     said = iter([10.0, 30.0, 20.0])
     monkeypatch.setitem(
-        __import__("unspool.training.greedy_score", fromlist=["SCORES"]).SCORES, "chrf", lambda *_: next(said)
+        __import__("unspool.training.validation", fromlist=["SCORES"]).SCORES, "chrf", lambda *_: next(said)
     )
     train(recipe, tmp_path / "run", changes=["train.measure=chrf"])
     points = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text().splitlines()]
@@ -68,7 +68,7 @@ def test_the_best_validation_is_the_one_with_the_highest_score(recipe, tmp_path,
 def test_patience_ends_by_the_score(recipe, tmp_path, monkeypatch):
     said = iter([5.0, 5.0, 5.0])
     monkeypatch.setitem(
-        __import__("unspool.training.greedy_score", fromlist=["SCORES"]).SCORES, "bleu", lambda *_: next(said)
+        __import__("unspool.training.validation", fromlist=["SCORES"]).SCORES, "bleu", lambda *_: next(said)
     )
     train(recipe, tmp_path / "run", changes=["train.measure=bleu", "train.patience=1", "train.updates=60"])
     last = json.loads((tmp_path / "run" / "last.json").read_text())

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from unspool.training.lock import locked
+from unspool.training.run_folder import locked
 
-HOLD = "import sys, time; from pathlib import Path; from unspool.training.lock import locked\nwith locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+HOLD = "import sys, time; from pathlib import Path; from unspool.training.run_folder import locked\nwith locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 
 
 def test_two_at_once_are_refused_and_a_dead_one_lets_go(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.training.model_data_check import check_model_and_data
+from unspool.training.recipe_checks import check_model_and_data
 
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
 BATCH = Batch(TOKENS, torch.tensor([5, 5]), TOKENS, torch.ones(2, 5))

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from unspool.training import precision
-from unspool.training.precision import arithmetic, check_device
+from unspool.training import forward_pass
+from unspool.training.forward_pass import arithmetic, check_device
 from unspool.training.settings import TrainSettings
 
 
@@ -31,14 +31,14 @@ def test_a_run_in_bfloat16_keeps_float32_weights_and_learns(tiny):
 
 
 def test_bfloat16_is_refused_where_it_would_be_imitated(monkeypatch):
-    monkeypatch.setattr(precision, "_has_bfloat16", lambda device: False)
+    monkeypatch.setattr(forward_pass, "_has_bfloat16", lambda device: False)
     with pytest.raises(ValueError, match="use precision = 'float32'"):
         check_device(settings(precision="bfloat16"))
     check_device(settings())
 
 
 def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch):
-    for name in precision.CPU_FLAGS:
+    for name in forward_pass.CPU_FLAGS:
         monkeypatch.setattr(torch.cpu, name, lambda: True, raising=False)
     check_device(settings(precision="bfloat16"))
 

@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file
 
 import unspool as us
-from unspool.models.adapters import LoRA, adapters_of
-from unspool.models.load.adapter_file import ADAPTERS
+from unspool.models.loading.lora_file import ADAPTERS
+from unspool.models.lora import LoRA, adapters_of
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.text import train_bpe
+from unspool.tokenization import train_bpe
 from unspool.training import Stopped, train
 from unspool.training.pretrained import Pretrained, check_base
 from unspool.training.recipe import recipe_of
@@ -87,7 +87,7 @@ def test_it_learns_what_was_answered_and_answers(recipe, tmp_path):
     recipe["model"].pop("lora")
     trained = train(recipe, tmp_path / "run", changes=["train.updates=60", "train.validate_every=60"])
     out = us.generate(trained, [{"role": "user", "content": "say aab"}], us.Greedy(), max_new_tokens=20)
-    assert (out.text, out.finish) == ("aab aab", "eos")
+    assert (out.text, out.finish_reason) == ("aab aab", "eos")
 
 
 @pytest.mark.parametrize("what", ["lora", "all", "frozen"])
@@ -221,7 +221,7 @@ def test_an_encoder_decoder_that_is_asked_in_another_way_is_not_taught(tmp_path,
     )
     text = train_bpe([TALK], 300)
     us.save(shape.build(text), tmp_path / "plain")
-    assert Pretrained(str(tmp_path / "plain")).beginning(None).answers
+    assert Pretrained(str(tmp_path / "plain")).beginning(None).is_encoder_decoder
     us.save(replace(shape, **options).build(text), tmp_path / "other")
     with pytest.raises(ValueError, match=message):
         Pretrained(str(tmp_path / "other")).beginning(None)

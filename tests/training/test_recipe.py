@@ -8,14 +8,14 @@ import tomli_w
 
 from unspool.heads import HEADS, KerbsHeadConfig
 from unspool.models import TransformerConfig
-from unspool.models.adapters import LoRA
+from unspool.models.lora import LoRA
 from unspool.objectives import AttentionFocus, AttentionNear, CrossEntropy, Share, WeightedSum
-from unspool.text import Words
+from unspool.tokenization import Words
 from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
+from unspool.training.optim import Cosine, InverseSqrt
 from unspool.training.pretrained import Pretrained
 from unspool.training.recipe import SECTIONS, changed, read_recipe, recipe_of
-from unspool.training.schedule import Cosine, InverseSqrt
 
 MODEL = {
     "kind": "transformer_lm",

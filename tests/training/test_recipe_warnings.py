@@ -1,7 +1,7 @@
 import pytest
 
-from unspool.training.recipe_warnings import recipe_warnings
-from unspool.training.schedule import Constant, Cosine, InverseSqrt
+from unspool.training.optim import Constant, Cosine, InverseSqrt
+from unspool.training.recipe_checks import recipe_warnings
 from unspool.training.settings import TrainSettings
 
 

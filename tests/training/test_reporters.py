@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from unspool.protocols import Clock
+from unspool.interfaces import Clock
 from unspool.training.loop import training
 from unspool.training.reporters import (
     BarReporter,
@@ -20,7 +20,7 @@ from unspool.training.reporters import (
     said,
 )
 from unspool.training.update import Update
-from unspool.training.validate import Validation
+from unspool.training.validation import Validation
 
 
 def test_json_lines(tiny):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.load import load_folder
+from unspool.models.loading import load_folder
 from unspool.training import Stopped, read_recipe, train
 from unspool.training.curves import read_curves
 from unspool.training.recipe import recipe_of
@@ -288,14 +288,14 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(recipe, tmp_path
     for name, it in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], it)
     model = us.load(tmp_path / "run")
-    assert model.source_vocab_size == model.text.source.vocab_size > 20
-    assert model.vocab_size == model.text.vocab_size <= 14
+    assert model.source_vocab_size == model.tokenizer.source.vocab_size > 20
+    assert model.vocab_size == model.tokenizer.vocab_size <= 14
     for search in (us.Greedy(), us.Beam(3), us.Sample(us.RepetitionPenalty(1.2))):
         out = us.generate(model, "forty-two", search, max_new_tokens=4, seed=1)
         assert set(out.text) <= set("0123456789") | set("<unk>")
     assert (
         us.score(model, "forty-two", "42").logps
-        == us.score(model, "forty-two", [*model.text.encode("42")]).logps
+        == us.score(model, "forty-two", [*model.tokenizer.encode("42")]).logps
     )
     with pytest.raises(ValueError, match=r"text\.source was"):
         train(recipe, tmp_path / "run", resume=True, changes=["text.source.kind=characters"])
@@ -321,7 +321,7 @@ def test_a_failed_start_does_not_block_the_next_one(recipe, tmp_path):
     with pytest.raises(ValueError, match="is empty"):
         train({**recipe, "data": {**recipe["data"], "train": str(empty)}}, tmp_path / "run")
     train(recipe, tmp_path / "run", changes=["train.updates=2"])
-    assert us.load(tmp_path / "run").text is not None
+    assert us.load(tmp_path / "run").tokenizer is not None
 
 
 def test_a_damaged_checkpoint_is_said(recipe, tmp_path):

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from unspool.models import TransformerConfig
-from unspool.models.load import load_folder
+from unspool.models.loading import load_folder
 from unspool.training.checkpoint import good
 from unspool.training.distributed import OneProcess
 from unspool.training.loop import training

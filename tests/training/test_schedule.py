@@ -3,7 +3,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.training.schedule import SCHEDULES, Constant, Cosine, InverseSqrt
+from unspool.training.optim import SCHEDULES, Constant, Cosine, InverseSqrt
 
 
 def test_constant_by_hand():

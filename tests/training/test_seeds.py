@@ -1,6 +1,6 @@
 import torch
 
-from unspool.training.seeds import mixed, reseed
+from unspool.training.forward_pass import mixed, reseed
 
 
 def test_seeds_differ_in_every_part():

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from unspool.training.tensorboard import Events
+from unspool.training.curves import Events
 
 
 class Writer:

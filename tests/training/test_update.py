@@ -6,6 +6,7 @@ import torch
 
 import unspool as us
 from unspool.data.batch import Batch
+from unspool.interfaces import Loss, Objective
 from unspool.models import (
     ClassifierConfig,
     MaskedLMConfig,
@@ -17,8 +18,7 @@ from unspool.models import (
 )
 from unspool.models.encoders import ENCODERS
 from unspool.objectives import OBJECTIVES, CrossEntropy, Masked, Share, WeightedSum
-from unspool.protocols import Loss, Objective
-from unspool.text import characters
+from unspool.tokenization import characters
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
 from unspool.training.update import numbers, update

@@ -7,10 +7,10 @@ from unspool.data.batch import Batch
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
 from unspool.objectives import AttentionFocus, CrossEntropy, Masked, MaskedDiffusionLoss, Share, WeightedSum
+from unspool.training.forward_pass import mixed, row_seeds
 from unspool.training.run_state import Run
-from unspool.training.seeds import mixed, row_seeds
 from unspool.training.settings import TrainSettings
-from unspool.training.validate import Validation, validate
+from unspool.training.validation import Validation, validate
 
 
 def test_by_hand(tiny):

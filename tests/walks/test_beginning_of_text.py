@@ -12,12 +12,12 @@ import unspool as us
 from unspool.data import prepare
 from unspool.data.batches import Bucketed, Packed
 from unspool.data.conllu import read_treebank
-from unspool.data.lines import Lines
+from unspool.data.line_formats import Lines
 from unspool.diagnose.dependency_agreement import agreements
-from unspool.evaluate.text_perplexity import perplexity
+from unspool.evaluate.teacher_forcing import perplexity
+from unspool.interfaces import Clock
 from unspool.objectives.dependency_heads import DependencyHeads, as_batch
-from unspool.protocols import Clock
-from unspool.text import Words, train_bpe
+from unspool.tokenization import Words, train_bpe
 
 LINES = ["the cat sat on the mat .", "a dog ran to my house .", "my cat ran to the dog ."] * 15
 HELD = "the dog sat on my mat ."
@@ -86,8 +86,8 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_held_out_text_costs_the_same_in_validation_and_wherever_the_model_is_asked(name, tmp_path):
     model, valid = trained(tmp_path, *RUNS[name])
-    bos, (eos,) = model.text.bos_id, model.text.eos_ids
-    ids = model.text.encode(HELD)
+    bos, (eos,) = model.tokenizer.bos_id, model.tokenizer.eos_ids
+    ids = model.tokenizer.encode(HELD)
     assert ids[0] == bos
     whole = us.score(model, "", HELD, end=True)
     assert -whole.total / len(whole.tokens) == pytest.approx(valid, abs=1e-5)
@@ -95,12 +95,12 @@ def test_a_held_out_text_costs_the_same_in_validation_and_wherever_the_model_is_
     assert perplexity(model, [HELD]).nats == pytest.approx(-sum(whole.logps[:-1]), abs=1e-4)
     # A prompt is read as the beginning of a text: what follows it costs what it cost in the whole.
     prompt, rest = ("the dog", " sat on my mat .")
-    if model.text.right_to_left:
+    if model.tokenizer.right_to_left:
         prompt, rest = ("mat .", "the dog sat on my")
     after = us.score(model, prompt, rest, end=True)
     assert after.logps == pytest.approx(whole.logps[-len(after.tokens) :], abs=1e-5)
     out = us.generate(model, prompt, us.Greedy(), max_new_tokens=4)
-    by_ids = us.generate(model, model.text.encode(prompt), us.Greedy(), max_new_tokens=4)
+    by_ids = us.generate(model, model.tokenizer.encode(prompt), us.Greedy(), max_new_tokens=4)
     assert out.tokens == by_ids.tokens
 
 
@@ -111,12 +111,12 @@ def test_a_hugging_face_export_reads_a_held_out_text_as_training_did(shape, tmp_
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "export").eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "export")
     ids = tokenizer(HELD).input_ids
-    assert ids == model.text.encode(HELD)
+    assert ids == model.tokenizer.encode(HELD)
     row = torch.tensor([[*ids, tokenizer.eos_token_id]])
     with torch.no_grad():
         assert float(theirs(row, labels=row).loss) == pytest.approx(valid, abs=1e-4)
     again = us.load(tmp_path / "export")
-    assert again.text.encode(HELD) == ids
+    assert again.tokenizer.encode(HELD) == ids
     assert us.score(again, "", HELD, end=True).total == pytest.approx(-valid * len(ids), abs=1e-3)
     ours = us.generate(model, "the dog", us.Greedy(), max_new_tokens=6)
     said = theirs.generate(**tokenizer("the dog", return_tensors="pt"), max_new_tokens=6, do_sample=False)
@@ -131,7 +131,7 @@ def test_an_encoder_decoder_is_asked_as_it_was_trained(shape, backwards, tmp_pat
     assert -found.total / len(found.tokens) == pytest.approx(valid, abs=1e-5)
     assert perplexity(model, [HELD], [SOURCE]).value == pytest.approx(math.exp(valid), rel=1e-5)
     # BOS in front of a source, written by hand, is taken off: sources are trained without.
-    ids = [model.text.bos_id, *model.text.reading.encode(SOURCE)]
+    ids = [model.tokenizer.bos_id, *model.tokenizer.reading.encode(SOURCE)]
     assert us.score(model, ids, HELD, end=True).total == pytest.approx(found.total, abs=1e-5)
 
 
@@ -142,7 +142,7 @@ def test_an_exported_encoder_decoder_ends_its_sources_as_training_did(shape, tmp
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "export").eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "export")
     source, target = (tokenizer(it, return_tensors="pt").input_ids for it in (SOURCE, HELD))
-    assert int(source[0, -1]) in model.text.eos_ids
+    assert int(source[0, -1]) in model.tokenizer.eos_ids
     with torch.no_grad():
         assert float(theirs(source, labels=target).loss) == pytest.approx(valid, abs=1e-4)
 
@@ -167,8 +167,8 @@ def test_a_masked_model_reads_texts_without_bos_when_it_learns_and_when_it_is_as
 def test_a_vocabulary_of_whole_files_has_no_bos(tmp_path):
     # Blocks of a file begin in its middle, and so do prompts: BOS would stand before one block of many.
     model, valid = trained(tmp_path, LLAMA, PACKED, document="file")
-    assert model.text.bos_id is None
-    ids, (eos,) = model.text.encode(HELD), model.text.eos_ids
+    assert model.tokenizer.bos_id is None
+    ids, (eos,) = model.tokenizer.encode(HELD), model.tokenizer.eos_ids
     assert perplexity(model, [[*ids, eos]]).value == pytest.approx(math.exp(valid), rel=1e-5)
 
 

@@ -58,11 +58,11 @@ def write_text(folder):
 
 def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
-    import unspool.data.bucket as bucket
-    import unspool.data.lane_feed as lanes
-    import unspool.models.load.folder as folder
+    import unspool.data.bucketing as bucket
+    import unspool.data.packing as lanes
+    import unspool.models.loading.run_folder as folder
     import unspool.training.checkpoint as checkpoint
-    from unspool.files import atomic
+    from unspool import io
 
     seen = 0
 
@@ -90,8 +90,8 @@ def arm(step):
     original_save = checkpoint.save_file
     checkpoint.save_file = folder.save_file = half
     for owner, name in (
-        (atomic, "flush"),
-        (atomic, "flush_names"),
+        (io, "flush"),
+        (io, "flush_names"),
         (checkpoint, "_hash"),
         (Path, "rename"),
         (Path, "replace"),
@@ -121,7 +121,7 @@ def child(folder, run, step, recipe=recipe):
 
 def readable(run):
     """Whether everything that is there can be read: the updates of the newest checkpoint, or 0."""
-    from unspool.models.load import load_folder
+    from unspool.models.loading import load_folder
     from unspool.training.checkpoint import newest
 
     def fail(text):

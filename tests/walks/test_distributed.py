@@ -239,7 +239,7 @@ def test_losses_are_those_of_one_process(trained, run):
 def test_the_model_is_that_of_one_process(trained, run):
     import torch
 
-    from unspool.models.load import load_folder
+    from unspool.models.loading import load_folder
 
     folder, _, _ = trained
     one, many = (load_folder(folder / name).state_dict() for name in (alone(run), run))

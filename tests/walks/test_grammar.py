@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 import unspool as us
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.text.vocabulary import train_bpe
+from unspool.tokenization.vocabulary import train_bpe
 
 SCHEMAS = json.loads(
     (Path(__file__).parents[2] / "benchmarks" / "grammar_schemas.json").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def model():
 
 
 def valid(schema, out):
-    assert out.finish == "eos", out.text
+    assert out.finish_reason == "eos", out.text
     # 1.11 is a multiple of 0.01 in decimals, and not in binary fractions.
     exact = json.loads(json.dumps(schema), parse_float=Decimal)
     Draft202012Validator(exact).validate(json.loads(out.text, parse_float=Decimal))
@@ -86,7 +86,7 @@ def test_every_other_search(model, search):
         vocab_size=model.vocab_size, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=8
     )
     schema = SCHEMAS["person"]
-    made = OTHERS[search](draft.build(model.text).eval(), us.Grammar(json_schema=schema))
+    made = OTHERS[search](draft.build(model.tokenizer).eval(), us.Grammar(json_schema=schema))
     for out in us.generate(model, ["a", "The fox"], made, max_new_tokens=LONGEST, seed=3):
         value = valid(schema, out)
         assert search != "ConstrainedBeam" or "red" in json.dumps(value)
@@ -105,14 +105,14 @@ def test_a_text_is_the_same_alone_in_a_batch_and_streamed(model):
 def test_a_stop_string_cuts_a_text_and_says_so(model):
     search = us.Greedy(us.Grammar(json_schema=SCHEMAS["person"]))
     out = us.generate(model, "a", search, max_new_tokens=LONGEST, stop=['"age"'])
-    assert out.finish == "stop"
+    assert out.finish_reason == "stop"
     assert out.text.startswith("{")
     assert "age" not in out.text
 
 
 def test_a_recurrent_model_a_contrast_and_an_ensemble(model):
     torch.manual_seed(2)
-    other = RNNConfig(vocab_size=model.vocab_size, width=16).build(model.text).eval()
+    other = RNNConfig(vocab_size=model.vocab_size, width=16).build(model.tokenizer).eval()
     schema = SCHEMAS["either"]
     for made in (other, us.Contrast(model, other), us.Ensemble((model, other))):
         for search in (us.Greedy, us.Sample, lambda rule: us.Beam(3, rule)):
@@ -128,7 +128,7 @@ def test_the_models_that_come_along():
     rule = us.Grammar(regex="(And|But) the [a-z]{3,9} (said|went|spake)[.]")
     for out in us.generate(bible, ["In the beginning", "Then"], us.Sample(rule), max_new_tokens=40, seed=1):
         assert out.text.strip().split()[0] in ("And", "But")
-        assert out.finish == "eos"
+        assert out.finish_reason == "eos"
     sources = ["march 3, 1999", "the 5th of may 2021"]
     plain = us.generate(dates, sources, us.Greedy())
     held = us.generate(dates, sources, us.Greedy(us.Grammar(regex=r"\d{4}-\d{2}-\d{2}")))

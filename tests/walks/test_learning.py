@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.data.languages.made_data import is_for_validation
-from unspool.data.languages.tasks import TASKS
+from unspool.data.known_languages.made_data import is_for_validation
+from unspool.data.known_languages.tasks import TASKS
 from unspool.training import train
 
 LONGEST, HELD_OUT = 8, 400
@@ -75,8 +75,8 @@ def test_a_task_is_learnt(task, kind):
 def looked(model, task):
     """Where the model looks when it says each symbol of the answers: (rows, symbols, symbols)."""
     pairs = held_out(task, 50, shortest=LONGEST)
-    targets = torch.tensor([model.text.encode(target) for target in pairs.values()])
-    step, state = model.start([model.text.encode(source) for source in pairs])
+    targets = torch.tensor([model.tokenizer.encode(target) for target in pairs.values()])
+    step, state = model.start([model.tokenizer.encode(source) for source in pairs])
     seen = [step.attention]
     for tokens in targets.T[:-1]:
         step, state = model.step(state, tokens)

@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import unspool as us
 from unspool.serve.app import create_app
-from unspool.serve.engine import Engine
-from unspool.serve.limits import Limits
+from unspool.serve.requests import Limits
+from unspool.serve.scheduler import Engine
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 

@@ -13,8 +13,8 @@ import pytest
 import unspool as us
 from unspool.cli import main
 from unspool.cli.verbs import command_parser
-from unspool.data.languages import LANGUAGES
-from unspool.data.languages.tasks import TASKS
+from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages.tasks import TASKS
 from unspool.training import read_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -90,7 +90,7 @@ def test_a_language_model_comes_near_the_entropy_of_its_language(trained):
     model, recipe, folder = trained("language_model")
     language = LANGUAGES["zipf_markov"](word_count=60)
     assert recipe.data.known == language
-    assert model.text.vocab_size == language.vocab_size
+    assert model.tokenizer.vocab_size == language.vocab_size
     curves = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
     dice = Random(5)
     sentences = [language.sample(dice) for _ in range(300)]
@@ -104,7 +104,7 @@ def test_a_dialogue_is_answered(trained):
     model, _, _ = trained("dialogue")
     out = us.generate(model, "Is the fish fresh?", us.Greedy(), max_new_tokens=12)
     assert out.text == "It came this morning."
-    assert out.finish == "eos"
+    assert out.finish_reason == "eos"
 
 
 def test_a_model_that_exists_is_taught_a_trade(trained):
@@ -137,7 +137,7 @@ def test_words_of_several_tokens_are_tagged_by_their_neighbours(trained):
     line = "the cook will gladly water my plant behind a lighthouse ."
     found = us.predict(model, line)
     assert [it.word for it in found] == line.split()
-    assert len(model.text.encode(line)) > 1.5 * len(found)
+    assert len(model.tokenizer.encode(line)) > 1.5 * len(found)
     tags = "DET NOUN AUX ADV VERB DET NOUN ADP DET NOUN PUNCT"
     assert [it.label for it in found] == tags.split()
     assert [it.label for it in us.predict(model, "they cook the water .")] == [

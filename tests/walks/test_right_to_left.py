@@ -5,8 +5,8 @@ import pytest
 import unspool as us
 from unspool.data import prepare
 from unspool.data.batches import Bucketed
-from unspool.data.labelled_lines import LabelledLines
-from unspool.text import Words
+from unspool.data.line_formats import LabelledLines
+from unspool.tokenization import Words
 
 
 def recipe(text, model, data):
@@ -30,13 +30,13 @@ def test_an_encoder_decoder(tmp_path):
     shape = {"kind": "transformer_seq2seq", "encoder_layers": 1, "decoder_layers": 1}
     us.train(recipe({"kind": "words"}, shape, data), tmp_path / "run")
     model = us.load(tmp_path / "run")
-    symbols = model.text.reading.decode([4, 5, 6])
+    symbols = model.tokenizer.reading.decode([4, 5, 6])
     out = us.generate(model, symbols, us.Greedy(), max_new_tokens=8)
     assert out.text == symbols
     assert out.tokens == (6, 5, 4, 2)
     pieces = list(us.stream(model, symbols, us.Greedy(), max_new_tokens=8))
     assert "".join(piece.text for piece in pieces) == symbols
-    assert model.source_text.encode(symbols) == [4, 5, 6]
+    assert model.source_tokenizer.encode(symbols) == [4, 5, 6]
     (best, *_) = us.generate(model, symbols, us.Beam(2), n=2, max_new_tokens=8)
     assert best.text == symbols
 
@@ -51,7 +51,7 @@ def test_a_language_model_is_given_the_end_and_says_what_stands_before_it(tmp_pa
         recipe({"kind": "bpe", "vocab_size": 280, "dropout": 0.05}, shape, data), tmp_path / "run"
     )
     out = us.generate(model, " house .", us.Greedy(), max_new_tokens=40)
-    assert (out.text, out.finish) == ("a dog ran to my", "eos")
+    assert (out.text, out.finish_reason) == ("a dog ran to my", "eos")
 
 
 def test_labels_have_no_order(tmp_path):

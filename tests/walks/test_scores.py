@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.data.languages import Agreement
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import Agreement
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.heads import HEADS
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8}

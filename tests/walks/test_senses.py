@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.data.languages import SenseChain
+from unspool.data.known_languages import SenseChain
 from unspool.training import train
-from unspool.training.hooks.kerbs_reallocate import Reallocation
+from unspool.training.hooks import Reallocation
 
 WORDS = 60
 
@@ -35,7 +35,7 @@ def recipe(seed, updates, every=20, **settings):
 def numbers_of_senses(seed, model):
     """Of every word: in truth, and in the model's head."""
     language = SenseChain(word_count=WORDS, seed=seed)
-    assert [model.text.decode([token]) for token in (4, 63)] == [language.words[4], language.words[63]]
+    assert [model.tokenizer.decode([token]) for token in (4, 63)] == [language.words[4], language.words[63]]
     true = np.bincount(language.forms, minlength=language.vocab_size)[4:]
     learnt = torch.bincount(model.head.words_S, minlength=language.vocab_size).numpy()
     assert learnt.sum() == 2 * language.vocab_size

@@ -21,8 +21,8 @@ import uvicorn
 
 import unspool as us
 from unspool.serve.app import create_app
-from unspool.serve.engine import Engine
-from unspool.serve.limits import Limits
+from unspool.serve.requests import Limits
+from unspool.serve.scheduler import Engine
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 
@@ -122,7 +122,7 @@ class Poisoned:
 
 
 def test_a_poisoned_request_is_told_alone(served, bible, monkeypatch):
-    token = bible.text.encode(" the")[0]
+    token = bible.tokenizer.encode(" the")[0]
     banned = {"logit_bias": {str(token): -100}, "temperature": 0}
     alone = [served.ask(**banned, prompt=f"{PROMPT} {k}").choices[0].text for k in range(8)]
     monkeypatch.setattr(served.engine.batch, "_joining", Poisoned(served.engine.batch._joining, token))
@@ -325,7 +325,7 @@ def test_what_is_streamed_has_the_log_probabilities_and_offsets_of_the_whole(ser
         for chunk in served.ask(**told, stream=True):
             parts[chunk.choices[0].index].append(chunk.choices[0])
         for choice in whole.choices:
-            assert "".join(part.text for part in parts[choice.index]) == choice.text
+            assert "".join(part.tokenizer for part in parts[choice.index]) == choice.text
             for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
                 joined = [each for part in parts[choice.index] for each in getattr(part.logprobs, name)]
                 assert joined == getattr(choice.logprobs, name)

@@ -43,7 +43,7 @@ def reference():
 
 def theirs(model, reference, **options):
     """Hugging Face's greedy tokens for every prompt, in one left-padded batch."""
-    ids = [model.text.encode(prompt) for prompt in PROMPTS]
+    ids = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
     longest = max(map(len, ids))
     tokens = torch.tensor([[0] * (longest - len(row)) + row for row in ids])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in ids])
@@ -71,7 +71,7 @@ def logits(model, tokens):
 
 def test_logits_equal_transformers(model, reference):
     for prompt in PROMPTS[:4]:
-        tokens = torch.tensor([model.text.encode(prompt)])
+        tokens = torch.tensor([model.tokenizer.encode(prompt)])
         ours, theirs = logits(model, tokens), reference(tokens).logits
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
@@ -81,7 +81,7 @@ def test_decoding_products_stay_as_close_to_float64_as_float32_allows(model, ref
     exact = copy.deepcopy(reference).double()
     ours, theirs = [], []
     for prompt in PROMPTS[:4]:
-        tokens = torch.tensor([model.text.encode(prompt)])
+        tokens = torch.tensor([model.tokenizer.encode(prompt)])
         with torch.no_grad():
             want = exact(tokens).logits
             ours.append((logits(model, tokens) - want).abs().max().item())
@@ -132,14 +132,14 @@ def test_streamed_text_is_the_text(model):
 
 
 def test_chat_ends_its_turn(model):
-    prompt = model.text.chat([{"role": "user", "content": "Say hello."}])
+    prompt = model.tokenizer.chat([{"role": "user", "content": "Say hello."}])
     out = us.generate(model, prompt, us.Greedy(), max_new_tokens=60)
-    assert out.finish == "eos"
+    assert out.finish_reason == "eos"
     assert "hello" in out.text.lower()
 
 
 def test_transformers_writes_through_us_what_it_writes_itself_and_what_our_engine_writes(model, reference):
-    wrapped = us.from_huggingface(reference, model.text)
+    wrapped = us.from_huggingface(reference, model.tokenizer)
     found = us.generate(wrapped, PROMPTS[:4], us.Greedy(), max_new_tokens=32)
     assert [out.tokens for out in found] == [tokens[:32] for tokens in theirs(model, reference)[:4]]
     ours = us.generate(model, PROMPTS[:4], us.Greedy(), max_new_tokens=32)

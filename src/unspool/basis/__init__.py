@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unspool.deferred import deferred
+from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.basis.basis_step import BasisStep as BasisStep
-    from unspool.basis.basis_test import BasisTest as BasisTest
+    from unspool.basis.basis_test import BasisStep as BasisStep, BasisTest as BasisTest
     from unspool.basis.calibration import Calibration as Calibration, calibrate_kappa as calibrate_kappa
     from unspool.basis.certificate import Acceptance as Acceptance, Rejection as Rejection, Verdict as Verdict
     from unspool.basis.kappa_rule import KappaRule as KappaRule, KappaStep as KappaStep, kappa as kappa
@@ -30,6 +29,6 @@ if TYPE_CHECKING:
         tau_from_delta as tau_from_delta,
         underestimation as underestimation,
     )
-    from unspool.basis.verification import check as check
+    from unspool.basis.verifier import check as check
 
-__all__, __getattr__, __dir__ = deferred(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

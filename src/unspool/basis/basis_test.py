@@ -14,24 +14,166 @@ Differs from the paper: p ≥ 0 is a constraint, and no general solver is used. 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
+from math import inf, isnan, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import as_numpy, probabilities
-from unspool.basis.basis_step import BasisStep
+from unspool.basis.arrays import Array, Indices, as_numpy, checked_token, probabilities, real, shown, whole
 from unspool.basis.calibration import Calibration, calibrate_kappa
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.critical_tau import critical_tau
 from unspool.basis.kappa_rule import kappa
 from unspool.basis.linear_program import Reference, reference
 from unspool.basis.row_lengths import RowLengths, row_lengths
-from unspool.basis.solver.whitened_store import whitened
-from unspool.basis.verification import check
+from unspool.basis.solver.cascade import Cascade
+from unspool.basis.solver.distribution import Distribution
+from unspool.basis.solver.proof_attempts import SharedFactors
+from unspool.basis.solver.whitening import Whitened, whitened
+from unspool.basis.theory import the_tau
+from unspool.basis.verifier import check
 from unspool.basis.work import BUDGET, checked_budget
+
+# So many tokens are searched side by side: more would not fit the processor's cache.
+SIDE_BY_SIDE = 128
+
+
+class BasisStep:
+    """Tests the tokens of one next-token distribution. Made by `BasisTest.step`.
+
+    All tests on one distribution: what they share is made once, and no token is tested twice.
+
+        accept i  ⇔  no p with W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ e^δ·p̂, pᵢ = 0
+
+    Finlayson et al. 2024, §4 (basis-aware threshold).
+    papers.bib: finlayson2024closing
+    """
+
+    def __init__(self, white: Whitened, p_V: Array, budget: float = inf) -> None:
+        self._factors = SharedFactors(white, p_V)
+        self._budget = budget
+        self._verdicts: dict[tuple[int, float], Verdict] = {}
+
+    @property
+    def distribution(self) -> Distribution:
+        """p̂, normalised, with its head sorted."""
+        return self._factors.dist
+
+    @property
+    def kappa(self) -> float:
+        """The κ of p̂ at this rank."""
+        return self._factors.dist.kappa
+
+    def accepts(self, i: int, *, tau: float | None = None, delta: float | None = None) -> Verdict:
+        """Whether token i is proven to have true probability; give the threshold τ or the error bound δ."""
+        return self.verdicts([i], tau=tau, delta=delta)[0]
+
+    def verdicts(
+        self, tokens: Iterable[int], *, tau: float | None = None, delta: float | None = None
+    ) -> Sequence[Verdict]:
+        """The verdicts on several tokens, which are searched side by side."""
+        tau = the_tau(tau, delta)
+        tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+        if isinstance(tokens, str | bytes | type) or not isinstance(tokens, Iterable):
+            raise TypeError(f"tokens is {shown(tokens)}; expected the numbers of tokens, such as [3, 17].")
+        wanted = [self._checked(i) for i in tokens]
+        new = [i for i in dict.fromkeys(wanted) if (i, tau) not in self._verdicts]
+        for start in range(0, len(new), SIDE_BY_SIDE):
+            part = np.array(new[start : start + SIDE_BY_SIDE], dtype=np.intp)
+            for verdict in Cascade(self._factors, part, tau, self._budget).verdicts():
+                self._verdicts[verdict.token, tau] = verdict
+        return [self._verdicts[i, tau] for i in wanted]
+
+    def mask(self, tau: float, *, top: int | None = None, floor: float | None = None) -> NDArray[np.bool_]:
+        """Which tokens are accepted: of all, of the `top` most probable, of those with `floor` or more."""
+        tokens = self._among(top, floor)
+        out_V = np.zeros(self.distribution.vocabulary, dtype=bool)
+        out_V[tokens] = [verdict.accepted for verdict in self.verdicts(map(int, tokens), tau=tau)]
+        return out_V
+
+    def accepted_up_to(self, proof: Acceptance) -> float:
+        """The c below which a λ proves acceptance: (p̂ᵢ − Σp̂s⁻)/Σp̂s⁺ over the other tokens."""
+        s_V = self._factors.white.project(proof.slopes_M[:, None])[:, 0]
+        p_V = self.distribution.p.copy()
+        goal, p_V[proof.token] = p_V[proof.token], 0
+        s_V /= s_V[proof.token]
+        above = float(p_V @ np.maximum(s_V, 0))
+        return float(goal - p_V @ np.maximum(-s_V, 0)) / above if above > 0 else np.inf
+
+    def _among(self, top: int | None, floor: float | None) -> Indices:
+        dist = self.distribution
+        count, least = whole(top), real(floor)
+        if top is not None and (count is None or count < 1):
+            raise (TypeError if count is None else ValueError)(
+                f"top is {shown(top)}; at least one token must be asked about (None asks about all)."
+            )
+        if floor is not None and (least is None or isnan(least)):
+            raise (TypeError if least is None else ValueError)(
+                f"floor is {shown(floor)}; expected the least probability to ask about, or None for any."
+            )
+        dist.extend(dist.support if count is None else min(count, dist.vocabulary))
+        tokens = dist.order_N[:count]
+        return tokens if least is None else tokens[dist.p[tokens] >= least]
+
+    def _checked(self, i: int) -> int:
+        i = checked_token(i, self.distribution.vocabulary)
+        if not self.distribution.p[i] > 0:
+            raise ValueError(
+                f"Token {i} has probability zero: there is nothing to test, it cannot be sampled."
+            )
+        return i
+
+
+# The threshold at which a token's verdict flips, enclosed by proofs on both sides.
+#
+#     c* = max over λ of (p̂ᵢ − N)/P,   N = Σ p̂s⁻,  P = Σ p̂s⁺,  s = W̃λ, sᵢ = 1          τ* = c*/(1 + c*)
+#
+# One λ proves acceptance for every c below (p̂ᵢ − N)/P, and one y rejection for every c from max yⱼ/p̂ⱼ on:
+# each certificate moves its side of the bracket further than to the c that was asked about. Accepting gets
+# harder as c grows, so the bracket is halved (in log c) until it is narrow enough.
+#
+# Finlayson et al. 2024, §4.
+# papers.bib: finlayson2024closing
+
+
+TESTS = 60
+
+
+def critical_tau(step: BasisStep, i: int, rtol: float = 1e-3) -> tuple[float, float]:
+    """(τ accepted, τ rejected) with at most 1 + rtol between them, or as near as proofs can be had."""
+    width = real(rtol)
+    if width is None or not 0 < width < 1:
+        raise (TypeError if width is None else ValueError)(
+            f"rtol is {shown(rtol)}; it is the relative width of the bracket, between 0 and 1."
+        )
+    i = checked_token(i, step.distribution.vocabulary)
+    p_i = float(step.distribution.p[i])
+    low, high = p_i / (1 - p_i) if p_i < 1 else inf, inf
+    ask = 2 * low
+    for _ in range(TESTS):
+        if not ask < 1e12:
+            break
+        verdict = step.accepts(i, tau=ask / (1 + ask))
+        match verdict.certificate:
+            case Acceptance() as proof:
+                low = max(low, ask, step.accepted_up_to(proof) * (1 - 1e-9))
+            case Rejection() as proof:
+                high = min(
+                    high, ask, max(float(np.max(proof.shift_N / step.distribution.p[proof.rows_N])), 0.0)
+                )
+            case None:
+                break
+        if high <= low or tau_of(high) <= tau_of(low) * (1 + width):
+            break
+        ask = sqrt(low * high) if high < inf else 4 * low
+    return tau_of(low), tau_of(high)
+
+
+def tau_of(slope: float) -> float:
+    """τ = c/(1 + c)."""
+    return 1.0 if slope == inf else slope / (1 + slope)
 
 
 class BasisTest:

@@ -15,8 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status says how it went (0 well, 2 bad input, 130 interrupted)."""
     try:
         # Nothing is imported before: Ctrl-C must find somebody who answers it.
-        from unspool.cli.interrupt import leaving_imports_at_once
-        from unspool.cli.streams import tell_warning, usable_streams
+        from unspool.cli.output import leaving_imports_at_once, tell_warning, usable_streams
 
         with usable_streams(), leaving_imports_at_once(), warnings.catch_warnings():
             warnings.showwarning = tell_warning
@@ -44,7 +43,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return BROKEN_PIPE
     except Exception as error:
         if debug:
-            from unspool.cli.streams import tell_traceback
+            from unspool.cli.output import tell_traceback
 
             tell_traceback()
         return _explain(error)
@@ -53,7 +52,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _explain(error: Exception) -> int:
     """One line on standard error, and the exit status that goes with it."""
-    from unspool.cli.streams import tell
+    from unspool.cli.output import tell
 
     if isinstance(error, OSError) and error.filename is not None:
         tell(f"{error.filename}: {error.strerror}")

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool import defaults
+from unspool import config
 from unspool.cli.decoders import add_decoder_options, decoder_spec
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import check_output, shown
+from unspool.cli.models import load_speaker
+from unspool.cli.output import check_output, shown, tell
 from unspool.cli.parser import add_length_options, add_model_options
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.decode.chat import Chat
@@ -47,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before the first turn")
     add_model_options(parser)
     add_decoder_options(parser)
-    add_length_options(parser, new_tokens=defaults.CHAT_TOKENS)
+    add_length_options(parser, new_tokens=config.CHAT_TOKENS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,7 +92,7 @@ def _answer(pieces: Iterator[Piece], file: TextIO) -> None:
         for piece in pieces:
             file.write(shown(piece.text, file))
             file.flush()
-            finish = piece.finish
+            finish = piece.finish_reason
     except KeyboardInterrupt:
         if not sys.stdin.isatty():
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -11,21 +12,74 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from unspool.cli.decoder_table import print_table
 from unspool.cli.decoders import add_several_decoders_option, name_decoders
-from unspool.cli.model_loading import chosen_model, loading, speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import chosen_model, loading, speaker
+from unspool.cli.output import json_line, reserved, tell, tell_traceback, written_to
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell, tell_traceback, written_to
+from unspool.errors import message_line, printable
 from unspool.evaluate.comparison import Answer, DecoderRow
-from unspool.files.atomic import new_file
-from unspool.printable import message_line
+from unspool.io import new_file
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from unspool.decode.output import Output
-    from unspool.protocols import Search
+    from unspool.interfaces import Decoder
+
+# A comparison of decoders on a terminal: a table where there is room for one, else a paragraph for each.
+
+
+COLUMNS = ("log p", "rep-4", "dist-1", "dist-2", "loop", "len", "tok/s")
+ROOM = 90
+"""Columns of the terminal from which on the texts have enough of them beside the numbers."""
+PIPED = 100
+"""Columns where there is no terminal."""
+
+
+def print_table(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None:
+    """Every decoder with its measures and its answer to the first prompt."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal and console.width < PIPED:
+        console.width = PIPED
+    many = f"{len(prompts)} prompts; the texts below answer the first: " if len(prompts) > 1 else ""
+    console.print(Text(many + printable(prompts[0]), style="italic"))
+    if console.width >= ROOM:
+        console.print(_table(rows))
+        return
+    for row in rows:
+        measures = "  ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, cells(row), strict=True))
+        console.print(_said(row), Text(measures, style="dim"), "", sep="\n", overflow="fold")
+
+
+def _table(rows: Sequence[DecoderRow]) -> object:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_lines=False, pad_edge=False, expand=True)
+    table.add_column("decoder and its text", ratio=1, overflow="fold")
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(_said(row).append("\n"), *cells(row))
+    return table
+
+
+def _said(row: DecoderRow) -> Text:
+    from rich.text import Text
+
+    text = re.sub(r"\s*\n\s*", " ⏎ ", row.answers[0].text.strip())
+    return Text.assemble((printable(row.decoder), "bold"), "\n", printable(text))
+
+
+def cells(row: DecoderRow) -> tuple[str, ...]:
+    """The measures of a decoder, in the order of COLUMNS."""
+    shares = (f"{share:.2f}" for share in (row.mean_logp, row.rep_4, row.distinct_1, row.distinct_2))
+    return (*shares, row.loop_words, f"{row.length:.0f}", f"{row.speed:.1f}")
+
 
 SUMMARY = "Unspool the same prompt by several decoders, side by side."
 EXAMPLES = """examples:
@@ -143,7 +197,7 @@ class Comparison:
     """Of the command: 2 where a decoder was refused, 1 where one broke."""
 
     def go(
-        self, searches: Mapping[str, Search], generate: Callable[[Search], Sequence[Output]]
+        self, searches: Mapping[str, Decoder], generate: Callable[[Decoder], Sequence[Output]]
     ) -> Iterator[DecoderRow]:
         """A row for each decoder, as soon as it is there. One that fails is named, and the next goes on."""
         from rich.console import Console
@@ -163,7 +217,7 @@ class Comparison:
                     said = message_line(self._fault(name, error))
                     console.print(f"unspool: {said}", markup=False, highlight=False, soft_wrap=True)
                     continue
-                answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish) for out in outputs)
+                answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish_reason) for out in outputs)
                 row = DecoderRow(name, repr(searches[name]), answers, perf_counter() - began)
                 self.rows.append(row)
                 yield row
@@ -189,7 +243,7 @@ def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
             "text": answer.text,
             "tokens": answer.tokens,
             "logps": answer.logps,
-            "finish": answer.finish,
+            "finish_reason": answer.finish_reason,
             "seed": seed,
             **answer.measures(),
             "tokens_per_second": row.speed,

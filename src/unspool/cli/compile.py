@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from unspool.cli.side_by_side import cores, side_by_side
-from unspool.kernels import compiler_obstacle
+from unspool.cli.processes import cores, side_by_side
+from unspool.engine import compiler_obstacle
 
 SUMMARY = "Compile the decoding steps ahead of their first use."
 EXAMPLES = """examples:
@@ -46,8 +46,8 @@ def recurrent_models() -> None:
 
 def formats(first: int, every: int) -> None:
     """The products with every so manieth format of weights."""
-    from unspool.deferred import uncollected
-    from unspool.nn.compiled.products.packed_product import MADE, compiled
+    from unspool.engine.packed_matmul import MADE, compiled_product as compiled
+    from unspool.lazy import gc_paused as uncollected
 
     with uncollected():
         for kind in list(MADE)[first::every]:

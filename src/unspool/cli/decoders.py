@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool import defaults
-from unspool.files import read_bounded
+from unspool import config
+from unspool.io import read_bounded
 
 if TYPE_CHECKING:
     from unspool.cli.prompts import Prompt
-    from unspool.protocols import Search
+    from unspool.interfaces import Decoder
 
 
 class _Written(argparse.Action):
@@ -34,7 +34,7 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     """The one decoder of `generate`."""
     group = parser.add_argument_group(
         "decoder",
-        f"how the next token is chosen (default: {defaults.DECODER}). The order of the shortcuts counts.",
+        f"how the next token is chosen (default: {config.DECODER}). The order of the shortcuts counts.",
     )
     group.add_argument(
         "--decoder", metavar="SPEC", help='written as in Python: "Sample(TopK(40), Temperature(0.7))"'
@@ -95,7 +95,7 @@ def decoder_spec(args: argparse.Namespace) -> str:
     rules = [*args.transforms, *held]
     if args.greedy:
         return f"Greedy({', '.join(rules)})"
-    return f"Sample({', '.join(rules)})" if rules else defaults.DECODER
+    return f"Sample({', '.join(rules)})" if rules else config.DECODER
 
 
 def _held(args: argparse.Namespace) -> list[str]:
@@ -111,7 +111,7 @@ def _held(args: argparse.Namespace) -> list[str]:
     return [f"Grammar(json_schema={json.dumps(schema)!r})"]
 
 
-def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Search], None]) -> dict[str, Search]:
+def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Decoder], None]) -> dict[str, Decoder]:
     """The search of every specification, of the options and of lines, each found good by `check`."""
     import unspool as us
 

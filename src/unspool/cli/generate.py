@@ -7,24 +7,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool import defaults
-from unspool.characters import check_characters
-from unspool.cli.answer_lines import answer_line
-from unspool.cli.corpus_answers import answer_corpus
+from unspool import config
+from unspool.cli.corpus import add_ray_options, answer_corpus, without_ray
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_all
-from unspool.cli.model_loading import loading
 from unspool.cli.models import (
     add_expert_options,
     add_guidance_options,
     add_second_model_options,
+    loading,
     named_models,
 )
-from unspool.cli.output import check_output, opened, shown
+from unspool.cli.output import check_output, counted, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
-from unspool.cli.progress import counted
 from unspool.cli.prompts import add_prompt_options, read_prompts
-from unspool.cli.ray_options import add_ray_options, without_ray
-from unspool.cli.requests import AnsweredRequest, answers, make_requests
+from unspool.cli.requests import AnsweredRequest, answer_line, answers, make_requests
+from unspool.errors import check_characters
 
 if TYPE_CHECKING:
     from unspool.decode.output import Piece
@@ -64,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_guidance_options(parser)
     add_expert_options(parser)
     add_decoder_options(parser)
-    add_length_options(parser, new_tokens=defaults.NEW_TOKENS)
+    add_length_options(parser, new_tokens=config.NEW_TOKENS)
     parser.add_argument(
         "--n", type=positive, default=1, help="answers to each prompt, up to a million (default: 1)"
     )
@@ -92,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="rows decoded side by side at most, prompts times answers or times the width of a beam; it "
-        f"changes no text, but memory and speed (default: {defaults.ROWS}, fewer where texts are long)",
+        f"changes no text, but memory and speed (default: {config.ROWS}, fewer where texts are long)",
     )
     parser.add_argument(
         "--json",

@@ -13,11 +13,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.model_loading import chosen_model, speaker
+from unspool import config
+from unspool.cli.output import tell
 from unspool.cli.parser import positive
 
 if TYPE_CHECKING:
-    from unspool.protocols import Search, StepModel
+    from unspool.interfaces import Decoder, StepModel
+
+# Models by name, for the verbs that need one that says text, or one that chooses labels.
+
+
+LOADING = ("device", "dtype", "weights", "engine")
+"""Options that say how a model is loaded."""
+
+
+def chosen_model(asked: str | None) -> str:
+    """The name that was asked for, or the default one; where that is the second choice, it is said."""
+    from unspool.models.loading.names import PACKAGES, default_model
+
+    name = default_model() if asked is None else asked
+    if asked is None and name != config.MODEL:
+        missing = f"{config.MODEL} is not installed ({PACKAGES[config.MODEL].install})"
+        tell(f"{missing}, so that the built-in model {name} speaks")
+    return name
+
+
+def load_speaker(args: argparse.Namespace) -> Any:
+    """The model that --model or MODEL names, or the default one, if it says text."""
+    return speaker(chosen_model(args.model), loading(args))
+
+
+def loading(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options tell `us.load`."""
+    return {key: value for key, value in vars(args).items() if key in LOADING and value is not None}
+
+
+def speaker(name: str, how: Mapping[str, Any]) -> Any:
+    """The model of that name, if it says text."""
+    import unspool as us
+
+    model = us.load(name, **how)
+    if model.labels is not None:
+        raise ValueError(
+            f"{name} is a {type(model).__name__.lower()}: it chooses labels and says no text. "
+            f'unspool predict --model {name} "…" asks it'
+        )
+    return model
+
+
+def load_labeller(args: argparse.Namespace) -> Any:
+    """The model that --model names, if it chooses labels."""
+    import unspool as us
+
+    model = us.load(args.model, **loading(args))
+    if model.labels is None:
+        raise ValueError(
+            f"{args.model} says text and chooses no labels: predict needs a classifier or a tagger, as "
+            f'unspool train makes them. unspool generate --model {args.model} "…" asks it'
+        )
+    return model
+
 
 CONTRAST = {
     "alpha": "keep the tokens at least this probable, relative to the strong model's most probable one (0.1)",
@@ -109,12 +164,12 @@ class Models:
             model = us.Guidance(model, self.guidance, self.negative)
         return model, None if self.draft is None else speaker(self.draft, how)
 
-    def check(self, search: Search) -> None:
+    def check(self, search: Decoder) -> None:
         """Refuse, before anything is loaded, a search that nothing can be drafted for."""
         if self.draft is not None:
             _rules(search)
 
-    def drafted(self, search: Search, draft: StepModel | None) -> Search:
+    def drafted(self, search: Decoder, draft: StepModel | None) -> Decoder:
         """The search as it is; with a draft, the speculative one that has the same distribution."""
         import unspool as us
 
@@ -137,7 +192,7 @@ class Models:
         return said
 
 
-def _rules(search: Search) -> tuple[Any, ...]:
+def _rules(search: Decoder) -> tuple[Any, ...]:
     """What a search does to the model's distribution, and how it picks: what a draft must do, too."""
     import unspool as us
 

@@ -1,4 +1,4 @@
-"""What systems said: files of outputs, one system each, as `unspool.files.records` reads them."""
+"""What systems said: files of outputs, one system each, as `unspool.data.records` reads them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unspool.cli.streams import tell
-from unspool.files.records import Layout, Record, read_records
+from unspool.cli.output import tell
+from unspool.data.records import Layout, Record, read_records
 
 
 @dataclass(frozen=True)

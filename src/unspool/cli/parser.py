@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from collections.abc import Mapping
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, NoReturn
 
-from unspool import defaults
-from unspool.cli.streams import tell
+from unspool import config
+from unspool.cli.output import tell
 
 
 class Parser(argparse.ArgumentParser):
@@ -108,8 +110,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help="a built-in model (bible, bible-weak, dates), an installed model package (smollm2), a run "
-        f"folder, a Hugging Face folder or id, or a file.gguf (default: {defaults.MODEL} where it is "
-        f"installed, else {defaults.SECOND_MODEL})",
+        f"folder, a Hugging Face folder or id, or a file.gguf (default: {config.MODEL} where it is "
+        f"installed, else {config.SECOND_MODEL})",
     )
     add_running_options(group)
     group.add_argument(
@@ -139,3 +141,24 @@ def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None
 def seed_of(args: argparse.Namespace) -> int:
     """The seed that was asked for, or one for the whole command."""
     return secrets.randbits(32) if args.seed is None else int(args.seed)
+
+
+# Verbs that have verbs of their own: `unspool diagnose WHAT …`, `unspool rate WHAT …`.
+
+
+def add_subverbs(parser: argparse.ArgumentParser, verbs: Mapping[str, ModuleType], dest: str) -> None:
+    """One sub-command for each; a module has the parts of a verb: SUMMARY, EXAMPLES, add_options and run."""
+    subs = parser.add_subparsers(dest=dest, metavar="WHAT", required=True, parser_class=Parser)
+    for name, verb in verbs.items():
+        sub = subs.add_parser(name, help=verb.SUMMARY, description=verb.SUMMARY, epilog=verb.EXAMPLES)
+        verb.add_options(sub)
+        # SUPPRESS: the flag after the sub-command must not undo the one before it.
+        sub.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        )
+
+
+def all_examples(verbs: Mapping[str, ModuleType]) -> str:
+    """The examples of each, without what is explained after them."""
+    lines = (line for verb in verbs.values() for line in verb.EXAMPLES.splitlines())
+    return "examples:\n" + "\n".join(line for line in lines if line.startswith("  unspool "))

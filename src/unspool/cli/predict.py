@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool.cli.diagnose.texts import layout_of_run
-from unspool.cli.model_loading import load_labeller
+from unspool.cli.models import load_labeller
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_running_options, positive
-from unspool.files.records import read_records, split_lines
+from unspool.data.records import read_records, split_lines
 
 if TYPE_CHECKING:
-    from unspool.models.labels import Prediction
+    from unspool.models.labelling import Prediction
 
 SUMMARY = "Label texts with a classifier, or their words with a tagger."
 EXAMPLES = """examples:

@@ -4,19 +4,73 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.characters import check_characters
-from unspool.cli.line_settings import CHECKS, read_settings
 from unspool.config import unknown
-from unspool.files import TEXT_BYTES
-from unspool.files.records import PROMPT, Record, json_record, read_records
+from unspool.data.records import PROMPT, Record, json_record, read_records
+from unspool.errors import check_characters
+from unspool.io import TEXT_BYTES
 
 if TYPE_CHECKING:
-    from unspool.protocols import StepModel, Text
+    from unspool.interfaces import StepModel, TokenizerLike
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _string(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _strings(value: Any) -> bool:
+    return _string(value) or (isinstance(value, list) and all(map(_string, value)))
+
+
+def _ids(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_whole(0), value))
+
+
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "chat": (_flag, "true or false"),
+    "decoder": (_string, 'a string such as "Sample(TopP(0.9))"'),
+    "max_new_tokens": (_whole(1), "a whole number of 1 or more"),
+    "n": (_whole(1), "a whole number of 1 or more"),
+    "seed": (_whole(0), "a whole number of 0 or more"),
+    "stop": (_strings, "a string or a list of strings"),
+    "stop_approximate_loops": (_flag, "true or false"),
+    "stop_ids": (_ids, "a list of token ids"),
+    "stop_loops": (_flag, "true or false"),
+    "system": (_string, "a string"),
+}
+"""Setting → whether a value is one, and what it should be."""
+
+
+def read_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among the keys of a line, each of the right kind.
+
+    What one line of a JSON file may say besides its prompt, and what it must look like.
+
+        {"prompt": "Once upon a time", "seed": 3, "max_new_tokens": 40, "decoder": "Sample(TopP(0.9))"}
+
+    A setting of a line goes before the option of the same name; one that is null counts as not given.
+    """
+    found = {}
+    for name, (is_right, expected) in CHECKS.items():
+        value = record.get(name)
+        if value is None:
+            continue
+        if not is_right(value):
+            raise ValueError(f'"{name}" must be {expected}, found {value!r:.60}')
+        found[name] = value
+    return found
 
 
 @dataclass(frozen=True)
@@ -32,7 +86,7 @@ class Prompt:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its line asks for, besides what the options ask of all."""
 
-    def render(self, text: Text | None, *, chat: bool = False, system: str | None = None) -> str:
+    def render(self, text: TokenizerLike | None, *, chat: bool = False, system: str | None = None) -> str:
         """The one string that the model reads."""
         messages = self.conversation(chat=chat, system=system)
         if not messages:
@@ -104,7 +158,7 @@ def read_prompts(args: argparse.Namespace, *, settings: bool = False) -> list[Pr
 
 
 def read_file(path: Path, *, settings: bool = False) -> list[Prompt]:
-    """The prompts of a file, as `unspool.files.records` reads all files."""
+    """The prompts of a file, as `unspool.data.records` reads all files."""
     prompts = [_prompt(record, settings) for record in read_records(path)]
     if not prompts:
         raise ValueError(f"{path}: there is no prompt in this file")
@@ -150,7 +204,7 @@ def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: 
     from unspool.decode.request import make_job
 
     try:
-        text = prompt.render(model.text, chat=args.chat, system=args.system)
+        text = prompt.render(model.tokenizer, chat=args.chat, system=args.system)
         read, _ = reading(model)
         if read is not None and not read.encode(text):
             raise ValueError(_empty(read))
@@ -160,7 +214,7 @@ def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: 
     return text
 
 
-def _empty(text: Text) -> str:
+def _empty(text: TokenizerLike) -> str:
     """What to do about a prompt of no tokens; where the first token of a text can be written, how."""
     first = "" if text.bos_id is None else text.show(text.bos_id)
     if first and text.encode(first) == [text.bos_id]:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from unspool.cli.models import Models
+from unspool.cli.output import json_line
 from unspool.cli.parser import seed_of
 from unspool.cli.prompts import Prompt, render
 
 if TYPE_CHECKING:
-    from unspool.decode.job import Job
+    from unspool.decode.hypothesis import Job
     from unspool.decode.output import Output
-    from unspool.protocols import Search, StepModel
+    from unspool.interfaces import Decoder, StepModel
 
 ROOM = 32_768
 """How many tokens, prompts and answers, are remembered side by side where no number of rows is asked for."""
@@ -85,7 +87,7 @@ def _on_loop(said: Mapping[str, Any], args: argparse.Namespace) -> str:
 def answers(
     model: StepModel,
     requests: Sequence[Request],
-    searches: Mapping[str, Search],
+    searches: Mapping[str, Decoder],
     batch_size: int | None = None,
     done: Callable[[], None] = lambda: None,
     first_samples: Sequence[int] = (),
@@ -116,10 +118,46 @@ def answers(
             if path.request > answered:
                 done()
                 answered = path.request
-            yield AnsweredRequest(same[answered], output_of(path, job, model.text), path.sample, alone)
+            yield AnsweredRequest(same[answered], output_of(path, job, model.tokenizer), path.sample, alone)
         done()
 
 
 def _rows(job: Job) -> int:
     longest = max(len(ids) + limit for ids, limit in zip(job.prompts, job.limits, strict=True))
     return max(1, min(job.rows, ROOM // longest))
+
+
+# An answer as a line of JSON.
+
+
+def answer_line(answer: AnsweredRequest, decoders: Mapping[str, str], models: Models) -> str:
+    """What was asked, what was said, and by whom; `decoders` are the searches of specifications."""
+    request, output = answer.request, answer.output
+    record = {
+        "prompt": request.text,
+        "sample": answer.sample,
+        "text": output.text,
+        "tokens": output.tokens,
+        "logps": output.logps,
+        "scores": output.scores,
+        "total": output.total,
+        "finish_reason": output.finish_reason,
+        "seed": output.seed,
+        "decoder": decoders[request.spec],
+        **models.record(),
+    }
+    if output.ranked:
+        record["ranked"] = [
+            {
+                "model": _tokens(step.model, step.texts),
+                "drawn": _tokens(step.drawn, step.texts),
+            }
+            for step in output.ranked
+        ]
+    if request.id is not None:
+        record = {"id": request.id, **record}
+    return json_line(record) + "\n"
+
+
+def _tokens(ranked: Sequence[tuple[int, float]], texts: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [{"token": token, "text": texts.get(token), "logp": logp} for token, logp in ranked]

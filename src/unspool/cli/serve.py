@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from unspool.cli.model_loading import chosen_model, loading, speaker
+from unspool.cli.models import chosen_model, loading, speaker
 from unspool.cli.parser import add_running_options, natural, positive
 
 SUMMARY = "Answer OpenAI's API with models: completions and chats, batched, with any decoder."
@@ -76,13 +76,12 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"serve needs {error.name}: pip install unspool[serve]") from error
     from unspool.evaluate.rating import RatingSet
     from unspool.lab.claims import CLAIMS
-    from unspool.lab.findings import findings_of_file
+    from unspool.lab.results import findings_of_file
     from unspool.serve.app import create_app
-    from unspool.serve.engine import Engine
     from unspool.serve.guard import LOOPBACK, read_keys
-    from unspool.serve.limits import Limits
-    from unspool.serve.playground.exhibits import Exhibits
-    from unspool.serve.playground.static_files import StaticFiles
+    from unspool.serve.page.routes import Exhibits, StaticFiles
+    from unspool.serve.requests import Limits
+    from unspool.serve.scheduler import Engine
     from unspool.serve.server import Server
     from unspool.serve.worker_pool import WorkerPool
 

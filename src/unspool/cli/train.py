@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unspool.cli.output import tell
 from unspool.cli.parser import positive
 from unspool.cli.processes import run_processes
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.training.reporters import Reporter
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError("--processes inside of torchrun: leave it out, torchrun has started them")
         return run_processes(args.processes, [sys.executable, "-m", "unspool", *_again(args, recipe, out)])
 
-    from unspool.training import Diverged, Stopped, train  # only now: --help must not wait for torch
+    from unspool.training import Diverged, Stopped, train
 
     first = int(os.environ.get("RANK", "0")) == 0
     try:

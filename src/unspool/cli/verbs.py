@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from unspool.cli import (
-    chat,
-    compare,
-    compile,  # noqa: A004
-    diagnose,
-    evaluate,
-    generate,
-    lab,
-    predict,
-    rate,
-    serve,
-    train,
-)
+from unspool.cli import chat, compare, compile, diagnose, evaluate, generate, lab, predict, rate, serve, train  # noqa: A004
 from unspool.cli.parser import Parser
 
 VERBS: dict[str, ModuleType] = {

@@ -9,11 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from unspool.data.batch import Batch
-from unspool.data.bucket import BucketFeed, whole
+from unspool.data.bucketing import BucketFeed, whole
 from unspool.data.examples import Chosen, Examples, Sequences
-from unspool.data.lane_feed import LaneFeed, whole_lanes
-from unspool.data.pack import PackFeed, whole_stream
-from unspool.protocols import Feed
+from unspool.data.packing import LaneFeed, PackFeed, whole_lanes, whole_stream
+from unspool.interfaces import Feed
 
 Say = Callable[[str], None]
 

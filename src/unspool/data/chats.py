@@ -14,7 +14,7 @@ model is asked. Special tokens that a message spells are text, as they are in a 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -22,13 +22,14 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from unspool.data.batch import Batch
-from unspool.data.examples import Examples, Sequences
-from unspool.data.ragged import Ragged
-from unspool.data.random_orders import Ints
-from unspool.data.row_forms import Row
-from unspool.text import Codec
-from unspool.text.control_tokens import ChatPrompt
+from unspool.data.batch import Batch, Ragged
+from unspool.data.examples import Examples, Row, RowForm, Sequences
+from unspool.data.line_formats import TextFiles, json_field, json_object
+from unspool.data.reading import Advance, read_lines
+from unspool.data.split import Ints
+from unspool.errors import check_characters
+from unspool.tokenization import Tokenizer
+from unspool.tokenization.control_tokens import ChatPrompt
 
 USER, ASSISTANT = "user", "assistant"
 
@@ -48,7 +49,7 @@ class Chats:
         """What was said."""
         return row[1::2]
 
-    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
+    def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """The tokens of each row up to the end of its last answer, and a 1 for each that is to be learnt."""
         _check(text)
         written = [_written(list(messages(row)), text) for row in rows]
@@ -97,7 +98,7 @@ def messages(row: Row) -> Iterator[Message]:
         yield {"role": role, "content": content}
 
 
-def _written(said: Sequence[Message], text: Codec) -> tuple[ChatPrompt, list[int]]:
+def _written(said: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
     """The whole conversation as the template has it, and the characters at which answers begin."""
     whole, begins = text.chat(said, answered=True), []
     for at, message in enumerate(said):
@@ -114,7 +115,11 @@ def _written(said: Sequence[Message], text: Codec) -> tuple[ChatPrompt, list[int
 
 
 def _cut(
-    whole: ChatPrompt, begins: Sequence[int], ids: list[int], offsets: Sequence[tuple[int, int]], text: Codec
+    whole: ChatPrompt,
+    begins: Sequence[int],
+    ids: list[int],
+    offsets: Sequence[tuple[int, int]],
+    text: Tokenizer,
 ) -> tuple[list[int], list[int]]:
     """The tokens of the whole text, and the places among them at which answers begin."""
     if not any(start < begin < end for begin in begins for start, end in offsets):
@@ -125,7 +130,7 @@ def _cut(
     return [it for ids in found for it in ids], list(accumulate(map(len, found[:-1])))
 
 
-def _counted(ids: list[int], begins: Sequence[int], text: Codec) -> tuple[list[int], list[int]]:
+def _counted(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[list[int], list[int]]:
     """The tokens up to the last answer's end, and those that count."""
     counts, end = [0] * len(ids), 0
     for begin, limit in zip(begins, [*begins[1:], len(ids)], strict=True):
@@ -140,7 +145,7 @@ def _counted(ids: list[int], begins: Sequence[int], text: Codec) -> tuple[list[i
     return ids[:end], counts[:end]
 
 
-def _check(text: Codec) -> None:
+def _check(text: Tokenizer) -> None:
     if text.right_to_left:
         raise ValueError(
             "a conversation goes from question to answer, and the model reads from right to left: train one "
@@ -151,3 +156,91 @@ def _check(text: Codec) -> None:
             "the data are conversations, but the vocabulary brings no chat template to write them with: "
             'begin with a model that was taught to chat ([model] from), or choose kind = "dialogues"'
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatJSONL(TextFiles):
+    """One object a line, with the messages of a conversation. What the assistant says alone is learnt.
+
+    Conversations as most of the world keeps them: one JSON object a line, with a list of messages.
+
+    {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
+    """
+
+    messages: str = "messages"
+    """The field with the list of messages, each with a "role" and a "content"."""
+
+    def form(self, rows: Iterable[Row]) -> RowForm:
+        """What a row is."""
+        del rows
+        return Chats()
+
+    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+        """The rows of one file: messages up to the last of the assistant."""
+        for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            said = _messages(json_field(json_object(line, where), self.messages, where), where)
+            answers = [at for at, (role, _) in enumerate(said) if role == ASSISTANT]
+            if not answers:
+                raise ValueError(
+                    f"{where}: no message is of the role {ASSISTANT!r}: there is no answer to learn"
+                )
+            yield tuple(it for message in said[: answers[-1] + 1] for it in message)
+
+
+def _messages(found: Any, where: str) -> list[tuple[str, str]]:
+    said = []
+    for message in found if isinstance(found, list) else [found]:
+        pair = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        if not all(isinstance(it, str) for it in pair):
+            raise ValueError(
+                f'{where}: messages must be a list of objects with a "role" and a "content", all strings; '
+                f"found {message!r:.60}"
+            )
+        said.append((check_characters(str(pair[0]), where), check_characters(str(pair[1]), where)))
+    return said
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatLines(TextFiles):
+    """One dialogue a line, its turns separated by a mark: user, assistant, … Answers alone are learnt.
+
+    Dialogues of two people as conversations of a user and an assistant.
+
+        u₁ __eou__ u₂ __eou__ u₃ __eou__   →   user: u₁, assistant: u₂
+
+    A last turn that nobody answers is left out.
+    """
+
+    mark: str = "__eou__"
+    """What stands between two turns (and may stand after the last one)."""
+    system: str | None = None
+    """What the first message of every conversation says, from the system; None: what the template says."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.mark:
+            raise ValueError("mark is empty: say what stands between two turns")
+
+    def form(self, rows: Iterable[Row]) -> RowForm:
+        """What a row is."""
+        del rows
+        return Chats()
+
+    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+        """The rows of one file."""
+        found = 0
+        for line in read_lines(path, self.max_line_bytes, advance):
+            turns = [turn.strip() for turn in line.split(self.mark) if turn.strip()]
+            if len(turns) > 1:
+                found += 1
+                yield self._row(turns)
+        if not found:
+            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} what stands between them?")
+
+    def _row(self, turns: Sequence[str]) -> Row:
+        answered = turns[: len(turns) // 2 * 2]
+        said = [it for at, turn in enumerate(answered) for it in ((USER, ASSISTANT)[at % 2], turn)]
+        return (*(() if self.system is None else ("system", self.system)), *said)

@@ -8,20 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.chat_jsonl import ChatJSONL
-from unspool.data.chat_lines import ChatLines
-from unspool.data.dialogues import Dialogues
-from unspool.data.jsonl import JSONL
-from unspool.data.labelled_lines import LabelledLines
-from unspool.data.languages.made_data import Language, Task
-from unspool.data.lines import Lines
+from unspool.data.chats import ChatJSONL, ChatLines
+from unspool.data.examples import Row, RowForm
+from unspool.data.known_languages.made_data import Language, Task
+from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
 from unspool.data.packaged import Packaged
-from unspool.data.parallel import Parallel
-from unspool.data.reading_progress import Advance
-from unspool.data.row_forms import Row, RowForm
-from unspool.data.tagged_lines import TaggedLines
-from unspool.data.tsv import TSV
-from unspool.text import Codec
+from unspool.data.reading import Advance
+from unspool.tokenization import Tokenizer
 
 
 class Data(Protocol):
@@ -57,7 +50,7 @@ class Data(Protocol):
 class OwnText(Protocol):
     """Data that brings its vocabulary along, so that a recipe needs no [text]."""
 
-    def codec(self) -> Codec:
+    def codec(self) -> Tokenizer:
         """The vocabulary."""
         ...
 

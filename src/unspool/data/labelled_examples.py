@@ -15,13 +15,11 @@ import numpy as np
 import torch
 
 from unspool.config import unknown
-from unspool.data.batch import Batch
-from unspool.data.examples import Examples, real
-from unspool.data.ragged import Ragged
-from unspool.data.random_orders import Ints
-from unspool.data.row_forms import Row, bare
-from unspool.text import Codec
-from unspool.text.word_tokens import WordTokens, word_tokens
+from unspool.data.batch import Batch, Ragged
+from unspool.data.examples import Examples, Row, bare, real
+from unspool.data.split import Ints
+from unspool.tokenization import Tokenizer
+from unspool.tokenization.word_alignment import WordTokens, word_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ class Classes:
         """The one label."""
         return [row[0].strip()]
 
-    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
+    def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """The label's number, and the tokens without BOS and EOS."""
         inputs = bare([line for _, line in rows], text)
         labels = [numbers(self.labels_of(row), self.labels) for row in rows]
@@ -115,7 +113,7 @@ class Tags:
         """The tags, in order."""
         return row[1].split()
 
-    def encode(self, rows: Sequence[Row], text: Codec) -> Sequence[Sequence[list[int]]]:
+    def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """The tokens, and for each a tag or none: the first token of a word has the word's."""
         encoded = word_tokens([words for words, _ in rows], text)
         return [self._row(found, self.labels_of(row)) for found, row in zip(encoded, rows, strict=True)]

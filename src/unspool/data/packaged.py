@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from unspool.data.read import MAX_LINE_BYTES, read_lines
-from unspool.data.reading_progress import Advance
-from unspool.data.row_forms import Row, RowForm, Texts
+from unspool.data.examples import Row, RowForm, Texts
+from unspool.data.reading import MAX_LINE_BYTES, Advance, read_lines
 from unspool.data.split import HeldOut
 
 

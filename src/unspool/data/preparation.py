@@ -17,26 +17,24 @@ import numpy as np
 import numpy.typing as npt
 
 from unspool.config import plain
-from unspool.data import fingerprint
+from unspool.data import encoded_store
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches
 from unspool.data.datasets import Data, OwnText
-from unspool.data.encode import Encoded, Filled, encoded, read_encoded
+from unspool.data.encoded_store import Damaged, Encoded, Filled, appearing, encoded, read_encoded
+from unspool.data.examples import END, Pairs, RowForm, ends
 from unspool.data.labelled_examples import UnknownLabelError
-from unspool.data.read import check_files, size
-from unspool.data.reading_progress import metered, silent
-from unspool.data.row_forms import END, Pairs, RowForm, ends
-from unspool.data.store import Damaged, appearing
-from unspool.files.atomic import discard
-from unspool.protocols import Feed
-from unspool.text import Codec, Separate, TextConfig
+from unspool.data.reading import check_files, metered, silent, size
+from unspool.interfaces import Feed
+from unspool.io import discard
+from unspool.tokenization import Separate, TextConfig, Tokenizer
 
 
 @dataclass(frozen=True)
 class Prepared:
     """What a training run reads."""
 
-    text: Codec
+    text: Tokenizer
     train: Feed
     valid: list[Batch]
     """Every validation example once; empty where there are none."""
@@ -50,12 +48,12 @@ class Prepared:
 
 def prepare(
     data: Data,
-    text: TextConfig | Codec | None,
+    text: TextConfig | Tokenizer | None,
     batches: Batches,
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
-    files: fingerprint.Files | None = None,
+    files: encoded_store.Files | None = None,
 ) -> Prepared:
     """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
 
@@ -90,8 +88,8 @@ def prepare(
     return Prepared(codec, feed, checks, work.form.labels, facts, tuple(notes))
 
 
-def _doubts(text: TextConfig | Codec | None, learnt: Codec) -> Iterator[str]:
-    asked: list[tuple[str, Any, Codec | None]] = [("text", text, learnt)]
+def _doubts(text: TextConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
+    asked: list[tuple[str, Any, Tokenizer | None]] = [("text", text, learnt)]
     if isinstance(text, Separate):
         sides = {"source": learnt.source, "target": learnt}
         asked = [(f"text.{name}", text.side(name), codec) for name, codec in sides.items()]
@@ -104,7 +102,7 @@ def _doubts(text: TextConfig | Codec | None, learnt: Codec) -> Iterator[str]:
             )
 
 
-def _learnt_by_heart(files: fingerprint.Files) -> Iterator[str]:
+def _learnt_by_heart(files: encoded_store.Files) -> Iterator[str]:
     for valid, train in (("valid", "train"), ("valid_source", "source")):
         if set(files.get(valid, ())) & set(files.get(train, ())):
             yield (
@@ -117,7 +115,7 @@ class _Work:
     """One preparation: reads the data as seldom as can be."""
 
     def __init__(
-        self, data: Data, seed: int, cache: Path | None, progress: bool, files: fingerprint.Files | None
+        self, data: Data, seed: int, cache: Path | None, progress: bool, files: encoded_store.Files | None
     ) -> None:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
@@ -127,9 +125,9 @@ class _Work:
         self._key: str | None = None
         self._held: npt.NDArray[np.bool_] | None = None
 
-    def vocabulary(self, text: TextConfig | Codec | None) -> Codec:
+    def vocabulary(self, text: TextConfig | Tokenizer | None) -> Tokenizer:
         """The one given, or the data's own, or one learnt from the rows to train on (kept in the cache)."""
-        if isinstance(text, Codec):
+        if isinstance(text, Tokenizer):
             return text
         if text is None:
             if not isinstance(self.data, OwnText):
@@ -137,23 +135,23 @@ class _Work:
             return self.data.codec()
         if self.cache is None:
             return self._trained(text)
-        name = fingerprint.together(self.key, fingerprint.of_settings(type(text), plain(text)))
+        name = encoded_store.together(self.key, encoded_store.of_settings(type(text), plain(text)))
         folder = self.cache / f"text-{name}"
         if folder.is_dir():
             try:
-                return Codec.load(folder)
+                return Tokenizer.load(folder)
             except (OSError, ValueError) as error:
                 self._clear(folder, error)
         codec = self._trained(text)
         with appearing(folder) as fresh:
             codec.save(fresh)
-        return Codec.load(folder)
+        return Tokenizer.load(folder)
 
-    def encoded(self, text: Codec) -> Encoded:
+    def encoded(self, text: Tokenizer) -> Encoded:
         """All rows as token ids; found again in the cache."""
         folder = None
         if self.cache is not None:
-            folder = self.cache / f"tokens-{fingerprint.together(self.key, fingerprint.of_text(text))}"
+            folder = self.cache / f"tokens-{encoded_store.together(self.key, encoded_store.of_text(text))}"
             if folder.is_dir():
                 try:
                     return read_encoded(folder, self.form, text)
@@ -178,17 +176,17 @@ class _Work:
         return ""
 
     @property
-    def files(self) -> fingerprint.Files:
+    def files(self) -> encoded_store.Files:
         """What each file holds."""
         if self._files is None:
-            self._files = fingerprint.of_files(self.data)
+            self._files = encoded_store.of_files(self.data)
         return self._files
 
     @property
     def key(self) -> str:
         """Names the rows."""
         if self._key is None:
-            self._key = fingerprint.of_data(self.data, self.seed, self.files)
+            self._key = encoded_store.of_data(self.data, self.seed, self.files)
         return self._key
 
     @property
@@ -216,7 +214,7 @@ class _Work:
         self.notes.append(f"the cache was damaged and is made again: {error}")
         discard(folder)
 
-    def _trained(self, text: TextConfig) -> Codec:
+    def _trained(self, text: TextConfig) -> Tokenizer:
         if isinstance(text, Separate) and isinstance(self.form, Pairs):
             return text.train_pairs(self._texts(0), self._texts(1))
         learnt = text.train(self._texts())

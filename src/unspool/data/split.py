@@ -2,12 +2,62 @@
 
 from __future__ import annotations
 
+import hashlib
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.random_orders import shuffled
+# Random orders that are the same on every machine, of every day: pure functions of some whole numbers.
+#
+# Of numpy's generators only the raw stream of Philox is used: its bits are promised to stay as they are,
+# while what the methods of numpy's Generator make of them may change with its version.
+
+
+Ints = npt.NDArray[np.int64]
+
+
+def bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
+    """`count` random numbers of 64 bits, for this seed."""
+    seed = tuple(map(operator.index, seed))
+    if any(number < 0 for number in seed):
+        raise ValueError(f"the seed is {min(seed)}; it must be 0 or more")
+    # Hashed, because numpy's own SeedSequence takes (1,) and (1, 0) for the same seed.
+    key = int.from_bytes(hashlib.sha256(repr(seed).encode()).digest()[:16], "big")
+    raw: Any = np.random.Philox(key=key).random_raw(count)
+    return np.asarray(raw, dtype=np.uint64)
+
+
+def uniforms(seeds_N: npt.NDArray[np.uint64], count: int, purpose: int) -> npt.NDArray[np.float64]:
+    """(N, count) numbers of [0, 1): a stream of each seed for each purpose, whatever the other seeds are.
+
+    SplitMix64, counted from the seed: number i of a stream needs none before it.
+    """
+    with np.errstate(over="ignore"):
+        start_N = _mix(seeds_N ^ _mix(np.array([purpose + 1], dtype=np.uint64) * _GAMMA))
+        mixed_NC = _mix(start_N[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GAMMA)
+    return (mixed_NC >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def shuffled(count: int, *seed: int) -> Ints:
+    """0 … count − 1 in a random order."""
+    return np.argsort(bits(count, *seed), kind="stable")
+
+
+def below(limit: int, *seed: int) -> int:
+    """One random number of 0 … limit − 1."""
+    return int(bits(1, *seed)[0] % np.uint64(limit))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 
 if TYPE_CHECKING:
     from torch import Tensor

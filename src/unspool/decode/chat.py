@@ -15,19 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unspool import defaults
+from unspool import config
 from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.batching import CachedPrefixModel
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate, stream
 from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece
-from unspool.decode.prompts import ids_of
+from unspool.decode.prompts import ids_of, tokens_left
 from unspool.decode.request import checked_search
 from unspool.decode.rng import fresh_seed
-from unspool.decode.sharing.remembering import Remembering
-from unspool.decode.tokens_left import tokens_left
-from unspool.files.atomic import new_file
-from unspool.protocols import Search, StepModel
+from unspool.interfaces import Decoder, StepModel
+from unspool.io import new_file
 
 KEPT_BYTES = 2**28
 """Memory for what was read, besides what the turn that runs needs."""
@@ -40,13 +39,13 @@ class Chat:
     """Chat(model): `ask` it, or `stream` what it answers; `undo` takes the last turn back."""
 
     model: StepModel
-    search: Search | None = None
+    search: Decoder | None = None
     """How answers are decoded, as `generate` does where none is given. It may be changed at any time."""
     system: str | None = None
     """What the model is told before the first turn."""
     seed: int | None = None
     """Of the whole conversation; a new one where none is given. It may be changed at any time."""
-    max_new_tokens: int = defaults.CHAT_TOKENS
+    max_new_tokens: int = config.CHAT_TOKENS
     """Of each answer."""
     on_loop: OnLoop = "stop"
     """What happens to an answer that goes round in circles."""
@@ -59,7 +58,7 @@ class Chat:
         if self.seed is None:
             self.seed = fresh_seed()
         self.messages = [*items("Chat.messages", self.messages, "a list of messages")]
-        self._reader: Remembering | None = None
+        self._reader: CachedPrefixModel | None = None
 
     def ask(self, said: str) -> Output:
         """The answer to what is said, which is then a part of the conversation."""
@@ -103,7 +102,7 @@ class Chat:
         if self.model.forking is None:
             return self.model
         if self._reader is None or self._reader.model is not self.model:
-            self._reader = Remembering(self.model, KEPT_BYTES)
+            self._reader = CachedPrefixModel(self.model, KEPT_BYTES)
         return self._reader
 
     def _wanted(self) -> int:

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from unspool import defaults
-from unspool.decode.job import Frontier, Job
+from unspool import config
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece, output_of, pieces_of
-from unspool.decode.path import Path
 from unspool.decode.prompts import Message, as_batch
 from unspool.decode.request import checked_search, make_job
-from unspool.memory_shortage import is_shortage
-from unspool.protocols import Search, StepModel
+from unspool.errors import is_shortage
+from unspool.interfaces import Decoder, StepModel
 
 
 class Options(TypedDict, total=False):
@@ -39,7 +38,7 @@ Many = Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]]
 def generate(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
     model: StepModel,
     prompts: One,
-    search: Search | None = None,
+    search: Decoder | None = None,
     *,
     n: Literal[1] = 1,
     **options: Unpack[Options],
@@ -48,32 +47,32 @@ def generate(  # type: ignore[overload-overlap]  # a string is a sequence of str
 def generate(  # type: ignore[overload-overlap]
     model: StepModel,
     prompts: Many,
-    search: Search | None = None,
+    search: Decoder | None = None,
     *,
     n: Literal[1] = 1,
     **options: Unpack[Options],
 ) -> list[Output]: ...
 @overload
 def generate(  # type: ignore[overload-overlap]
-    model: StepModel, prompts: One, search: Search | None = None, *, n: int, **options: Unpack[Options]
+    model: StepModel, prompts: One, search: Decoder | None = None, *, n: int, **options: Unpack[Options]
 ) -> list[Output]: ...
 @overload
 def generate(
-    model: StepModel, prompts: Many, search: Search | None = None, *, n: int, **options: Unpack[Options]
+    model: StepModel, prompts: Many, search: Decoder | None = None, *, n: int, **options: Unpack[Options]
 ) -> list[list[Output]]: ...
 def generate(
     model: StepModel,
     prompts: One | Many,
-    search: Search | None = None,
+    search: Decoder | None = None,
     *,
-    max_new_tokens: int = defaults.NEW_TOKENS,
+    max_new_tokens: int = config.NEW_TOKENS,
     n: int = 1,
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] | None = (),
     stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
-    batch_size: int = defaults.ROWS,
+    batch_size: int = config.ROWS,
 ) -> Any:
     """Generate text after each prompt.
 
@@ -113,7 +112,7 @@ def generate(
     )
     outputs: list[list[Output]] = [[] for _ in batch]
     for path in finished(model, job, search):
-        outputs[path.request].append(output_of(path, job, model.text))
+        outputs[path.request].append(output_of(path, job, model.tokenizer))
     found = [group if job.n > 1 else group[0] for group in outputs]
     return found[0] if alone else found
 
@@ -121,16 +120,16 @@ def generate(
 def stream(
     model: StepModel,
     prompts: One | Many,
-    search: Search | None = None,
+    search: Decoder | None = None,
     *,
-    max_new_tokens: int = defaults.NEW_TOKENS,
+    max_new_tokens: int = config.NEW_TOKENS,
     n: int = 1,
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] | None = (),
     stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
-    batch_size: int = defaults.ROWS,
+    batch_size: int = config.ROWS,
 ) -> Iterator[Piece]:
     """Yield pieces of text as they become certain; the arguments are those of `generate`.
 
@@ -150,10 +149,10 @@ def stream(
         alternatives=alternatives,
         batch_size=batch_size,
     )
-    return pieces_of(_frontiers(model, job, search), search.streams, model.text)
+    return pieces_of(_frontiers(model, job, search), search.streams, model.tokenizer)
 
 
-def _frontiers(model: StepModel, job: Job, search: Search) -> Iterator[Frontier]:
+def _frontiers(model: StepModel, job: Job, search: Decoder) -> Iterator[SearchStep]:
     """What a search finds. Where memory ends, the error says what takes less."""
     try:
         yield from search(model, job)
@@ -167,9 +166,9 @@ def _frontiers(model: StepModel, job: Job, search: Search) -> Iterator[Frontier]
         ) from error
 
 
-def finished(model: StepModel, job: Job, search: Search) -> Iterator[Path]:
+def finished(model: StepModel, job: Job, search: Decoder) -> Iterator[Hypothesis]:
     """Every finished path, by prompt and by sample, each as soon as all those before it are there."""
-    waiting: list[dict[int, Path]] = [{} for _ in job.prompts]
+    waiting: list[dict[int, Hypothesis]] = [{} for _ in job.prompts]
     request = sample = 0
     for frontier in _frontiers(model, job, search):
         for path in frontier.ended:

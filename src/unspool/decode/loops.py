@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from unspool.decode.arguments import as_number, as_whole, function_of, shown
-from unspool.decode.path import Path
-from unspool.protocols import Judge
+from unspool.decode.hypothesis import Hypothesis
+from unspool.interfaces import StopCondition
 
 WINDOW, LEAST_WORDS, REACH, PAIR_REPEATS, THRESHOLD = 96, 40, 3, 3, 0.62
 """Of a text of fewer words than the window all are looked at, if they are at least LEAST_WORDS."""
@@ -172,7 +172,7 @@ def find_approximate_loop(
     return ApproximateLoop(coverage, len(words)) if coverage >= threshold else None
 
 
-OnLoop = Literal["ignore", "stop", "stop_approximate"] | Callable[[Path, Loop], bool]
+OnLoop = Literal["ignore", "stop", "stop_approximate"] | Callable[[Hypothesis, Loop], bool]
 
 
 def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Loop | None:
@@ -207,16 +207,16 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
 class LoopJudge:
     """Ends a path that loops, if `agrees` says so, and notes the loop."""
 
-    agrees: Callable[[Path, Loop], bool]
+    agrees: Callable[[Hypothesis, Loop], bool]
     repeats: int = 3
     span: int = STOP_SPAN
 
-    def __call__(self, path: Path) -> Path:
+    def __call__(self, path: Hypothesis) -> Hypothesis:
         """The path as it is, or ended."""
         loop = find_loop(path.tokens, self.repeats, self.span)
         if loop is None or not self.agrees(path, loop):
             return path
-        return replace(path, finish="loop", notes={**path.notes, "loop": loop})
+        return replace(path, finish_reason="loop", notes={**path.notes, "loop": loop})
 
 
 @dataclass(frozen=True)
@@ -226,23 +226,23 @@ class ApproximateLoopJudge:
     exact: LoopJudge
     stride: int = STRIDE
 
-    def __call__(self, path: Path) -> Path:
+    def __call__(self, path: Hypothesis) -> Hypothesis:
         """The path as it is, or ended."""
         judged = self.exact(path)
-        if judged.finish is not None or len(path.tokens) % self.stride:
+        if judged.finish_reason is not None or len(path.tokens) % self.stride:
             return judged
-        loop = find_approximate_loop(path.tokens if path.watch is None else path.watch.text)
+        loop = find_approximate_loop(path.tokens if path.detokenizer is None else path.detokenizer.text)
         if loop is None:
             return path
-        return replace(path, finish="loop", notes={**path.notes, "approximate_loop": loop})
+        return replace(path, finish_reason="loop", notes={**path.notes, "approximate_loop": loop})
 
 
-def loop_judge(on_loop: OnLoop) -> Judge | None:
+def loop_judge(on_loop: OnLoop) -> StopCondition | None:
     """What `generate(on_loop=…)` asks for."""
     if function_of(on_loop, 2):
         return LoopJudge(on_loop)  # type: ignore[arg-type]
     exact = LoopJudge(lambda path, loop: True)  # noqa: ARG005
-    choices: dict[str, Judge | None] = {
+    choices: dict[str, StopCondition | None] = {
         "ignore": None,
         "stop": exact,
         "stop_approximate": ApproximateLoopJudge(exact),

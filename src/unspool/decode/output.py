@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unspool.decode.job import Frontier, Job
+from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.loops import ApproximateLoop, Loop
-from unspool.decode.path import Path, Ranked
-from unspool.decode.search.tree import Node
-from unspool.protocols import Finish, Text
+from unspool.decode.search.beam_state import Node
+from unspool.interfaces import FinishReason, TokenizerLike
 
 NOTES = ("loop", "approximate_loop", "tree")
 """Notes of a path that have a field of their own in Output."""
@@ -29,7 +28,7 @@ class Output:
     scores: tuple[float, ...]
     """log p of each token in the distribution that it was drawn from, transforms applied; what it added to
     the sum of a beam that adds up another score (contrastive decoding's difference, which may be above 0)."""
-    finish: Finish
+    finish_reason: FinishReason
     """Why it ended: "eos", "length", "stop" (a stop string or token) or "loop"."""
     seed: int
     """The seed of its random stream: the same prompt, seed and sample number give this text again."""
@@ -57,7 +56,7 @@ class Piece:
     """Which prompt it answers."""
     sample: int
     """Which of the n answers."""
-    finish: Finish | None
+    finish_reason: FinishReason | None
     """Set on the last piece of a text."""
     logps: tuple[float, ...] = ()
     """log p of each of its tokens by the model itself."""
@@ -67,16 +66,16 @@ class Piece:
     """As in Output, of its tokens."""
 
 
-def output_of(path: Path, job: Job, spelling: Text | None) -> Output:
+def output_of(path: Hypothesis, job: Job, spelling: TokenizerLike | None) -> Output:
     """A finished path as what users are given."""
-    if path.finish is None:
+    if path.finish_reason is None:
         raise RuntimeError("a search ended a path without saying why: this is a bug of that search")
     return Output(
         text=_text(path),
         tokens=path.tokens,
         logps=path.logps,
         scores=path.scores,
-        finish=path.finish,
+        finish_reason=path.finish_reason,
         seed=job.seeds[path.request],
         total=path.total,
         ranked=_readable(path.ranked, spelling),
@@ -87,20 +86,28 @@ def output_of(path: Path, job: Job, spelling: Text | None) -> Output:
     )
 
 
-def pieces_of(frontiers: Iterator[Frontier], streams: bool, spelling: Text | None) -> Iterator[Piece]:
+def pieces_of(
+    frontiers: Iterator[SearchStep], streams: bool, spelling: TokenizerLike | None
+) -> Iterator[Piece]:
     """What has become certain with each frontier; all at its end, where a search may change its mind."""
     shown: dict[tuple[int, int], tuple[int, int]] = {}
     for frontier in frontiers:
         for path in (*(frontier.live if streams else ()), *frontier.ended):
             key = (path.request, path.sample)
             tokens, characters = shown.get(key, (0, 0))
-            text = _text(path) if path.finish else "" if path.watch is None else path.watch.text
-            if len(text) > characters or path.finish or path.watch is None:
+            text = (
+                _text(path)
+                if path.finish_reason
+                else ""
+                if path.detokenizer is None
+                else path.detokenizer.text
+            )
+            if len(text) > characters or path.finish_reason or path.detokenizer is None:
                 yield Piece(
                     text[characters:],
                     path.tokens[tokens:],
                     *key,
-                    path.finish,
+                    path.finish_reason,
                     path.logps[tokens:],
                     path.scores[tokens:],
                     _readable(path.ranked[tokens:], spelling),
@@ -108,11 +115,11 @@ def pieces_of(frontiers: Iterator[Frontier], streams: bool, spelling: Text | Non
                 shown[key] = (len(path.tokens), len(text))
 
 
-def _text(path: Path) -> str:
-    return "" if path.watch is None else path.watch.close()
+def _text(path: Hypothesis) -> str:
+    return "" if path.detokenizer is None else path.detokenizer.close()
 
 
-def _readable(ranked: Sequence[Ranked], spelling: Text | None) -> tuple[Ranked, ...]:
+def _readable(ranked: Sequence[Ranked], spelling: TokenizerLike | None) -> tuple[Ranked, ...]:
     """The same, with every token's text."""
     if spelling is None:
         return tuple(ranked)

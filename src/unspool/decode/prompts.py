@@ -12,7 +12,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool.protocols import StepModel, Text
+from unspool.interfaces import StepModel, TokenizerLike
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -40,19 +40,19 @@ def as_batch(prompts: Any) -> tuple[list[Any], bool]:
     return ([prompts], True) if alone else (list(prompts), False)
 
 
-def reading(model: StepModel) -> tuple[Text | None, int]:
+def reading(model: StepModel) -> tuple[TokenizerLike | None, int]:
     """The text in which prompts are written, and how many tokens it has.
 
     The model's own, unless it is an encoder–decoder whose sources have a vocabulary of theirs.
     """
-    return model.source_text or model.text, model.source_vocab_size or model.vocab_size
+    return model.source_tokenizer or model.tokenizer, model.source_vocab_size or model.vocab_size
 
 
 def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -> tuple[int, ...]:
     """The token ids of one prompt, or of an answer to it, each of them in the vocabulary of its kind."""
     if isinstance(prompt, BYTES):
         raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
-    prompt, (text, size) = _plain(prompt), (model.text, model.vocab_size) if answer else reading(model)
+    prompt, (text, size) = _plain(prompt), (model.tokenizer, model.vocab_size) if answer else reading(model)
     if isinstance(prompt, str):
         ids = tuple(_needed(text, place).encode(prompt))
     elif not isinstance(prompt, Sequence):
@@ -107,10 +107,28 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
 
 
-def _needed(text: Text | None, place: int) -> Text:
+def _needed(text: TokenizerLike | None, place: int) -> TokenizerLike:
     if text is None:
         raise ValueError(
             f"prompt {place} is text, but this model has no tokenizer: give token ids, "
             "or load the model from a folder with a tokenizer.json"
         )
     return text
+
+
+# How many tokens a model may write after a prompt.
+
+
+def tokens_left(model: StepModel, prompt: Sequence[int]) -> int | None:
+    """What the model's context leaves; None if it has no limit.
+
+    A source does not count: an answer shares the context with BOS alone. A search may read every token that
+    it writes, the last one, too. If several models or prompts are read side by side, the least one counts.
+    """
+    read = model.prompts_read(prompt)
+    if read:
+        left = [tokens_left(part, other) for part, other in read]
+        return min((free for free in left if free is not None), default=None)
+    if model.context is None:
+        return None
+    return max(1, model.context - 1) if model.is_encoder_decoder else model.context - len(prompt)

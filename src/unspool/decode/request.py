@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool import defaults
+from unspool import config
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.loops import OnLoop, loop_judge
-from unspool.decode.prompts import check_ids, ids_of, whole
+from unspool.decode.prompts import check_ids, ids_of, tokens_left, whole
 from unspool.decode.rng import seeds_of
 from unspool.decode.spec import parse
-from unspool.decode.tokens_left import tokens_left
-from unspool.protocols import Search, StepModel
+from unspool.interfaces import Decoder, StepModel
 
 
 def make_job(
@@ -27,7 +26,7 @@ def make_job(
     stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
-    batch_size: int = defaults.ROWS,
+    batch_size: int = config.ROWS,
     first_samples: Sequence[int] = (),
 ) -> Job:
     """The arguments are those of `generate`; `first_samples` is for a corpus that several calls answer."""
@@ -38,33 +37,33 @@ def make_job(
     ids = [ids_of(model, prompt, place) for place, prompt in enumerate(prompts)]
     ends = frozenset(_stop_ids(stop_ids))
     check_ids(model.vocab_size, sorted(ends), "stop_ids")
-    sources = model.answers
+    sources = model.is_encoder_decoder
     stops = _stop_strings(model, stop)
     watches = (
         []
-        if model.text is None
-        else [model.text.watch(stops, after=None if sources else tokens[-1]) for tokens in ids]
+        if model.tokenizer is None
+        else [model.tokenizer.detokenizer(stops, after=None if sources else tokens[-1]) for tokens in ids]
     )
     return Job(
         prompts=tuple(ids),
         limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
         seeds=seeds_of(seed, len(prompts)),
-        n=_counted("n", n, at_most=defaults.MOST_SAMPLES),
+        n=_counted("n", n, at_most=config.MOST_SAMPLES),
         eos=model.eos_ids,
-        watches=tuple(watches),
-        judge=loop_judge(on_loop),
+        detokenizers=tuple(watches),
+        stop_condition=loop_judge(on_loop),
         alternatives=_counted("alternatives", alternatives, at_least=0, at_most=model.vocab_size),
         stop_ids=ends,
-        answers=sources,
+        is_encoder_decoder=sources,
         rows=_counted("batch_size", batch_size),
         first_samples=tuple(first_samples),
     )
 
 
-def checked_search(search: Any) -> Search:
+def checked_search(search: Any) -> Decoder:
     """The search that was given, or the default one; everything else is refused, with what to write."""
     if search is None:
-        return parse(defaults.DECODER)
+        return parse(config.DECODER)
     if isinstance(search, str):
         raise TypeError(f"the search is the string {search!r:.80}: give us.parse({search!r:.80})")
     if isinstance(search, type):
@@ -72,7 +71,7 @@ def checked_search(search: Any) -> Search:
     if not callable(search) or not hasattr(search, "streams"):
         kind = f": put it into one, us.Sample({search!r:.80})" if callable(search) else ""
         raise TypeError(f"{search!r:.80} is no search{kind}. Give one such as us.Greedy() or us.Beam(4).")
-    found: Search = search
+    found: Decoder = search
     return found
 
 
@@ -96,7 +95,7 @@ def _stop_strings(model: StepModel, stop: Any) -> list[str]:
             raise ValueError("a stop string is empty: it stops every text at once; leave it out")
         if any("\ud800" <= character <= "\udfff" for character in one):
             raise ValueError(f"the stop string {one!r} has half a character in it, which no text ever shows")
-    if stops and model.text is None:
+    if stops and model.tokenizer is None:
         raise ValueError(
             "stop strings need a tokenizer, and this model has none: load it with its tokenizer.json, "
             "or give stop_ids"

@@ -16,13 +16,12 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from unspool import defaults
+from unspool import config
 from unspool.decode.arguments import shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import Many, One
-from unspool.decode.prompts import as_batch, check_ids, ids_of, whole
-from unspool.decode.tokens_left import tokens_left
-from unspool.protocols import Step, StepModel, Text
+from unspool.decode.prompts import as_batch, check_ids, ids_of, tokens_left, whole
+from unspool.interfaces import Step, StepModel, TokenizerLike
 
 CELLS = 1 << 25
 """Log-probabilities held at once: 128 MiB in single precision."""
@@ -63,7 +62,7 @@ def score(
     texts: str | Sequence[Any],
     *,
     end: bool = False,
-    batch_size: int = defaults.ROWS,
+    batch_size: int = config.ROWS,
 ) -> Score | list[Score]:
     """The log-probability of each text after its prompt.
 
@@ -119,7 +118,7 @@ def _pair(
     if not after:
         raise ValueError(f"text {place} is empty: there is nothing to score. Give a text, or end=True.")
     check_ids(model.vocab_size, after, f"text {place}")
-    room = model.context if model.answers else tokens_left(model, before)
+    room = model.context if model.is_encoder_decoder else tokens_left(model, before)
     if room is not None and len(after) > room:
         raise ValueError(
             f"text {place} has {len(after)} tokens, and after its prompt this model's context has room for "
@@ -135,19 +134,19 @@ def _continuation(
         raise TypeError(f"text {place} is {shown(text)}, but must be a string or token ids")
     if not isinstance(text, str):
         return ids_of(model, text, place, answer=True) if len(text) else ()
-    if model.text is None:
+    if model.tokenizer is None:
         raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
-    if model.answers:
-        return _alone(model.text, text)
+    if model.is_encoder_decoder:
+        return _alone(model.tokenizer, text)
     if isinstance(prompt, str):
-        return continuation(model.text, before, text, prompt)
+        return continuation(model.tokenizer, before, text, prompt)
     if len(prompt) and isinstance(prompt[0], Mapping):
-        return continuation(model.text, before, text, model.text.chat(prompt))
-    return continuation(model.text, before, text)
+        return continuation(model.tokenizer, before, text, model.tokenizer.chat(prompt))
+    return continuation(model.tokenizer, before, text)
 
 
 def continuation(
-    tokenizer: Text, before: Sequence[int], text: str, prompt: str | None = None
+    tokenizer: TokenizerLike, before: Sequence[int], text: str, prompt: str | None = None
 ) -> tuple[int, ...]:
     """The token ids of a text that goes on after a prompt, given as ids and, if known, as a string.
 
@@ -181,7 +180,7 @@ def continuation(
     return next((ids for ids in possible if tokenizer.decode([*known, *ids]) == reads), possible[0])
 
 
-def _alone(tokenizer: Text, text: str) -> tuple[int, ...]:
+def _alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
     ids = tuple(tokenizer.encode(text))
     return ids[1:] if ids[:1] == (tokenizer.bos_id,) else ids
 

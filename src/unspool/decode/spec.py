@@ -18,7 +18,7 @@ from unspool.decode.picks import PICKS, TAU_RULES, BasisAware
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
-from unspool.protocols import Search
+from unspool.interfaces import Decoder
 
 TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **TAU_RULES}
 MAKERS: dict[str, Callable[..., Any]] = {
@@ -43,7 +43,7 @@ WITH_MODELS = {
 """What no text can name, for it holds a model; and what to write instead."""
 
 
-def parse(spec: str) -> Search:
+def parse(spec: str) -> Decoder:
     """The search that a text such as "Sample(TopP(0.9))" or "Greedy" names."""
     if not isinstance(spec, str):
         raise TypeError(
@@ -64,7 +64,7 @@ def parse(spec: str) -> Search:
         raise ValueError(
             f"{spec!r} is not a search: wrap it, as in Sample({spec.strip()}). {_choices(SEARCHES)}"
         )
-    search: Search = made
+    search: Decoder = made
     return search
 
 

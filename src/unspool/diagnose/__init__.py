@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unspool.deferred import deferred
+from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from unspool.diagnose.beam_curse import (
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         beam_widths as beam_widths,
         draw_widths as draw_widths,
     )
+    from unspool.diagnose.critical_settings import Match as Match
     from unspool.diagnose.dependency_agreement import (
         LabelAgreement as LabelAgreement,
         agreements as agreements,
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
         exposure as exposure,
         true_exposure as true_exposure,
     )
-    from unspool.diagnose.heads_picture import draw_heads as draw_heads
-    from unspool.diagnose.intervals_picture import draw_intervals as draw_intervals
+    from unspool.diagnose.likelihood_trap_test import (
+        LikelihoodTrap as LikelihoodTrap,
+        draw_trap as draw_trap,
+        likelihood_trap as likelihood_trap,
+    )
     from unspool.diagnose.matched_thresholds import (
         rejected_shares as rejected_shares,
         thresholds as thresholds,
     )
-    from unspool.diagnose.matching import Match as Match
     from unspool.diagnose.overestimation import (
         Failures as Failures,
         OptimalityGap as OptimalityGap,
@@ -42,23 +45,6 @@ if TYPE_CHECKING:
         failures as failures,
         optimality_gap as optimality_gap,
         underestimation as underestimation,
-    )
-    from unspool.diagnose.ranks_picture import (
-        RankPicture as RankPicture,
-        draw_ranks as draw_ranks,
-        rank_picture as rank_picture,
-    )
-    from unspool.diagnose.reliability_picture import draw_reliability as draw_reliability
-    from unspool.diagnose.sense_uses import (
-        Place as Place,
-        WordUse as WordUse,
-        sense_contexts as sense_contexts,
-    )
-    from unspool.diagnose.senses_picture import draw_senses as draw_senses
-    from unspool.diagnose.simplex_picture import (
-        Feasible as Feasible,
-        draw_simplex as draw_simplex,
-        feasible as feasible,
     )
     from unspool.diagnose.softmax_bottleneck import (
         Bottleneck as Bottleneck,
@@ -68,7 +54,6 @@ if TYPE_CHECKING:
         rank_limit as rank_limit,
         spectrum as spectrum,
     )
-    from unspool.diagnose.spectrum_picture import draw_spectrum as draw_spectrum
     from unspool.diagnose.text_attention import (
         AttentionMap as AttentionMap,
         AttentionMaps as AttentionMaps,
@@ -81,11 +66,30 @@ if TYPE_CHECKING:
         draw_loops as draw_loops,
         loop_rates as loop_rates,
     )
-    from unspool.diagnose.trap_of_likelihood import (
-        LikelihoodTrap as LikelihoodTrap,
-        draw_trap as draw_trap,
-        likelihood_trap as likelihood_trap,
+    from unspool.diagnose.word_senses import (
+        Place as Place,
+        Senses as Senses,
+        WordSenses as WordSenses,
+        WordUse as WordUse,
+        sense_contexts as sense_contexts,
+        senses as senses,
     )
-    from unspool.diagnose.word_senses import Senses as Senses, WordSenses as WordSenses, senses as senses
+    from unspool.plots.charts import (
+        draw_heads as draw_heads,
+        draw_intervals as draw_intervals,
+        draw_reliability as draw_reliability,
+        draw_senses as draw_senses,
+        draw_spectrum as draw_spectrum,
+    )
+    from unspool.plots.rank_plot import (
+        RankPicture as RankPicture,
+        draw_ranks as draw_ranks,
+        rank_picture as rank_picture,
+    )
+    from unspool.plots.simplex_plot import (
+        Feasible as Feasible,
+        draw_simplex as draw_simplex,
+        feasible as feasible,
+    )
 
-__all__, __getattr__, __dir__ = deferred(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

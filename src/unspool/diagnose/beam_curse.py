@@ -19,9 +19,9 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.output import Output
 from unspool.decode.search import Beam, TokenF1
-from unspool.diagnose.drawing import BLUE, INK, ORANGE, RED, canvas, drawn
 from unspool.evaluate.teacher_forcing import token_pairs
-from unspool.protocols import Search, StepModel
+from unspool.interfaces import Decoder, StepModel
+from unspool.plots.canvas import BLUE, INK, ORANGE, RED, canvas, drawn
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
 WIDEST = 4096
@@ -99,7 +99,7 @@ def beam_widths(
     beam = Beam(1) if beam is None else beam
     if not isinstance(beam, Beam):
         raise TypeError(f"beam is {shown(beam)}, but must be a Beam, whose width is changed.")
-    eos = frozenset() if model.text is None else model.text.eos_ids
+    eos = frozenset() if model.tokenizer is None else model.tokenizer.eos_ids
     pairs = [(prompt, _bare(right, eos)) for prompt, right in token_pairs(texts)]
     longest = max(len(right) for _, right in pairs)
     if not longest:
@@ -109,7 +109,7 @@ def beam_widths(
     f1, points = TokenF1(), []
     prompts: list[Sequence[int]] = [prompt for prompt, _ in pairs]
     for width in sizes:
-        wider: Search = _wider(beam, width)
+        wider: Decoder = _wider(beam, width)
         outs: list[Output] = generate(model, prompts, wider, max_new_tokens=limit, seed=0)
         said = [_bare(out.tokens, eos) for out in outs]
         points.append(
@@ -120,7 +120,7 @@ def beam_widths(
                 ratio=sum(map(len, said)) / sum(len(right) for _, right in pairs),
                 quality=fmean(f1(it, right) for it, (_, right) in zip(said, pairs, strict=True)),
                 empty=fmean(not it for it in said),
-                ended=fmean(out.finish == "eos" for out in outs),
+                ended=fmean(out.finish_reason == "eos" for out in outs),
             )
         )
     return BeamWidths(tuple(points))

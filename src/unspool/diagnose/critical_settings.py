@@ -19,14 +19,17 @@ Matching parameters by the human tokens that they reject: Hewitt, Manning & Lian
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import inf
+from functools import cache, cached_property
+from heapq import heappush, heappushpop
+from math import inf, isinf, sqrt
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from unspool.basis import BasisTest
 from unspool.decode.transforms.kappa import log_kappa
 
 
@@ -188,3 +191,165 @@ def criteria(width: int | None) -> dict[Criterion, Critical]:
         return CRITERIA
     spec = f"Sample(Kappa({{}}, {width}))"
     return {**CRITERIA, Criterion("kappa", spec, rising=True, loosest=0.0): kappa(width)}
+
+
+# The setting of a rule that rejects a given share of tokens, from the strictest one that each survives.
+#
+#     of N critical settings, in the order in which a rule grows stricter, ⌊share·N⌋ are passed over
+#
+# Tokens with equal critical settings are rejected together or not at all, so that fewer may be rejected than
+# asked for; never more. On other text of the same kind the share differs: the 95 % interval of a share of N
+# tokens (Wilson's) says by how much. It counts tokens as independent, which those of one text are not quite.
+
+
+@dataclass(frozen=True)
+class Match:
+    """A sampler, set so that it rejects a share of the tokens of a text."""
+
+    sampler: str
+    setting: float
+    decoder: str
+    """As `unspool.parse` reads it."""
+    share: float
+    """The share of tokens that was to be rejected …"""
+    rejected: float
+    """… and the one that is."""
+    tokens: int
+    """How many tokens that was measured on."""
+    low: float
+    high: float
+    """The 95 % interval of the share that is rejected of other text of the same kind."""
+
+
+class First:
+    """The first critical settings that a rule passes over as it grows stricter: as many as are needed."""
+
+    def __init__(self, criterion: Criterion, shares: Sequence[float], tokens: int) -> None:
+        self.criterion = criterion
+        self.tokens = tokens
+        self._count = max(_passed(share, tokens) for share in shares) + 1
+        self._sign = 1 if criterion.rising else -1
+        self._heap: list[float] = []
+
+    def needs(self, critical: float) -> bool:
+        """Whether a token that survives this setting, and maybe stricter ones, may be among the first."""
+        return len(self._heap) < self._count or self._sign * critical < -self._heap[0]
+
+    def push(self, critical: float) -> None:
+        """Take one more token into account."""
+        self.extend([critical])
+
+    def extend(self, criticals: Iterable[float]) -> None:
+        """Take more tokens into account."""
+        for critical in criticals:
+            key = -self._sign * critical
+            if len(self._heap) < self._count:
+                heappush(self._heap, key)
+            elif key > self._heap[0]:
+                heappushpop(self._heap, key)
+
+    def match(self, share: float) -> Match:
+        """The setting that rejects this share."""
+        order = sorted(-key for key in self._heap)
+        survivor = order[_passed(share, self.tokens)]
+        rejected = sum(key < survivor for key in order)
+        before = order[rejected - 1] if rejected else self._sign * self.criterion.loosest
+        setting = self._sign * (survivor if self.criterion.whole else _between(before, survivor))
+        decoder = self.criterion.decoder(setting)
+        low, high = share_interval(rejected, self.tokens)
+        return Match(
+            self.criterion.name, setting, decoder, share, rejected / self.tokens, self.tokens, low, high
+        )
+
+
+def share_interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a share: [p + z²/2n ± z √(p(1−p)/n + z²/4n²)] / (1 + z²/n)."""
+    p, scale = count / of, 1 + z * z / of
+    middle = p + z * z / (2 * of)
+    reach = z * sqrt(p * (1 - p) / of + (z / (2 * of)) ** 2)
+    return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
+
+
+def _passed(share: float, tokens: int) -> int:
+    if not 0 <= share < 1:
+        raise ValueError(f"share is {share}, but must be at least 0 and below 1, such as 0.01 for 1 %.")
+    return int(share * tokens + 1e-9)
+
+
+def _between(before: float, after: float) -> float:
+    """Halfway, where neither rounding nor "<" against "≤" changes what is rejected; or well beyond."""
+    if isinf(before):
+        return after - max(abs(after), 1.0)
+    return before + max(abs(before), 1.0) if isinf(after) else (before + after) / 2
+
+
+# The bracket around τ* is this narrow: a setting is matched to a hundredth of itself.
+RTOL = 1e-2
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """numpy's threads: on products this small they only stall beside torch's."""
+    return ThreadpoolController()
+
+
+class BasisCriticals:
+    """Collects the critical settings of basis-aware sampling over a text.
+
+    The strictest setting of basis-aware sampling that a token survives, by exact tests on its critical τ.
+
+        BA-ε   τ*                                      survives ⇔ τ ≤ τ*
+        BA-η   η* = max(τ*, (τ*·e^H)²)                 survives ⇔ η ≤ η*
+        BA-p   p* = mass of the tokens with p > τ*     survives ⇔ p > p*
+
+    τ* is where the test's verdict on the token flips: it is at least the token's own probability, which needs
+    no test. So a token whose probability alone puts it beyond the share of interest is not tested at all, and
+    the verdicts on the others are exact.
+
+    Finlayson et al. 2024, §5–6. papers.bib: finlayson2024closing
+    Differs from the paper's code: η is inverted as it is defined (it is the larger of two thresholds' roots).
+    """
+
+    def __init__(self, test: BasisTest, rank: int | None, shares: Sequence[float], tokens: int) -> None:
+        self.test = test
+        self.tested = 0
+        self._constant, self._eta, self._nucleus = (
+            First(criterion, shares, tokens) for criterion in basis_criteria(rank)
+        )
+
+    def extend(self, at: Places) -> None:
+        """Take the tokens at these places into account."""
+        with _blas().limit(limits=1):
+            for n in range(len(at.token_N)):
+                self._push(at.logp_NV[n].double(), int(at.token_N[n]), at.entropy_N[n])
+
+    def matches(self, share: float) -> list[Match]:
+        """The settings that reject this share."""
+        return [first.match(share) for first in (self._constant, self._eta, self._nucleus)]
+
+    def _push(self, logp_V: Tensor, token: int, entropy: Tensor) -> None:
+        p_V = logp_V.exp()
+        tau = float(p_V[token])
+        firsts = (self._constant, self._eta, self._nucleus)
+        loosest = _settings(tau, p_V, entropy)
+        # A more probable token than all that matter: its τ* can only be larger.
+        if tau > 0 and any(first.needs(setting) for first, setting in zip(firsts, loosest, strict=True)):
+            self.tested += 1
+            tau = max(tau, self.test.critical_tau(p_V.numpy(), token, rtol=RTOL)[0])
+        for first, setting in zip(firsts, _settings(tau, p_V, entropy), strict=True):
+            first.push(setting)
+
+
+def _settings(tau: float, p_V: Tensor, entropy: Tensor) -> tuple[float, float, float]:
+    """The critical τ, η and p of a token whose verdict flips at τ."""
+    eta = eta_of(torch.tensor(tau, dtype=torch.float64), entropy)
+    return tau, float(eta), float(p_V[p_V > tau].sum())
+
+
+def basis_criteria(rank: int | None) -> tuple[Criterion, Criterion, Criterion]:
+    """BA-ε, BA-η and BA-nucleus at a rank."""
+    return (
+        Criterion("BA-ε", f"Sample(BasisAware({{}}, rank={rank}))", rising=True, loosest=0.0),
+        Criterion("BA-η", f"Sample(BasisAware(EtaTau({{}}), rank={rank}))", rising=True, loosest=0.0),
+        Criterion("BA-p", f"Sample(BasisAware(NucleusTau({{}}), rank={rank}))", rising=False, loosest=1.0),
+    )

@@ -20,10 +20,10 @@ import torch
 
 from unspool.data.conllu import TreeSentence
 from unspool.decode.arguments import as_whole, declares_abilities, items, shown
-from unspool.nn.attention.word_attention import label_arcs, picks, word_attention
+from unspool.nn.attention_weights import label_arcs, picks, word_attention
 from unspool.objectives.dependency_heads import as_batch
-from unspool.text import Codec
-from unspool.text.word_spans import spelled_words
+from unspool.tokenization import Tokenizer
+from unspool.tokenization.word_alignment import spelled_words
 
 ROWS = 8
 
@@ -60,7 +60,11 @@ def agreements(
         if not all(isinstance(it, str) for it in labels):
             raise TypeError(f"labels is {shown(labels)}, but must be names of labels.")
     least = as_whole("least", least, at_least=0, advice="A label with fewer arcs is left out.")
-    if model.attention_reading is None or model.answers or not isinstance(model.text, Codec):
+    if (
+        model.attention_reading is None
+        or model.is_encoder_decoder
+        or not isinstance(model.tokenizer, Tokenizer)
+    ):
         raise ValueError(
             "heads are looked at in Transformers that read one text, with a tokenizer that knows the "
             f"characters of each token: a {type(model).__name__} is none"
@@ -73,7 +77,7 @@ def agreements(
             for label in labels or sorted(
                 {name.partition(":")[0] for head, name in words if head is not None}
             ):
-                arcs = label_arcs(words, label, right_to_left=model.text.right_to_left)
+                arcs = label_arcs(words, label, right_to_left=model.tokenizer.right_to_left)
                 if arcs:
                     counts[label] += len(arcs)
                     offsets[label].update(abs(later - earlier) for later, earlier in arcs)
@@ -101,7 +105,7 @@ def _read(
     kept = []
     for it in sentences:
         places = [(word.begin, word.end) for word in it.words]
-        spelled = spelled_words(it.text, places, model.text, bos=model.reads_bos)
+        spelled = spelled_words(it.text, places, model.tokenizer, bos=model.reads_bos)
         if model.context is None or len(spelled.ids) <= model.context:
             kept.append((it, spelled))
     if not kept:

@@ -39,16 +39,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unspool.data.languages.known_language import FullSupport, KnownLanguage
+from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
 from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
 from unspool.decode.search import Sample
-from unspool.evaluate.bootstrap_interval import Interval, bootstrap
+from unspool.evaluate.significance import Interval, bootstrap
 from unspool.evaluate.summed_measure import SummedMeasure
 from unspool.evaluate.teacher_forcing import token_pairs
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 Tokens = tuple[int, ...]
 Numbers = NDArray[np.float64]
@@ -152,7 +152,7 @@ def exposure(
             "shorter lengths"
         )
     prompts = [prompt for prompt, _ in pairs]
-    eos_ids = frozenset() if model.text is None else frozenset(model.text.eos_ids)
+    eos_ids = frozenset() if model.tokenizer is None else frozenset(model.tokenizer.eos_ids)
     end = any(right[-1] in eos_ids for _, right in pairs)
     own = _drawn(model, prompts, max(lengths), seed, "own")
     drawn = _drawn(model, prompts, max(len(right) for _, right in pairs), seed, "reference", end=end)
@@ -195,7 +195,7 @@ def true_exposure(
     """On a language whose truth is known, and whose tokens are the model's."""
     lengths, texts, seed = _checked(model, lengths, texts, seed)
     if not isinstance(language, KnownLanguage):
-        raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.languages")
+        raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.known_languages")
     if language.vocab_size != model.vocab_size:
         raise ValueError(
             f"the language has {language.vocab_size} tokens, the model {model.vocab_size}: they must be equal"
@@ -279,7 +279,7 @@ def _drawn(
     """One text of the model after each prompt; with its EOS only if `end` asks for it."""
     seed = Random(f"{seed} {what}").getrandbits(60)
     said = generate(model, list(prompts), Sample(), max_new_tokens=length, seed=seed, batch_size=ROWS)
-    return [tuple(out.tokens[:-1] if out.finish == "eos" and not end else out.tokens) for out in said]
+    return [tuple(out.tokens[:-1] if out.finish_reason == "eos" and not end else out.tokens) for out in said]
 
 
 def _logps(model: StepModel, prompts: Sequence[Tokens], rows: Sequence[Tokens]) -> list[list[float]]:

@@ -19,12 +19,10 @@ import torch
 
 from unspool.basis import BasisTest
 from unspool.decode.arguments import as_number, as_whole, function_of, items, shown
-from unspool.decode.picks.basis_aware import AUTO_RANK
-from unspool.diagnose.basis_critical import BasisCriticals
-from unspool.diagnose.critical_settings import Places, criteria
-from unspool.diagnose.matching import First, Match
+from unspool.decode.picks import AUTO_RANK
+from unspool.diagnose.critical_settings import BasisCriticals, First, Match, Places, criteria
 from unspool.evaluate.teacher_forcing import forced, read
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 PLACES = 64
 """Distributions that are looked at together: in float64 a large vocabulary takes its megabytes."""

@@ -32,7 +32,7 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read
-from unspool.protocols import StepModel, Text
+from unspool.interfaces import StepModel, TokenizerLike
 
 SPARE = 64
 """Contexts more than the rank could explain, where its limit is known."""
@@ -222,7 +222,7 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
     tokens = as_whole("tokens", tokens, at_least=1, advice="It is how many places to measure there will be.")
     seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same text.")
     length = 1 + ROW if model.context is None else max(2, min(1 + ROW, model.context - 1))
-    first, rows, drawn, found = _first(model.text), list[list[int]](), 0, 0
+    first, rows, drawn, found = _first(model.tokenizer), list[list[int]](), 0, 0
     for _ in range(TRIES):
         # As many rows as are missing if they are as long as those so far; at first, if none ends early.
         share = found / drawn if found else length - 1
@@ -257,7 +257,7 @@ def _random_words(model: StepModel, dice: Random) -> list[int]:
     return [dice.randrange(model.vocab_size) for _ in range(dice.randint(1, most))]
 
 
-def _first(text: Text | None) -> int:
+def _first(text: TokenizerLike | None) -> int:
     """What a text begins with: BOS, or the end of another."""
     if text is None:
         return 0

@@ -18,9 +18,9 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.loops import find_approximate_loop, find_loop
 from unspool.decode.output import Output
-from unspool.diagnose.drawing import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, drawn
 from unspool.evaluate.diversity import rep_n
-from unspool.protocols import Search, StepModel
+from unspool.interfaces import Decoder, StepModel
+from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, drawn
 
 TURNS = 8
 """Turns of a loop that are looked at."""
@@ -82,7 +82,7 @@ def _rate(it: DecoderLoops) -> str:
 def loop_rates(
     model: StepModel,
     prompts: Sequence[str | Sequence[int]],
-    decoders: Mapping[str, Search],
+    decoders: Mapping[str, Decoder],
     *,
     max_new_tokens: int = 128,
     seed: int = 0,
@@ -108,7 +108,7 @@ def loop_rates(
 def _of(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
     periods, turns, approximate = [], [list[float]() for _ in range(TURNS)], 0
     for out in outs:
-        tokens = out.tokens[:-1] if out.finish == "eos" else out.tokens
+        tokens = out.tokens[:-1] if out.finish_reason == "eos" else out.tokens
         approximate += find_approximate_loop(out.text or tokens) is not None
         loop = find_loop(tokens)
         if loop is None:

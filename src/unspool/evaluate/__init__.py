@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unspool.deferred import deferred
+from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.evaluate.bootstrap_interval import Interval as Interval, bootstrap as bootstrap
     from unspool.evaluate.comparison import Answer as Answer, DecoderRow as DecoderRow
     from unspool.evaluate.confidence_calibration import (
         Calibration as Calibration,
@@ -36,23 +35,34 @@ if TYPE_CHECKING:
         compare_support as compare_support,
         support as support,
     )
-    from unspool.evaluate.length_ratios import length_ratio as length_ratio
+    from unspool.evaluate.known_truth import (
+        DecoderTruth as DecoderTruth,
+        TextTruth as TextTruth,
+        decoder_truth as decoder_truth,
+        text_truth as text_truth,
+    )
     from unspool.evaluate.mauve_curve import (
         Mauve as Mauve,
         features as features,
         mauve as mauve,
         text_mauve as text_mauve,
     )
-    from unspool.evaluate.overlap_counts import overlap_measures as overlap_measures
-    from unspool.evaluate.paired_systems import (
+    from unspool.evaluate.prompt_coherence import Coherence as Coherence, coherence as coherence
+    from unspool.evaluate.reference_overlap import (
+        Overlap as Overlap,
+        length_ratio as length_ratio,
+        overlap as overlap,
+        overlap_measures as overlap_measures,
+        self_bleu as self_bleu,
+    )
+    from unspool.evaluate.report import html_report as html_report
+    from unspool.evaluate.significance import (
+        Interval as Interval,
         PairedTest as PairedTest,
         approximate_randomisation as approximate_randomisation,
+        bootstrap as bootstrap,
         paired_bootstrap as paired_bootstrap,
     )
-    from unspool.evaluate.prompt_coherence import Coherence as Coherence, coherence as coherence
-    from unspool.evaluate.reference_overlap import Overlap as Overlap, overlap as overlap
-    from unspool.evaluate.report import html_report as html_report
-    from unspool.evaluate.self_overlap import self_bleu as self_bleu
     from unspool.evaluate.summed_measure import (
         SummedMeasure as SummedMeasure,
         mean_of as mean_of,
@@ -64,11 +74,6 @@ if TYPE_CHECKING:
         measure_system as measure_system,
         paired_tests as paired_tests,
     )
-    from unspool.evaluate.text_perplexity import Perplexity as Perplexity, perplexity as perplexity
-    from unspool.evaluate.truth_of_decoder import (
-        DecoderTruth as DecoderTruth,
-        decoder_truth as decoder_truth,
-    )
-    from unspool.evaluate.truth_of_texts import TextTruth as TextTruth, text_truth as text_truth
+    from unspool.evaluate.teacher_forcing import Perplexity as Perplexity, perplexity as perplexity
 
-__all__, __getattr__, __dir__ = deferred(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -17,7 +17,7 @@ class Answer:
     tokens: tuple[int, ...]
     logps: tuple[float, ...]
     """log p of each token by the model itself."""
-    finish: str
+    finish_reason: str
 
     @property
     def mean_logp(self) -> float:
@@ -27,7 +27,7 @@ class Answer:
     @property
     def loop(self) -> int | None:
         """The period of the loop that it ends in; the token that ended it is no part of one."""
-        found = find_loop(self.tokens[:-1] if self.finish == "eos" else self.tokens)
+        found = find_loop(self.tokens[:-1] if self.finish_reason == "eos" else self.tokens)
         return None if found is None else found.period
 
     @property

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from unspool.decode.arguments import as_number, as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.evaluate.bootstrap_interval import Interval
+from unspool.evaluate.significance import Interval
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read, token_ids, token_pairs
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 BINS = 15
 CLOSE = 0.02
@@ -131,7 +131,7 @@ def pair_calibration(
     check_model(model)
     pairs = token_pairs(texts)
     for place, (prompt, right) in enumerate(pairs):
-        token_ids(model, prompt, place, "source" if model.answers else "text")
+        token_ids(model, prompt, place, "source" if model.is_encoder_decoder else "text")
         token_ids(model, right, place)
     return _of_windows(model, paired(model, pairs, cut=True), bins, batch)
 

@@ -33,7 +33,7 @@ from torch import Tensor
 from unspool.decode.arguments import as_matrix, as_number, as_whole
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.teacher_forcing import token_ids
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 LEAST_TEXTS = 300
 CLUSTERINGS = 5
@@ -129,7 +129,7 @@ def _enough(name: str, count: int, least: int, of: str = "") -> None:
 def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: int = 8) -> Tensor:
     """(N, D): what the model's head reads after the last token of each text (a string, or token ids)."""
     check_model(model)
-    if model.answers:
+    if model.is_encoder_decoder:
         raise ValueError(
             "the model is an encoder–decoder, whose hidden states are about an answer and not about a text. "
             "Use a language model for features."

@@ -27,7 +27,7 @@ from unspool.decode.arguments import items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.score import Score, score
 from unspool.evaluate.mauve_curve import features
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ def coherence(
         # The same tokens after another prompt: encoded together with it they might be others.
         moved: list[Score] = score(model, others, [it.tokens for it in own], batch_size=batch)
         gains = tuple(mine - _mean(it) for mine, it in zip(fits, moved, strict=True))
-    likenesses = () if model.answers else _similarities(model, before, [it.tokens for it in own], batch)
+    likenesses = (
+        () if model.is_encoder_decoder else _similarities(model, before, [it.tokens for it in own], batch)
+    )
     return Coherence(
         fit=_average(fits),
         gain=_average(gains) if gains else None,

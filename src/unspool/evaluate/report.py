@@ -10,8 +10,8 @@ from html import escape
 from math import isfinite
 
 from unspool.decode.arguments import shown
+from unspool.errors import printable
 from unspool.evaluate.comparison import Answer, DecoderRow
-from unspool.printable import printable
 
 WIDTH, HEIGHT = 320, 84
 
@@ -154,7 +154,7 @@ def _card(row: DecoderRow, place: int, answer: Answer, floor: float) -> str:
     return (
         f"<article>{_name(row, place)}{loop}\n{_curve(answer, place, floor)}\n"
         f'<p dir="auto">{_plain(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
-        f"ended by {_plain(answer.finish)}</p></article>\n"
+        f"ended by {_plain(answer.finish_reason)}</p></article>\n"
     )
 
 

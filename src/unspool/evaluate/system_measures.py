@@ -16,18 +16,14 @@ from unspool.decode.arguments import function_of, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_loop
 from unspool.decode.score import score
-from unspool.evaluate.bootstrap_interval import SAMPLES, Interval, bootstrap
 from unspool.evaluate.diversity import ZIPF_TOP, distinct_n, rep_n, zipf_coefficient
-from unspool.evaluate.length_ratios import length_ratio
 from unspool.evaluate.mauve_curve import text_mauve
-from unspool.evaluate.overlap_counts import overlap_measures
-from unspool.evaluate.paired_systems import PairedTest, approximate_randomisation
 from unspool.evaluate.prompt_coherence import coherence
-from unspool.evaluate.reference_overlap import overlap
-from unspool.evaluate.self_overlap import self_bleu
+from unspool.evaluate.reference_overlap import length_ratio, overlap, overlap_measures, self_bleu
+from unspool.evaluate.significance import SAMPLES, Interval, PairedTest, approximate_randomisation, bootstrap
 from unspool.evaluate.summed_measure import SummedMeasure, mean_of, perplexity_of
 from unspool.evaluate.teacher_forcing import forced, read
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 Tokenize = Callable[[str], Sequence[Hashable]]
 
@@ -201,7 +197,7 @@ def _mauve(
 def _judged(found: _Found, model: StepModel, texts: Sequence[str], prompts: Sequence[str] | None) -> None:
     found.add("perplexity", lambda: perplexity_of(*_nats(model, texts, prompts)))
     said = [place for place, text in enumerate(texts) if text.strip()]
-    if prompts is None or model.answers or not said:
+    if prompts is None or model.is_encoder_decoder or not said:
         return
     try:
         both = coherence(model, [prompts[place] for place in said], [texts[place] for place in said])
@@ -223,13 +219,15 @@ def _nats(
     nats, counts = [0.0] * len(texts), [0.0] * len(texts)
     if prompts is not None:
         said = [place for place, text in enumerate(texts) if text]
-        scored = score(model, [prompts[at] for at in said], [texts[at] for at in said], end=model.answers)
+        scored = score(
+            model, [prompts[at] for at in said], [texts[at] for at in said], end=model.is_encoder_decoder
+        )
         for place, it in zip(said, scored, strict=True):
             nats[place], counts[place] = -it.total, float(len(it.tokens))
         return nats, counts
-    if model.text is None:
+    if model.tokenizer is None:
         raise ValueError("the model has no tokenizer, and cannot read texts")
-    long = [place for place, text in enumerate(texts) if len(model.text.encode(text)) > 1]
+    long = [place for place, text in enumerate(texts) if len(model.tokenizer.encode(text)) > 1]
     if not long:
         raise ValueError("no output has two tokens, of which the second could be scored")
     for seen in read(model, forced(model, [texts[at] for at in long])):

@@ -14,16 +14,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import exp, inf
 
 import torch
 from torch import Tensor
 
 from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import check_ids, reading
+from unspool.decode.prompts import check_ids, reading, tokens_left
 from unspool.decode.score import read_on
-from unspool.decode.tokens_left import tokens_left
-from unspool.protocols import StepModel
+from unspool.interfaces import StepModel
 
 COLUMNS = 32
 """Tokens of every row that are read at once: log-probabilities of a large vocabulary are many megabytes."""
@@ -66,7 +66,7 @@ def forced(
     """
     check_model(model)
     texts = _listed(texts)
-    if not model.answers:
+    if not model.is_encoder_decoder:
         if sources is not None:
             raise ValueError("the model continues texts, and has no use for sources: leave them out.")
         return windows(encode(model, texts), fitting(model, context), stride)
@@ -220,12 +220,12 @@ def _columns(rows: Sequence[Window], begin: int, width: int, device: torch.devic
 def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str = "text") -> tuple[int, ...]:
     """A text as token ids; `what` and `place` name it in errors."""
     if isinstance(text, str):
-        if model.text is None:
+        if model.tokenizer is None:
             raise ValueError(
                 f"{what} {place} is a string, and the model has no tokenizer. Give token ids, or load the "
                 "model from a folder with its tokenizer."
             )
-        read = reading(model)[0] if what == "source" else model.text
+        read = reading(model)[0] if what == "source" else model.tokenizer
         assert read is not None
         return tuple(read.encode(text))
     if isinstance(text, (bytes, bytearray)):
@@ -243,13 +243,73 @@ def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str
 def _target(model: StepModel, text: str | Sequence[int], place: int) -> tuple[int, ...]:
     """What an encoder–decoder should say: of a string, its tokens without BOS, and EOS at the end."""
     found = token_ids(model, text, place)
-    if not isinstance(text, str) or model.text is None:
+    if not isinstance(text, str) or model.tokenizer is None:
         return found
-    bare = found[1:] if found[:1] == (model.text.bos_id,) else found
-    return (*bare, min(model.text.eos_ids)) if model.text.eos_ids else bare
+    bare = found[1:] if found[:1] == (model.tokenizer.bos_id,) else found
+    return (*bare, min(model.tokenizer.eos_ids)) if model.tokenizer.eos_ids else bare
 
 
 def _listed(texts: Sequence[str | Sequence[int]]) -> Sequence[str | Sequence[int]]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
         raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more.")
     return texts
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The perplexity of texts, and what it was made of.
+
+    Perplexity: how many equally probable tokens a model wavers between, on average, at each token of a text.
+
+        PPL = exp( −1/T Σ_t log p(y_t | y_{<t}) )
+
+    Jelinek, Mercer, Bahl & Baker 1977; papers.bib: jelinek1977perplexity
+
+    Every token weighs the same, whichever text it is of. The first token of a text is not scored, since
+    nothing stands before it (a tokenizer that writes a beginning-of-text token gives it something). A text
+    longer than the context is read in windows that overlap by half of it; teacher_forcing.py says how. Of an
+    encoder–decoder every token of the target is scored, given its source, and of a target that is a string
+    its end, too. Perplexities under different tokenizers do not compare.
+    """
+
+    nats: float
+    """−Σ log p of all tokens."""
+    tokens: int
+    """How many were scored."""
+    by_text: tuple[float, ...]
+    """The perplexity of each text alone."""
+
+    @property
+    def value(self) -> float:
+        """exp(nats / tokens)."""
+        return _exp(self.nats / self.tokens)
+
+
+def perplexity(
+    model: StepModel,
+    texts: Sequence[str | Sequence[int]],
+    sources: Sequence[str | Sequence[int]] | None = None,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    batch: int = 8,
+) -> Perplexity:
+    """The perplexity of texts, strings or token ids.
+
+    `context` is the most tokens read at once (the model's own limit, but no more than 1024), `stride` how
+    many of them each window scores after the first (half of the context): smaller is slower and kinder.
+    An encoder–decoder needs `sources`, one for each text: the texts are then its targets.
+    """
+    parts = forced(model, texts, sources, context=context, stride=stride)
+    nats, counts = [0.0] * len(texts), [0] * len(texts)
+    for seen in read(model, parts, batch=batch):
+        logp_M = seen.logp_MV.gather(1, seen.token_M[:, None])[:, 0].double()
+        for place, logp in zip(seen.text_M.tolist(), logp_M.tolist(), strict=True):
+            nats[place] -= logp
+            counts[place] += 1
+    by_text = tuple(_exp(total / count) for total, count in zip(nats, counts, strict=True))
+    return Perplexity(sum(nats), sum(counts), by_text)
+
+
+def _exp(x: float) -> float:
+    return exp(x) if x < 709 else inf

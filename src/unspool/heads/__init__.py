@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unspool.heads.bilinear import BilinearHeadConfig
-from unspool.heads.capped import CappedHeadConfig
+from unspool.heads.elementwise import CappedHeadConfig, SigsoftmaxHeadConfig
 from unspool.heads.kerbs import KerbsHeadConfig
 from unspool.heads.mixture import MixtureHeadConfig
-from unspool.heads.sigsoftmax import SigsoftmaxHeadConfig
-from unspool.heads.softmax import SoftmaxHeadConfig
-from unspool.heads.tempered import TemperedHeadConfig
+from unspool.heads.softmax import SoftmaxHeadConfig, TemperedHeadConfig
 
 HeadConfig = (
     BilinearHeadConfig

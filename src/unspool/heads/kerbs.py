@@ -23,9 +23,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.kerbs_kernel import bounded, kernel, lengths, scale, shortest
+from unspool.heads.kerbs_kernel import SenseTable, bounded, kernel, lengths, scale, shortest
 from unspool.heads.kerbs_loss import kerbs_loss
-from unspool.heads.sense_table import SenseTable
 from unspool.heads.softmax import normalised
 from unspool.nn.linear import linear
 

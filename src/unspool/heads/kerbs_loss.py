@@ -24,9 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.heads.chunked import chunks, counted, refuse_second_order
-from unspool.heads.kerbs_kernel import LARGEST, bounded, lengths, scale, shortest
-from unspool.heads.sense_table import SenseTable
+from unspool.heads.chunked_loss import chunks, counted, refuse_second_order
+from unspool.heads.kerbs_kernel import LARGEST, SenseTable, bounded, lengths, scale, shortest
 
 STRIP = 1 << 19
 """Scores that all passes but the products go over at once (2 MB in single precision): few enough to stay near

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.heads.rowwise import rowwise_loss
+from unspool.heads.chunked_loss import rowwise_loss
 from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from unspool.files.atomic import new_file
+from unspool.io import new_file
 from unspool.lab.claim import Claim, Progress, silent
 from unspool.lab.results import Result, read, write
 
@@ -64,7 +64,7 @@ def run(
 
 def measured(claim: Claim, seed: int, quick: bool, progress: Progress = silent) -> Result:
     """One measurement, on one thread and with nothing random but the seed."""
-    from unspool.lab.code_version import code_version
+    from unspool.lab.claim import code_version
 
     start = time.process_time()
     with _alone(seed):

@@ -1,11 +1,18 @@
 """Assembled models. Those that say one token after another are StepModels: every decoder runs on them."""
 
-from unspool.models.classifier import Classifier, ClassifierConfig
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unspool.config import choose, kind_of
+from unspool.heads import HEADS
+from unspool.models.encoders import ENCODERS
+from unspool.models.labelling import Classifier, ClassifierConfig, Tagger, TaggerConfig
 from unspool.models.masked_lm import MaskedLM, MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2Seq, MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNLM, RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
-from unspool.models.tagger import Tagger, TaggerConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
 from unspool.models.trigram import Trigram, TrigramConfig
@@ -43,3 +50,37 @@ __all__ = [
     "Trigram",
     "TrigramConfig",
 ]
+
+
+# The shape of any model as plain data, and back: what recipes and run folders hold.
+#
+#     {"kind": "transformer_lm", "vocab_size": 8000, "width": 256, …}
+#
+# Where a shape has a part of which there are several kinds, that part has its own "kind".
+
+
+PARTS: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "head": HEADS}
+"""Field → its kinds."""
+
+
+def described(config: Any) -> dict[str, Any]:
+    """The mapping that `configured` makes the same shape from."""
+    said = kind_of(MODELS, config)
+    for name, kinds in PARTS.items():
+        if name in said:
+            said[name] = kind_of(kinds, getattr(config, name))
+    return said
+
+
+def configured(settings: Mapping[str, Any], where: str) -> Any:
+    """The shape that a mapping describes; `where` names the place in errors."""
+    rest = dict(settings)
+    for name, kinds in PARTS.items():
+        part = rest.get(name)
+        if isinstance(part, str):
+            raise ValueError(
+                f'{where}.{name} is {part!r}, but must be a table: write {name} = {{kind = "{part}"}}'
+            )
+        if isinstance(part, Mapping):
+            rest[name] = choose(kinds, part, f"{where}.{name}")
+    return choose(MODELS, rest, where)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unspool.decode.stand_in import SameTokens
-from unspool.models.compiled_state import CompiledState
-from unspool.models.decoding_mode import decoding
-from unspool.models.read_out import read_out
-from unspool.protocols import Step
+from unspool.decode.delegating import SameTokens
+from unspool.engine.compiled_state import CompiledState
+from unspool.heads.read_out import read_out
+from unspool.interfaces import Step
+from unspool.models.sequence_model import decoding
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import LMState, TransformerLM

@@ -22,7 +22,7 @@ from unspool.models.masked_lm import MaskedLM
 from unspool.models.masked_seq2seq import MaskedSeq2Seq
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
-from unspool.nn.attention.keyless_attention import joined, parted, refuse_rotary
+from unspool.nn.keyless_attention import joined, parted, refuse_rotary
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,6 @@ def _wider(it_HIJ: Tensor, width: int) -> Tensor:
 
 
 def _built(config: Any, model: Any, weights: Mapping[str, Tensor]) -> Any:
-    made = config.build(model.text).to(model.device)
+    made = config.build(model.tokenizer).to(model.device)
     made.load_state_dict(weights)
     return made.train(model.training)

@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from unspool.models.decoding_mode import decodes
-from unspool.models.sequence_model import SequenceModel, unit_embedding
-from unspool.models.shape_checks import at_least_one
+from unspool.interfaces import AttentionStack
+from unspool.models.model_config import VocabularyOptions, at_least_one
+from unspool.models.sequence_model import SequenceModel, decodes, unit_embedding
 from unspool.models.sources import Ends, padded
 from unspool.models.transformer_shape import TransformerShape
-from unspool.models.vocabulary_options import VocabularyOptions
-from unspool.nn.attention.context import padding
 from unspool.nn.positions import ADDED, placed
-from unspool.protocols import AttentionStack
+from unspool.nn.rnn_attention import padding
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 
 def check_places(config: TransformerShape) -> None:
@@ -55,7 +53,7 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
         check_places(self)
         at_least_one(self, "vocab_size", "layers")
 
-    def build(self, text: Text | None = None) -> MaskedLM:
+    def build(self, text: TokenizerLike | None = None) -> MaskedLM:
         """A model of this shape, with random weights."""
         return MaskedLM(self, text)
 
@@ -128,7 +126,7 @@ class MaskedLM(MaskedModel):
 
     config: MaskedLMConfig
 
-    def __init__(self, config: MaskedLMConfig, text: Text | None = None) -> None:
+    def __init__(self, config: MaskedLMConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, MaskedLMConfig, text)
         c = config
         self.ends = Ends.of(None, c.eos, text, c.vocab_size)
@@ -201,5 +199,5 @@ class MaskedLM(MaskedModel):
 
     def _unbegun(self, prompt: Sequence[int]) -> Sequence[int]:
         """A prompt without BOS, which no text has in training."""
-        bos = None if self.text is None else self.text.bos_id
+        bos = None if self.tokenizer is None else self.tokenizer.bos_id
         return prompt[1:] if bos is not None and prompt[0] == bos else prompt

@@ -18,23 +18,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.models.decoding_mode import decodes
-from unspool.models.encoders.transformer_encoder import TransformerEncoder
+from unspool.interfaces import AttentionStack
+from unspool.models.encoders import TransformerEncoder
 from unspool.models.masked_lm import MaskedModel, check_places
-from unspool.models.sequence_model import EncoderDecoder
-from unspool.models.shape_checks import at_least_one
+from unspool.models.model_config import PairOptions, at_least_one
+from unspool.models.sequence_model import EncoderDecoder, decodes
 from unspool.models.sources import padded
 from unspool.models.transformer_seq2seq import embedding
 from unspool.models.transformer_shape import TransformerShape
-from unspool.models.vocabulary_options import PairOptions
-from unspool.nn.attention.context import padding
 from unspool.nn.positions import placed
+from unspool.nn.rnn_attention import padding
 from unspool.nn.transformer import EncoderOutput
-from unspool.protocols import AttentionStack
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,7 @@ class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
         check_places(self)
         at_least_one(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers", "longest")
 
-    def build(self, text: Text | None = None) -> MaskedSeq2Seq:
+    def build(self, text: TokenizerLike | None = None) -> MaskedSeq2Seq:
         """A model of this shape, with random weights."""
         return MaskedSeq2Seq(self, text)
 
@@ -63,7 +61,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
 
     config: MaskedSeq2SeqConfig
 
-    def __init__(self, config: MaskedSeq2SeqConfig, text: Text | None = None) -> None:
+    def __init__(self, config: MaskedSeq2SeqConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, MaskedSeq2SeqConfig, text)
         c = config
         self.embed = embedding(c.vocab_size, c.width)

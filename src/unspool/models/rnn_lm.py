@@ -16,20 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.models.compiled_rnn import CompiledRNNState, read_prompts
-from unspool.models.decoding_mode import decodes
-from unspool.models.engine_choice import blueprint
-from unspool.models.read_out import read_out
-from unspool.models.sequence_model import LanguageModel, unit_embedding
-from unspool.models.shape_checks import at_least_one, one_of, shares
+from unspool.engine.engine_choice import blueprint
+from unspool.engine.rnn.compiled_rnn import CompiledRNNState, read_prompts
+from unspool.heads.read_out import read_out
+from unspool.interfaces import Step
+from unspool.models.model_config import VocabularyOptions, at_least_one, one_of, shares
+from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
 from unspool.models.sources import padded
-from unspool.models.vocabulary_options import VocabularyOptions
 from unspool.nn.rnn import CELLS
-from unspool.protocols import Step
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +46,7 @@ class RNNConfig(VocabularyOptions):
         at_least_one(self, "vocab_size", "width", "layers")
         shares(self, "dropout")
 
-    def build(self, text: Text | None = None) -> RNNLM:
+    def build(self, text: TokenizerLike | None = None) -> RNNLM:
         """A model of this shape, with random weights."""
         return RNNLM(self, text)
 
@@ -74,7 +72,7 @@ class RNNLM(LanguageModel):
 
     config: RNNConfig
 
-    def __init__(self, config: RNNConfig, text: Text | None = None) -> None:
+    def __init__(self, config: RNNConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, RNNConfig, text)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)

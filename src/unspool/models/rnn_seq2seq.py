@@ -22,23 +22,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.models.compiled_rnn import CompiledRNNState, read_sources
-from unspool.models.decoding_mode import decodes
-from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
-from unspool.models.engine_choice import blueprint
-from unspool.models.read_out import read_out
-from unspool.models.sequence_model import EncoderDecoder, unit_embedding
-from unspool.models.shape_checks import at_least_one, one_of, shares
+from unspool.engine.engine_choice import blueprint
+from unspool.engine.rnn.compiled_rnn import CompiledRNNState, read_sources
+from unspool.heads.read_out import read_out
+from unspool.interfaces import Step
+from unspool.models.encoders import RNNEncoderConfig
+from unspool.models.model_config import PairOptions, at_least_one, one_of, shares
+from unspool.models.sequence_model import EncoderDecoder, decodes, unit_embedding
 from unspool.models.sources import Sources, padded
-from unspool.models.vocabulary_options import PairOptions
-from unspool.nn.attention.context import SCORES, attend, last, mean, padding
 from unspool.nn.linear import Linear
 from unspool.nn.rnn import CELLS
-from unspool.protocols import Step
+from unspool.nn.rnn_attention import SCORES, attend, last, mean, padding
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 FIXED = ("last", "mean")
 """Contexts that are the same for every token."""
@@ -70,7 +68,7 @@ class RNNSeq2SeqConfig(PairOptions):
                 "directions is twice as wide: choose 'bilinear', or bidirectional=False"
             )
 
-    def build(self, text: Text | None = None) -> RNNSeq2Seq:
+    def build(self, text: TokenizerLike | None = None) -> RNNSeq2Seq:
         """A model of this shape, with random weights."""
         return RNNSeq2Seq(self, text)
 
@@ -98,7 +96,7 @@ class RNNSeq2Seq(EncoderDecoder):
 
     config: RNNSeq2SeqConfig
 
-    def __init__(self, config: RNNSeq2SeqConfig, text: Text | None = None) -> None:
+    def __init__(self, config: RNNSeq2SeqConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, RNNSeq2SeqConfig, text)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)

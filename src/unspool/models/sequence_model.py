@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from unspool.engine.engine_choice import Blueprint, EngineName, engine_of, known_engine
 from unspool.heads import chosen_head
 from unspool.heads.kerbs import Kerbs
-from unspool.models.engine_choice import Blueprint, EngineName, engine_of, known_engine
-from unspool.models.shape_checks import given
+from unspool.interfaces import Abilities
+from unspool.models.model_config import given
 from unspool.models.sources import Ends
-from unspool.protocols import Abilities
-from unspool.text import Codec
+from unspool.tokenization import Tokenizer
 
 if TYPE_CHECKING:
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 
 def unit_embedding(vocab_size: int, width: int) -> nn.Embedding:
@@ -33,11 +36,11 @@ class SequenceModel(nn.Module, Abilities):
     embed: nn.Embedding
     head: Any
 
-    def __init__(self, config: Any, kind: type, text: Text | None) -> None:
+    def __init__(self, config: Any, kind: type, text: TokenizerLike | None) -> None:
         super().__init__()
         given(config, kind, text)
         self.config = config
-        self.text = text
+        self.tokenizer = text
         self.config_eos_ids: frozenset[int] = frozenset()
         """End-of-text tokens that the model's files name, for a model without a tokenizer."""
         self.built: Blueprint = {}
@@ -75,7 +78,7 @@ class SequenceModel(nn.Module, Abilities):
     @property
     def eos_ids(self) -> frozenset[int]:
         """The tokenizer's, or else the ones that the model's files name."""
-        return self.config_eos_ids if self.text is None else self.text.eos_ids
+        return self.config_eos_ids if self.tokenizer is None else self.tokenizer.eos_ids
 
     @property
     def output_matrix(self) -> Tensor | None:
@@ -116,7 +119,7 @@ class LanguageModel(SequenceModel):
 class EncoderDecoder(SequenceModel):
     """A model whose prompts are sources, with a vocabulary of their own where its settings say so."""
 
-    def __init__(self, config: Any, kind: type, text: Text | None) -> None:
+    def __init__(self, config: Any, kind: type, text: TokenizerLike | None) -> None:
         super().__init__(config, kind, text)
         self.ends = Ends.of(config.bos, config.eos, text, config.vocab_size)
         apart = Ends.of_sources(config.bos, config.eos, text, config.source_vocab_size)
@@ -124,7 +127,7 @@ class EncoderDecoder(SequenceModel):
         self.config_eos_ids = self.ends.eos
 
     @property
-    def answers(self) -> bool:
+    def is_encoder_decoder(self) -> bool:
         """Its prompt is a source."""
         return True
 
@@ -135,10 +138,54 @@ class EncoderDecoder(SequenceModel):
         return size
 
     @property
-    def source_text(self) -> Text | None:
+    def source_tokenizer(self) -> TokenizerLike | None:
         """Their tokenizer, in that case, or where texts are said from right to left, and sources are not."""
-        if self.text is None:
+        if self.tokenizer is None:
             return None
         if self.source_vocab_size is None:
-            return self.text.reading if isinstance(self.text, Codec) and self.text.right_to_left else None
-        return self.text.source
+            return (
+                self.tokenizer.reading
+                if isinstance(self.tokenizer, Tokenizer) and self.tokenizer.right_to_left
+                else None
+            )
+        return self.tokenizer.source
+
+
+# How a model is run while it decodes: without gradients and without dropout, whatever mode it is in.
+#
+# A model that is being trained may be asked for text between two updates; it is in train mode again
+# afterwards. Where a model is in eval mode and one of its parts alone was put into train mode, that part
+# stays in it: whoever does so (for Monte Carlo dropout) means it.
+
+
+M = TypeVar("M", bound=nn.Module)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def decoding(model: nn.Module) -> Iterator[None]:
+    """Neither gradients nor dropout inside the block; every part is in its own mode again behind it."""
+    learning = [part for part in model.modules() if part.training] if model.training else []
+    for part in learning:
+        part.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for part in learning:
+            part.training = True
+
+
+def decodes(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
+    """A method of a model that runs inside `decoding`."""
+    quiet = torch.inference_mode()(method)
+
+    @wraps(method)
+    def run(model: M, /, *args: P.args, **named: P.kwargs) -> R:
+        if not model.training:  # as a rule, and a step of a small model is a short time
+            return quiet(model, *args, **named)
+        with decoding(model):
+            return method(model, *args, **named)
+
+    return run

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Ends:
     """A BOS in front of a source stays there."""
 
     @classmethod
-    def of(cls, bos: int | None, eos: int | None, text: Text | None, vocab_size: int) -> Ends:
+    def of(cls, bos: int | None, eos: int | None, text: TokenizerLike | None, vocab_size: int) -> Ends:
         """From the settings of a model, or else from its text; EOS stands in for a BOS that is not there."""
         if eos is None and text is not None and text.eos_ids:
             ends = frozenset(text.eos_ids)
@@ -48,7 +48,7 @@ class Ends:
 
     @classmethod
     def of_sources(
-        cls, bos: int | None, eos: int | None, text: Text | None, vocab_size: int | None
+        cls, bos: int | None, eos: int | None, text: TokenizerLike | None, vocab_size: int | None
     ) -> Ends | None:
         """Those of sources with a vocabulary of their own, of `vocab_size` tokens; None: they have not."""
         own = None if text is None else text.source

@@ -15,26 +15,79 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.models.compiled_forking import CompiledForking
-from unspool.models.compiled_joining import CompiledJoining
-from unspool.models.compiled_state import CompiledState
-from unspool.models.compiled_transformer import reading_state
-from unspool.models.decoding_mode import decodes
+from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState
+from unspool.engine.compiled_transformer import reading_state
+from unspool.engine.engine_choice import blueprint
+from unspool.heads.read_out import read_out
+from unspool.interfaces import AttentionStack, Step
 from unspool.models.early_exits import Exits
-from unspool.models.engine_choice import blueprint
-from unspool.models.read_out import read_out
-from unspool.models.sequence_model import LanguageModel, unit_embedding
-from unspool.models.shape_checks import at_least_one, needs, positive
-from unspool.models.state import TransformerState
+from unspool.models.model_config import VocabularyOptions, at_least_one, needs, positive
+from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
 from unspool.models.transformer_shape import TransformerShape
-from unspool.models.vocabulary_options import VocabularyOptions
-from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.attention import KeyValues
 from unspool.nn.positions import Rotary, placed
-from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
+
+
+@dataclass
+class TransformerState:
+    """Keys and values of every layer, and how many columns each row leaves empty on its left.
+
+    What a Transformer remembers of the rows that it is decoding.
+
+    Rows of different lengths stand flush right, so that one step writes one column for all of them; the
+    columns to the left of a shorter row are never looked at.
+    """
+
+    layers: list[KeyValues]
+    pad_N: Tensor
+    padded: bool
+    prompt_N: Tensor
+    """Which prompt each row began with: rows of one prompt agree on the first `prompt_length` columns."""
+    prompt_length: int
+
+    @property
+    def length(self) -> int:
+        """Columns filled, empty ones on the left included."""
+        return self.layers[0].length if self.layers else 0
+
+    def positions(self, new: int) -> Tensor:
+        """(N, new): the place of each new token in its own row; (1, new) where all rows agree."""
+        columns = torch.arange(self.length, self.length + new, device=self.pad_N.device)
+        return (columns - self.pad_N[:, None]).clamp_(min=0) if self.padded else columns[None]
+
+    def mask(self, new: int, window: int | None = None) -> Tensor | None:
+        """(N, 1, new, all): where new tokens may look, in a window or anywhere; None: a causal triangle."""
+        wide = window is None or self.length + new <= window
+        if wide and not self.padded and (new == 1 or self.length == 0):
+            return None
+        query = torch.arange(self.length, self.length + new, device=self.pad_N.device)[:, None]
+        key = torch.arange(self.length + new, device=self.pad_N.device)
+        seen = (key >= self.pad_N[:, None, None]) & (key <= query)
+        if not wide and window is not None:
+            seen &= key > query - window
+        # A padding column looks at itself: a softmax over nothing would be NaN.
+        return (seen | (key == query)).unsqueeze(1)
+
+    @torch.inference_mode()
+    def select(self, rows_M: Tensor) -> TransformerState:
+        """Reorder, repeat or drop rows."""
+        prompt_M = self.prompt_N[rows_M]
+        same = len(rows_M) == len(self.prompt_N) and torch.equal(prompt_M, self.prompt_N)
+        for layer in self.layers:
+            layer.select(rows_M, since=self.prompt_length if same else 0)
+        pad_M = self.pad_N[rows_M]
+        return TransformerState(self.layers, pad_M, bool(pad_M.any()), prompt_M, self.prompt_length)
+
+    def truncate(self, length: int) -> TransformerState:
+        """Forget the columns from `length` on."""
+        for layer in self.layers:
+            layer.truncate(length)
+        return self
+
 
 ROOM = 128
 """Columns kept free for new tokens when a prompt is read."""
@@ -91,7 +144,7 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
         """How far every layer sees; None: to the beginning."""
         return [self.window if layer in self.windowed_layers else None for layer in range(self.layers)]
 
-    def build(self, text: Text | None = None) -> TransformerLM:
+    def build(self, text: TokenizerLike | None = None) -> TransformerLM:
         """A model of this shape, with random weights."""
         return TransformerLM(self, text)
 
@@ -101,7 +154,7 @@ class TransformerLM(LanguageModel):
 
     config: TransformerConfig
 
-    def __init__(self, config: TransformerConfig, text: Text | None = None) -> None:
+    def __init__(self, config: TransformerConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, TransformerConfig, text)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)

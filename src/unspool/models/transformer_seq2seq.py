@@ -23,29 +23,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.models.compiled_joining import CompiledJoining
-from unspool.models.compiled_state import CompiledState
-from unspool.models.compiled_transformer import translating_state
-from unspool.models.decoding_mode import decodes
-from unspool.models.encoders.transformer_encoder import TransformerEncoder
-from unspool.models.engine_choice import blueprint
-from unspool.models.read_out import read_out
-from unspool.models.sequence_model import EncoderDecoder
-from unspool.models.shape_checks import at_least_one, positive
+from unspool.engine.compiled_state import CompiledJoining, CompiledState
+from unspool.engine.compiled_transformer import translating_state
+from unspool.engine.engine_choice import blueprint
+from unspool.heads.read_out import read_out
+from unspool.interfaces import AttentionStack, Step
+from unspool.models.encoders import TransformerEncoder
+from unspool.models.model_config import PairOptions, at_least_one, positive
+from unspool.models.sequence_model import EncoderDecoder, decodes
 from unspool.models.sources import Sources, padded
-from unspool.models.state import TransformerState
+from unspool.models.transformer_lm import TransformerState
 from unspool.models.transformer_shape import TransformerShape
-from unspool.models.vocabulary_options import PairOptions
-from unspool.nn.attention.context import padding
-from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.positions import placed
-from unspool.nn.relative_positions import RelativePositions
+from unspool.nn.attention import KeyValues
+from unspool.nn.positions import RelativePositions, placed
+from unspool.nn.rnn_attention import padding
 from unspool.nn.transformer import CrossKeyValues, EncoderOutput
-from unspool.protocols import AttentionStack, Step
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 ROOM = 32
 """Columns kept free for new tokens at the start."""
@@ -99,7 +95,7 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
             return None
         return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)
 
-    def build(self, text: Text | None = None) -> TransformerSeq2Seq:
+    def build(self, text: TokenizerLike | None = None) -> TransformerSeq2Seq:
         """A model of this shape, with random weights."""
         return TransformerSeq2Seq(self, text)
 
@@ -135,7 +131,7 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     config: TransformerSeq2SeqConfig
 
-    def __init__(self, config: TransformerSeq2SeqConfig, text: Text | None = None) -> None:
+    def __init__(self, config: TransformerSeq2SeqConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, TransformerSeq2SeqConfig, text)
         c = config
         self.source_ends = replace(self.source_ends, source_bos=c.source_bos)

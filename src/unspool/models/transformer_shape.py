@@ -8,16 +8,12 @@ from typing import Any, ClassVar
 from torch import nn
 
 from unspool.config import typed
-from unspool.models.shape_checks import at_least_one, needs, one_of, positive, shares
-from unspool.nn.attention.cross_attention import CrossAttention
-from unspool.nn.attention.keyless_attention import KeylessAttention, refuse_rotary
-from unspool.nn.attention.query_key_norm import KINDS as QK_NORMS, QueryKeyNorm
-from unspool.nn.attention.self_attention import SelfAttention
-from unspool.nn.feed_forward import ACTIVATIONS, FeedForward
-from unspool.nn.norms import NORMS
+from unspool.models.model_config import at_least_one, needs, one_of, positive, shares
+from unspool.nn.attention import KINDS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
+from unspool.nn.keyless_attention import KeylessAttention, refuse_rotary
+from unspool.nn.norms import NORMS, PLACES, ResidualShape
 from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, YarnScaling
-from unspool.nn.residual import PLACES, ResidualShape
-from unspool.nn.transformer import Block, CrossBlock
+from unspool.nn.transformer import ACTIVATIONS, Block, CrossBlock, FeedForward
 
 ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
     "keyless": KeylessAttention,

@@ -20,16 +20,15 @@ from torch import Tensor, nn
 
 from unspool.config import typed
 from unspool.heads import HeadConfig
-from unspool.models.decoding_mode import decodes
-from unspool.models.read_out import read_out
-from unspool.models.sequence_model import LanguageModel, unit_embedding
-from unspool.models.shape_checks import at_least_one, positive, shares
+from unspool.heads.read_out import read_out
+from unspool.interfaces import Step
+from unspool.models.model_config import at_least_one, positive, shares
+from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
 from unspool.nn.linear import Linear
-from unspool.protocols import Step
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Text
+    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ class TrigramConfig:
         shares(self, "dropout")
         positive(self, "beta")
 
-    def build(self, text: Text | None = None) -> Trigram:
+    def build(self, text: TokenizerLike | None = None) -> Trigram:
         """A model of this shape, with random weights."""
         return Trigram(self, text)
 
@@ -72,7 +71,7 @@ class Trigram(LanguageModel):
 
     config: TrigramConfig
 
-    def __init__(self, config: TrigramConfig, text: Text | None = None) -> None:
+    def __init__(self, config: TrigramConfig, text: TokenizerLike | None = None) -> None:
         super().__init__(config, TrigramConfig, text)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)

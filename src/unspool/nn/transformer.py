@@ -9,17 +9,103 @@ Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.nn.attention.cross_attention import CrossAttention
-from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.attention.keyless_attention import KeylessAttention
-from unspool.nn.attention.self_attention import SelfAttention
-from unspool.nn.feed_forward import FeedForward
-from unspool.nn.recomputation import Recomputable
-from unspool.nn.residual import PLACES, ResidualShape
+from unspool.nn.attention import CrossAttention, KeyValues, SelfAttention
+from unspool.nn.keyless_attention import KeylessAttention
+from unspool.nn.linear import DirectCall, Linear
+from unspool.nn.norms import PLACES, ResidualShape
+
+
+def swiglu(x: Tensor) -> Tensor:
+    """silu(gate) ⊙ up, where x = [gate; up]."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def geglu(x: Tensor) -> Tensor:
+    """gelu(gate) ⊙ up, where x = [gate; up] and gelu is the one of tanh."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "geglu": geglu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swiglu": swiglu,
+}
+GATED = frozenset({"geglu", "swiglu"})
+
+
+class FeedForward(DirectCall):
+    """Width D → inner width → D.
+
+    The same small network at every position.
+
+        plain  W₂ f(W₁ x)  Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
+                      f: ReLU, GELU or SiLU, x · σ(x)
+        SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
+        GeGLU         W₂ (gelu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
+
+    With inner width 4D and no biases the plain form has 8D² weights. `up` holds W₁, or W_gate above W_up, so
+    that one product serves both.
+    """
+
+    def __init__(self, width: int, inner_width: int, activation: str, bias: bool) -> None:
+        super().__init__()
+        self.up = Linear(width, inner_width * (2 if activation in GATED else 1), bias)
+        self.down = Linear(inner_width, width, bias)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        out: Tensor = self.down(self.activation(self.up(x)))
+        return out
+
+
+class Recomputable(nn.Module):
+    """A layer that may compute again what it has forgotten.
+
+    Gradient checkpointing: a layer keeps what goes into it, and computes all else again for its gradient.
+
+        memory of L layers   L · (all it computes)   →   L · (what goes in) + (all that one computes)
+        time                 forward + backward      →   2 · forward + backward
+
+    Chen et al. 2016, §4 (papers.bib: chen2016training). The gradient is the same to the bit, dropout
+    included.
+    """
+
+    recomputes = False
+    """Whether it does: `recompute` says so."""
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """`forward`, of which nothing but the inputs is kept where it recomputes."""
+        if not (self.recomputes and torch.is_grad_enabled()):
+            return super().__call__(*inputs, **named)
+        from torch.utils.checkpoint import checkpoint
+
+        return checkpoint(super().__call__, *inputs, use_reentrant=False, **named)
+
+
+def recompute(model: nn.Module) -> None:
+    """Let every layer of the model recompute in its backward pass."""
+    layers = [part for part in model.modules() if isinstance(part, Recomputable)]
+    if not layers:
+        raise ValueError(
+            f"train.recompute is for models of Transformer blocks, and a {type(model).__name__} has none: "
+            "leave it out"
+        )
+    for layer in layers:
+        layer.recomputes = True
+
 
 CrossKeyValues = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values of the source, and its padding, as CrossAttention takes them."""

@@ -5,18 +5,14 @@ A recipe has one of them in [objective], and any number beside it in [[auxiliary
 
 from typing import Any
 
-from unspool.objectives.attention_focus import AttentionFocus
-from unspool.objectives.attention_near import AttentionNear
+from unspool.objectives.attention_losses import AttentionFocus, AttentionNear
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.dependency_heads import DependencyHeads
 from unspool.objectives.distillation import Distillation
-from unspool.objectives.masked import Masked
-from unspool.objectives.masked_diffusion import MaskedDiffusionLoss
-from unspool.objectives.minimum_risk import MinimumRisk
-from unspool.objectives.reinforce import Reinforce
+from unspool.objectives.expected_reward import MinimumRisk, Reinforce
+from unspool.objectives.masked import Masked, MaskedDiffusionLoss
 from unspool.objectives.scheduled_sampling import ScheduledSampling
-from unspool.objectives.sequence_unlikelihood import SequenceUnlikelihood
-from unspool.objectives.unlikelihood import Unlikelihood
+from unspool.objectives.unlikelihood import SequenceUnlikelihood, Unlikelihood
 from unspool.objectives.weighted_sum import Share, WeightedSum
 
 __all__ = [

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
-from unspool.data.random_orders import bits
-from unspool.nn.attention.word_attention import label_arcs, word_attention
+from unspool.data.split import bits
+from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
+from unspool.nn.attention_weights import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss
 from unspool.objectives.rollouts import nothing_to_learn
-from unspool.protocols import Clock, Loss, PreparedLoss, Trainable
-from unspool.text import Codec
-from unspool.text.word_spans import SpelledWords, spelled_words
+from unspool.tokenization import Tokenizer
+from unspool.tokenization.word_alignment import SpelledWords, spelled_words
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class DependencyHeads(AttentionLoss):
         """Refuse a model without such heads, and a treebank that cannot be read."""
         super().check(model)
         own: Any = model
-        if model.answers or not isinstance(own.text, Codec):
+        if model.is_encoder_decoder or not isinstance(own.tokenizer, Tokenizer):
             raise ValueError(
                 "dependency_heads are learnt by models of one text with a tokenizer that knows the "
                 "characters of each token: choose a language model, a tagger or a classifier"
@@ -105,7 +105,7 @@ class DependencyHeads(AttentionLoss):
         if not kept:
             return nothing_to_learn("dependency_heads")
         arcs = sum(len(them) for at, _ in kept for them in _arcs(self._sentences[at], self.labels))
-        backwards = own.text.right_to_left
+        backwards = own.tokenizer.right_to_left
         return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept, backwards))
 
     def _drawn(self, clock: Clock) -> list[int]:
@@ -136,7 +136,7 @@ class DependencyHeads(AttentionLoss):
         if at not in self._spelled:
             sentence = self._sentences[at]
             places = [(it.begin, it.end) for it in sentence.words]
-            self._spelled[at] = spelled_words(sentence.text, places, model.text, bos=model.reads_bos)
+            self._spelled[at] = spelled_words(sentence.text, places, model.tokenizer, bos=model.reads_bos)
         return self._spelled[at]
 
 

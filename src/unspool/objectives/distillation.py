@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any
 
 from unspool.data.batch import Batch
-from unspool.data.fingerprint import of_text
+from unspool.data.encoded_store import of_text
 from unspool.decode.search import Beam
+from unspool.interfaces import Clock, PreparedLoss, Trainable
 from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.objectives.hidden_places import refuse_hidden_places
+from unspool.objectives.masked import refuse_hidden_places
 from unspool.objectives.rollouts import Generating, nothing_to_learn, questions, rows_of
-from unspool.protocols import Clock, PreparedLoss, Trainable
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Distillation(Generating):
 
     @cached_property
     def _model(self) -> Any:
-        from unspool.models.load.names import load
+        from unspool.models.loading.names import load
 
         return load(self.teacher)
 
@@ -62,7 +62,10 @@ class Distillation(Generating):
         super().check(model)
         refuse_hidden_places(self._model, self)
         own: Any = model
-        sides = [(self._model.answers, model.answers), (_tokens(self._model), _tokens(own))]
+        sides = [
+            (self._model.is_encoder_decoder, model.is_encoder_decoder),
+            (_tokens(self._model), _tokens(own)),
+        ]
         if any(theirs != ours for theirs, ours in sides):
             raise ValueError(
                 f"the teacher {self.teacher!r} is no model of the same kind and vocabulary as the student: "
@@ -85,5 +88,5 @@ class Distillation(Generating):
 
 def _tokens(model: Any) -> list[Any]:
     """What tells two vocabularies apart."""
-    texts = [it for it in (model.text, model.source_text) if it is not None]
+    texts = [it for it in (model.tokenizer, model.source_tokenizer) if it is not None]
     return [model.vocab_size, model.source_vocab_size, *map(of_text, texts)]

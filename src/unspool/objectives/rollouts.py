@@ -22,8 +22,8 @@ from unspool.data.batch import Batch
 from unspool.decode.generate import finished
 from unspool.decode.output import Output, output_of
 from unspool.decode.request import make_job
-from unspool.objectives.hidden_places import refuse_hidden_places
-from unspool.protocols import Clock, Loss, Objective, PreparedLoss, Search, Trainable
+from unspool.interfaces import Clock, Decoder, Loss, Objective, PreparedLoss, Trainable
+from unspool.objectives.masked import refuse_hidden_places
 
 ROWS = 4096
 """Decoded side by side, at most."""
@@ -84,7 +84,7 @@ class Generating(Objective):
         return max(1, most)
 
     def answers(
-        self, model: Any, questions: Sequence[Question], search: Search, n: int = 1
+        self, model: Any, questions: Sequence[Question], search: Decoder, n: int = 1
     ) -> list[list[Output]]:
         """`n` answers to each question, some fewer where a search finds no more."""
         limits = tuple(self.limit(model, it) for it in questions)
@@ -100,12 +100,12 @@ class Generating(Objective):
         job = replace(job, limits=tuple(map(min, job.limits, limits)))
         found: list[list[Output]] = [[] for _ in questions]
         for path in finished(model, job, search):
-            found[path.request].append(output_of(path, job, model.text))
+            found[path.request].append(output_of(path, job, model.tokenizer))
         return found
 
     @staticmethod
     def _read(model: Any, question: Question) -> int:
-        return 1 if model.answers else len(question.prompt)
+        return 1 if model.is_encoder_decoder else len(question.prompt)
 
 
 def questions(model: Trainable, batch: Batch, prompt: int) -> list[Question]:
@@ -115,7 +115,7 @@ def questions(model: Trainable, batch: Batch, prompt: int) -> list[Question]:
     seeds = seeds_N.tolist()
     for row, length in enumerate(batch.lengths_N.tolist()):
         said = batch.targets_NU[row, :length].tolist()
-        if model.answers:
+        if model.is_encoder_decoder:
             assert batch.source_NS is not None
             assert batch.source_lengths_N is not None
             source = batch.source_NS[row, : int(batch.source_lengths_N[row])].tolist()
@@ -131,11 +131,11 @@ def rows_of(
 ) -> Batch:
     """A batch to read answers with, one for each question: only their tokens count."""
     wholes = [
-        (int(batch.inputs_NT[it.row, 0]), *tokens) if model.answers else (*it.prompt, *tokens)
+        (int(batch.inputs_NT[it.row, 0]), *tokens) if model.is_encoder_decoder else (*it.prompt, *tokens)
         for it, tokens in zip(asked, said, strict=True)
     ]
     lengths_N = torch.tensor([len(it) - 1 for it in wholes])
-    skipped_N = torch.tensor([0 if model.answers else len(it.prompt) - 1 for it in asked])
+    skipped_N = torch.tensor([0 if model.is_encoder_decoder else len(it.prompt) - 1 for it in asked])
     tokens_NT = torch.zeros(len(wholes), int(lengths_N.max()) + 1, dtype=torch.long)
     for row, whole in enumerate(wholes):
         tokens_NT[row, : len(whole)] = torch.tensor(whole)

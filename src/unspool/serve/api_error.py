@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool.printable import message_line
+from unspool.errors import message_line
 
 KINDS = {
     400: "invalid_request_error",

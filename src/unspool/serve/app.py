@@ -5,19 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from unspool.serve.answer_fields import ChatCompletion, Completion, Health, ModelFacts, ModelList, Tokens
 from unspool.serve.api_error import ApiError, error_record, invalid_fields, told
 from unspool.serve.guard import Guard
-from unspool.serve.openapi import REFUSED, streamed
-from unspool.serve.playground.exhibits import NOTHING, Exhibits
-from unspool.serve.playground.routes import add_routes
+from unspool.serve.page.routes import NOTHING, Exhibits, add_routes
+from unspool.serve.responses import ChatCompletion, Completion, Health, ModelFacts, ModelList, Refusal, Tokens
 from unspool.serve.server import Server
+
+# The OpenAPI document of the server: what each route takes, and what it answers.
+
+
+Responses = dict[int | str, dict[str, Any]]
+REFUSED: Responses = {"default": {"model": Refusal, "description": "What was wrong"}}
+"""Whatever is not 200 is told as OpenAI tells it; FastAPI then writes nothing of its 422."""
+
+
+def streamed(whole: type[BaseModel]) -> Responses:
+    """What a route answers whose answers come whole, or as server-sent events."""
+    events = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {200: {"model": whole, "description": "The answer, or its parts", "content": events}}
 
 
 def create_app(server: Server, keys: Sequence[str] = (), exhibits: Exhibits = NOTHING) -> Guard:

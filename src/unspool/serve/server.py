@@ -11,19 +11,21 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 
-from unspool.protocols import Search
-from unspool.serve.answers import CHAT, COMPLETION
+from unspool.interfaces import Decoder
 from unspool.serve.api_error import ApiError
-from unspool.serve.engine import Engine
-from unspool.serve.generation import Asked
-from unspool.serve.growing_answer import GrowingAnswer
-from unspool.serve.limits import Limits
-from unspool.serve.metrics import Metrics
-from unspool.serve.request_fields import ChatRequest, CompletionRequest, DecodingFields, TokenizeRequest
-from unspool.serve.response import respond
-from unspool.serve.running import Running
-from unspool.serve.search_fields import search_of
+from unspool.serve.guard import Metrics
+from unspool.serve.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DecodingFields,
+    Limits,
+    TokenizeRequest,
+    search_of,
+)
+from unspool.serve.responses import CHAT, COMPLETION
+from unspool.serve.scheduler import Engine
 from unspool.serve.shared_model import probe
+from unspool.serve.streaming import Asked, GrowingAnswer, Running, respond
 from unspool.serve.worker_pool import WorkerPool
 
 PROBE_SECONDS = 30.0
@@ -77,7 +79,7 @@ class Server:
         asked = Asked(body.prompt, _search(body), options, scored)
         running = self._run(body, asked)
         answer = GrowingAnswer(
-            COMPLETION, body, self.engine(body.model).model.text, body.logprobs, echo=body.echo
+            COMPLETION, body, self.engine(body.model).model.tokenizer, body.logprobs, echo=body.echo
         )
         return await respond(answer, running, request, self.metrics)
 
@@ -91,15 +93,15 @@ class Server:
         messages = [{"role": it.role, "content": it.content} for it in body.messages]
         running = self._run(body, Asked([messages], _search(body), options))
         told = body.top_logprobs if body.logprobs else None
-        answer = GrowingAnswer(CHAT, body, self.engine(body.model).model.text, told)
+        answer = GrowingAnswer(CHAT, body, self.engine(body.model).model.tokenizer, told)
         return await respond(answer, running, request, self.metrics)
 
     async def tokenize(self, body: TokenizeRequest) -> dict[str, Any]:
         """POST /tokenize."""
         model = self.engine(body.model or next(iter(self.engines))).model
-        if model.text is None:
+        if model.tokenizer is None:
             raise ApiError(400, "this model has no tokenizer")
-        ids = await asyncio.to_thread(model.text.encode, body.prompt)
+        ids = await asyncio.to_thread(model.tokenizer.encode, body.prompt)
         return {"count": len(ids), "max_model_len": model.context, "tokens": ids}
 
     async def health(self) -> dict[str, Any]:
@@ -151,7 +153,7 @@ class Server:
         return Running(self.engine(body.model), self.pool, asked, self.limits)
 
 
-def _search(body: DecodingFields) -> Search:
+def _search(body: DecodingFields) -> Decoder:
     try:
         return search_of(body)
     except (ValueError, TypeError, ModuleNotFoundError) as error:

@@ -27,9 +27,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from unspool.files import atomic
-from unspool.files.atomic import discard, new_file, new_folder
-from unspool.models.load.adapter_file import ADAPTERS
+from unspool import io
+from unspool.io import discard, new_file, new_folder
+from unspool.models.loading.lora_file import ADAPTERS
 
 FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
     "checkpoints",
@@ -127,7 +127,7 @@ def prune(run: Path, keep: int, spare: set[int]) -> None:
 def sweep(run: Path) -> None:
     """Remove what a killed process has left unfinished. Only for whoever holds the run's lock."""
     for folder in (run, run / FOLDER):
-        atomic.sweep(folder, older=-math.inf)
+        io.sweep(folder, older=-math.inf)
 
 
 def _all(run: Path) -> list[Path]:

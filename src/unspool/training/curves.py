@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unspool.files import named_errors
+from unspool.io import named_errors, new_file
 
 CURVES = "curves.jsonl"
 
@@ -47,3 +48,70 @@ def read_curves(run: Path) -> list[dict[str, Any]]:
         return []
     whole = path.read_bytes().rpartition(b"\n")[0]
     return [json.loads(line) for line in whole.splitlines() if line]
+
+
+# The curves of a run as a picture: curves.svg.
+
+
+PICTURE = "curves.svg"
+
+
+def draw_curves(run: Path) -> Path | None:
+    """Draw loss, validation and learning rate; None without matplotlib, or where there is no point yet."""
+    points = read_curves(run)
+    if not points:
+        return None
+    try:
+        from matplotlib.figure import Figure  # a figure of its own, so that no window system is asked for
+    except ImportError:
+        return None
+    figure: Any = Figure(figsize=(7, 4), layout="constrained")
+    loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    likely = any("nll" in it or "valid" in it for it in points)
+    shown = {"nll": "training", "valid": "validation"} if likely else {"loss": "what is minimised"}
+    for name, label in shown.items():
+        some = [(it["update"], it[name]) for it in points if name in it]
+        if some:
+            loss.plot(*zip(*some, strict=True), label=label, marker="." if name == "valid" else None)
+    loss.set_ylabel("−log p of a token" if likely else "for each target")
+    loss.legend(frameon=False)
+    rate.plot(*zip(*[(it["update"], it["lr"]) for it in points if "lr" in it], strict=True), color="grey")
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("update")
+    with new_file(run / PICTURE) as fresh:
+        figure.savefig(fresh, format="svg", metadata={"Date": None})
+    return run / PICTURE
+
+
+# The curves for TensorBoard, where a recipe asks for it: train.tensorboard = true.
+
+
+EVENTS = "tensorboard"
+
+
+class Events:
+    """Writes every number of a point under its name."""
+
+    def __init__(self, run: Path, update: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "train.tensorboard needs the package tensorboard: pip install tensorboard, or set it to false"
+            ) from error
+        # What a killed run has written after the checkpoint is not shown.
+        self._writer: Any = SummaryWriter(str(run / EVENTS), purge_step=update + 1)
+
+    def add(self, point: Mapping[str, float]) -> None:
+        """One more point of the curves."""
+        for name, value in point.items():
+            if name != "update":
+                self._writer.add_scalar(name, value, int(point["update"]))
+
+    def flush(self) -> None:
+        """Onto the disk."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """No more points."""
+        self._writer.close()

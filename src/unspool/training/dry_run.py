@@ -20,13 +20,11 @@ import torch
 from torch import Tensor
 
 from unspool.data import prepare
-from unspool.training.model_data_check import check_model_and_data
-from unspool.training.precision import arithmetic, check_device
+from unspool.training.forward_pass import arithmetic, check_device, reseed
 from unspool.training.recipe import Recipe
-from unspool.training.recipe_warnings import recipe_warnings
+from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
 from unspool.training.run import as_recipe, start
 from unspool.training.run_state import Run
-from unspool.training.seeds import reseed
 
 PASSES, LONGEST = 3, 20.0
 """Batches that are measured, and after how many seconds no other one is begun."""
@@ -73,7 +71,7 @@ def dry_run(
     check_device(read.train)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         model = None if read.pretrained is None else read.pretrained.beginning(None)
-        text = read.text if model is None else model.text
+        text = read.text if model is None else model.tokenizer
         prepared = prepare(read.data, text, read.batches, read.seed, folder)
         run = start(read, prepared, model=model)
         check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])

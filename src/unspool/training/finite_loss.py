@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.training.precision import arithmetic
-from unspool.training.seeds import reseed
+from unspool.training.forward_pass import arithmetic, reseed
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.protocols import Clock, Objective
+    from unspool.interfaces import Clock, Objective
     from unspool.training.run_state import Run
 
 

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from unspool.training.greedy_score import greedy_score
 from unspool.training.run_state import LogWindow, Run
 from unspool.training.update import Update, update
-from unspool.training.validate import validate
+from unspool.training.validation import greedy_score, validate
 
 
 class Keeper(Protocol):

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unspool.data.row_forms import ends
-from unspool.models.adapters import LoRA, add_adapters
-from unspool.models.load.adapter_file import fingerprint
-from unspool.models.load.folder import load_folder
-from unspool.models.load.names import load
-from unspool.text import Codec
+from unspool.data.examples import ends
+from unspool.models.loading.lora_file import fingerprint
+from unspool.models.loading.names import load
+from unspool.models.loading.run_folder import load_folder
+from unspool.models.lora import LoRA, add_adapters
+from unspool.tokenization import Tokenizer
 from unspool.training.checkpoint import Checkpoint
 from unspool.training.settings import TrainSettings
 
@@ -68,10 +68,10 @@ class Pretrained:
         """The model before the first update; with a checkpoint, one that its weights can be put into."""
         # All weights are in the checkpoint, but those that adapters stand beside.
         model: Any = load(self.from_) if found is None or self.lora is not None else load_folder(found.path)
-        if not isinstance(model.text, Codec):
+        if not isinstance(model.tokenizer, Tokenizer):
             raise ValueError(f"model.from = {self.from_!r} has no tokenizer, so that it cannot read the data")
-        if model.answers:
-            self._check_frame(model, ends(model.text)[0])
+        if model.is_encoder_decoder:
+            self._check_frame(model, ends(model.tokenizer)[0])
         return model
 
     def _check_frame(self, model: Any, bos: int) -> None:

@@ -26,17 +26,16 @@ from typing import Any
 
 from unspool.config import build, choose, kind_of, plain, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
-from unspool.data.resegmentation import drops
-from unspool.files import read_bounded
-from unspool.models import MODELS
-from unspool.models.config_tables import configured
+from unspool.data.bucketing import drops
+from unspool.io import read_bounded
+from unspool.models import MODELS, configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
-from unspool.objectives.rewarded_answers import Rewarded
+from unspool.objectives.expected_reward import Rewarded
 from unspool.objectives.rewards import runs_code
-from unspool.text import TEXTS, Separate
+from unspool.tokenization import TEXTS, Separate
 from unspool.training.hooks import HOOKS
+from unspool.training.optim import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.pretrained import Pretrained
-from unspool.training.schedule import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.settings import TrainSettings
 
 SECTIONS = (

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from unspool.printable import message_line
+from unspool.errors import message_line
 
 if TYPE_CHECKING:
     from unspool.training.run_state import Run

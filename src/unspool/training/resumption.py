@@ -15,14 +15,13 @@ from typing import Any
 
 from unspool.config import plain
 from unspool.data import BATCHES, DATA
-from unspool.data.fingerprint import Files
-from unspool.models import MODELS
-from unspool.models.config_tables import PARTS
+from unspool.data.encoded_store import Files
+from unspool.models import MODELS, PARTS
 from unspool.objectives import OBJECTIVES
-from unspool.text import TEXTS
+from unspool.tokenization import TEXTS
 from unspool.training.hooks import HOOKS
+from unspool.training.optim import SCHEDULES
 from unspool.training.recipe import Recipe
-from unspool.training.schedule import SCHEDULES
 
 FREE = ("train", "schedule", "objective", "auxiliary", "hooks")
 """Sections whose settings may change; of the others, dropout may."""

@@ -17,29 +17,26 @@ import torch
 
 from unspool.config import plain
 from unspool.data import LaneFeed, Prepared, prepare
-from unspool.data.fingerprint import Files, of_files
-from unspool.data.resegmentation import resegmented
-from unspool.models.load.folder import is_run_folder, load_folder, run_config
-from unspool.models.load.tokenizer import text_of_run
-from unspool.nn.recomputation import recompute
-from unspool.protocols import Feed, Model
+from unspool.data.bucketing import resegmented
+from unspool.data.encoded_store import Files, of_files
+from unspool.interfaces import Feed, Model
+from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config
+from unspool.models.loading.tokenizer import text_of_run
+from unspool.nn.transformer import recompute
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.curves import CURVES
 from unspool.training.distributed import Team, launched, team as joined
-from unspool.training.greedy_score import check_measure
-from unspool.training.lock import LOCK, locked
+from unspool.training.forward_pass import check_device, reseed
 from unspool.training.loop import Stopped, training
-from unspool.training.model_data_check import check_model_and_data
-from unspool.training.precision import check_device
 from unspool.training.pretrained import check_base
 from unspool.training.recipe import Recipe, changed, located, read_recipe, recipe_of
-from unspool.training.recipe_warnings import recipe_warnings
+from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
 from unspool.training.reporters import Reporter, WarningsOnly
 from unspool.training.resumption import check_files, check_length, check_settings, differences, spelled
-from unspool.training.run_folder import RECIPE, RunFolder, last_checkpoint, write_recipe
+from unspool.training.run_folder import LOCK, RECIPE, RunFolder, last_checkpoint, locked, write_recipe
 from unspool.training.run_state import Run
-from unspool.training.seeds import reseed
 from unspool.training.stop_signals import interruptible
+from unspool.training.validation import check_measure
 
 
 def train(
@@ -79,7 +76,7 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
     history = [] if found is None else _history(recipe, path, found, files)
     model = None if recipe.pretrained is None else recipe.pretrained.beginning(found)
     # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
-    learnt = model.text if model is not None else None if found is None else text_of_run(found.path)
+    learnt = model.tokenizer if model is not None else None if found is None else text_of_run(found.path)
     prepared = _prepared(recipe, path, team, reporter.draws, files, learnt)
     for note in prepared.notes:
         reporter.warn(note)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
-from unspool.files.atomic import beside, new_file
-from unspool.models.adapters import adapter_weights
-from unspool.models.load.adapter_file import ADAPTERS, settings_of, write_adapters
-from unspool.models.load.folder import CONFIG, write_files
+from unspool.io import beside, new_file
+from unspool.models.loading.lora_file import ADAPTERS, settings_of, write_adapters
+from unspool.models.loading.run_folder import CONFIG, write_files
+from unspool.models.lora import adapter_weights
 from unspool.training.checkpoint import (
     ABOUT,
     FOLDER,
@@ -32,12 +34,10 @@ from unspool.training.checkpoint import (
     sweep,
     write_checkpoint,
 )
-from unspool.training.curves import CURVES, Curves
-from unspool.training.curves_picture import draw_curves
+from unspool.training.curves import CURVES, Curves, Events, draw_curves
 from unspool.training.distributed import Team
 from unspool.training.reporters import warn
 from unspool.training.run_state import Progress, Run
-from unspool.training.tensorboard import Events
 
 RECIPE = "recipe.toml"
 
@@ -47,7 +47,7 @@ class Snapshot:
     """A model's shape and text, with weights that may have been gathered or averaged."""
 
     config: Any
-    text: Any
+    tokenizer: Any
     weights: Mapping[str, Tensor]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -57,7 +57,7 @@ class Snapshot:
 
 def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
     """The files that us.load reads, and adapters as they are."""
-    write_files(Snapshot(run.model.config, run.model.text, weights), folder)
+    write_files(Snapshot(run.model.config, run.model.tokenizer, weights), folder)
     if run.base is not None:
         write_adapters(folder / ADAPTERS, settings_of(run.model), run.base, adapter_weights(run.model))
 
@@ -220,3 +220,34 @@ def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         else tensor
         for name, tensor in last.items()
     }
+
+
+# One process at a time on a run folder: the operating system takes the lock back when its holder dies.
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Hold the run folder; BlockingIOError if another living process holds it."""
+    path = run / LOCK
+    holder = _holder(path)  # before: some versions of filelock empty the file as they try
+    try:
+        lock = FileLock(path).acquire(blocking=False)
+    except Timeout as error:
+        raise BlockingIOError(
+            f"{run} is being trained by another process (number {holder}): wait for it, "
+            "stop it, or choose another --out"
+        ) from error
+    with lock:
+        with suppress(OSError):  # Windows lets nobody write to what is locked
+            path.write_text(f"{os.getpid()}\n", encoding="ascii")
+        yield
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip() or "unknown"
+    except (OSError, ValueError):
+        return "unknown"

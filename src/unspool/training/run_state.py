@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from unspool.data.batch import Batch
-from unspool.models.adapters import adapter_weights, merged_weights
-from unspool.protocols import Clock, Feed, Hook, Objective
+from unspool.interfaces import Clock, Feed, Hook, Objective
+from unspool.models.lora import adapter_weights, merged_weights
 from unspool.training.distributed import OneProcess, Team
-from unspool.training.optim import AdamW
-from unspool.training.schedule import Constant, Schedule
+from unspool.training.optim import AdamW, Constant, Schedule
 from unspool.training.settings import TrainSettings
 
 CARRIED = "carried"

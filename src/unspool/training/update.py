@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.protocols import Clock
+from unspool.interfaces import Clock
 from unspool.training.finite_loss import explain
-from unspool.training.model_data_check import check_length
-from unspool.training.precision import arithmetic
+from unspool.training.forward_pass import arithmetic, mixed, reseed, row_seeds
+from unspool.training.recipe_checks import check_length
 from unspool.training.run_state import Run
-from unspool.training.seeds import mixed, reseed, row_seeds
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.adapters.huggingface.wrapping import from_huggingface
+from unspool.integrations.huggingface.loading import from_huggingface
 
 PAIRS = ["t5", "bart", "marian"]
 SOURCES = [[5, 6, 7, 2], [9, 2], [11, 12, 2]]

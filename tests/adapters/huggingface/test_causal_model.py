@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.adapters.huggingface.wrapping import from_huggingface
+from unspool.integrations.huggingface.loading import from_huggingface
 
 RECURRENT = ["mamba", "lfm2", "lfm2_moe", "rwkv"]
 CAUSAL = ["gpt2", "llama", "opt", "gemma2", *RECURRENT]
@@ -93,7 +93,7 @@ def test_texts_end_at_the_eos_of_the_config_if_there_is_no_tokenizer(llama):
     for seed in range(20):
         out = us.generate(model, [5, 6], us.Sample(us.Temperature(3.0)), max_new_tokens=40, seed=seed)
         assert 2 not in out.tokens[:-1]
-        assert (out.finish == "eos") == (out.tokens[-1] == 2)
+        assert (out.finish_reason == "eos") == (out.tokens[-1] == 2)
     llama.generation_config.eos_token_id = [7, 999]
     try:
         assert model.eos_ids == {7}  # 999 is outside of the vocabulary

@@ -43,7 +43,7 @@ def test_every_search_gives_what_us_generate_gives(families, ask, family):
             **ask(model), custom_generate=us.hf.decoder(search), seed=4, return_dict_in_generate=True
         )
         want = us.generate(wrapped, prompts, search, seed=4, max_new_tokens=8, stop_ids=[2])
-        new = 1 if wrapped.answers else 4
+        new = 1 if wrapped.is_encoder_decoder else 4
         for row, logps, scores, each in zip(out.sequences, out.logps, out.scores, want, strict=True):
             assert tuple(row[new : new + len(each.tokens)].tolist()) == each.tokens, search
             assert logps == pytest.approx(each.logps, abs=1e-5)
@@ -161,7 +161,7 @@ def test_their_stopping_criteria_end_texts(llama, ask):
         return_dict_in_generate=True,
     )
     assert out.sequences.shape == (2, 7)
-    assert set(out.finish) <= {"stop", "eos"}
+    assert set(out.finish_reason) <= {"stop", "eos"}
 
 
 def test_what_would_be_ignored_is_refused(llama, ask):

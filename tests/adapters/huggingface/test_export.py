@@ -2,8 +2,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from unspool.adapters.huggingface.export import to_huggingface
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.search import Greedy
 from unspool.heads import (
     BilinearHeadConfig,
@@ -13,6 +12,7 @@ from unspool.heads import (
     SoftmaxHeadConfig,
     TemperedHeadConfig,
 )
+from unspool.integrations.huggingface.loading import to_huggingface
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
@@ -135,7 +135,7 @@ def test_greedy_text_is_the_twins(tmp_path):
     to_huggingface(model).save_pretrained(tmp_path)
     twin = LlamaForCausalLM.from_pretrained(tmp_path)
     for prompt in ([3, 4, 5], [9], [30, 2]):
-        job = Job((tuple(prompt),), (40,), (0,), 1, model.text.eos_ids)
+        job = Job((tuple(prompt),), (40,), (0,), 1, model.tokenizer.eos_ids)
         (path,) = [path for frontier in Greedy()(model, job) for path in frontier.ended]
         said = twin.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False, pad_token_id=0)
         assert said[0, len(prompt) :].tolist() == list(path.tokens)

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from unspool.adapters.huggingface.generate_output import decoded
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
+from unspool.integrations.huggingface.custom_generate import decoded
 
 GIVEN = torch.tensor([[0, 5], [6, 7]])
 
@@ -14,7 +14,7 @@ def config(**more):
 
 
 def path(request, tokens, **more):
-    return Path(request, 0, (), tokens, (-1.0,) * len(tokens), (-0.5,) * len(tokens), "eos", **more)
+    return Hypothesis(request, 0, (), tokens, (-1.0,) * len(tokens), (-0.5,) * len(tokens), "eos", **more)
 
 
 def test_shorter_texts_are_padded_on_the_right():
@@ -30,7 +30,7 @@ def test_scores_are_what_they_say():
     assert out.sequences_scores.tolist() == [-2.0, -7.0]
     assert out.logps == ((-1.0, -1.0), (-1.0,))
     assert out.scores == ((-0.5, -0.5), (-0.5,))
-    assert out.finish == ("eos", "eos")
+    assert out.finish_reason == ("eos", "eos")
 
 
 def test_fewer_texts_than_asked_for_are_not_filled_up():

@@ -5,7 +5,7 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
 import unspool as us
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 SIX = ["gpt2", "llama", "opt", "t5", "bart", "marian"]
 
@@ -23,7 +23,7 @@ def test_a_pick_draws_what_us_generate_draws_whatever_comes_after_it(families, a
     wrapped = us.from_huggingface(model)
     outs = us.generate(wrapped, prompts, us.Sample(*rules), seed=4, max_new_tokens=8, stop_ids=[2])
     for row, out in zip(said, outs, strict=True):
-        new = row[1 if wrapped.answers else 4 :].tolist()
+        new = row[1 if wrapped.is_encoder_decoder else 4 :].tolist()
         assert new == [*out.tokens, *[3] * (len(new) - len(out.tokens))]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from unspool.adapters.huggingface.pretrained_folder import load_folder
+from unspool.integrations.huggingface.loading import load_folder
 
 CPU = torch.device("cpu")
 
@@ -16,7 +16,7 @@ def test_a_folder_says_what_its_model_said(families, family, tmp_path):
     said = model.start([[5, 6, 2]])[0].logp_NV
     want = type(model)(families[family], None).start([[5, 6, 2]])[0].logp_NV
     torch.testing.assert_close(said, want)
-    assert model.text is None
+    assert model.tokenizer is None
 
 
 def test_numbers_are_as_asked_for(families, tmp_path):

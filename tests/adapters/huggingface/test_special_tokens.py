@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from unspool.adapters.huggingface.special_tokens import SpecialTokens, ending_ids, ids, stated
+from unspool.integrations.huggingface.causal_model import SpecialTokens, ending_ids, ids, stated
 
 
 def model(generation=None, **config):

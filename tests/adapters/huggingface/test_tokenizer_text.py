@@ -3,7 +3,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 import unspool as us
-from unspool.adapters.huggingface.tokenizer_text import text_of
+from unspool.integrations.huggingface.loading import text_of
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_tokenizer_itself_is_not_changed(tokenizer, llama):
 
 def test_a_source_has_the_frame_that_the_tokenizer_gives_it(tokenizer, bart):
     model = us.from_huggingface(bart, tokenizer)
-    ids = model.text.encode("fade a")
+    ids = model.tokenizer.encode("fade a")
     assert model.ends.source(ids) == tokenizer("fade a").input_ids
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from unspool.adapters.huggingface.wrapped_model import said
-from unspool.adapters.huggingface.wrapping import from_huggingface
+from unspool.integrations.huggingface.causal_model import said
+from unspool.integrations.huggingface.loading import from_huggingface
 
 FAMILIES = ["gpt2", "llama", "opt", "t5", "bart", "marian", "gemma2", "mamba"]
 
@@ -31,7 +31,7 @@ def test_its_size_context_and_engine_are_told(families, family):
     assert model.vocab_size == 40
     assert model.context == (None if family in ("t5", "mamba") else 64)
     assert model.engine == "transformers"
-    assert model.answers == (family in ("t5", "bart", "marian"))
+    assert model.is_encoder_decoder == (family in ("t5", "bart", "marian"))
     assert (model.rewindable is None) == (family == "mamba")
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 
 @pytest.mark.parametrize("wrong", ["gpt2", None, 3, torch.nn.Linear(2, 2)])
@@ -23,7 +23,7 @@ def test_a_text_of_ours_serves_as_well(llama):
     out = us.generate(
         model, "fade", us.Greedy(us.LogitBias(dict.fromkeys(range(13, 40), -99.0))), max_new_tokens=4
     )
-    assert model.text is text
+    assert model.tokenizer is text
     assert out.text
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from unspool.adapters.llama_cpp.llama_context import BATCH, LlamaContext
+from unspool.integrations.llama_cpp import BATCH, LlamaContext
 
 
 class Library:

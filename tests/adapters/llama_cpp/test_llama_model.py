@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.load.packages import package_file
+from unspool.models.loading.names import package_file
 
 PROMPTS = [
     "The capital of France is",
@@ -76,7 +76,7 @@ def test_beams_move_rows_without_copies(both):
 
 def test_rows_say_the_same_moved_rewound_and_in_a_cache_that_was_too_small(both):
     model, ours = both
-    ids = [model.text.encode(prompt) for prompt in PROMPTS[:2]]
+    ids = [model.tokenizer.encode(prompt) for prompt in PROMPTS[:2]]
     _, state = model.start(ids)
     state = state.select(torch.tensor([1, 0, 1]))
     _, state = model.extend(state, torch.tensor([[500, 600], [501, 601], [502, 602]]))

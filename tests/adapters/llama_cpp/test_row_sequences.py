@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.adapters.llama_cpp.row_sequences import Moves, moves
+from unspool.integrations.llama_cpp import Moves, moves
 
 
 def test_rows_that_change_places_cost_nothing():

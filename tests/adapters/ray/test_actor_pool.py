@@ -3,8 +3,8 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 
-from unspool.adapters.ray.actor_pool import BlockActor, pool_size
-from unspool.adapters.ray.corpus_blocks import corpus_blocks
+from unspool.integrations.ray.actor_pool import BlockActor, pool_size
+from unspool.integrations.ray.corpus_blocks import corpus_blocks
 
 
 def shout():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.adapters.ray.corpus_job import Corpus, Finished, run_corpus
+from unspool.integrations.ray.corpus import Corpus, Finished, run_corpus
 
 
 def counting(path):

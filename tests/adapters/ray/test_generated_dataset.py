@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 import unspool as us
-from unspool.adapters.ray.generated_dataset import SAMPLE, DatasetSpeaker, number_rows
+from unspool.integrations.ray.dataset import SAMPLE, DatasetSpeaker, number_rows
 
 ASKED = {"column": "prompt", "seed": 1, "max_new_tokens": 6, "stop": None}
 PROMPTS = ["In the beginning", "And he said", "In the beginning"]
@@ -16,7 +16,7 @@ def test_a_batch_is_answered_as_one_machine_answers_it():
     assert found["text"].to_pylist() == [it.text for it in said]
     assert found["seed"].to_pylist() == [1, 5, 6]
     assert found["id"].to_pylist() == [7, 8, 9]
-    assert found.column_names == ["prompt", "id", "seed", "text", "finish", "total"]
+    assert found.column_names == ["prompt", "id", "seed", "text", "finish_reason", "total"]
 
 
 def test_rows_of_one_prompt_are_numbered_by_what_else_they_hold():

@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.adapters.ray.part_folder import first_asked, part_folder
+from unspool.integrations.ray.corpus import first_asked, part_folder
 
 ASKED = {"seed": 1, "files": (("a", 2),)}
 

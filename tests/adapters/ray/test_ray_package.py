@@ -2,7 +2,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from unspool.adapters.ray import ray_package as module
+from unspool.integrations.ray import actor_pool as module
 
 
 def test_a_missing_package_is_told_with_what_to_install(monkeypatch):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.adapters.vllm.running_texts import RunningTexts
-from unspool.adapters.vllm.served_model import ServedModel
+from unspool.integrations.vllm.sequences import RunningTexts
+from unspool.integrations.vllm.served_model import ServedModel
 
 EOS = 2
 
@@ -108,4 +108,4 @@ class Texts:
 @pytest.fixture
 def engine(model: Any) -> Texts:
     said = ["In the beginning", "And it came to pass, that", "The LORD said unto Moses", "Blessed are"]
-    return Texts(model, [list(model.text.encode(one)) for one in said])
+    return Texts(model, [list(model.tokenizer.encode(one)) for one in said])

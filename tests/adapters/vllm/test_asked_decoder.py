@@ -1,7 +1,7 @@
 import pytest
 
 import unspool as us
-from unspool.adapters.vllm.asked_decoder import LONGEST, asked_decoder
+from unspool.integrations.vllm.sequences import LONGEST, asked_decoder
 
 
 def test_a_decoder_is_read_from_the_request(engine):

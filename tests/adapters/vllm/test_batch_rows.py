@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from unspool.adapters.vllm.batch_rows import BatchRows
+from unspool.integrations.vllm.batch_rows import BatchRows
 
 DECODERS = [
     "Sample(Temperature(0.9), TopP(0.9))",

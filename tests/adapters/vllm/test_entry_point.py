@@ -9,11 +9,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from unspool.adapters.vllm.batch_rows import BatchRows
-from unspool.adapters.vllm.slot_rows import SlotRows
+from unspool.integrations.vllm.batch_rows import BatchRows, SlotRows
 
 V1, V2 = "vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor"
-ENTRY = "unspool.adapters.vllm.entry_point"
+ENTRY = "unspool.integrations.vllm.entry_point"
 
 
 class ForV1(ABC):

@@ -65,7 +65,9 @@ def write(runner, folder, blocks):
     # V1 crashes on a CPU where a request with a seed is read in parts; V2 does not.
     parts = {"max_num_batched_tokens": 16} if runner == "V2" and not room else {}
     llm = LLM(folder, dtype="float32", enforce_eager=True, max_model_len=256, max_num_seqs=6, **room, **parts)
-    ids = [{"prompt_token_ids": list(us.load(folder, engine="torch").text.encode(one))} for one in PROMPTS]
+    ids = [
+        {"prompt_token_ids": list(us.load(folder, engine="torch").tokenizer.encode(one))} for one in PROMPTS
+    ]
 
     def texts(prompts, params):
         answers = llm.generate(prompts, params, use_tqdm=False)
@@ -112,7 +114,7 @@ def run(request, folder):
 
 
 def wanted(model, decoder, which, seed):
-    ids = model.text.encode(PROMPTS[which])
+    ids = model.tokenizer.encode(PROMPTS[which])
     return list(us.generate(model, ids, us.parse(decoder), max_new_tokens=LENGTH, seed=seed).tokens)
 
 

@@ -2,8 +2,8 @@ from random import Random
 
 import pytest
 
-from unspool.adapters.vllm.running_text import UNTOLD, Drawn, RunningText
 from unspool.decode.rng import stream_key
+from unspool.integrations.vllm.sequences import UNTOLD, Drawn, RunningText
 
 
 def drawing(text, token):

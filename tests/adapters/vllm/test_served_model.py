@@ -2,14 +2,14 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.adapters.vllm.served_model import ServedModel
-from unspool.models.load.packages import package_file
+from unspool.integrations.vllm.served_model import ServedModel
+from unspool.models.loading.names import package_file
 
 
 def test_matrix_and_tokenizer_are_those_of_the_folder_that_the_configuration_names(config, model):
     served = ServedModel(config)
     assert torch.equal(served.output_matrix, model.output_matrix)
-    assert served.text.encode("In the beginning") == model.text.encode("In the beginning")
+    assert served.tokenizer.encode("In the beginning") == model.tokenizer.encode("In the beginning")
     assert (served.vocab_size, served.context) == (2048, 256)
 
 
@@ -23,7 +23,7 @@ def test_a_gguf_file_is_read_as_one(engine):
     path = package_file("smollm2")
     served = ServedModel(engine.served(path, get_vocab_size=lambda: 49152))
     assert served.output_matrix.shape == (49152, 576)
-    assert served.text.decode(served.text.encode("Once upon a time")) == "Once upon a time"
+    assert served.tokenizer.decode(served.tokenizer.encode("Once upon a time")) == "Once upon a time"
 
 
 def test_files_of_another_vocabulary_are_refused_with_both_sizes(engine, folder):
@@ -31,11 +31,11 @@ def test_files_of_another_vocabulary_are_refused_with_both_sizes(engine, folder)
     with pytest.raises(ValueError, match=r"has 2048 rows, and vLLM's logits have 2000 columns"):
         served.output_matrix  # noqa: B018
     with pytest.raises(ValueError, match="knows 2048 tokens, and vLLM's model only 2000"):
-        served.text  # noqa: B018
+        served.tokenizer  # noqa: B018
 
 
 def test_a_hub_id_is_asked_for_in_the_revision_that_vllm_has(engine, folder, monkeypatch):
-    from unspool.adapters.vllm import served_model
+    from unspool.integrations.vllm import served_model
 
     asked = []
     monkeypatch.setattr(served_model, "hub_folder", lambda *said: asked.append(said) or folder)

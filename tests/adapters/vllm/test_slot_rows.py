@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.adapters.vllm.slot_rows import SlotRows
+from unspool.integrations.vllm.batch_rows import SlotRows
 
 DECODERS = [
     "Sample(Temperature(0.9), TopP(0.9))",

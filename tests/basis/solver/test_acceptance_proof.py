@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.basis.solver.acceptance_proof import Evaluator
-from unspool.basis.solver.least_squares import LeastSquares
+from unspool.basis.solver.douglas_rachford import LeastSquares
 from unspool.basis.solver.lewis_metric import Metric, head
 
 

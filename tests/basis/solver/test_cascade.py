@@ -4,9 +4,9 @@ import pytest
 from unspool.basis.arrays import probabilities
 from unspool.basis.linear_program import reference
 from unspool.basis.solver.cascade import Cascade
-from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.solver.proof_attempts import SharedFactors
 from unspool.basis.solver.whitening import whiten
-from unspool.basis.verification import check
+from unspool.basis.verifier import check
 from unspool.basis.work import accepting, iterating
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.basis import BasisTest
-from unspool.basis.solver.columns import in_fair_units, made_up_by_others, scaled_alike
-from unspool.basis.solver.float64_rows import Float64Rows
+from unspool.basis.solver.distribution import Float64Rows, in_fair_units, made_up_by_others, scaled_alike
 
 
 def fair(W):

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from unspool.basis.solver.float64_rows import Float64Rows
+from unspool.basis.solver.distribution import Float64Rows
 
 
 def test_rows_come_in_blocks():

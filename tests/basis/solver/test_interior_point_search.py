@@ -1,12 +1,11 @@
 import numpy as np
 
 from unspool.basis.linear_program import reference
-from unspool.basis.solver.interior_point_search import close_brackets
+from unspool.basis.solver.cascade import close_brackets
 from unspool.basis.solver.level_search import over_all
-from unspool.basis.solver.proof_attempts import ProofAttempts
-from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.solver.proof_attempts import ProofAttempts, SharedFactors
 from unspool.basis.solver.whitening import whiten
-from unspool.basis.verification import check
+from unspool.basis.verifier import check
 
 
 def test_it_decides_what_a_few_iterations_leave_open(factors, model):

@@ -3,7 +3,7 @@ import pytest
 
 from unspool.basis.arrays import probabilities
 from unspool.basis.solver.distribution import Distribution
-from unspool.basis.solver.least_squares import LeastSquares
+from unspool.basis.solver.douglas_rachford import LeastSquares
 from unspool.basis.solver.whitening import whiten
 
 

@@ -2,7 +2,7 @@ import numpy as np
 
 from unspool.basis.solver.level_search import over_all, over_head, over_head_beside, over_sample
 from unspool.basis.solver.proof_attempts import ProofAttempts
-from unspool.basis.verification import check
+from unspool.basis.verifier import check
 
 
 def attempts(factors, ranks, tau=0.1):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.basis.certificate import Acceptance, Rejection
-from unspool.basis.solver.least_squares import LeastSquares
+from unspool.basis.solver.douglas_rachford import LeastSquares
 from unspool.basis.solver.proof_attempts import ProofAttempts, tokens_of
 
 

@@ -3,8 +3,8 @@ import pytest
 
 from unspool.basis.arrays import probabilities
 from unspool.basis.linear_program import reference
-from unspool.basis.solver.reduced_regression import solve_reduced
-from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.solver.interior_point import solve_reduced
+from unspool.basis.solver.proof_attempts import SharedFactors
 from unspool.basis.solver.whitening import whiten
 
 

@@ -4,7 +4,7 @@ import pytest
 from unspool.basis.solver.douglas_rachford import AIM, DouglasRachford
 from unspool.basis.solver.lewis_metric import Metric, head
 from unspool.basis.solver.rejection_proof import Balance, settle
-from unspool.basis.verification import check
+from unspool.basis.verifier import check
 
 
 def balanced(white, dist, n, tokens, slope, iterations=15):

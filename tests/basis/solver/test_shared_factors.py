@@ -1,4 +1,4 @@
-from unspool.basis.solver.shared_factors import SharedFactors
+from unspool.basis.solver.proof_attempts import SharedFactors
 
 
 def test_everything_is_made_once(factors):

@@ -6,10 +6,10 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from unspool import io
 from unspool.basis import BasisTest
-from unspool.basis.solver import whitened_store
-from unspool.basis.solver.whitened_store import fingerprint, whitened
-from unspool.files import cache
+from unspool.basis.solver import whitening
+from unspool.basis.solver.whitening import fingerprint, whitened
 
 
 @pytest.mark.parametrize("rank", [None, 2, 0])
@@ -39,7 +39,7 @@ def test_rows_in_other_units_are_kept_with_it(tmp_path):
 def test_the_second_time_nothing_is_made(tmp_path, monkeypatch, model):
     p = model.p(0)
     first = BasisTest(model.W, 5, cache=tmp_path / "deep" / "folder")
-    monkeypatch.setattr(whitened_store, "whiten", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(whitening, "whiten", lambda *_: pytest.fail("made again"))
     second = BasisTest(model.W, 5, cache=tmp_path / "deep" / "folder")
     i = int(np.argsort(-p)[7])
     assert first.accepts(p, i, tau=0.05).accepted == second.accepts(p, i, tau=0.05).accepted
@@ -82,11 +82,11 @@ def test_a_file_with_other_numbers_under_the_same_name_is_made_anew(tmp_path):
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="unspool.basis.solver.whitened_store")
+    caplog.set_level("INFO", logger="unspool.basis.solver.whitening")
     W = np.random.default_rng(0).standard_normal((60, 4))
     whitened(W, None, tmp_path / "cache")
     (tmp_path / "cache").chmod(0o777)
-    monkeypatch.setattr(whitened_store, "_checksum", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr(whitening, "_checksum", lambda *_: pytest.fail("the file was read"))
     whitened(W, None, tmp_path / "cache")
     assert "other users may write into the folder" in caplog.text
 
@@ -95,15 +95,15 @@ def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, 
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(whitened_store, "save_file", fail)
-    caplog.set_level("INFO", logger="unspool.basis.solver.whitened_store")
+    monkeypatch.setattr(whitening, "save_file", fail)
+    caplog.set_level("INFO", logger="unspool.basis.solver.whitening")
     assert (whitened(np.eye(3), None, tmp_path).X_VK == whitened(np.eye(3), None, None).X_VK).all()
     assert list(tmp_path.iterdir()) == []
     assert "disk full" in caplog.text
-    monkeypatch.setattr(cache, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(io, "SPARE_BYTES", 1 << 60)
     whitened(np.eye(3), None, tmp_path)
     assert "MiB are needed" in caplog.text
-    monkeypatch.setattr(whitened_store, "MOST_BYTES", 10)
+    monkeypatch.setattr(whitening, "MOST_BYTES", 10)
     whitened(np.eye(3), None, tmp_path)
     assert "more than is ever kept" in caplog.text
 
@@ -116,7 +116,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
         os.utime(path, (1e9 + age, 1e9 + age))
     size = path.stat().st_size
     whitened(matrices[0], None, tmp_path)  # used: it is the newest now
-    monkeypatch.setattr(whitened_store, "MOST_BYTES", 3 * size)
+    monkeypatch.setattr(whitening, "MOST_BYTES", 3 * size)
     whitened(matrices[3], None, tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {f"basis-{fingerprint(matrices[k], None)}.safetensors" for k in (0, 2, 3)}
@@ -124,6 +124,6 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
 
 def test_the_users_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
-    assert whitened_store.users_folder() == tmp_path / "basis"
+    assert whitening.users_folder() == tmp_path / "basis"
     monkeypatch.delenv("UNSPOOL_CACHE")
-    assert whitened_store.users_folder().parts[-2:] == ("unspool", "basis")
+    assert whitening.users_folder().parts[-2:] == ("unspool", "basis")

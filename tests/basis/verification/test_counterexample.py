@@ -3,9 +3,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from unspool.basis import Rejection
-from unspool.basis.verification import counterexample
-from unspool.basis.verification.counterexample import Counterexample
+from unspool.basis import Rejection, verifier
+from unspool.basis.verifier import Counterexample
 
 
 def exists(W, p, tau, token, rows, shift):
@@ -81,12 +80,12 @@ def test_many_columns_are_enclosed(monkeypatch, width):
     assert exists(W, p, 0.9, 0, rows, shift * (1 + 1e-11))
     assert not exists(W, p, 0.9, 0, rows, shift * (1 + 1e-7))
     assert not exists(W, p, 1e-6, 0, rows, shift)
-    monkeypatch.setattr(counterexample, "FEW", 0)
+    monkeypatch.setattr(verifier, "FEW", 0)
     assert exists(W, p, 0.9, 0, rows, shift)
 
 
 def test_few_columns_are_eliminated(monkeypatch):
-    monkeypatch.setattr(counterexample, "_right_inverse", lambda A, room: (None, None, np.inf))
+    monkeypatch.setattr(verifier, "_right_inverse", lambda A, room: (None, None, np.inf))
     W, p, rows, shift = large(0, 8, 300)
     assert exists(W, p, 0.9, 0, rows, shift)
     assert not exists(W, p, 0.9, 0, rows, shift * (1 + 1e-7))

@@ -3,7 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from unspool.basis.verification.inequality import BLOCK, Inequality, blocks_of, rows_of
+from unspool.basis.verifier import BLOCK, Inequality, blocks_of, rows_of
 
 
 def holds(W, p, tau, i, slopes):

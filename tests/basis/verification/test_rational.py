@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.basis.verification.rational import Exact, combination, power_of_two
+from unspool.basis.verifier import Exact, combination, power_of_two
 
 floats = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9)
 

@@ -4,7 +4,7 @@ from gguf import GGMLQuantizationType as Type
 
 import unspool as us
 from peers.gguf_writing import LlamaShape, requantise, write_random_llama
-from unspool.models.load.gguf_file import open_gguf
+from unspool.models.loading.gguf_file import open_gguf
 
 SHAPE = LlamaShape(layers=2, width=64, heads=4, key_value_heads=2, inner_width=96, vocab_size=300, context=64)
 

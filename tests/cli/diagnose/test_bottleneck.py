@@ -60,7 +60,7 @@ def test_a_matrix_of_one_column_is_shown(unspool, loaded, monkeypatch, text):
 
 
 def test_a_threshold_next_to_one_is_told_by_what_it_lacks(unspool, loaded, monkeypatch, text):
-    model = bigram([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 4, text=us.load("tiny").text)
+    model = bigram([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 4, tokenizer=us.load("tiny").tokenizer)
     monkeypatch.setattr(us, "load", lambda name, **where: model)
     assert "1 − e^(−δ) = 1 − 1e-06" in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
 

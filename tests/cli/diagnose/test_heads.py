@@ -4,7 +4,7 @@ import pytest
 
 import unspool as us
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 ROW = "# text = ab c\n1\tab\t_\t_\t_\t_\t2\tnsubj\t_\t_\n2\tc\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
 

@@ -4,7 +4,7 @@ import pytest
 
 import unspool as us
 from unspool.cli.diagnose.material import find_material
-from unspool.data.languages.known_language import KnownLanguage
+from unspool.data.known_languages.known_language import KnownLanguage
 
 LANGUAGE = {"kind": "language", "language": {"kind": "senses", "word_count": 20}, "train": 50, "valid": 9}
 TASK = {"kind": "task", "task": {"kind": "copy"}, "train": 50, "valid": 9}
@@ -70,7 +70,7 @@ def test_an_encoder_decoder_is_given_the_pairs_of_its_run(copying):
     assert (found.whose, len(found.parts)) == ("the run's validation pairs", 9)
     for it in found.parts:  # a copy: source and target are the same
         assert it.tokens[: it.first] == it.tokens[it.first :]
-        assert it.tokens[-1] in model.text.eos_ids
+        assert it.tokens[-1] in model.tokenizer.eos_ids
 
 
 def test_an_encoder_decoder_without_pairs_answers_random_words(copying):
@@ -86,7 +86,7 @@ def test_an_encoder_decoder_is_given_a_file_of_pairs(copying, tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(json.dumps({"source": it, "target": it}) for it in ("a b", "c")))
     found = find_material(model, run, path, 50, seed=0)
-    a, b, end = *model.text.encode("a b"), min(model.text.eos_ids)
+    a, b, end = *model.tokenizer.encode("a b"), min(model.tokenizer.eos_ids)
     assert found.whose == str(path)
     first = found.parts[0]
     assert first.tokens[first.first :] == (a, b, end)

@@ -6,9 +6,9 @@ from torch import nn
 
 import unspool as us
 from unspool.cli.diagnose.senses import Spelling
-from unspool.diagnose.sense_uses import Place
+from unspool.diagnose.word_senses import Place
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 
 
 class Model(nn.Module, Abilities):
@@ -21,7 +21,7 @@ class Model(nn.Module, Abilities):
 def kerbs(monkeypatch):
     """`unspool.load` gives a model of three words, of which the second has two senses."""
     model = Model()
-    model.text = None
+    model.tokenizer = None
     model.head = Kerbs(2, torch.tensor([0, 1, 2, 1]), 3)
     model.head.senses_SD.data = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     model.head.theta_S.data = torch.tensor([0.0, 0.5, -1.0, 2.0])
@@ -124,7 +124,7 @@ def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_
         assert sum(it["shares"]) == pytest.approx(1.0)
         assert [len(of_sense) for of_sense in it["contexts"]] == [min(2, it["said"])] * 2
         assert "sources" not in it
-    words = set(model.text.decode(range(24)).split())
+    words = set(model.tokenizer.decode(range(24)).split())
     contexts = [context for it in said for each in it["contexts"] for context in each]
     assert all(set(context.split()) <= words | {"⟨start⟩"} for context in contexts)
     assert all(context.startswith("⟨start⟩") for context in contexts if len(context.split()) < 8)

@@ -4,7 +4,7 @@ import pytest
 
 from unspool.cli.diagnose.texts import asked_texts, layout_of, read_pairs, read_texts
 from unspool.data import JSONL, TSV, LabelledLines, Lines, TaggedLines
-from unspool.files.records import Layout
+from unspool.data.records import Layout
 
 
 @pytest.fixture
@@ -72,10 +72,16 @@ def test_what_is_no_pair_is_refused(write, name, data, match):
 def test_what_is_asked_for_suits_the_model(write):
     path = write("pairs.jsonl", b'{"source": "ein", "target": "one", "text": "x"}\n' * 3)
     asked = SimpleNamespace(model="m", text=path, limit=2, columns=None, document=None)
-    assert asked_texts(SimpleNamespace(text=object(), answers=True), asked) == (["ein"] * 2, ["one"] * 2)
-    assert asked_texts(SimpleNamespace(text=object(), answers=False), asked) == (None, ["x"] * 2)
+    assert asked_texts(SimpleNamespace(tokenizer=object(), is_encoder_decoder=True), asked) == (
+        ["ein"] * 2,
+        ["one"] * 2,
+    )
+    assert asked_texts(SimpleNamespace(tokenizer=object(), is_encoder_decoder=False), asked) == (
+        None,
+        ["x"] * 2,
+    )
     with pytest.raises(ValueError, match="m has no tokenizer"):
-        asked_texts(SimpleNamespace(text=None, answers=False), asked)
+        asked_texts(SimpleNamespace(tokenizer=None, is_encoder_decoder=False), asked)
 
 
 def test_columns_are_pairs(write):

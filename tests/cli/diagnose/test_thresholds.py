@@ -82,7 +82,7 @@ def test_an_encoder_decoder_is_measured_on_pairs(unspool, text, tmp_path):
     assert (status, err) == (0, "")
     model = us.load("dates")
     tokens = {json.loads(line)["tokens"] for line in out.splitlines()}
-    assert tokens == {len(model.text.encode("1921-05-05")) + 1}
+    assert tokens == {len(model.tokenizer.encode("1921-05-05")) + 1}
 
 
 def test_a_narrow_model_is_tested_in_all_its_directions(unspool, narrow, text):

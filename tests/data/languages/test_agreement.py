@@ -6,8 +6,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import Agreement
-from unspool.data.languages.agreement import Clauses
+from unspool.data.known_languages import Agreement
+from unspool.data.known_languages.agreement import Clauses
 
 SMALL = Agreement(nouns=2, verbs=2, fillers=1, filler=0.5, embed=0.2, depth=2)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import LANGUAGES, PCFG, Agreement, FullSupport, SenseChain, ZipfMarkov
-from unspool.data.languages.known_language import check_count, check_share
-from unspool.text.vocabulary import SPECIALS
+from unspool.data.known_languages import LANGUAGES, PCFG, Agreement, FullSupport, SenseChain, ZipfMarkov
+from unspool.data.known_languages.known_language import check_count, check_share
+from unspool.tokenization.vocabulary import SPECIALS
 
 DEFAULT = [make() for make in LANGUAGES.values()]
 TINY = [

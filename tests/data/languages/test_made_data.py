@@ -6,11 +6,11 @@ import pytest
 
 from unspool.config import build, plain
 from unspool.data import Bucketed, Data, OwnText, prepare
-from unspool.data.languages import LANGUAGES
-from unspool.data.languages.made_data import Language, Task, is_for_validation
-from unspool.data.languages.tasks import TASKS
-from unspool.data.reading_progress import silent
-from unspool.text import Characters
+from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages.made_data import Language, Task, is_for_validation
+from unspool.data.known_languages.tasks import TASKS
+from unspool.data.reading import silent
+from unspool.tokenization import Characters
 
 
 @pytest.mark.parametrize("kind", LANGUAGES)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import PCFG
+from unspool.data.known_languages import PCFG
 
 PAIRS = PCFG(("S -> S S 0.3", "S -> a 0.5", "S -> b 0.2"))
 A, B = 4, 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import SenseChain
+from unspool.data.known_languages import SenseChain
 
 BANK, CASH, FISH = 4, 5, 6
 SENSES = SenseChain()

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.data.languages import Agreement, SenseChain, ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import Agreement, SenseChain, ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
 
 LANGUAGE = Agreement(nouns=1, verbs=1, fillers=1, filler=0.3, embed=0.2, depth=2)
 NOUN, SO, VERB = (LANGUAGE.words.index(word) for word in ("noun0-sg", "so0", "verb0-sg"))

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages.zipf import cumulated, zipf
+from unspool.data.known_languages.zipf_markov import cumulated, zipf
 
 
 def test_by_hand():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.zipf_markov import GOLDEN, MASK, mix
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.zipf_markov import GOLDEN, MASK, mix
 
 
 def test_the_hash_is_splitmix():

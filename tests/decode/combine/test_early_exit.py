@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.adapters.huggingface.export import to_huggingface
 from unspool.decode.combine.early_exit import EarlyExit, divergence, high, low
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam import Beam
+from unspool.integrations.huggingface.loading import to_huggingface
+from unspool.interfaces import Abilities, Step
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Abilities, Step
 from unspool.testing import TableState, random_table
 
 INF = float("inf")
@@ -25,7 +25,7 @@ class Storeys(Abilities):
     p: tuple[tuple[float, ...], ...]
     shown: tuple[int, ...] = ()
     context: None = None
-    text: None = None
+    tokenizer: None = None
 
     @property
     def vocab_size(self):
@@ -181,7 +181,7 @@ def test_a_beam_of_one_is_greedy():
 def test_face_equality_and_repr():
     inner = tiny(4)
     model = EarlyExit(inner, layers=[1, 2])
-    assert (model.vocab_size, model.context, model.text) == (19, 48, None)
+    assert (model.vocab_size, model.context, model.tokenizer) == (19, 48, None)
     assert model == EarlyExit(inner, (1, 2)) != EarlyExit(inner)
     storeys = Storeys(((0.5, 0.5),) * 3)
     assert repr(EarlyExit(storeys, (1,))) == f"EarlyExit(model={storeys!r}, layers=(1,), alpha=0.1)"

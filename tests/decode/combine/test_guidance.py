@@ -100,7 +100,7 @@ def test_a_text_ends_where_the_negative_prompt_has_filled_its_context(search):
     model = learned()
     out = us.generate(Guidance(model, 1.5, LONG), [1], search, max_new_tokens=30, seed=0)
     assert len(out.tokens) == 12 - len(LONG)
-    assert out.finish == "length"
+    assert out.finish_reason == "length"
     assert len(us.generate(Guidance(model), [1], search, max_new_tokens=30, seed=0).tokens) == 11
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.decode.combine.lockstep import Lockstep, States, check_parts
-from unspool.protocols import Abilities, Step, StepModel
+from unspool.interfaces import Abilities, Step, StepModel
 from unspool.testing import TableModel, TableState, random_table
 
 
@@ -45,7 +45,7 @@ class Forward(Abilities):
     inner: TableModel
     vocab_size: int = 5
     context: int | None = None
-    text: None = None
+    tokenizer: None = None
 
     def start(self, prompts):
         return self.inner.start(prompts)
@@ -70,9 +70,9 @@ def test_every_part_reads_the_same_rows():
 def test_the_smallest_context_and_the_first_tokenizer_count():
     text = Words(tuple("abcde"))
     assert First((A, B)).context is None
-    assert First((A, B)).text is None
-    pair = First((replace(A, context=9), replace(B, context=7, text=text), A))
-    assert (pair.context, pair.text, pair.vocab_size) == (7, text, 5)
+    assert First((A, B)).tokenizer is None
+    pair = First((replace(A, context=9), replace(B, context=7, tokenizer=text), A))
+    assert (pair.context, pair.tokenizer, pair.vocab_size) == (7, text, 5)
 
 
 def test_extend_equals_single_steps_and_rewind_undoes_it():
@@ -145,18 +145,18 @@ class Translator(Abilities):
         return self.sources.vocab_size
 
     @property
-    def source_text(self):
+    def source_tokenizer(self):
         return self.sources
 
     @property
-    def text(self):
+    def tokenizer(self):
         return Words(("a", "b", "c"))
 
 
 def test_vocabularies_of_sources_must_agree_too():
     one = Translator(Words(("x", "y", "z", "w")))
     assert First((one, one)).source_vocab_size == 4
-    assert First((one, one)).source_text is one.sources
+    assert First((one, one)).source_tokenizer is one.sources
     with pytest.raises(ValueError, match="model 0 has 4 tokens for sources and model 1 has 2"):
         check_parts([one, Translator(Words(("x", "y")))])
     with pytest.raises(ValueError, match="token 3 is 'w' to model 0 and 'v' to model 1"):

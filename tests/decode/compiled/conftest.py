@@ -2,7 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled.row_scratch import Scratch, fill, rooms, scratch
+from unspool.engine.sampling_passes import Scratch, fill, rooms, scratch
 
 laid = numba.njit(scratch.py_func)  # a kernel counts no references, and must not return an array to Python
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from unspool.decode.compiled.beam_ranking import FIELDS, ranked
+from unspool.engine.best_tokens import FIELDS, ranked
 
 SCORES = np.array([[-1.0, -2.0, -3.0], [-0.5, -4.0, -0.25], [-1.0, -math.inf, -1.0]], np.float32)
 

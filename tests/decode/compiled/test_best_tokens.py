@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.compiled.best_tokens import WORTH_SHARING, best_tokens
-from unspool.kernels.lanes import WIDTH
+from unspool.engine.best_tokens import WORTH_SHARING, best_tokens
+from unspool.engine.simd import WIDTH
 
 
 def test_by_hand():

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import chain
-from unspool.decode.compiled.chain import (
+from unspool.engine import sampling
+from unspool.engine.sampling import (
     EPSILON,
     ETA,
     MIN_P,
@@ -18,7 +18,7 @@ from unspool.decode.compiled.chain import (
     TOP_P,
     TYPICAL,
 )
-from unspool.decode.compiled.row_scratch import Scratch
+from unspool.engine.sampling_passes import Scratch
 
 from .conftest import made
 
@@ -27,12 +27,12 @@ P = np.array([0.05, 0.5, 0.15, 0.3])
 
 @numba.njit
 def draw_row(scores, kinds, values, u, room):
-    return chain.draw_row(scores, scores.size, kinds, values, u, room)
+    return sampling.draw_row(scores, scores.size, kinds, values, u, room)
 
 
 @numba.njit
 def up(value):
-    return chain.up(value)
+    return sampling.up(value)
 
 
 def drawn(p, rules, u):
@@ -86,7 +86,7 @@ def test_rounding_up():
 
 
 def test_a_new_version_is_compiled_anew():
-    assert chain.compiled(1).py_func.__closure__[0].cell_contents == 1
+    assert sampling.compiled(1).py_func.__closure__[0].cell_contents == 1
 
 
 def test_no_number_is_read_outside_an_array():

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.compiled import draw as module
-from unspool.decode.compiled.draw import CODES, coded, draw
 from unspool.decode.shortlist.chain import RULES
 from unspool.decode.shortlist.referee import decide
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
+from unspool.engine import sampling as module
+from unspool.engine.sampling import CODES, coded, draw
 
 
 def test_every_rule_that_torch_knows_has_a_code():

@@ -2,12 +2,12 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import floor_cut
+from unspool.engine import sampling_passes
 
 
 @numba.njit
 def keep(key, floor, surplus, score, size, whole, room):
-    return floor_cut.keep(key, floor, surplus, score, size, whole, room)
+    return sampling_passes.keep(key, floor, surplus, score, size, whole, room)
 
 
 def left(room, size, whole):

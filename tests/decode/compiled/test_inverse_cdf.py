@@ -2,15 +2,15 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import inverse_cdf, row_weights
-from unspool.decode.compiled.row_scratch import BLOCK
+from unspool.engine import sampling, sampling_passes
+from unspool.engine.sampling_passes import BLOCK
 
 
 @numba.njit
 def invert(size, u, room):
-    whole = row_weights.weigh_again(size, room)
-    block, before = inverse_cdf.find_block(size, u * whole, room)
-    return inverse_cdf.find_token(size, whole, u, block, before, room)
+    whole = sampling_passes.weigh_again(size, room)
+    block, before = sampling.find_block(size, u * whole, room)
+    return sampling.find_token(size, whole, u, block, before, room)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.compiled import mass_edge as module
-from unspool.decode.compiled.row_scratch import Scratch
+from unspool.engine import sampling_passes as module
+from unspool.engine.sampling_passes import Scratch
 
 from .conftest import made
 

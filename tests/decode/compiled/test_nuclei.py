@@ -4,24 +4,24 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import nuclei
+from unspool.engine import truncation
 
 P = np.array([0.05, 0.5, 0.15, 0.3])
 
 
 @numba.njit
 def top_p(score, size, peak, base, whole, p, room):
-    return nuclei.top_p(score, size, peak, base, whole, p, room)
+    return truncation.top_p(score, size, peak, base, whole, p, room)
 
 
 @numba.njit
 def typical(score, size, centre, mass, whole, floor, room):
-    return nuclei.typical(score, size, centre, mass, whole, floor, room)
+    return truncation.typical(score, size, centre, mass, whole, floor, room)
 
 
 @numba.njit
 def ordered(score, size, edge, centre, off, room):
-    return nuclei.ordered(score, size, edge, centre, off, room)
+    return truncation.ordered(score, size, edge, centre, off, room)
 
 
 @pytest.mark.parametrize(("p", "last"), [(0.1, 1), (0.49, 1), (0.51, 3), (0.79, 3), (0.9, 2), (0.96, 0)])
@@ -76,6 +76,6 @@ def test_tokens_on_the_same_side_are_in_no_doubt(listed):
 
 
 def test_what_weighs_too_little_to_matter():
-    floor = numba.njit(lambda: nuclei.negligible(0.0, 4.0, 0.9, 10))()
+    floor = numba.njit(lambda: truncation.negligible(0.0, 4.0, 0.9, 10))()
     assert math.exp(floor) == pytest.approx(4 * 0.1 / 20)
-    assert numba.njit(lambda: nuclei.margin(0.5))() == pytest.approx(1.2e-7 / 2 + nuclei.SLACK)
+    assert numba.njit(lambda: truncation.margin(0.5))() == pytest.approx(1.2e-7 / 2 + truncation.SLACK)

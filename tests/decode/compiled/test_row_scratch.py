@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from unspool.decode.compiled.row_scratch import BINS, BLOCK, STRIDE, Scratch, rooms
-from unspool.kernels.lanes import WIDTH
+from unspool.engine.sampling_passes import BINS, BLOCK, STRIDE, Scratch, rooms
+from unspool.engine.simd import WIDTH
 
 from .conftest import laid
 

@@ -4,46 +4,46 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.decode.compiled import row_weights
-from unspool.decode.compiled.row_scratch import BLOCK
+from unspool.engine import sampling_passes
+from unspool.engine.sampling_passes import BLOCK
 
 
 @numba.njit
 def peak_of(score, size):
-    return row_weights.peak_of(score, size)
+    return sampling_passes.peak_of(score, size)
 
 
 @numba.njit
 def cooled(score, size, peak, temperature, out):
-    row_weights.cool(score, size, peak, temperature, out)
+    sampling_passes.cool(score, size, peak, temperature, out)
 
 
 @numba.njit
 def weigh(score, size, peak, room):
-    return row_weights.weigh(score, size, peak, room)
+    return sampling_passes.weigh(score, size, peak, room)
 
 
 @numba.njit
 def by_blocks(score, size, peak, block, room):
-    whole = row_weights.weigh_blocks(score, size, peak, room)
-    row_weights.weigh_block(score, size, peak, block, room)
+    whole = sampling_passes.weigh_blocks(score, size, peak, room)
+    sampling_passes.weigh_block(score, size, peak, block, room)
     return whole
 
 
 @numba.njit
 def again(size, room):
-    return row_weights.weigh_again(size, room)
+    return sampling_passes.weigh_again(size, room)
 
 
 @numba.njit
 def means(score, size, base, whole, room):
-    exact = row_weights.exact_mean_below(score, size, base)
-    return row_weights.mean_below(score, size, base, whole, room), exact
+    exact = sampling_passes.exact_mean_below(score, size, base)
+    return sampling_passes.mean_below(score, size, base, whole, room), exact
 
 
 @numba.njit
 def deviation(score, size, peak):
-    return row_weights.deviation(score, size, peak)
+    return sampling_passes.deviation(score, size, peak)
 
 
 P = np.array([0.05, 0.5, 0.15, 0.3])
@@ -59,7 +59,7 @@ def test_by_hand(listed):
     assert whole == pytest.approx(2)
     mean, exact = means(room.score, 4, peak, whole, room)
     assert math.log(whole) + mean == pytest.approx(H)
-    assert exact == pytest.approx(mean, rel=row_weights.MEAN)
+    assert exact == pytest.approx(mean, rel=sampling_passes.MEAN)
     sigma, off = deviation(room.score, 4, peak)
     assert sigma == pytest.approx(np.log(P).std(), abs=off)
     cooled(room.score, 4, peak, np.float32(0.5), room.score)
@@ -76,13 +76,13 @@ def test_sums_are_right_to_what_is_promised(listed, size, spread):
     assert peak == scores.max()
     exact = np.exp((scores - peak).astype(np.float64))
     whole = weigh(room.score, size, peak, room)
-    assert whole == pytest.approx(exact.sum(), rel=row_weights.ROUNDING)
-    np.testing.assert_allclose(room.weight[:size], exact, rtol=row_weights.ROUNDING, atol=1e-37)
+    assert whole == pytest.approx(exact.sum(), rel=sampling_passes.ROUNDING)
+    np.testing.assert_allclose(room.weight[:size], exact, rtol=sampling_passes.ROUNDING, atol=1e-37)
     blocks = range(0, size, BLOCK)
     np.testing.assert_allclose(
         room.mass[: len(blocks)],
         [exact[b : b + BLOCK].sum() for b in blocks],
-        rtol=row_weights.ROUNDING,
+        rtol=sampling_passes.ROUNDING,
         atol=1e-35,
     )
     assert again(size, room) == whole
@@ -92,7 +92,7 @@ def test_sums_are_right_to_what_is_promised(listed, size, spread):
     assert by_blocks(room.score, size, peak, last, room) == whole
     np.testing.assert_array_equal(room.weight, found)
     mean = -(exact * np.where(exact > 0, scores - peak, 0)).sum() / exact.sum()
-    assert means(room.score, size, peak, whole, room)[0] == pytest.approx(mean, rel=row_weights.MEAN)
+    assert means(room.score, size, peak, whole, room)[0] == pytest.approx(mean, rel=sampling_passes.MEAN)
     sigma, off = deviation(room.score, size, peak)
     assert sigma == pytest.approx(scores[scores > -np.inf].astype(np.float64).std(), abs=off + 1e-12)
 
@@ -113,4 +113,4 @@ def test_e_to_the_x_is_as_exact_as_is_promised(listed):
     room = listed(sample, np.zeros(len(sample)))
     weigh(room.score, len(sample), np.float32(0), room)
     exact = np.exp(sample.astype(np.float64))
-    assert np.abs(room.weight[: len(sample)] / exact - 1).max() < 0.9e-7 < row_weights.ROUNDING
+    assert np.abs(room.weight[: len(sample)] / exact - 1).max() < 0.9e-7 < sampling_passes.ROUNDING

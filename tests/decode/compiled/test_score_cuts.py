@@ -5,26 +5,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.compiled import score_cuts
-from unspool.decode.compiled.row_scratch import Scratch
-from unspool.decode.compiled.row_weights import ALIVE
+from unspool.engine import truncation
+from unspool.engine.sampling_passes import ALIVE, Scratch
 
 from .conftest import filled_up, made
 
 
 @numba.njit
 def kth_largest(score, size, k, peak, room):
-    return score_cuts.kth_largest(score, size, k, peak, room)
+    return truncation.kth_largest(score, size, k, peak, room)
 
 
 @numba.njit
 def floors(value, base, whole, below, peak, sigma):
     return (
-        score_cuts.epsilon(value, base, whole)[0],
-        score_cuts.eta(value, base, whole, below)[0],
-        score_cuts.top_a(value, base, whole, peak)[0],
-        score_cuts.min_p(value, peak)[0],
-        score_cuts.top_n_sigma(value, peak, sigma, 0.0)[0],
+        truncation.epsilon(value, base, whole)[0],
+        truncation.eta(value, base, whole, below)[0],
+        truncation.top_a(value, base, whole, peak)[0],
+        truncation.min_p(value, peak)[0],
+        truncation.top_n_sigma(value, peak, sigma, 0.0)[0],
     )
 
 

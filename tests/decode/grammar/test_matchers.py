@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from unspool.decode.grammar.matchers import Matchers
-from unspool.decode.grammar.token_bytes import TokenBytes
-from unspool.decode.path import Path
-from unspool.text.vocabulary import characters, train_bpe, words
+from unspool.decode.hypothesis import Hypothesis
+from unspool.decode.transforms.grammar import Matchers, TokenBytes
+from unspool.tokenization.vocabulary import characters, train_bpe, words
 
 EOS = 2
 LETTERS = characters(["abc"])  # a, b, c are 4, 5, 6
@@ -16,7 +15,7 @@ def matchers(text, regex, kept=100):
 
 
 def after(found, *rows):
-    paths = [Path(0, 0, (4,), tuple(tokens)) for tokens in rows]
+    paths = [Hypothesis(0, 0, (4,), tuple(tokens)) for tokens in rows]
     return [np.flatnonzero(row).tolist() for row in found.allowed(paths)]
 
 

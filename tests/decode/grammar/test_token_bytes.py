@@ -2,9 +2,9 @@ import builtins
 
 import pytest
 
-from unspool.decode.grammar.token_bytes import TokenBytes, parser, token_bytes
-from unspool.decode.path import Path
-from unspool.text.vocabulary import characters, train_bpe, words
+from unspool.decode.hypothesis import Hypothesis
+from unspool.decode.transforms.grammar import TokenBytes, parser, token_bytes
+from unspool.tokenization.vocabulary import characters, train_bpe, words
 
 ENDS = frozenset({2})
 
@@ -18,7 +18,7 @@ def test_a_vocabulary_of_bytes_is_there_once():
     assert found.pieces()[:4] == [b"<pad>", b"<bos>", b"<eos>", b"<unk>"]
     assert {bytes([n]) for n in range(256)} <= set(found.pieces())
     assert found.known.eos_token == 2
-    assert not found.begins(Path(0, 0, ()))
+    assert not found.begins(Hypothesis(0, 0, ()))
 
 
 def test_words_are_there_twice_with_and_without_a_space():
@@ -30,8 +30,8 @@ def test_words_are_there_twice_with_and_without_a_space():
     assert [found.id_of(token, first=True) for token in (2, 4)] == [2, 10]
     assert [found.id_of(token, first=False) for token in (2, 4)] == [2, 4]
     # No word comes without its space: the text of a grammar begins after it.
-    assert found.begins(Path(0, 0, (4,)))
-    assert found.begins(Path(0, 0, ()))
+    assert found.begins(Hypothesis(0, 0, (4,)))
+    assert found.begins(Hypothesis(0, 0, ()))
 
 
 def test_a_mask_over_both_halves_is_one_over_tokens():

@@ -3,9 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.decode.picks import ArgMax
-from unspool.decode.picks.argmax import FEW
-from unspool.protocols import Step
+from unspool.decode.picks import FEW, ArgMax
+from unspool.interfaces import Step
 
 SCORES = torch.tensor([[0.1, 0.7, 0.2], [0.4, 0.2, 0.4]]).log()
 

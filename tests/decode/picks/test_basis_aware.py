@@ -9,18 +9,17 @@ import torch
 from scipy.stats import chisquare
 
 from unspool.basis import BasisTest, KappaRule, RowLengths
-from unspool.basis.solver import whitened_store
+from unspool.basis.solver import whitening
 from unspool.basis.work import BUDGET
+from unspool.decode import picks
+from unspool.decode.delegating import DelegatingModel
 from unspool.decode.generate import generate
-from unspool.decode.picks import basis_aware
-from unspool.decode.picks.basis_aware import BasisAware
-from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau
+from unspool.decode.picks import BasisAware, ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
-from unspool.decode.stand_in import StandIn
 from unspool.decode.transforms import Temperature, TopK, Typical
-from unspool.models.config_tables import configured
+from unspool.interfaces import Abilities, Step
+from unspool.models import configured
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Abilities, Step
 from unspool.testing import TableModel, random_table
 
 
@@ -31,7 +30,7 @@ class Linear(Abilities):
     matrix: torch.Tensor
     hidden: torch.Tensor
     context = None
-    text = None
+    tokenizer = None
 
     @property
     def output_matrix(self):
@@ -353,27 +352,27 @@ def test_every_rank_has_its_test_and_old_ones_are_let_go():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_a_stamp_sees_the_last_bit_of_one_number_signs_and_order(dtype):
     W = torch.randn(6, 4, generator=torch.Generator().manual_seed(3)).to(dtype)
-    assert basis_aware._stamp(W) == basis_aware._stamp(W.clone())
+    assert picks._stamp(W) == picks._stamp(W.clone())
     last_bit = W.clone()
     bits = last_bit.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[W.element_size()])
     bits[4, 2] ^= 1
     signs = torch.cat((-W[:2], W[2:]))
     others = [last_bit, -W, signs, W[:, [1, 0, 2, 3]], W[[1, 0, 2, 3, 4, 5]], W[:5], W.reshape(4, 6)]
-    assert len({basis_aware._stamp(it) for it in (W, *others)}) == 8
+    assert len({picks._stamp(it) for it in (W, *others)}) == 8
 
 
 def test_what_stands_in_for_a_model_has_its_tests():
     model, pick = random_model(0), BasisAware(0.1)
-    assert pick.bind(StandIn(StandIn(model)), ()).test is pick.bind(model, ()).test
+    assert pick.bind(DelegatingModel(DelegatingModel(model)), ()).test is pick.bind(model, ()).test
 
 
 def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
-    monkeypatch.setattr(basis_aware, "KEPT", 1)
+    monkeypatch.setattr(picks, "KEPT", 1)
     search = Sample(BasisAware(0.3, rank=2))
     first = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)
     assert len(list((tmp_path / "basis").iterdir())) == 1
-    monkeypatch.setattr(whitened_store, "whiten", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(whitening, "whiten", lambda *_: pytest.fail("made again"))
     second = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)  # another model of the same W
     assert first.tokens == second.tokens
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.decode.picks.tau_rules import ConstantTau, EtaTau, NucleusTau
+from unspool.decode.picks import ConstantTau, EtaTau, NucleusTau
 
 LOGP = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]]).log()
 

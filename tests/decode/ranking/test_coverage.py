@@ -3,9 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.decode.ranking import Coverage
-from unspool.decode.ranking.coverage import Attended
-from unspool.protocols import Step
+from unspool.decode.ranking import Attended, Coverage
+from unspool.interfaces import Step
 
 
 def says(attention):

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from unspool.decode.ranking import GNMT, FirstFull, Heuristic, Length, Proved, Sum
-from unspool.decode.ranking.stop import Standing
+from unspool.decode.ranking import GNMT, FirstFull, Heuristic, Length, Proved, Standing, Sum
 
 LATE = Standing(worst=-1.0, total=-4.0, length=3, limit=10, penalty=Length(1.0), rising=False)
 

@@ -5,7 +5,7 @@ import torch
 
 from unspool.decode.generate import generate
 from unspool.decode.search import Beam, Greedy, Sample
-from unspool.decode.search.alternatives import alternatives
+from unspool.decode.search.candidates import alternatives
 from unspool.decode.transforms import TopK
 from unspool.testing import TableModel
 

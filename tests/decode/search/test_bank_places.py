@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from unspool.decode.search.bank_places import allot
+from unspool.decode.search.constrained_beam import allot
 
 
 def test_by_hand():

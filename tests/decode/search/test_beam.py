@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import GNMT, Coverage, FirstFull, Heuristic, Length, Proved, Sum
 from unspool.decode.search.beam import Beam
-from unspool.decode.search.greedy import Greedy
-from unspool.protocols import Abilities, Step
+from unspool.decode.search.sampling import Greedy
+from unspool.interfaces import Abilities, Step
 from unspool.testing import TableModel, bigram, random_table
 
 PENALTIES = [Sum(), Length(1.0), Length(-0.7), Length(2.5), GNMT(0.6), GNMT(-1.0)]
@@ -63,7 +63,7 @@ def greedy_trap():
 def test_by_hand():
     (best,) = run(Beam(2), greedy_trap(), one((2,), limit=2, eos={3}))
     # 0.4 · 0.8 beats 0.5 · 0.4
-    assert (best.tokens, best.finish) == ((1, 3), "eos")
+    assert (best.tokens, best.finish_reason) == ((1, 3), "eos")
     assert best.total == pytest.approx(math.log(0.4 * 0.8))
     assert best.logps == pytest.approx((math.log(0.4), math.log(0.8)))
     assert best.scores == best.logps
@@ -94,7 +94,7 @@ def test_width_one_is_greedy(seed, V, limit, penalty, stop):
     model, job = random_table(V, seed), Job(((1,), (0, 1)), (limit, 3), (0, 0), 1, frozenset({0}))
     mine = run(Beam(1, length_penalty=penalty, stop=stop), model, job)
     for beam, greedy in zip(mine, run(Greedy(), model, job), strict=True):
-        assert (beam.tokens, beam.finish) == (greedy.tokens, greedy.finish)
+        assert (beam.tokens, beam.finish_reason) == (greedy.tokens, greedy.finish_reason)
         assert beam.logps == greedy.logps
 
 
@@ -148,8 +148,8 @@ def test_batch_mates_make_no_difference(seed, width, penalty, stop, random):
     for request, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
         mine = [path for path in together if path.request == request]
         alone = run(beam, model, one(prompt, limit, width, {0}))
-        assert [(path.tokens, path.total, path.finish) for path in mine] == [
-            (path.tokens, path.total, path.finish) for path in alone
+        assert [(path.tokens, path.total, path.finish_reason) for path in mine] == [
+            (path.tokens, path.total, path.finish_reason) for path in alone
         ]
         assert mine[0].notes == alone[0].notes
 
@@ -163,20 +163,20 @@ def test_answers_are_different_ranked_and_worth_what_they_say(seed, width, penal
     assert [path.total for path in found] == sorted((path.total for path in found), reverse=True)
     for path in found:
         assert path.total == pytest.approx(penalty(sum(path.scores), len(path.tokens)), abs=1e-9)
-        assert path.finish == ("eos" if path.tokens[-1] == 0 else "length")
+        assert path.finish_reason == ("eos" if path.tokens[-1] == 0 else "length")
 
 
 def test_a_model_that_never_ends_is_ended_by_the_limit():
     found = run(Beam(3), random_table(4, 1), Job(((1,), (2,)), (9, 5), (0, 0), 3))
     assert [len(path.tokens) for path in found] == [9, 9, 9, 5, 5, 5]
-    assert {path.finish for path in found} == {"length"}
+    assert {path.finish_reason for path in found} == {"length"}
 
 
 class StopAt:
     """A watch that ends a text after token 2."""
 
     def __init__(self, text="", finish=None):
-        self.text, self.finish = text, finish
+        self.text, self.finish_reason = text, finish
 
     def push(self, token):
         return StopAt(self.text, "stop") if token == 2 else StopAt(self.text + str(token))
@@ -188,7 +188,7 @@ class StopAt:
 def test_a_stop_string_ends_a_hypothesis():
     job = Job(((1,),), (4,), (0,), 3, frozenset({0}), (StopAt(),))
     found = run(Beam(3), TableModel(lambda row: [0.1, 0.3, 0.4, 0.2]), job)
-    assert [(path.tokens, path.finish) for path in found] == [
+    assert [(path.tokens, path.finish_reason) for path in found] == [
         ((2,), "stop"),
         ((1, 2), "stop"),
         ((3, 2), "stop"),

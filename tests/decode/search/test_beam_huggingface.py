@@ -16,10 +16,10 @@ from transformers import (
     MarianMTModel,
 )
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import FirstFull, Heuristic, Length, Proved
 from unspool.decode.search.beam import Beam
-from unspool.protocols import Abilities, Step
+from unspool.interfaces import Abilities, Step
 from unspool.testing import TableState
 
 V, PAD, START, LIMIT, BATCH = 29, 3, 1, 7, 6
@@ -33,7 +33,7 @@ class Decoder(Abilities):
     twin: object
     vocab_size: int = V
     context: None = None
-    text: None = None
+    tokenizer: None = None
 
     def start(self, prompts):
         return self.read(TableState(tuple(map(tuple, prompts))))
@@ -135,7 +135,7 @@ def test_the_same_texts_scores_and_order(kind, stopping):
         padded = [[*path.tokens, *[PAD] * (len(sequences[0]) - len(path.tokens))] for path in ended]
         assert padded == sequences
         assert [path.total for path in ended] == pytest.approx(scores, abs=1e-5)
-        finishes.update((path.finish, path.tokens[-1] in eos) for path in ended)
+        finishes.update((path.finish_reason, path.tokens[-1] in eos) for path in ended)
         lengths.update(len(path.tokens) for path in ended)
     assert finishes == {("eos", True), ("length", False)}
     assert len(lengths) > 3

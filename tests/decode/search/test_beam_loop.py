@@ -4,13 +4,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unspool.decode.job import Job
-from unspool.decode.search.beam import Beam, grow
-from unspool.decode.search.beam_loop import run_beams, scores
-from unspool.decode.search.beam_options import BeamOptions
-from unspool.decode.search.beam_state import BeamState
-from unspool.decode.search.tree import Tree
-from unspool.protocols import Abilities, Step
+from unspool.decode.hypothesis import Job
+from unspool.decode.search.beam import Beam, grow, run_beams, scores
+from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree
+from unspool.interfaces import Abilities, Step
 from unspool.testing import TableModel, random_table
 
 
@@ -120,12 +117,12 @@ def test_what_else_each_token_might_have_been_comes_along_where_it_is_asked_for(
 
 
 def ends_at_two(path):
-    return replace(path, finish="loop", notes={"loop": "found"}) if len(path.tokens) == 2 else path
+    return replace(path, finish_reason="loop", notes={"loop": "found"}) if len(path.tokens) == 2 else path
 
 
 def test_a_judge_may_end_a_hypothesis_and_what_it_noted_is_kept():
-    job = Job(((1,),), (6,), (0,), 2, judge=ends_at_two)
+    job = Job(((1,),), (6,), (0,), 2, stop_condition=ends_at_two)
     paths = [path for frontier in Beam(2)(random_table(4, 1), job) for path in frontier.ended]
-    assert [(path.finish, len(path.tokens), path.notes["loop"]) for path in paths] == [
+    assert [(path.finish_reason, len(path.tokens), path.notes["loop"]) for path in paths] == [
         ("loop", 2, "found")
     ] * 2

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from unspool.decode.job import Job
-from unspool.decode.picks import Multinomial
+from unspool.decode.hypothesis import Job
+from unspool.decode.multinomial import Multinomial
 from unspool.decode.ranking import GNMT, Coverage, FirstFull, Length
-from unspool.decode.search.beam_options import BeamOptions
+from unspool.decode.search.beam_state import BeamOptions
 from unspool.testing import random_table
 
 MODEL = random_table(5, seed=1)

@@ -3,10 +3,10 @@ from collections import Counter
 
 import pytest
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import FirstFull, Length
 from unspool.decode.search.beam import Beam
-from unspool.decode.search.beam_sample import BeamSample
+from unspool.decode.search.stochastic_beam import BeamSample
 from unspool.testing import TableModel, bigram, random_table
 
 P = [0.5, 0.3, 0.2]

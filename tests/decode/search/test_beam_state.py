@@ -2,13 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from unspool.decode.job import Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.ranking import FirstFull, Length
-from unspool.decode.search.beam_options import BeamOptions
-from unspool.decode.search.beam_state import BeamState, answers, settle
+from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree, answers, settle
 from unspool.decode.search.candidates import Candidate
-from unspool.decode.search.tree import Tree
 
 EOS = 0
 JOB = Job(((1, 2), (3,)), (3, 3), (0, 0), 2, frozenset({EOS}))
@@ -56,7 +53,7 @@ def test_the_limit_ends_a_hypothesis_like_any_other_end():
     for total in (-1.0, -2.0, -3.0):
         one.take(candidates((0, 5, total), (0, 6, total - 0.5)))
     assert one.live == []
-    assert [ended.path.finish for ended in one.pool] == ["length", "length"]
+    assert [ended.path.finish_reason for ended in one.pool] == ["length", "length"]
 
 
 def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
@@ -121,7 +118,7 @@ class Written:
     def __init__(self, tokens=()):
         self.tokens = tokens
         self.text = "".join(map(str, tokens)).split("9")[0]
-        self.finish = "stop" if 9 in tokens else None
+        self.finish_reason = "stop" if 9 in tokens else None
 
     def push(self, token):
         return Written((*self.tokens, token))
@@ -135,9 +132,9 @@ def test_of_equal_texts_the_better_one_stays():
     one = BeamState(BeamOptions(3), job, 0, Tree())
     one.take(candidates((0, 9, -1.0), (0, 5, -2.0), (0, 6, -3.0)))
     one.take(candidates((0, 9, -2.5), (1, 9, -3.5), (0, 7, -4.0), (0, 8, -5.0)))
-    assert [ended.path.watch.close() for ended in one.pool] == ["", "5", "6"]
+    assert [ended.path.detokenizer.close() for ended in one.pool] == ["", "5", "6"]
     again = BeamState(BeamOptions(3), job, 0, Tree())
-    again.live = [replace(again.live[0], path=Path(0, 0, (1,), watch=Written()))]
+    again.live = [replace(again.live[0], path=Hypothesis(0, 0, (1,), detokenizer=Written()))]
     again.take(candidates((0, 9, -4.0), (0, 5, -2.0)))
     again.end(replace(again.pool[0].path, tokens=(9, 9)), candidates((0, 9, -1.0))[0])
     assert [(ended.path.tokens, ended.score) for ended in again.pool] == [((9, 9), -1.0)]

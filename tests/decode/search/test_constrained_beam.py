@@ -3,11 +3,11 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import GNMT, FirstFull, Heuristic, Length, Proved, Sum
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.constrained_beam import ConstrainedBeam
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 from unspool.testing import TableModel, random_table
 
 PENALTIES = [Sum(), Length(1.0), GNMT(0.6)]
@@ -28,7 +28,7 @@ def holds(tokens, phrase):
 
 
 def summary(paths):
-    return [(path.tokens, path.total, path.finish) for path in paths]
+    return [(path.tokens, path.total, path.finish_reason) for path in paths]
 
 
 def test_by_hand():
@@ -139,7 +139,7 @@ class Letters:
 
 
 def test_a_string_is_encoded_by_the_models_tokenizer():
-    model = TableModel(lambda row: [0.2] * 5, text=Letters())
+    model = TableModel(lambda row: [0.2] * 5, tokenizer=Letters())
     (best,) = run(ConstrainedBeam(4, ("ba",)), model, one(limit=3))
     assert holds(best.tokens, (2, 1))
     with pytest.raises(ValueError, match="needs a tokenizer"):
@@ -195,7 +195,7 @@ class Spelled:
     """A watch of one digit a token, with a stop string."""
 
     def __init__(self, text="", stop=(), finish=None):
-        self.text, self.stop, self.finish = text, stop, finish
+        self.text, self.stop, self.finish_reason = text, stop, finish
 
     def push(self, token):
         text = self.text + str(token)
@@ -211,13 +211,13 @@ class Spelled:
 class Digits:
     bos_id, eos_ids = None, frozenset()
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return Spelled("", tuple(stop))
 
 
 def test_a_phrase_that_a_stop_string_cuts_off_is_unmet():
     # 2 3 is written, but "3" stops the text before it: only 2 is left of it.
-    model = TableModel(lambda row: [0.1, 0.2, 0.3, 0.4], text=Digits())
+    model = TableModel(lambda row: [0.1, 0.2, 0.3, 0.4], tokenizer=Digits())
     job = Job(((1,),), (3,), (0,), 1, frozenset(), (Spelled("", ("3",)),))
     (best,) = run(ConstrainedBeam(4, ((2, 3),)), model, job)
     assert best.notes["unmet"] == ((2, 3),)
@@ -225,4 +225,4 @@ def test_a_phrase_that_a_stop_string_cuts_off_is_unmet():
     job = Job(((1,),), (4,), (0,), 1, frozenset(), (Spelled("", ("1",)),))
     (best,) = run(ConstrainedBeam(4, ((2, 3),)), model, job)
     assert best.notes["unmet"] == ()
-    assert "23" in best.watch.close()
+    assert "23" in best.detokenizer.close()

@@ -11,8 +11,8 @@ from unspool.decode.combine.ensemble import Ensemble
 from unspool.decode.generate import generate, stream
 from unspool.decode.search import Greedy
 from unspool.decode.search.contrastive_search import ContrastiveSearch, SeenVectors
+from unspool.interfaces import Abilities, Step
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Abilities, Step
 from unspool.testing import TableState, random_table
 
 PROMPTS = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 10], [1, 2]]
@@ -43,7 +43,7 @@ class Compass(Abilities):
     p: tuple[float, ...]
     directions: tuple[tuple[float, float], ...]
     context: None = None
-    text: None = None
+    tokenizer: None = None
 
     @property
     def vocab_size(self):
@@ -139,7 +139,7 @@ class StartAndStep(Abilities):
     inner: TransformerLM
     vocab_size: int = 17
     context: int = 40
-    text: None = None
+    tokenizer: None = None
 
     def start(self, prompts):
         return self.inner.start(prompts)
@@ -216,7 +216,7 @@ def test_of_an_encoder_decoder_its_own_side_is_compared():
 
 def by_steps(model, source, k, alpha, limit):
     """The same by the equation, with the decoder run anew for every candidate."""
-    source = model.text.encode(source)
+    source = model.tokenizer.encode(source)
 
     def read(tokens):
         step, state = model.start([source])
@@ -227,7 +227,7 @@ def by_steps(model, source, k, alpha, limit):
         return steps
 
     row = []
-    while len(row) < limit and not (row and row[-1] in model.text.eos_ids):
+    while len(row) < limit and not (row and row[-1] in model.tokenizer.eos_ids):
         p_V = read(row)[-1].logp_NV[0].exp()
         values = {}
         for token in p_V.topk(k).indices.tolist():
@@ -247,7 +247,7 @@ def test_a_contrast_of_encoder_decoders_reads_no_source_as_output():
         us.generate(both, date, ContrastiveSearch(4, 0.0)).tokens
         == us.generate(model, date, us.Greedy()).tokens
     )
-    assert us.generate(both, date, search).finish == "eos"
+    assert us.generate(both, date, search).finish_reason == "eos"
     with pytest.raises(ValueError, match="continues its prompt"):
         us.Contrast(model, us.TransformerLM(replace_vocabulary(model)))
 

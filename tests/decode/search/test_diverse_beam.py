@@ -3,7 +3,7 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import GNMT, FirstFull, Length, Proved
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.diverse_beam import DiverseBeam
@@ -20,7 +20,7 @@ def one(prompt=(1,), limit=4, n=1, eos=()):
 
 
 def summary(paths):
-    return [(path.tokens, path.total, path.finish) for path in paths]
+    return [(path.tokens, path.total, path.finish_reason) for path in paths]
 
 
 def groups(best):

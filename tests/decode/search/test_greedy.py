@@ -14,7 +14,7 @@ def test_by_hand():
     assert out.tokens == (1, 2, 0, 1)
     assert out.logps == pytest.approx([-0.5108256, -0.5108256, -0.6931472, -0.5108256])
     assert out.scores == out.logps
-    assert out.finish == "length"
+    assert out.finish_reason == "length"
 
 
 def test_transforms_come_first():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unspool.decode.rng import numpy_generator as generator
-from unspool.decode.search.gumbel import conditioned, perturb, standard
+from unspool.decode.search.stochastic_beam import conditioned, perturb, standard
 
 
 def test_the_noise_is_the_requests_own():

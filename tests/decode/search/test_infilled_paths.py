@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.job import Job
-from unspool.decode.search.infilled_paths import Canvas, infilling
+from unspool.decode.hypothesis import Job
+from unspool.decode.search.masked_decoding import Canvas, infilling
 from unspool.testing import bigram
 
 JOB = Job(((0,),), (9,), (1,), eos=frozenset({2}))
@@ -17,10 +17,10 @@ def test_a_path_grows_up_to_the_first_hidden_place_by_hand():
     canvas.choose(0, 5, -0.5)
     canvas.choose(2, 2, -0.25)
     path = canvas.grown(canvas.path, JOB, last=False)
-    assert (path.tokens, path.logps, path.finish) == ((5,), (-0.5,), None)
+    assert (path.tokens, path.logps, path.finish_reason) == ((5,), (-0.5,), None)
     canvas.choose(1, 6, -1.0)
     path = canvas.grown(path, JOB, last=False)
-    assert (path.tokens, path.finish) == ((5, 6, 2), "eos")
+    assert (path.tokens, path.finish_reason) == ((5, 6, 2), "eos")
     assert canvas.score == pytest.approx((-0.5 - 1.0 - 0.25) / 4)
     canvas.hide(0)
     assert canvas.places == [0, 3]
@@ -29,7 +29,7 @@ def test_a_path_grows_up_to_the_first_hidden_place_by_hand():
 def test_the_last_time_a_text_without_an_end_has_the_length_that_it_has():
     canvas = Canvas.blank(JOB.path(0, 0), 1, hidden=9)
     canvas.choose(0, 5, 0.0)
-    assert canvas.grown(canvas.path, JOB, last=True).finish == "length"
+    assert canvas.grown(canvas.path, JOB, last=True).finish_reason == "length"
 
 
 def test_a_model_that_says_one_token_after_another_is_refused():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 
 V = 5
 LOW, HIGH = 0.4, 0.9

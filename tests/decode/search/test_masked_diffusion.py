@@ -24,7 +24,7 @@ def test_one_step_says_all_at_once():
 def test_what_is_shown_is_streamed_from_the_beginning_on():
     pieces = list(us.stream(Places(), [1], us.MaskedDiffusion(3), max_new_tokens=8, seed=0))
     assert [piece.tokens for piece in pieces] == [(4,), (4,), (4,)]
-    assert pieces[-1].finish == "length"
+    assert pieces[-1].finish_reason == "length"
 
 
 def test_draws_depend_on_the_seed_and_the_sample_alone():

@@ -6,8 +6,7 @@ from hypothesis import given, strategies as st
 
 from unspool.decode.combine.contrast import Contrast
 from unspool.decode.generate import generate, stream
-from unspool.decode.job import Frontier, Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.request import make_job
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1, rank
@@ -19,7 +18,7 @@ LETTERS = "abcde."
 @dataclass(frozen=True)
 class LetterWatch:
     text: str = ""
-    finish: None = None
+    finish_reason: None = None
 
     def push(self, token):
         return LetterWatch(self.text + LETTERS[token])
@@ -37,7 +36,7 @@ class Letters:
     def decode(self, ids):
         return "".join(LETTERS[i] for i in ids if i != 5)
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return LetterWatch()
 
 
@@ -50,11 +49,11 @@ class Scripted:
 
     def __call__(self, model, job):
         drawn = [
-            Path(path.request, path.sample, path.prompt, self.texts[path.sample], finish="eos")
+            Hypothesis(path.request, path.sample, path.prompt, self.texts[path.sample], finish_reason="eos")
             for path in job.paths()
         ]
-        yield Frontier(tuple(drawn[:1]), tuple(drawn[:0:-1]))
-        yield Frontier((), tuple(drawn[:1]))
+        yield SearchStep(tuple(drawn[:1]), tuple(drawn[:0:-1]))
+        yield SearchStep((), tuple(drawn[:1]))
 
 
 MODEL = random_table(7, seed=3)
@@ -95,7 +94,7 @@ texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple),
 @given(texts, st.randoms())
 def test_the_best_is_the_best_by_exhaustion_and_the_order_of_drawing_moves_no_total(drawn, random):
     job = Job(((0,),), (9,), (0,))
-    paths = [Path(0, i, (0,), tokens, finish="length") for i, tokens in enumerate(drawn)]
+    paths = [Hypothesis(0, i, (0,), tokens, finish_reason="length") for i, tokens in enumerate(drawn)]
     ranked = rank(paths, job, TokenF1())
     means = [
         sum(TokenF1()(h, r) for j, r in enumerate(drawn) if j != i) / (len(drawn) - 1)
@@ -107,7 +106,8 @@ def test_the_best_is_the_best_by_exhaustion_and_the_order_of_drawing_moves_no_to
     random.shuffle(paths)
     assert rank(paths, job, TokenF1()) == ranked
     shuffled = [
-        Path(0, i, (0,), tokens, finish="length") for i, tokens in enumerate(random.sample(drawn, len(drawn)))
+        Hypothesis(0, i, (0,), tokens, finish_reason="length")
+        for i, tokens in enumerate(random.sample(drawn, len(drawn)))
     ]
     totals = {path.tokens: pytest.approx(path.total) for path in ranked}
     assert {path.tokens: path.total for path in rank(shuffled, job, TokenF1())} == totals
@@ -119,7 +119,10 @@ def test_the_candidates_are_the_samplers_samples():
     assert sorted(o.tokens for o in outs) == sorted({o.tokens for o in samples})
     by_tokens = {o.tokens: o for o in samples}
     for out in outs:
-        assert (out.logps, out.finish) == (by_tokens[out.tokens].logps, by_tokens[out.tokens].finish)
+        assert (out.logps, out.finish_reason) == (
+            by_tokens[out.tokens].logps,
+            by_tokens[out.tokens].finish_reason,
+        )
 
 
 def test_every_prompt_is_its_own_and_needs_no_company():
@@ -144,7 +147,7 @@ def test_texts_are_compared_as_texts_and_token_ids_without_their_end():
         return 0.0
 
     p = [0.3, 0.3, 0.0, 0.0, 0.0, 0.4]
-    with_text = TableModel(lambda row: p, text=Letters())
+    with_text = TableModel(lambda row: p, tokenizer=Letters())
     generate(with_text, "a", MBR(8, utility=utility), seed=1, max_new_tokens=6)
     assert set(map(type, seen)) == {str}
     assert all(set(text) <= {"a", "b"} for text in seen)
@@ -168,7 +171,7 @@ def test_chrf_by_hand():
 
 
 def test_chrf_is_the_default_where_there_is_text():
-    model = TableModel(random_table(6, seed=1).table, text=Letters())
+    model = TableModel(random_table(6, seed=1).table, tokenizer=Letters())
     default = generate(model, "a", MBR(6), seed=1, max_new_tokens=8, n=6)
     named = generate(model, "a", MBR(6, utility=ChrF()), seed=1, max_new_tokens=8, n=6)
     assert [(o.text, o.total) for o in default] == [(o.text, o.total) for o in named]
@@ -189,7 +192,7 @@ def test_a_missing_sacrebleu_is_named_before_the_model_is_run(monkeypatch):
         return [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]
 
     with pytest.raises(ModuleNotFoundError, match=r"unspool\[evaluate\]"):
-        generate(TableModel(never, text=Letters()), "b", MBR(4))
+        generate(TableModel(never, tokenizer=Letters()), "b", MBR(4))
 
 
 def test_it_runs_on_a_contrast_and_shows_nothing_before_its_end():

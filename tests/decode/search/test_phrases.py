@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from unspool.decode.search.phrases import Phrases
+from unspool.decode.search.constrained_beam import Phrases
 
 token = st.integers(0, 2)
 phrases = st.lists(st.lists(token, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3)

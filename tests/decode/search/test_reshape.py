@@ -12,11 +12,10 @@ from transformers.generation.logits_process import (
 )
 
 import unspool as us
-from unspool.decode.job import Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample
-from unspool.decode.search.reshape import check_transforms, prepared, reshape, reshaped
+from unspool.decode.search.sampling import check_transforms, prepared, reshape, reshaped
 from unspool.decode.transforms import (
     LogitBias,
     MinLength,
@@ -26,13 +25,13 @@ from unspool.decode.transforms import (
     TopK,
     TopP,
 )
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel, random_table
 
 LOGITS = torch.tensor([[3.0, 1.0, -2.0, 0.5], [0.5, -1.0, 4.0, 2.0]])
 STEP = Step(LOGITS.log_softmax(-1), log_norm_N=LOGITS.logsumexp(-1))
 IDS = torch.tensor([[0, 2], [3, 2]])
-HISTORY = [Path(0, 0, tuple(row)) for row in IDS.tolist()]
+HISTORY = [Hypothesis(0, 0, tuple(row)) for row in IDS.tolist()]
 
 CHAINS = {
     "penalty alone": ([RepetitionPenalty(1.5)], [RepetitionPenaltyLogitsProcessor(1.5)]),
@@ -81,7 +80,7 @@ def test_by_hand():
 
 def test_without_logits_the_log_probabilities_are_penalised():
     step = Step(torch.tensor([[0.5, 0.25, 0.25]]).log())
-    found = reshape(step, [Path(0, 0, (0,))], [RepetitionPenalty(2.0)]).exp()
+    found = reshape(step, [Hypothesis(0, 0, (0,))], [RepetitionPenalty(2.0)]).exp()
     assert found[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
 
 
@@ -131,7 +130,7 @@ def test_a_rule_is_told_of_the_job():
 def test_logits_as_the_rules_have_left_them():
     logits = torch.tensor([[2.0, 1.0, 0.5]])
     step = Step(logits.log_softmax(-1), log_norm_N=logits.logsumexp(-1))
-    scores, log_norm = reshaped(step, [Path(0, 0, (1,))], (TopK(2),))
+    scores, log_norm = reshaped(step, [Hypothesis(0, 0, (1,))], (TopK(2),))
     left = scores + log_norm[:, None]
     torch.testing.assert_close(left, torch.tensor([[2.0, 1.0, -torch.inf]]))
 

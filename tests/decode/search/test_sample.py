@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import chisquare
 
 from unspool.decode.generate import generate
-from unspool.decode.picks import ArgMax, Multinomial
+from unspool.decode.multinomial import Multinomial
+from unspool.decode.picks import ArgMax
 from unspool.decode.search import Greedy, Sample
-from unspool.protocols import Abilities
+from unspool.interfaces import Abilities
 from unspool.testing import TableModel, bigram, random_table
 
 

@@ -10,13 +10,14 @@ from scipy.stats import chisquare
 
 from unspool.decode.combine.contrast import Contrast
 from unspool.decode.generate import generate, stream
-from unspool.decode.job import Job
-from unspool.decode.picks import ArgMax, Multinomial
+from unspool.decode.hypothesis import Job
+from unspool.decode.multinomial import Multinomial
+from unspool.decode.picks import ArgMax
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.speculative import Beginning, Reading, Speculative
 from unspool.decode.transforms import RepetitionPenalty, Temperature
+from unspool.interfaces import Abilities
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.protocols import Abilities
 from unspool.testing import TableModel, TableState, bigram, random_table
 
 PROMPTS = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 10]]
@@ -76,7 +77,7 @@ def test_greedy_is_greedy_token_by_token(draft, length):
     want = generate(LARGE, PROMPTS, Greedy(), max_new_tokens=20)
     outs = generate(LARGE, PROMPTS, Speculative(draft, ArgMax(), length=length), max_new_tokens=20)
     for out, alone in zip(outs, want, strict=True):
-        assert (out.tokens, out.finish) == (alone.tokens, alone.finish)
+        assert (out.tokens, out.finish_reason) == (alone.tokens, alone.finish_reason)
         assert out.logps == pytest.approx(alone.logps, abs=1e-4)
         assert out.scores == pytest.approx(alone.scores, abs=1e-4)
 
@@ -157,7 +158,7 @@ class Counting(Abilities):
     reads: list[int]
     starts: list[int] = field(default_factory=list)
     context: int | None = None
-    text: None = None
+    tokenizer: None = None
 
     @property
     def vocab_size(self):
@@ -235,7 +236,7 @@ class DotWatch:
     text: str = ""
 
     @property
-    def finish(self):
+    def finish_reason(self):
         return "stop" if "cd" in self.text else None
 
     def push(self, token):
@@ -254,7 +255,7 @@ class Letters:
     def decode(self, ids):
         return "".join("abcd."[i] for i in ids)
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return DotWatch()
 
 
@@ -265,11 +266,11 @@ def test_ends_in_the_middle_of_a_draft_are_ends():
             following = {0: 1, 1: 2, 2: last}.get(row[-1], 0)
             return [0.96 if token == following else 0.01 for token in range(5)]
 
-        model = TableModel(line, text=Letters())
+        model = TableModel(line, tokenizer=Letters())
         want = generate(model, "a", Greedy())
         out = generate(model, "a", Speculative(model, ArgMax(), length=8))
         assert out.tokens == want.tokens == (1, 2, last)
-        assert (out.finish, out.text) == (finish, want.text)
+        assert (out.finish_reason, out.text) == (finish, want.text)
 
 
 def test_a_stream_shows_what_a_round_accepts():
@@ -310,7 +311,7 @@ def test_a_reading_catches_up_and_forgets():
 class Forward(Abilities):
     vocab_size: int = 3
     context: None = None
-    text: None = None
+    tokenizer: None = None
 
     def start(self, prompts):
         return STRONG.start(prompts)
@@ -366,7 +367,7 @@ def test_a_loop_is_judged_on_what_was_accepted_and_told():
     circle = bigram([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     out = generate(circle, [0], Speculative(circle, length=4), on_loop="stop", max_new_tokens=99)
     want = generate(circle, [0], Greedy(), on_loop="stop", max_new_tokens=99)
-    assert (out.tokens, out.finish, out.loop) == (want.tokens, "loop", want.loop)
+    assert (out.tokens, out.finish_reason, out.loop) == (want.tokens, "loop", want.loop)
     assert out.loop.period == 3
     seen = []
 

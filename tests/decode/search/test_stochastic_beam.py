@@ -4,9 +4,9 @@ from collections import Counter
 import pytest
 import torch
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.search.stochastic_beam import StochasticBeam
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel, random_table
 
 ROWS = [[0.0, 0.0, 1.0], [0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]

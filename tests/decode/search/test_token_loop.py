@@ -3,12 +3,12 @@ import math
 import pytest
 import torch
 
-from unspool.decode.job import Job
-from unspool.decode.path import Path
-from unspool.decode.picks import ArgMax, Multinomial
-from unspool.decode.search.token_loop import draw, run_rows
+from unspool.decode.hypothesis import Hypothesis, Job
+from unspool.decode.multinomial import Multinomial
+from unspool.decode.picks import ArgMax
+from unspool.decode.search.sampling import draw, run_rows
 from unspool.decode.transforms import TopK
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel, TableState
 
 
@@ -23,7 +23,7 @@ class Die:
 
 
 STEP = Step(torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.15, 0.75]]).log())
-PATHS = [Path(0, 0, (0,)), Path(1, 0, (0,))]
+PATHS = [Hypothesis(0, 0, (0,)), Hypothesis(1, 0, (0,))]
 
 
 def test_by_hand():

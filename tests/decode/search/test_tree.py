@@ -1,4 +1,4 @@
-from unspool.decode.search.tree import Node, Tree
+from unspool.decode.search.beam_state import Node, Tree
 
 
 def test_every_node_tells_its_fate():

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.sharing.joined_batch import JoinedBatch, LaneGone
+from unspool.decode.batching import BatchScheduler, LaneGone
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.testing import TableModel, random_table
@@ -19,7 +19,7 @@ def model():
 
 @pytest.fixture
 def batch(model):
-    return JoinedBatch(model, model.joining)
+    return BatchScheduler(model, model.joining)
 
 
 def said(model, *rows):
@@ -56,7 +56,7 @@ def test_rows_that_nobody_holds_are_gone(model, batch):
 
 def test_who_asks_what_cannot_be_is_told_alone():
     model = TableModel(lambda row: [0.5, 0.5], context=3)
-    batch = JoinedBatch(model, model.joining)
+    batch = BatchScheduler(model, model.joining)
     (_, good), bad, (_, full) = batch.begin([[[0]], [[7]], [[0, 1, 1]]])
     assert isinstance(bad, ValueError)
     step, error = batch.extend([(good, tokens([1])), (full, tokens([1]))])
@@ -73,7 +73,7 @@ def test_a_translation_is_told_of_its_own_source_alone():
     )
     model = shape.build().eval()
     model.engine = "compiled"
-    batch = JoinedBatch(model, model.joining)
+    batch = BatchScheduler(model, model.joining)
     ((first, short),) = batch.begin([[[3, 4]]])
     ((_, long),) = batch.begin([[[3, 4, 5, 6, 7, 8]]])
     step, other = batch.extend([(short, tokens([5])), (long, tokens([5]))])
@@ -96,7 +96,7 @@ def compiled_model():
 
 
 def test_hidden_vectors_of_prompts_are_told(compiled_model):
-    batch = JoinedBatch(compiled_model, compiled_model.joining)
+    batch = BatchScheduler(compiled_model, compiled_model.joining)
     ((_, a),) = batch.begin([[[1]]])
     hidden, step, lane = batch.read_all([[3, 4, 5]])
     expected, alone, _ = compiled_model.read_all([[3, 4, 5]])
@@ -106,7 +106,7 @@ def test_hidden_vectors_of_prompts_are_told(compiled_model):
 
 
 def test_a_prompt_that_begins_as_a_row_shares_it(model):
-    batch = JoinedBatch(model, model.joining, kept_bytes=100)
+    batch = BatchScheduler(model, model.joining, kept_bytes=100)
     ((_, a),) = batch.begin([[[1, 2, 3]]])
     batch.extend([(a, tokens([4]))])
     ((step, b),) = batch.begin([[[1, 2, 3, 4], [1, 2, 5], [7]]])  # behind 123, behind 12, and behind nothing
@@ -118,7 +118,7 @@ def test_a_prompt_that_begins_as_a_row_shares_it(model):
 
 
 def test_a_row_is_kept_until_its_memory_is_needed(model):
-    batch = JoinedBatch(model, model.joining, kept_bytes=6)  # a table's token is a byte
+    batch = BatchScheduler(model, model.joining, kept_bytes=6)  # a table's token is a byte
     for prompt in ([1, 2, 3], [4, 5, 6], [1, 2, 3, 7]):  # the last one takes the first one's place
         ((_, lane),) = batch.begin([[prompt]])
         batch.keep(lane)
@@ -149,7 +149,7 @@ def test_a_lane_that_was_closed_is_not_read(model, batch):
 
 
 def test_a_prompt_that_fails_leaves_the_others_as_they_were(model):
-    batch = JoinedBatch(model, model.joining, kept_bytes=100)
+    batch = BatchScheduler(model, model.joining, kept_bytes=100)
     ((_, a),) = batch.begin([[[1, 2, 3]]])
     bad, (step, b) = batch.begin([[[1, 2, 99]], [[1, 2, 4]]])
     assert isinstance(bad, ValueError)
@@ -163,7 +163,7 @@ def test_a_prompt_that_fails_leaves_the_others_as_they_were(model):
 @given(data=st.data())
 def test_however_texts_begin_and_go_on_their_bits_are_those_of_one_read_alone(compiled_model, data):
     """Prompts of 1 to 150 tokens that have any part of others in common, some of them in one pass."""
-    batch = JoinedBatch(compiled_model, compiled_model.joining, kept_bytes=40_000)
+    batch = BatchScheduler(compiled_model, compiled_model.joining, kept_bytes=40_000)
     known, lanes = [[1]], []
     for _ in range(data.draw(st.integers(2, 5))):
         prompts = []

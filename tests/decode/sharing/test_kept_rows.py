@@ -1,5 +1,4 @@
-from unspool.decode.sharing.kept_rows import KeptRows
-from unspool.decode.sharing.row_texts import RowTexts
+from unspool.decode.prefix_cache import KeptRows, RowTexts
 
 
 def test_the_least_recently_used_row_goes_first_and_a_longer_one_takes_its_beginnings_place():

@@ -1,6 +1,6 @@
 import torch
 
-from unspool.decode.sharing.lane import Lane, LaneState
+from unspool.decode.prefix_cache import Lane, LaneState
 
 
 def test_lanes_of_the_same_rows_are_two():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.sharing.remembering import Remembering
+from unspool.decode.batching import CachedPrefixModel
 from unspool.models.transformer_lm import TransformerConfig
 
 SEARCHES = [
@@ -25,7 +25,7 @@ def model():
 
 @pytest.mark.parametrize("search", SEARCHES, ids=repr)
 def test_what_it_says_is_the_same_and_nothing_is_read_twice(model, search):
-    remembering, history = Remembering(model, 2**20), [1, 2, 3]
+    remembering, history = CachedPrefixModel(model, 2**20), [1, 2, 3]
     for turn in range(4):
         options = {"max_new_tokens": 9, "seed": turn}
         found = us.generate(remembering, history, search, **options)
@@ -37,7 +37,7 @@ def test_what_it_says_is_the_same_and_nothing_is_read_twice(model, search):
 
 
 def test_two_streams_of_one_model_do_not_touch_each_other(model):
-    remembering = Remembering(model, 2**20)
+    remembering = CachedPrefixModel(model, 2**20)
     first = us.stream(remembering, [1, 2, 3], us.Sample(), max_new_tokens=9, seed=1)
     begun = next(first)
     other = us.generate(remembering, [1, 2, 3, 4], us.Sample(), max_new_tokens=9, seed=2)
@@ -50,6 +50,6 @@ def test_a_model_that_cannot_fork_is_refused(model):
     model.engine = "torch"
     try:
         with pytest.raises(ValueError, match="not compiled"):
-            Remembering(model, 1)
+            CachedPrefixModel(model, 1)
     finally:
         model.engine = None

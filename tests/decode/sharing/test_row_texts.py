@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from unspool.decode.sharing.row_texts import RowTexts
+from unspool.decode.prefix_cache import RowTexts
 
 
 def texts_of(*rows):

@@ -1,5 +1,4 @@
-from unspool.decode.sharing.row_texts import RowTexts
-from unspool.decode.sharing.shared_beginnings import Fork, next_pass
+from unspool.decode.prefix_cache import Fork, RowTexts, next_pass
 
 LONG = list(range(100))
 

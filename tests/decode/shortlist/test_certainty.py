@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.picks.multinomial import BLOCK, masses
+from unspool.decode.multinomial import BLOCK, masses
 from unspool.decode.shortlist.certainty import BLOCKS, ROUNDING, SLACK, doubt
 
 

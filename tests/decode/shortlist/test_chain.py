@@ -7,10 +7,12 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from scipy.stats import chisquare
 
-from unspool.decode.path import Path
-from unspool.decode.picks import ArgMax, Multinomial, multinomial
-from unspool.decode.search import token_loop
-from unspool.decode.search.reshape import reshape
+from unspool.decode import multinomial
+from unspool.decode.hypothesis import Hypothesis
+from unspool.decode.multinomial import Multinomial
+from unspool.decode.picks import ArgMax
+from unspool.decode.search import sampling
+from unspool.decode.search.sampling import reshape
 from unspool.decode.shortlist import chain as chain_module, nuclei
 from unspool.decode.shortlist.chain import RULES, draw, drawn, pays, shorten
 from unspool.decode.shortlist.referee import decide
@@ -27,7 +29,7 @@ from unspool.decode.transforms import (
     TopP,
     Typical,
 )
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 VOCABULARY = 4100
 CHAINS = [
@@ -80,7 +82,7 @@ def scores(kind, rows, vocabulary=VOCABULARY, seed=3):
 
 
 def history(rows):
-    return [Path(row, 0, (1, 2, 3), tokens=(row % 7, 5)) for row in range(rows)]
+    return [Hypothesis(row, 0, (1, 2, 3), tokens=(row % 7, 5)) for row in range(rows)]
 
 
 def plain(logp_NV, chain):
@@ -149,7 +151,7 @@ def test_the_same_dice_draw_the_same_token_either_way(chain, kind):
     u = torch.rand(len(logp_NV), dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     step, dice = Step(logp_NV), [Loaded(x) for x in u.tolist()]
     assert pays(logp_NV)
-    tokens, logps = token_loop.draw(step, history(len(u)), chain, Multinomial(), dice)
+    tokens, logps = sampling.draw(step, history(len(u)), chain, Multinomial(), dice)
     reshaped = reshape(step, history(len(u)), chain)
     slowly = Multinomial().draw(reshaped, step, dice)
     exact = plain(logp_NV, chain)
@@ -168,13 +170,13 @@ def test_the_same_dice_draw_the_same_token_either_way(chain, kind):
 def test_frequencies_match_the_exact_distribution_either_way(chain):
     rows = 1000
     logp_V = scores("peaked", 5)[-1]
-    paths = [Path(0, 0, (1, 2, 3), tokens=(4, 5))] * rows
+    paths = [Hypothesis(0, 0, (1, 2, 3), tokens=(4, 5))] * rows
     expected = reshape(Step(logp_V[None].double()), paths[:1], chain)[0].exp()
     once = Step(logp_V[None])
     p_V = reshape(once, paths[:1], chain).softmax(dim=-1)[0]
     dice = [Random(seed) for seed in range(rows)]
     step = Step(logp_V.expand(rows, -1))
-    short, _ = token_loop.draw(step, paths, chain, Multinomial(), dice)
+    short, _ = sampling.draw(step, paths, chain, Multinomial(), dice)
     slow = Multinomial().draw(p_V.log().expand(rows, -1), step, dice)
     for tokens in (short, slow):
         counts = tokens.bincount(minlength=VOCABULARY).double()
@@ -300,7 +302,7 @@ def test_when_it_pays():
 
 def test_other_picks_see_the_whole_vocabulary():
     logp_NV = scores("peaked", 2)
-    tokens, _ = token_loop.draw(Step(logp_NV), history(2), (TopP(0.9),), ArgMax(), [Random(0)] * 2)
+    tokens, _ = sampling.draw(Step(logp_NV), history(2), (TopP(0.9),), ArgMax(), [Random(0)] * 2)
     assert tokens.tolist() == logp_NV.argmax(dim=-1).tolist()
 
 
@@ -309,4 +311,4 @@ def test_rows_that_cannot_be_drawn_from_are_refused(score, match):
     logp_NV = scores("flat", 2)
     logp_NV[0] = score
     with pytest.raises(ValueError, match=match):
-        token_loop.draw(Step(logp_NV), history(2), (TopP(0.9),), Multinomial(), [Random(0)] * 2)
+        sampling.draw(Step(logp_NV), history(2), (TopP(0.9),), Multinomial(), [Random(0)] * 2)

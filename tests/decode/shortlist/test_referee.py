@@ -7,17 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from unspool.decode.shortlist.chain import RULES as QUICK
 from unspool.decode.shortlist.referee import RULES, decide, left
-from unspool.decode.transforms import (
-    Epsilon,
-    Eta,
-    MinP,
-    Temperature,
-    TopA,
-    TopK,
-    TopNSigma,
-    TopP,
-    Typical,
-)
+from unspool.decode.transforms import Epsilon, Eta, MinP, Temperature, TopA, TopK, TopNSigma, TopP, Typical
 
 P = np.array([0.05, 0.5, 0.15, 0.3])
 

@@ -6,15 +6,15 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 
 import unspool as us
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import AdaptiveP
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel
 
 
 def path(*probabilities):
     logps = tuple(math.log(p) for p in probabilities)
-    return Path(0, 0, (), tuple(range(len(logps))), logps, logps)
+    return Hypothesis(0, 0, (), tuple(range(len(logps))), logps, logps)
 
 
 def apply(rule, p, *paths):

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from transformers.generation.logits_process import NoBadWordsLogitsProcessor
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import BadWords
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 SCORES = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
 
@@ -18,10 +18,10 @@ def banned(rule, path):
 
 def test_by_hand():
     rule = BadWords([[3], [0, 1], [2, 0, 2]])
-    assert banned(rule, Path(0, 0, ())) == [3]
-    assert banned(rule, Path(0, 0, (0,))) == [1, 3]
-    assert banned(rule, Path(0, 0, (2,), (0,))) == [1, 2, 3]
-    assert banned(BadWords([[0, 1]]), Path(0, 0, (1,))) == []
+    assert banned(rule, Hypothesis(0, 0, ())) == [3]
+    assert banned(rule, Hypothesis(0, 0, (0,))) == [1, 3]
+    assert banned(rule, Hypothesis(0, 0, (2,), (0,))) == [1, 2, 3]
+    assert banned(BadWords([[0, 1]]), Hypothesis(0, 0, (1,))) == []
 
 
 def test_order_and_repetition_make_no_difference():
@@ -31,7 +31,7 @@ def test_order_and_repetition_make_no_difference():
 
 def test_a_bad_word_does_not_come_back_through_an_earlier_rule():
     left = torch.tensor([[0.0, -math.inf, -math.inf, -math.inf]])
-    out = BadWords([[0]])(left, Step(SCORES), [Path(0, 0, ())])
+    out = BadWords([[0]])(left, Step(SCORES), [Hypothesis(0, 0, ())])
     assert out.tolist() == [[-math.inf, 0.0, -math.inf, -math.inf]]
 
 
@@ -44,7 +44,7 @@ def test_the_banned_set_is_that_of_hugging_face(sequences, ids):
     scores = SCORES.expand(len(ids), 4)
     theirs = NoBadWordsLogitsProcessor(sequences)(torch.tensor(ids), scores)
     ours = BadWords(sequences)(
-        scores, Step(scores), [Path(0, 0, tuple(row[:2]), tuple(row[2:])) for row in ids]
+        scores, Step(scores), [Hypothesis(0, 0, tuple(row[:2]), tuple(row[2:])) for row in ids]
     )
     possible = (theirs > -math.inf).any(dim=-1)
     assert torch.equal(ours[possible], theirs[possible])
@@ -69,4 +69,4 @@ def test_impossible_words_are_refused(sequences, error):
 
 def test_words_beyond_the_vocabulary_are_refused():
     with pytest.raises(ValueError, match=r"BadWords\.sequences holds the token ids \[4\], but .* 4 columns"):
-        banned(BadWords([[0, 4]]), Path(0, 0, ()))
+        banned(BadWords([[0, 4]]), Hypothesis(0, 0, ()))

@@ -2,14 +2,14 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import DRY
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 
 def test_by_hand():
     # "2 3 4 … 2 3": token 4 would make a repetition of two tokens longer.
-    path = Path(0, 0, (1, 2, 3, 4, 1), (2, 3))
+    path = Hypothesis(0, 0, (1, 2, 3, 4, 1), (2, 3))
     assert DRY().penalties(path) == pytest.approx({4: 0.8 * 1.75})
     assert DRY(allowed=3).penalties(path) == pytest.approx({4: 0.8})
     assert DRY(allowed=4).penalties(path) == {}
@@ -19,7 +19,7 @@ def test_by_hand():
 
 
 def test_breakers_end_a_match_and_are_never_penalised():
-    path = Path(0, 0, (1, 2, 3, 4, 1, 2, 3))
+    path = Hypothesis(0, 0, (1, 2, 3, 4, 1, 2, 3))
     assert DRY(breakers=(2,)).penalties(path) == {}
     assert DRY(breakers=(2,), allowed=1).penalties(path) == pytest.approx({4: 0.8})
     assert DRY(breakers=(4,)).penalties(path) == {}
@@ -27,7 +27,7 @@ def test_breakers_end_a_match_and_are_never_penalised():
 
 
 def test_the_prompt_and_the_distant_past_can_be_left_out():
-    path = Path(0, 0, (2, 3, 4), (2, 3))
+    path = Hypothesis(0, 0, (2, 3, 4), (2, 3))
     assert DRY().penalties(path) == pytest.approx({4: 0.8})
     assert DRY(prompt=False).penalties(path) == {}
     assert DRY(last=5).penalties(path) == pytest.approx({4: 0.8})
@@ -35,7 +35,7 @@ def test_the_prompt_and_the_distant_past_can_be_left_out():
 
 
 def test_a_long_loop_does_not_overflow():
-    path = Path(0, 0, (), (1, 2) * 400)
+    path = Hypothesis(0, 0, (), (1, 2) * 400)
     assert DRY(base=1.2).penalties(path) == pytest.approx({1: 0.8 * 1.2**48})
     assert DRY().penalties(path) == {1: 1e9}
     assert DRY(base=1e9).penalties(path) == {1: 1e9}
@@ -46,7 +46,7 @@ def test_a_long_loop_does_not_overflow():
 
 def test_ids_beyond_the_scores_are_left_alone():
     scores = torch.tensor([[-0.5, -1.0]])
-    assert torch.equal(DRY()(scores, Step(scores), [Path(0, 0, (0, 1, 9, 0, 1))]), scores)
+    assert torch.equal(DRY()(scores, Step(scores), [Hypothesis(0, 0, (0, 1, 9, 0, 1))]), scores)
 
 
 tokens = st.lists(st.integers(0, 3), max_size=14).map(tuple)
@@ -67,7 +67,7 @@ def test_the_penalty_is_its_definition(prompt, written, breakers, allowed):
         ]
         if matches and max(matches) >= allowed:
             wanted[token] = 0.8 * 1.75 ** (max(matches) - allowed)
-    found = DRY(breakers=breakers, allowed=allowed).penalties(Path(0, 0, prompt, written))
+    found = DRY(breakers=breakers, allowed=allowed).penalties(Hypothesis(0, 0, prompt, written))
     assert found == pytest.approx(wanted)
 
 

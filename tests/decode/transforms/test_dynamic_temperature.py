@@ -6,14 +6,14 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 
 import unspool as us
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import DynamicTemperature, Temperature
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel
 
 
 def apply(rule, scores, log_norm=None):
-    return rule(scores, Step(scores, log_norm_N=log_norm), [Path(0, 0, ())] * len(scores))
+    return rule(scores, Step(scores, log_norm_N=log_norm), [Hypothesis(0, 0, ())] * len(scores))
 
 
 def test_by_hand():

@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from unspool.decode.transforms.force import force
+from unspool.decode.transforms.forced_tokens import force
 
 INF = math.inf
 

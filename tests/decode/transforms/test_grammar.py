@@ -7,12 +7,11 @@ import torch
 from scipy.stats import chisquare
 
 import unspool as us
-from unspool.decode.job import Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms import Grammar
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel
-from unspool.text.vocabulary import characters, train_bpe, words
+from unspool.tokenization.vocabulary import characters, train_bpe, words
 
 TEXT = characters(["abc"])
 EOS, A, B, C = 2, 4, 5, 6
@@ -30,7 +29,7 @@ def table(**after):
             p[token] = share
         return p
 
-    return TableModel(row, text=TEXT)
+    return TableModel(row, tokenizer=TEXT)
 
 
 # After c (the prompt) a comes with ½, b with ¼; after a the grammar is improbable, after b it is not.
@@ -49,11 +48,11 @@ def prepared(rule, model=MODEL):
 def test_by_hand():
     logp = torch.tensor([[0.1, 0.1, 0.2, 0.1, 0.25, 0.15, 0.1]]).log()
     before = logp.clone()
-    out = prepared(SAME)(logp, Step(logp), [Path(0, 0, (C,))])
+    out = prepared(SAME)(logp, Step(logp), [Hypothesis(0, 0, (C,))])
     assert torch.equal(logp, before)
     assert (out > -math.inf).nonzero()[:, 1].tolist() == [A, B]
     assert out.softmax(-1)[0, [A, B]].tolist() == pytest.approx([0.625, 0.375])
-    out = prepared(SAME)(logp, Step(logp), [Path(0, 0, (C,), (B,), (0.0,), (0.0,))])
+    out = prepared(SAME)(logp, Step(logp), [Hypothesis(0, 0, (C,), (B,), (0.0,), (0.0,))])
     assert (out > -math.inf).nonzero()[:, 1].tolist() == [EOS, A]
 
 
@@ -61,7 +60,7 @@ def test_every_text_is_whole_and_of_the_grammar():
     for search in (us.Greedy(SAME), us.Sample(SAME), us.Beam(2, SAME), us.StochasticBeam(2, SAME)):
         for out in us.generate(MODEL, [[C]] * 5, search, max_new_tokens=5, seed=0):
             assert out.text in ("aa", "ba", "b")
-            assert out.finish == "eos"
+            assert out.finish_reason == "eos"
 
 
 # Truth: p(aa) = .5 · .05 · .05, p(ba) = .25 · .3 · .05, p(b) = .25 · .5, the last factor being the end.
@@ -122,7 +121,7 @@ def test_every_way_to_say_the_same():
 
 def test_choices_are_taken_as_they_are_written():
     text = r"a.b+[c]\d{2}|(x)^$ #&~/-" + "\n\té"
-    model = TableModel(lambda row: [1 / 60] * 60, text=characters([text + "xyz"]))
+    model = TableModel(lambda row: [1 / 60] * 60, tokenizer=characters([text + "xyz"]))
     for seed in range(3):
         search = us.Sample(Grammar(choices=[text]))
         assert us.generate(model, [5], search, max_new_tokens=99, seed=seed).text == text
@@ -132,7 +131,7 @@ def test_json():
     signs = '{}[]":,. -+0123456789eE\\/bfnrtu' + "abcdefghijklmnopqrstuvwxyz"
     codec = characters([signs])
     size = codec.vocab_size
-    model = TableModel(lambda row: [1 / size] * size, text=codec)
+    model = TableModel(lambda row: [1 / size] * size, tokenizer=codec)
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
     rule = Grammar(json_schema={**schema, "additionalProperties": False})
     texts = [out.text for out in us.generate(model, [5], us.Sample(rule), n=30, seed=0)]
@@ -143,7 +142,7 @@ def test_json():
 
 
 def test_words():
-    model = TableModel(lambda row: [0.0, 0.0, 0.25, 0.0, 0.25, 0.25, 0.25], text=words(["yes no maybe"]))
+    model = TableModel(lambda row: [0.0, 0.0, 0.25, 0.0, 0.25, 0.25, 0.25], tokenizer=words(["yes no maybe"]))
     rule = Grammar(regex="(yes|no)( maybe)?")
     outs = us.generate(model, "maybe", us.Sample(rule), max_new_tokens=5, n=40, seed=0)
     assert {out.text for out in outs} == {" yes", " no", " yes maybe", " no maybe"}
@@ -153,8 +152,8 @@ def test_stop_tokens_end_a_text_where_the_grammar_does():
     outs = us.generate(
         MODEL, [C], us.Sample(Grammar(regex="a+")), max_new_tokens=30, n=20, seed=0, stop_ids=[C]
     )
-    assert {out.finish for out in outs} <= {"eos", "stop"}
-    assert any(out.finish == "stop" for out in outs)
+    assert {out.finish_reason for out in outs} <= {"eos", "stop"}
+    assert any(out.finish_reason == "stop" for out in outs)
     assert all(set(out.text) == {"a"} for out in outs)
 
 
@@ -218,7 +217,9 @@ def test_a_model_that_cannot_be_held_to_it_is_told_so():
 def backward_model(text):
     """Every token is as likely as any other, and an end more likely."""
     size = text.vocab_size
-    return TableModel(lambda _: [(2.0 if it == EOS else 1.0) / (size + 1) for it in range(size)], text=text)
+    return TableModel(
+        lambda _: [(2.0 if it == EOS else 1.0) / (size + 1) for it in range(size)], tokenizer=text
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,9 +232,9 @@ def backward_model(text):
 )
 def test_grammar_on_a_right_to_left_model_accepts_the_choices_as_written(text, choices):
     model = backward_model(replace(text, right_to_left=True))
-    prompt = model.text.encode(choices[0])
+    prompt = model.tokenizer.encode(choices[0])
     drawn = us.generate(model, prompt, us.Sample(Grammar(choices=choices)), n=400, seed=1)
-    assert {out.finish for out in drawn} == {"eos"}
+    assert {out.finish_reason for out in drawn} == {"eos"}
     assert {out.text for out in drawn} == set(choices)
     best = us.generate(model, prompt, us.Beam(4, Grammar(choices=choices)))
     assert best.text in choices

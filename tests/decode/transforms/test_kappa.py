@@ -9,7 +9,7 @@ from unspool.basis import KappaRule, RowLengths
 from unspool.decode.search import Sample
 from unspool.decode.spec import parse
 from unspool.decode.transforms.kappa import Kappa, log_kappa
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 P = torch.tensor([[0.6, 0.2, 0.1, 0.06, 0.04]])
 

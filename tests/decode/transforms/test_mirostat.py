@@ -4,14 +4,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import Mirostat
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 
 def path(*bits):
     scores = tuple(-b * math.log(2) for b in bits)
-    return Path(0, 0, (), tuple(range(len(bits))), scores, scores)
+    return Hypothesis(0, 0, (), tuple(range(len(bits))), scores, scores)
 
 
 def kept(rule, p, *paths):
@@ -47,7 +47,7 @@ def test_it_steers_the_surprise_of_a_text_to_tau():
     for _ in range(400):
         scores = rule(logp, Step(logp), [walked]).log_softmax(dim=-1)
         token = int(torch.multinomial(scores.exp(), 1, generator=generator))
-        walked = Path(0, 0, (), (*walked.tokens, token), (), (*walked.scores, float(scores[0, token])))
+        walked = Hypothesis(0, 0, (), (*walked.tokens, token), (), (*walked.scores, float(scores[0, token])))
     mean = -sum(walked.scores) / len(walked.scores) / math.log(2)
     assert mean == pytest.approx(4.0, abs=0.2)
 

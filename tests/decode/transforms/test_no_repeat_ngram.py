@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import NoRepeatNgram
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 SCORES = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
 
@@ -17,7 +17,7 @@ def banned(rule, path):
 
 
 def test_by_hand():
-    path = Path(0, 0, (0, 1), (2, 0, 1, 3, 0, 1))
+    path = Hypothesis(0, 0, (0, 1), (2, 0, 1, 3, 0, 1))
     assert banned(NoRepeatNgram(3), path) == [2, 3]
     assert banned(NoRepeatNgram(3, prompt=False), path) == [3]
     assert banned(NoRepeatNgram(4), path) == []
@@ -25,18 +25,18 @@ def test_by_hand():
 
 
 def test_one_lets_every_token_occur_once():
-    assert banned(NoRepeatNgram(1), Path(0, 0, (), (3, 1))) == [1, 3]
-    assert banned(NoRepeatNgram(1), Path(0, 0, ())) == []
+    assert banned(NoRepeatNgram(1), Hypothesis(0, 0, (), (3, 1))) == [1, 3]
+    assert banned(NoRepeatNgram(1), Hypothesis(0, 0, ())) == []
 
 
 def test_where_all_that_was_left_is_banned_the_ban_wins():
     left = torch.tensor([[0.0, -math.inf, -math.inf, -math.inf]])
-    out = NoRepeatNgram(1)(left, Step(SCORES), [Path(0, 0, (), (0, 1))])
+    out = NoRepeatNgram(1)(left, Step(SCORES), [Hypothesis(0, 0, (), (0, 1))])
     assert out.tolist() == [[-math.inf, -math.inf, 0.0, -math.inf]]
 
 
 def test_a_ban_on_every_token_is_lifted():
-    assert banned(NoRepeatNgram(1), Path(0, 0, (), (0, 1, 2, 3))) == []
+    assert banned(NoRepeatNgram(1), Hypothesis(0, 0, (), (0, 1, 2, 3))) == []
 
 
 @settings(deadline=None, max_examples=150)
@@ -47,7 +47,9 @@ def test_the_banned_set_is_that_of_hugging_face(data, n, length):
     )
     scores = SCORES.expand(len(ids), 4)
     theirs = NoRepeatNGramLogitsProcessor(n)(torch.tensor(ids, dtype=torch.long).view(len(ids), -1), scores)
-    ours = NoRepeatNgram(n)(scores, Step(scores), [Path(0, 0, tuple(row[:3]), tuple(row[3:])) for row in ids])
+    ours = NoRepeatNgram(n)(
+        scores, Step(scores), [Hypothesis(0, 0, tuple(row[:3]), tuple(row[3:])) for row in ids]
+    )
     possible = (theirs > -math.inf).any(dim=-1)
     assert torch.equal(ours[possible], theirs[possible])
     assert torch.equal(ours[~possible], scores[~possible])

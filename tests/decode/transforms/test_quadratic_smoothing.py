@@ -6,14 +6,14 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 
 import unspool as us
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import QuadraticSmoothing
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel
 
 
 def apply(rule, scores):
-    return rule(scores, Step(scores), [Path(0, 0, ())] * len(scores))
+    return rule(scores, Step(scores), [Hypothesis(0, 0, ())] * len(scores))
 
 
 def test_by_hand():

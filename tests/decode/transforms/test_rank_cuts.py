@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.transforms.rank_cuts import HEAD, ascending, edges, first, rounding
+from unspool.decode.transforms.scores import HEAD, ascending, edges, first, rounding
 
 
 def plain_first(key_NV, count_N):

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, applied, ban, ban_each, cut, peaks, precise
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 INF = math.inf
 
@@ -35,7 +35,7 @@ def test_peaks_refuse_what_is_no_matrix_of_floats(scores):
 
 def test_peaks_refuse_a_history_of_another_length():
     with pytest.raises(ValueError, match="2 rows of scores came with 1 paths"):
-        peaks(torch.zeros(2, 3), [Path(0, 0, ())])
+        peaks(torch.zeros(2, 3), [Hypothesis(0, 0, ())])
 
 
 def test_half_precision_is_widened_and_float64_left_alone():
@@ -77,7 +77,7 @@ def test_a_ban_on_the_whole_vocabulary_is_lifted():
 def test_a_transform_that_returns_no_scores_is_named(rule):
     scores_NV = torch.zeros(2, 3)
     with pytest.raises(TypeError, match=r"made .* of scores of shape \(2, 3\)"):
-        applied(rule, scores_NV, Step(scores_NV), [Path(0, 0, ())] * 2)
+        applied(rule, scores_NV, Step(scores_NV), [Hypothesis(0, 0, ())] * 2)
     assert applied(lambda scores, *_: scores + 1, scores_NV, Step(scores_NV), []).equal(scores_NV + 1)
 
 

@@ -5,17 +5,17 @@ import torch
 from hypothesis import given, settings, strategies as st
 from transformers.generation.logits_process import SequenceBiasLogitsProcessor
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import SequenceBias
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 SCORES = torch.tensor([[-1.0, -2.0, -3.0, -4.0]])
 
 
 def test_by_hand():
     rule = SequenceBias({(0,): 1.0, (3, 0): 0.5, (2, 3, 1): -5.0})
-    assert rule(SCORES, Step(SCORES), [Path(0, 0, ())]).tolist() == [[0.0, -2.0, -3.0, -4.0]]
-    assert rule(SCORES, Step(SCORES), [Path(0, 0, (2,), (3,))]).tolist() == [[0.5, -7.0, -3.0, -4.0]]
+    assert rule(SCORES, Step(SCORES), [Hypothesis(0, 0, ())]).tolist() == [[0.0, -2.0, -3.0, -4.0]]
+    assert rule(SCORES, Step(SCORES), [Hypothesis(0, 0, (2,), (3,))]).tolist() == [[0.5, -7.0, -3.0, -4.0]]
 
 
 def test_it_is_a_value_however_it_was_written():
@@ -41,7 +41,7 @@ def test_the_scores_are_those_of_hugging_face(table, ids):
         torch.tensor(ids), scores
     )
     ours = SequenceBias(table)(
-        scores, Step(scores), [Path(0, 0, tuple(row[:1]), tuple(row[1:])) for row in ids]
+        scores, Step(scores), [Hypothesis(0, 0, tuple(row[:1]), tuple(row[1:])) for row in ids]
     )
     assert torch.equal(ours, theirs)
 
@@ -54,4 +54,4 @@ def test_impossible_biases_are_refused(bias):
 
 def test_tokens_beyond_the_vocabulary_are_refused():
     with pytest.raises(ValueError, match=r"SequenceBias\.bias holds the token ids \[4\]"):
-        SequenceBias({(0, 4): 1.0})(SCORES, Step(SCORES), [Path(0, 0, ())])
+        SequenceBias({(0, 4): 1.0})(SCORES, Step(SCORES), [Hypothesis(0, 0, ())])

@@ -1,8 +1,8 @@
 import pytest
 
-from unspool.decode.job import Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.transforms import BadWords, SequenceBias
-from unspool.decode.transforms.spelling import spelled
+from unspool.decode.transforms.biases import spelled
 from unspool.testing import TableModel
 
 JOB = Job(((1,),), (5,), (0,))
@@ -17,7 +17,7 @@ class Letters:
         return [0, *(" abcd".index(letter) + 1 for letter in text)]
 
 
-MODEL = TableModel(lambda row: [1 / 6] * 6, text=Letters())
+MODEL = TableModel(lambda row: [1 / 6] * 6, tokenizer=Letters())
 
 
 def test_words_become_tokens_without_what_begins_a_text():

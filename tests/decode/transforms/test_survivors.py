@@ -6,11 +6,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool.decode.transforms as transforms
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TRANSFORMS
 from unspool.decode.transforms.survivors import survivors
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 EXAMPLES = [
     transforms.AdaptiveP(),
@@ -67,7 +67,7 @@ def test_survivors_of_rules_that_look_back():
     logp = torch.tensor([[0.5, 0.5]]).log()
     rule = transforms.NoRepeatNgram(1)
     assert survivors(rule, logp).tolist() == [[True, True]]
-    assert survivors(rule, logp, [Path(0, 0, (), (1,))]).tolist() == [[True, False]]
+    assert survivors(rule, logp, [Hypothesis(0, 0, (), (1,))]).tolist() == [[True, False]]
 
 
 def test_broken_scores_are_refused():
@@ -95,7 +95,7 @@ def _path(row, V, dice):
     tokens = tuple(dice.randrange(V) for _ in range(dice.randrange(7)))
     drawn = tuple(-9 * dice.random() for _ in tokens)
     prompt = tuple(dice.randrange(V) for _ in range(dice.randrange(4)))
-    return Path(row, 0, prompt, tokens, drawn, drawn)
+    return Hypothesis(row, 0, prompt, tokens, drawn, drawn)
 
 
 @pytest.mark.parametrize("rule", READY, ids=lambda rule: type(rule).__name__)
@@ -118,4 +118,4 @@ def test_a_transform_is_pure_and_leaves_a_token_in_every_row(rule, any_scores, d
 def test_a_transform_refuses_rows_that_cannot_be_drawn_from(rule):
     scores = torch.tensor([[-0.5, -1.0, -2.0], [0.0, math.nan, -1.0]])
     with pytest.raises(ValueError, match="row 1 of the scores holds NaN"):
-        rule(scores, Step(scores), [Path(0, 0, ())] * 2)
+        rule(scores, Step(scores), [Hypothesis(0, 0, ())] * 2)

@@ -5,13 +5,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 from transformers.generation.logits_process import TemperatureLogitsWarper
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import Temperature
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 
 def apply(t, scores):
-    return Temperature(t)(scores, Step(scores), [Path(0, 0, ())] * len(scores)).log_softmax(dim=-1)
+    return Temperature(t)(scores, Step(scores), [Hypothesis(0, 0, ())] * len(scores)).log_softmax(dim=-1)
 
 
 def test_by_hand():
@@ -22,7 +22,7 @@ def test_by_hand():
 
 def test_one_is_the_identity():
     scores = torch.tensor([[0.5, 0.3, 0.2]]).log()
-    assert torch.equal(Temperature(1.0)(scores, Step(scores), [Path(0, 0, ())]), scores)
+    assert torch.equal(Temperature(1.0)(scores, Step(scores), [Hypothesis(0, 0, ())]), scores)
 
 
 @pytest.mark.parametrize("t", [1e-5, 1e-9, 1e-40, 5e-324])

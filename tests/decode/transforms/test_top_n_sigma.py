@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import Temperature, TopNSigma
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 
 def test_by_hand():
@@ -44,7 +44,7 @@ def test_the_kept_set_is_the_definition_in_double_precision(matrices):
 @given(data=st.data(), t=st.sampled_from([0.25, 0.5, 2.0, 8.0]), n=st.floats(0.1, 3), m=st.floats(0.1, 3))
 def test_temperature_changes_nothing_and_a_larger_n_keeps_more(any_scores, data, t, n, m):
     scores = data.draw(any_scores).double()
-    warm = Temperature(t)(scores, Step(scores), [Path(0, 0, ())] * len(scores))
+    warm = Temperature(t)(scores, Step(scores), [Hypothesis(0, 0, ())] * len(scores))
     assert torch.equal(TopNSigma(n).keeps(warm), TopNSigma(n).keeps(scores - scores.amax(-1, keepdim=True)))
     assert (TopNSigma(min(n, m)).keeps(scores) <= TopNSigma(max(n, m)).keeps(scores)).all()
 

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool.decode.transforms as transforms
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms import Truncation
-from unspool.protocols import Step
+from unspool.interfaces import Step
 
 RULES = [
     transforms.Epsilon(),
@@ -51,7 +51,7 @@ def test_a_truncation_keeps_some_living_tokens_as_they_are(rule, any_scores, dat
     keep = rule.keeps(scores)
     assert keep.any(dim=-1).all()
     assert not keep[scores == -math.inf].any()
-    out = rule(scores, Step(scores), [Path(0, 0, ())] * len(scores))
+    out = rule(scores, Step(scores), [Hypothesis(0, 0, ())] * len(scores))
     assert torch.equal(out, torch.where(keep, scores, -math.inf))
     assert torch.equal(scores, before)
     assert torch.equal(rule.keeps(scores[-1:]), keep[-1:])
@@ -71,7 +71,7 @@ def test_large_rows_are_cut_the_same_alone(rule, matrices):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_every_precision_is_served(rule, dtype):
     scores = torch.tensor([[0.6, 0.3, 0.1, 0.0]]).log().to(dtype)
-    out = rule(scores, Step(scores), [Path(0, 0, ())])
+    out = rule(scores, Step(scores), [Hypothesis(0, 0, ())])
     assert out.dtype == dtype
     keep = rule.keeps(scores)
     assert keep.any()
@@ -86,4 +86,4 @@ def test_broken_scores_are_refused(rule):
     ):
         scores = torch.tensor([[-0.5, -1.0], row])
         with pytest.raises(ValueError, match=message):
-            rule(scores, Step(scores), [Path(0, 0, ())] * 2)
+            rule(scores, Step(scores), [Hypothesis(0, 0, ())] * 2)

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from unspool.decode.generate import generate
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.search import Sample
 from unspool.decode.transforms import XTC
-from unspool.protocols import Step
+from unspool.interfaces import Step
 from unspool.testing import TableModel
 
-START = Path(0, 0, ())
+START = Hypothesis(0, 0, ())
 
 
 def kept(rule, p, path=START):
@@ -44,7 +44,7 @@ def test_never_and_thresholds_above_one_half_change_nothing():
 
 def test_the_coin_is_fair_and_belongs_to_the_path():
     paths = [
-        Path(0, sample, (7,), tokens)
+        Hypothesis(0, sample, (7,), tokens)
         for sample in range(20)
         for tokens in [(t,) * n for t in range(5) for n in range(20)]
     ]
@@ -53,9 +53,9 @@ def test_the_coin_is_fair_and_belongs_to_the_path():
     assert all(0 <= coin < 1 for coin in coins)
     # The mean of n uniform numbers strays by 0.29/√n: four times that is 0.027 here.
     assert statistics.mean(coins) == pytest.approx(0.5, abs=4 * 0.29 / math.sqrt(len(coins)))
-    path = Path(3, 1, (7,), (1, 2))
-    assert XTC().coin(path) == XTC().coin(Path(0, 1, (7,), (1, 2), logps=(-1.0, -2.0)))
-    others = [Path(3, 0, (7,), (1, 2)), Path(3, 1, (7, 1), (2,)), Path(3, 1, (7,), (2, 1))]
+    path = Hypothesis(3, 1, (7,), (1, 2))
+    assert XTC().coin(path) == XTC().coin(Hypothesis(0, 1, (7,), (1, 2), logps=(-1.0, -2.0)))
+    others = [Hypothesis(3, 0, (7,), (1, 2)), Hypothesis(3, 1, (7, 1), (2,)), Hypothesis(3, 1, (7,), (2, 1))]
     assert XTC().coin(path) not in [XTC().coin(other) for other in others]
 
 

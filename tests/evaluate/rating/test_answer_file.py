@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from unspool.evaluate.rating.answer_file import Answer, append, read
+from unspool.evaluate.rating.answers import Answer, append, read
 
 ONE, TWO = Answer("anna", "i1", "2", "t"), Answer("bert", "i2", "0", "t")
 
@@ -60,7 +60,7 @@ def test_damage_within_is_an_error_that_names_the_line(tmp_path, line):
 WRITER = """
 import sys
 from pathlib import Path
-from unspool.evaluate.rating.answer_file import Answer, append
+from unspool.evaluate.rating.answers import Answer, append
 for n in range(100_000):
     append(Path(sys.argv[1]), [Answer(sys.argv[2], f"i{n}", "x" * 200, "t")])
     print(n, flush=True)
@@ -93,9 +93,9 @@ def test_writers_killed_at_random_instants_lose_nothing_that_was_acknowledged(tm
 def test_a_lock_that_is_never_given_back_is_told(tmp_path, monkeypatch):
     from filelock import FileLock
 
-    from unspool.evaluate.rating import answer_file
+    from unspool.evaluate.rating import answers
 
-    monkeypatch.setattr(answer_file, "PATIENCE", 0.1)
+    monkeypatch.setattr(answers, "PATIENCE", 0.1)
     with (
         FileLock(tmp_path / ".answers.jsonl.lock"),
         pytest.raises(BlockingIOError, match="locked by another process"),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from unspool.evaluate.rating.bradley_terry import bradley_terry_strengths
+from unspool.evaluate.rating.rater_agreement import bradley_terry_strengths
 
 
 def test_two_systems_by_hand():

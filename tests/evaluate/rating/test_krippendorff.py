@@ -5,8 +5,8 @@ import krippendorff
 import numpy as np
 import pytest
 
-from unspool.evaluate.bootstrap_interval import bootstrap
-from unspool.evaluate.rating.krippendorff import alpha, alpha_measure
+from unspool.evaluate.rating.rater_agreement import alpha, alpha_measure
+from unspool.evaluate.significance import bootstrap
 
 
 def test_by_hand():

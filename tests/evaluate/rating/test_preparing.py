@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from unspool.evaluate.rating.preparing import prepare
+from unspool.evaluate.rating.rating_set import prepare
 
 PROMPTS = ["one?", "two?", "three?"]
 SYSTEMS = {"ours": ["a1", "a2", "same"], "theirs": ["b1", "b2", "same"], "old": ["c1", "c2", "c3"]}

@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.evaluate.rating.scales import PREFERENCE, SCALES, SCORE
+from unspool.evaluate.rating.answers import PREFERENCE, SCALES, SCORE
 
 
 def test_choices_are_taken_and_others_refused():

@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.data.languages.made_data import is_for_validation
+from unspool.data.known_languages.made_data import is_for_validation
 from unspool.lab.claims.attention_lengths import CLAIM, held_out
 
 

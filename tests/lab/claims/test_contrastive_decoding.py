@@ -1,5 +1,5 @@
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.lab.claims.contrastive_decoding import CLAIM, completed, prefixes
 
 

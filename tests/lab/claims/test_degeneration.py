@@ -1,8 +1,8 @@
 import pytest
 
 import unspool as us
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.lab.claims.degeneration import CLAIM, NAMES, repetition, sentences
 
 

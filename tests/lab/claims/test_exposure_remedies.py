@@ -1,6 +1,6 @@
 from random import Random
 
-from unspool.data.languages import Agreement
+from unspool.data.known_languages import Agreement
 from unspool.lab.claims.exposure_bias import LANGUAGE
 from unspool.lab.claims.exposure_remedies import CLAIM, possible, remedies
 

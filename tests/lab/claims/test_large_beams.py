@@ -1,6 +1,6 @@
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.made_data import is_for_validation
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.data.known_languages.made_data import is_for_validation
 from unspool.lab.claims.large_beams import CLAIM, lengths, long_pairs
 
 

@@ -2,16 +2,16 @@ from random import Random
 
 import unspool as us
 from unspool.lab.claims.likelihood_trap import CLAIM, TOKENS, continuations
-from unspool.lab.small_texts import PASSAGES
+from unspool.lab.small_models import PASSAGES
 
 
 def test_three_continuations_of_as_many_tokens():
     model = us.load("bible")
     prompt, ways = continuations(model, PASSAGES[0], Random(1))
     assert {len(way) for way in ways.values()} == {TOKENS}
-    whole = model.text.decode([*prompt, *ways["reasonable"]])
+    whole = model.tokenizer.decode([*prompt, *ways["reasonable"]])
     assert PASSAGES[0].startswith(whole.strip())
-    assert ways["repetition"] == [token for token in prompt if token != model.text.bos_id][:TOKENS]
+    assert ways["repetition"] == [token for token in prompt if token != model.tokenizer.bos_id][:TOKENS]
     assert sorted(ways["nonsense"]) != sorted(ways["reasonable"])
 
 

@@ -1,10 +1,10 @@
 from string import ascii_letters
 
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.lab.claims.loop_rate import CLAIM, rates, rises
 from unspool.testing import TableModel
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 
 def test_rising_allows_for_chance():
@@ -30,7 +30,7 @@ def test_texts_of_prompts_that_are_alike_loop_independently():
             p[letters[0]] = sum(p) or 1.0
         return [share / sum(p) for share in p]
 
-    model = TableModel(table, text=text)
+    model = TableModel(table, tokenizer=text)
     assert 0.25 < rates(model, [[letters[1]]] * 60, 30, 1)[0] < 0.75
 
 

@@ -1,4 +1,4 @@
-from unspool.data.languages.made_data import is_for_validation
+from unspool.data.known_languages.made_data import is_for_validation
 from unspool.lab.claims.right_to_left import CLAIM, held_out
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
+from unspool.models.encoders import RNNEncoderConfig
 
 
 def make(**changes):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.models.encoders.transformer_encoder import TransformerEncoderConfig
+from unspool.models.encoders import TransformerEncoderConfig
 
 SHAPE = {"width": 8, "heads": 2, "inner_width": 12, "layers": 2}
 

@@ -3,8 +3,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from unspool.models.adapters import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
-from unspool.models.load.adapter_file import (
+from unspool.models.loading.lora_file import (
     ADAPTERS,
     fingerprint,
     load_adapters,
@@ -12,6 +11,7 @@ from unspool.models.load.adapter_file import (
     settings_of,
     write_adapters,
 )
+from unspool.models.lora import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
 from unspool.models.transformer_lm import TransformerConfig
 
 LM = TransformerConfig(vocab_size=11, width=16, layers=2, heads=2, inner_width=24, context=16)

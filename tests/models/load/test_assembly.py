@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from unspool.models.load.assembly import assemble, build, named
-from unspool.models.load.dialect import Dialect
-from unspool.models.load.llama_families import LLAMA
+from unspool.models.loading.assembly import assemble, build, named
+from unspool.models.loading.dialect import Dialect
+from unspool.models.loading.llama_families import LLAMA
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 CONFIG = TransformerConfig(
@@ -182,7 +182,7 @@ def test_a_tokenizer_of_another_model_is_refused(shelf):
 def test_building_does_not_import_torchs_compiler():
     code = (
         "import sys, torch\n"
-        "from unspool.models.load.assembly import _Uninitialised\n"
+        "from unspool.models.loading.assembly import _Uninitialised\n"
         "from unspool.models.transformer_lm import TransformerConfig, TransformerLM\n"
         "with torch.device('meta'), _Uninitialised():\n"
         "    TransformerLM(TransformerConfig(vocab_size=9, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=8, context=16, tied=False, bias=True, norm='layer'))\n"

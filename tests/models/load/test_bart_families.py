@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unspool as us
-from unspool.models.load.huggingface_folder import huggingface_config
-from unspool.models.load.unsupported import UnsupportedModelError
+from unspool.models.loading.huggingface_folder import huggingface_config
+from unspool.models.loading.settings import UnsupportedModelError
 
 ENGINES = ["torch", "compiled"]
 CASES = {

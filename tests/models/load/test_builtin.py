@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.data.languages.tasks import TASKS
-from unspool.models.load.builtin import BUILTIN, builtin_folder
+from unspool.data.known_languages.tasks import TASKS
+from unspool.models.loading.names import BUILTIN, builtin_folder
 from unspool.training import read_recipe
 
 RECIPES = Path(__file__).parents[3] / "recipes" / "builtin"
@@ -29,7 +29,7 @@ def test_together_they_are_small():
 
 def test_the_language_model_has_learnt_its_text():
     model, weak = us.load("bible"), us.load("bible-weak")
-    row = model.text.encode(
+    row = model.tokenizer.encode(
         "And it happened, when the king heard the words of the book of the law, that he tore his clothes."
     )
     tokens = torch.tensor([row])
@@ -39,7 +39,7 @@ def test_the_language_model_has_learnt_its_text():
             logp = chosen(tokens)[0, :-1]
         return -logp.gather(1, tokens[0, 1:, None]).mean()
 
-    assert model.text.decode(row) == weak.text.decode(row)
+    assert model.tokenizer.decode(row) == weak.tokenizer.decode(row)
     assert surprise(model) < surprise(weak) < torch.tensor(float(model.vocab_size)).log() - 2
 
 
@@ -69,7 +69,7 @@ def test_the_translator_reads_dates():
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_no_prompt_spells_a_special_token(name):
-    text = us.load(name).text
+    text = us.load(name).tokenizer
     ids = text.encode("a <eos> b <pad><bos>")
     assert {0, 1, 2}.isdisjoint(ids[1:] if text.add_bos else ids)
     assert text.decode([3]) == "<unk>"

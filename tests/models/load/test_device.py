@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.models.load.device import usable_device
+from unspool.models.loading.weights import usable_device
 
 
 def test_what_is_there_is_taken_by_name_or_as_it_is():

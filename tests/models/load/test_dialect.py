@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from unspool.models.load.dialect import Dialect, TensorPart, plan
-from unspool.models.load.gguf_weights import _LLAMA_NAMES
-from unspool.models.load.huggingface_folder import _GPT2
-from unspool.models.load.llama_families import LLAMA
-from unspool.models.load.stored_parts import storable
+from unspool.models.loading.dialect import Dialect, TensorPart, plan
+from unspool.models.loading.gguf_weights import _LLAMA_NAMES
+from unspool.models.loading.huggingface_folder import _GPT2
+from unspool.models.loading.llama_families import LLAMA
+from unspool.models.loading.weights import storable
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 SHAPE = {

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.models.load.dtypes import known_precision
+from unspool.models.loading.weights import known_precision
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])

@@ -4,16 +4,17 @@ import sys
 from dataclasses import replace
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models
+from tokenizers import models
 
-from unspool.models.load import folder
-from unspool.models.load.folder import is_run_folder, load_folder, run_config, save_folder
+from unspool.engine.weight_formats import F16
+from unspool.models.loading import run_folder
+from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config, save_folder
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
-from unspool.nn.stored.formats import F16
-from unspool.text.codec import Codec
+from unspool.tokenization.tokenizer import Tokenizer
 
 CONFIG = TransformerConfig(
     vocab_size=7, width=8, layers=2, heads=2, kv_heads=1, head_width=4, inner_width=10, context=16
@@ -29,7 +30,10 @@ def model(config=CONFIG, text=None):
 
 
 def words():
-    return Codec(Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")), eos_ids=frozenset({1}))
+    return Tokenizer(
+        tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")),
+        eos_ids=frozenset({1}),
+    )
 
 
 @pytest.fixture
@@ -176,11 +180,11 @@ def test_weights_in_half_precision_may_stay_so(tmp_path):
         torch.testing.assert_close(found(torch.tensor([[1, 2, 3]])), want(torch.tensor([[1, 2, 3]])))
 
 
-@pytest.mark.parametrize("small", [0, folder.SMALL])
+@pytest.mark.parametrize("small", [0, run_folder.SMALL])
 def test_weights_are_the_same_whether_they_are_copied_or_mapped(saved, monkeypatch, small):
     copied = []
-    monkeypatch.setattr(folder, "SMALL", small)
-    monkeypatch.setattr(folder.WEIGHT_MEMORY, "copy", lambda it: copied.append(it) or it.clone())
+    monkeypatch.setattr(run_folder, "SMALL", small)
+    monkeypatch.setattr(run_folder.WEIGHT_MEMORY, "copy", lambda it: copied.append(it) or it.clone())
     state = load_folder(saved).state_dict()
     assert all(torch.equal(state[name], weight) for name, weight in model().state_dict().items())
     assert bool(copied) == bool(small)
@@ -196,7 +200,7 @@ def test_a_failure_while_saving_leaves_nothing(tmp_path, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr("unspool.models.load.folder.write_safetensors", fail)
+    monkeypatch.setattr("unspool.models.loading.run_folder.write_safetensors", fail)
     with pytest.raises(OSError, match="disk full"):
         save_folder(model(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.models.load.gguf_cursor import GGUFCursor
+from unspool.models.loading.gguf_file import GGUFCursor
 
 
 def cursor(data):

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.engine_choice import ENGINES
-from unspool.models.load.gguf_file import open_gguf
-from unspool.models.load.gguf_weights import gguf_config, gguf_weights
-from unspool.models.load.unsupported import UnsupportedModelError
+from unspool.engine.engine_choice import ENGINES
+from unspool.models.loading.gguf_file import open_gguf
+from unspool.models.loading.gguf_weights import gguf_config, gguf_weights
+from unspool.models.loading.settings import UnsupportedModelError
 
 CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}
 WINDOW = {"attention.sliding_window": 3, "attention.key_length": 8, "attention.value_length": 8}

@@ -11,7 +11,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from hypothesis import given, settings, strategies as st
 
-from unspool.models.load.gguf_file import is_gguf, open_gguf, readable_types
+from unspool.models.loading.gguf_file import is_gguf, open_gguf, readable_types
 
 
 def blocks(kind, rows, columns, seed=0):
@@ -114,7 +114,9 @@ def test_numbers_are_those_of_gguf(tmp_path, name):
 
 
 def test_a_tensor_of_several_chunks_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("unspool.models.load.gguf_file._CHUNK", 96)  # three blocks: 512 numbers leave a rest
+    monkeypatch.setattr(
+        "unspool.models.loading.gguf_file._CHUNK", 96
+    )  # three blocks: 512 numbers leave a rest
     packed = blocks(GGMLQuantizationType.Q5_0, 5, 512)
     file = open_gguf(write(tmp_path / "x.gguf", [("x", packed, GGMLQuantizationType.Q5_0)]))
     out = torch.empty(5, 512)

@@ -1,8 +1,6 @@
 import pytest
 
-from unspool.models.load.gguf_cursor import GGUFCursor
-from unspool.models.load.gguf_file import open_gguf
-from unspool.models.load.gguf_table import GGUFTensor, read_table
+from unspool.models.loading.gguf_file import GGUFCursor, GGUFTensor, open_gguf, read_table
 
 HEAD = (b"GGUF", 3)
 HUGE = 2**63

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.load.assembly import build
-from unspool.models.load.gguf_file import open_gguf
-from unspool.models.load.gguf_weights import gguf_config, gguf_weights, paired_rows
-from unspool.models.load.packages import package_file
+from unspool.engine.stored_weights import StoredMatrix
+from unspool.models.loading.assembly import build
+from unspool.models.loading.gguf_file import open_gguf
+from unspool.models.loading.gguf_weights import gguf_config, gguf_weights, paired_rows
+from unspool.models.loading.names import package_file
 from unspool.nn.positions import RotaryScaling
-from unspool.nn.stored.matrix import StoredMatrix
 
 
 def permute(weights, heads):

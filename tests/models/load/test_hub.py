@@ -4,7 +4,7 @@ import sys
 import huggingface_hub
 import pytest
 
-from unspool.models.load.hub import FETCHED, hub_folder, is_hub_id
+from unspool.models.loading.names import FETCHED, hub_folder, is_hub_id
 
 
 @pytest.mark.parametrize("name", ["org/name", "HuggingFaceTB/SmolLM2-135M", "a/b.c_d-1"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from unspool.models.load.assembly import build
-from unspool.models.load.huggingface_folder import huggingface_config, huggingface_weights
+from unspool.models.loading.assembly import build
+from unspool.models.loading.huggingface_folder import huggingface_config, huggingface_weights
 from unspool.nn.positions import RotaryScaling
 
 LLAMA3 = {

@@ -6,10 +6,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import unspool as us
 from unspool.heads import MixtureHeadConfig
-from unspool.models.adapters import LoRA, adapters_of, add_adapters
+from unspool.models.lora import LoRA, adapters_of, add_adapters
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.text import train_bpe
+from unspool.tokenization import train_bpe
 
 LLAMA = TransformerConfig(
     vocab_size=300, width=32, layers=2, heads=4, kv_heads=2, head_width=16, inner_width=48, context=64
@@ -50,7 +50,7 @@ def test_transformers_loads_it_with_the_same_logits_and_tokens(config, text, tmp
     assert theirs.config.eos_token_id == 2
     again = us.load(tmp_path / "hf")
     torch.testing.assert_close(again(tokens), model(tokens))
-    assert again.text.eos_ids == text.eos_ids
+    assert again.tokenizer.eos_ids == text.eos_ids
 
 
 def test_adapters_are_merged_into_it(text, tmp_path):
@@ -71,7 +71,7 @@ def test_a_chat_template_comes_along(text, tmp_path):
     us.save(LLAMA.build(replace(text, chat_template=template)), tmp_path / "hf", format="huggingface")
     said = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert said["chat_template"] == template
-    assert us.load(tmp_path / "hf").text.chat([{"role": "user", "content": "hi"}]) == "hi\n"
+    assert us.load(tmp_path / "hf").tokenizer.chat([{"role": "user", "content": "hi"}]) == "hi\n"
 
 
 def test_what_has_no_place_there_is_refused_before_anything_is_written(text, tmp_path):

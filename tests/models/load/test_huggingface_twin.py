@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.models.load.huggingface_twin import huggingface_twin
+from unspool.models.loading.huggingface_export import huggingface_twin
 from unspool.models.transformer_lm import TransformerConfig
 
 LLAMA = TransformerConfig(

@@ -3,10 +3,10 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from unspool.models.load.dialect import Target, TensorPart
-from unspool.models.load.kept_weights import KEPT, known_weights
-from unspool.nn.stored.formats import F16, F32, INT8
-from unspool.nn.stored.weight import StoredWeight
+from unspool.engine.stored_weights import StoredWeight
+from unspool.engine.weight_formats import F16, F32, INT8
+from unspool.models.loading.dialect import Target, TensorPart
+from unspool.models.loading.weights import KEPT, known_weights
 
 
 @dataclass

@@ -4,8 +4,7 @@ import sys
 import pytest
 import torch
 
-from unspool.models.load.kept_weights import KEPT
-from unspool.models.load.memory import LESS, fitting
+from unspool.models.loading.weights import KEPT, LESS, fitting
 
 CHILD = """
 import resource, sys

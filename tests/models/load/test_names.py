@@ -4,10 +4,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from unspool.models.classifier import ClassifierConfig
-from unspool.models.encoders.rnn_encoder import RNNEncoderConfig
-from unspool.models.load import load, names as names_module, save_folder
-from unspool.models.load.packages import PACKAGES, ModelPackage
+from unspool.models.encoders import RNNEncoderConfig
+from unspool.models.labelling import ClassifierConfig
+from unspool.models.loading import load, names as names_module, save_folder
+from unspool.models.loading.names import PACKAGES, ModelPackage
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.trigram import TrigramConfig
 
@@ -21,7 +21,7 @@ def test_a_hugging_face_folder(make_twin):
     words(61).save(str(twin.folder / "tokenizer.json"))
     model = load(str(twin.folder))
     twin.assert_equals(model)
-    assert model.text.encode("w7") == [7]
+    assert model.tokenizer.encode("w7") == [7]
     assert not model.training
 
 
@@ -43,9 +43,9 @@ def test_a_gguf_file(make_twin, write_gguf, weights):
     model = load(write_gguf(twin, "llama", kind="Q8_0", tokenizer=True), weights=weights)
     if weights != "int8":
         twin.assert_equals(model)
-    assert model.text.encode("abc ab") == [6, 4, 5]
-    assert model.text.decode([6, 4, 5]) == "abc ab"
-    assert model.text.eos_ids == {0}
+    assert model.tokenizer.encode("abc ab") == [6, 4, 5]
+    assert model.tokenizer.decode([6, 4, 5]) == "abc ab"
+    assert model.tokenizer.eos_ids == {0}
 
 
 def test_a_gguf_file_may_have_any_name_and_no_tokenizer(make_twin, write_gguf):
@@ -54,7 +54,7 @@ def test_a_gguf_file_may_have_any_name_and_no_tokenizer(make_twin, write_gguf):
     path = path.rename(path.with_name("weights"))
     model = load(path)
     twin.assert_equals(model)
-    assert model.text is None
+    assert model.tokenizer is None
 
 
 def test_an_installed_package(make_twin, write_gguf, tmp_path, monkeypatch):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from unspool.models.load.gguf_file import open_gguf
-from unspool.models.load.output_matrix import output_matrix_of_folder, output_matrix_of_gguf
-from unspool.models.load.packages import package_file
+from unspool.models.loading.gguf_file import open_gguf
+from unspool.models.loading.names import package_file
+from unspool.models.loading.output_matrix import output_matrix_of_folder, output_matrix_of_gguf
 
 EMBED, HEAD = torch.arange(6.0).view(3, 2), -torch.arange(6.0).view(3, 2)
 

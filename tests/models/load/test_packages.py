@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from unspool.models.load.packages import PACKAGES, ModelPackage, is_installed, package_file
+from unspool.models.loading.names import PACKAGES, ModelPackage, is_installed, package_file
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 import pytest
 
-from unspool.models.load.rotary_settings import rotary_settings
-from unspool.models.load.settings import Settings
-from unspool.models.load.unsupported import UnsupportedModelError
+from unspool.models.loading.llama_families import rotary_settings
+from unspool.models.loading.settings import Settings, UnsupportedModelError
 from unspool.nn.positions import RotaryScaling, YarnScaling
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from unspool.models.load.dialect import TensorPart
-from unspool.models.load.safetensors_files import open_safetensors
-from unspool.nn.stored.formats import BF16, F16, F32
+from unspool.engine.weight_formats import BF16, F16, F32
+from unspool.models.loading.dialect import TensorPart
+from unspool.models.loading.safetensors_files import open_safetensors
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@ import copy
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models
+from tokenizers import models
 
 import unspool as us
 from unspool.heads import (
@@ -30,9 +31,9 @@ from unspool.models import (
     TrigramConfig,
 )
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.load import load, save, saving
+from unspool.models.loading import load, run_folder, save
 from unspool.testing import bigram
-from unspool.text.codec import Codec
+from unspool.tokenization.tokenizer import Tokenizer
 
 V = 9
 LM = TransformerConfig(
@@ -70,7 +71,10 @@ TOKENS = torch.tensor([[3, 4, 5], [6, 7, 8]])
 
 
 def words():
-    return Codec(Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")), eos_ids=frozenset({2}))
+    return Tokenizer(
+        tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")),
+        eos_ids=frozenset({2}),
+    )
 
 
 def make(shape, text=None):
@@ -157,7 +161,7 @@ def test_a_gguf_file_becomes_a_folder(make_twin, write_gguf, tmp_path):
     save(model, tmp_path / "saved")
     found = load(tmp_path / "saved")
     twin.assert_equals(found)
-    assert found.text.encode("abc ab") == model.text.encode("abc ab")
+    assert found.text.encode("abc ab") == model.tokenizer.encode("abc ab")
 
 
 def test_half_precision_is_kept(tmp_path):
@@ -252,17 +256,17 @@ def test_what_nobody_could_load_is_refused(tmp_path):
 
 def test_a_text_that_cannot_be_saved_is_refused_and_nothing_is_left(tmp_path):
     model = make(LM)
-    model.text = object()
-    with pytest.raises(TypeError, match="only a Codec can be saved with a model"):
+    model.tokenizer = object()
+    with pytest.raises(TypeError, match="only a Tokenizer can be saved with a model"):
         save(model, tmp_path / "saved")
     assert not any(tmp_path.iterdir())
 
 
 def test_a_disk_that_fails_is_said_with_its_folder(tmp_path, monkeypatch):
     def fail(*args, **options):
-        raise saving.SafetensorError("I/O error: No space left on device")
+        raise run_folder.SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setitem(saving.FORMATS, "unspool", fail)
+    monkeypatch.setitem(run_folder.FORMATS, "unspool", fail)
     with pytest.raises(OSError, match=r"saved: the weights cannot be written: .*No space left"):
         save(make(LM), tmp_path / "saved")
 

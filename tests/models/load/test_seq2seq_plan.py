@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from unspool.heads import SoftmaxHeadConfig
-from unspool.models.load.bart_families import NAMES
-from unspool.models.load.dialect import Dialect
-from unspool.models.load.seq2seq_plan import seq2seq_plan
+from unspool.models.loading.dialect import Dialect
+from unspool.models.loading.huggingface_folder import seq2seq_plan
+from unspool.models.loading.seq2seq_families import BART_NAMES
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 
 BART = TransformerSeq2SeqConfig(
@@ -26,7 +26,7 @@ BART = TransformerSeq2SeqConfig(
     bos=2,
     eos=2,
 )
-DIALECT = Dialect(NAMES, skipped={"positions": 2})
+DIALECT = Dialect(BART_NAMES, skipped={"positions": 2})
 
 
 def test_what_is_planned_is_what_the_model_has():
@@ -55,4 +55,4 @@ def test_a_configuration_that_lies_about_its_layers_is_not_planned_to_the_end():
 
 def test_a_dialect_without_a_name_is_a_mistake_here():
     with pytest.raises(KeyError, match=r"head\.bias"):
-        list(seq2seq_plan(BART, Dialect({k: v for k, v in NAMES.items() if k != "head.bias"})))
+        list(seq2seq_plan(BART, Dialect({k: v for k, v in BART_NAMES.items() if k != "head.bias"})))

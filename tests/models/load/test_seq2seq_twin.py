@@ -7,7 +7,7 @@ import torch
 
 import unspool as us
 from unspool.heads import HEADS
-from unspool.models.load.seq2seq_twin import ARCHITECTURES, seq2seq_twin
+from unspool.models.loading.huggingface_export import ARCHITECTURES, seq2seq_twin
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 
 CASES = {

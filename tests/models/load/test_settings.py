@@ -3,7 +3,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.models.load.settings import Settings
+from unspool.models.loading.settings import Settings
 
 SETTINGS = Settings(
     "config.json",

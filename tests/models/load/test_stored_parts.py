@@ -3,13 +3,12 @@ import copy
 import pytest
 import torch
 
+from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
+from unspool.engine.stored_weights import StoredEmbedding, StoredLinear, quantise_int8
 from unspool.heads import HEADS
-from unspool.heads.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.models import TransformerConfig
-from unspool.models.load.folder import load_folder, save_folder
-from unspool.models.load.stored_parts import put_stored, storable
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
+from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.models.loading.weights import put_stored, storable
 
 V = 7
 LM = TransformerConfig(

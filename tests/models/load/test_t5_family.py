@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.engine_choice import ENGINES
-from unspool.models.load.huggingface_folder import huggingface_config
-from unspool.models.load.unsupported import UnsupportedModelError
+from unspool.engine.engine_choice import ENGINES
+from unspool.models.loading.huggingface_folder import huggingface_config
+from unspool.models.loading.settings import UnsupportedModelError
 
 CASES = {
     "first version": {},

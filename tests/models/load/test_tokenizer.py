@@ -2,10 +2,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models
+import tokenizers
+from tokenizers import models
 
-from unspool.models.load.tokenizer import save_text, text_of_gguf, text_of_huggingface, text_of_run
-from unspool.text.codec import Codec
+from unspool.models.loading.tokenizer import save_text, text_of_gguf, text_of_huggingface, text_of_run
+from unspool.tokenization.tokenizer import Tokenizer
 
 BYTE_LEVEL = {
     "tokenizer.ggml.model": "gpt2",
@@ -26,7 +27,9 @@ class File:
 
 
 def codec():
-    return Codec(Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="b")), eos_ids=frozenset({1}))
+    return Tokenizer(
+        tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="b")), eos_ids=frozenset({1})
+    )
 
 
 def test_gguf_by_hand():
@@ -76,5 +79,5 @@ def test_half_a_tokenizer_is_an_error(tmp_path):
 
 
 def test_only_a_codec_can_be_saved(tmp_path):
-    with pytest.raises(TypeError, match="only a Codec can be saved with a model, not a str"):
+    with pytest.raises(TypeError, match="only a Tokenizer can be saved with a model, not a str"):
         save_text("abc", tmp_path)

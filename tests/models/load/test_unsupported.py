@@ -1,7 +1,6 @@
 import pytest
 
-from unspool.models.load.settings import Settings
-from unspool.models.load.unsupported import UnsupportedModelError
+from unspool.models.loading.settings import Settings, UnsupportedModelError
 
 
 def test_an_option_that_is_not_ours_is_told_from_one_that_is_wrong():

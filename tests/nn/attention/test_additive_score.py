@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.attention.additive_score import AdditiveScore
+from unspool.nn.rnn_attention import AdditiveScore
 
 
 def test_by_hand():

@@ -1,7 +1,6 @@
 import torch
 
-from unspool.nn.attention.bilinear_score import BilinearScore
-from unspool.nn.attention.dot_score import DotScore
+from unspool.nn.rnn_attention import BilinearScore, DotScore
 
 
 def test_by_hand():

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.attention.context import SCORES, attend, last, mean, padding
-from unspool.nn.attention.dot_score import DotScore
+from unspool.nn.rnn_attention import SCORES, DotScore, attend, last, mean, padding
 
 MEMORY = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]], [[5.0, 6.0], [7.0, 8.0], [0.0, 1.0]]])
 LENGTHS = torch.tensor([2, 3])

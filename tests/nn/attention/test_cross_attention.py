@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.attention.cross_attention import CrossAttention
+from unspool.nn.attention import CrossAttention
 
 
 def make(heads, kv_heads):

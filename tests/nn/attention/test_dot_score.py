@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.attention.dot_score import DotScore
+from unspool.nn.rnn_attention import DotScore
 
 
 def test_by_hand():

@@ -1,6 +1,6 @@
 import torch
 
-from unspool.nn.attention.key_values import KeyValues
+from unspool.nn.attention import KeyValues
 
 
 def columns(*values):

@@ -3,9 +3,8 @@ import math
 import pytest
 import torch
 
-from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.attention.keyless_attention import KeylessAttention, joined, parted, refuse_rotary
-from unspool.nn.attention.self_attention import SelfAttention
+from unspool.nn.attention import KeyValues, SelfAttention
+from unspool.nn.keyless_attention import KeylessAttention, joined, parted, refuse_rotary
 
 
 def make(heads=3, kv_heads=3, causal=True, bias=True):

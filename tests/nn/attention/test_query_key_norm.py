@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.attention.query_key_norm import QueryKeyNorm
+from unspool.nn.attention import QueryKeyNorm
 
 
 def test_by_hand():

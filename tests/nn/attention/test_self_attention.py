@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.attention.key_values import KeyValues
-from unspool.nn.attention.self_attention import SelfAttention
+from unspool.nn.attention import KeyValues, SelfAttention
 
 
 def loop_over_heads(layer, x_TD):

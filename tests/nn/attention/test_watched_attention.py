@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.attention.self_attention import SelfAttention
-from unspool.nn.attention.watched_attention import watched_attention
+from unspool.nn.attention import SelfAttention
+from unspool.nn.attention_weights import watched_attention
 
 
 def test_by_hand():

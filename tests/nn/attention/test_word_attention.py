@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.nn.attention.word_attention import label_arcs, picks, word_attention
+from unspool.nn.attention_weights import label_arcs, picks, word_attention
 
 
 def test_by_hand():

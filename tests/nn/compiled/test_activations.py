@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled.activations import gated, plain
-from unspool.nn.compiled.parts import ACTIVATIONS as NUMBERS
-from unspool.nn.feed_forward import ACTIVATIONS
+from unspool.engine.layers import gated, plain
+from unspool.engine.weight_table import ACTIVATIONS as NUMBERS
+from unspool.nn.transformer import ACTIVATIONS
 
 
 @numba.njit

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.compiled.attention import (
+from unspool.engine.attention import (
     BLOCK,
     SCRATCH,
     Heads,

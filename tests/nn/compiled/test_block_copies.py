@@ -1,7 +1,7 @@
 import numpy as np
 
-from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.block_copies import copy_blocks
+from unspool.engine.attention import BLOCK
+from unspool.engine.kv_cache import copy_blocks
 
 STRIPS = np.array([3, 5, 5, 3, 5, 5])
 ENDS = np.cumsum(BLOCK * STRIPS)

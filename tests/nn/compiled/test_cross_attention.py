@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.kernels.lanes import WIDTH
-from unspool.nn.compiled.cross_attention import attend_source, look, softmax, store_source
-from unspool.nn.compiled.parts import LAYER, RELU, Shape
-from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.step_memory import Rows, Said, Source, Work
-from unspool.nn.compiled.tables import NOTHING
-from unspool.nn.compiled.transformer_engine import NONE
+from unspool.engine.cross_attention import attend_source, look, softmax, store_source
+from unspool.engine.kv_cache import BlockPool
+from unspool.engine.simd import WIDTH
+from unspool.engine.step_memory import Rows, Said, Source, Work
+from unspool.engine.transformer_engine import NONE, NOTHING
+from unspool.engine.weight_table import LAYER, RELU, Shape
 
 H, K, I, LAYERS = 4, 2, 6, 2  # noqa: E741
 SHAPE = Shape(24, LAYERS, H, K, I, 8, 9, LAYER, 1e-5, True, RELU, I, crosses=True)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.models.compiled_transformer import compiled_decoder, compiled_encoder
+from unspool.engine.attention import BLOCK
+from unspool.engine.compiled_transformer import compiled_decoder, compiled_encoder
+from unspool.engine.transformer_engine import SLICE
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.transformer_engine import SLICE
 
 PAIRS = TransformerSeq2SeqConfig(
     vocab_size=31, width=16, heads=2, inner_width=32, encoder_layers=1, decoder_layers=2, bos=1, eos=2

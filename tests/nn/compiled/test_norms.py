@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled import parts
-from unspool.nn.compiled.norms import norm
+from unspool.engine import weight_table
+from unspool.engine.layers import norm
 from unspool.nn.norms import NORMS
 
 
@@ -25,10 +25,10 @@ def test_it_is_what_torch_makes_of_a_row(name, width):
     for weight in module.parameters():
         torch.nn.init.normal_(weight)
     x = torch.randn(4, width) * 3 + 1
-    part = np.zeros(parts.FIELDS, np.int64)
-    part[parts.WEIGHT] = module.weight.data_ptr()
-    part[parts.BIAS] = module.bias.data_ptr() if name == "layer" else 0
-    in_place, found = normed(parts.NORMS[name], 1e-5, part, x.numpy().flatten(), width)
+    part = np.zeros(weight_table.FIELDS, np.int64)
+    part[weight_table.WEIGHT] = module.weight.data_ptr()
+    part[weight_table.BIAS] = module.bias.data_ptr() if name == "layer" else 0
+    in_place, found = normed(weight_table.NORMS[name], 1e-5, part, x.numpy().flatten(), width)
     np.testing.assert_array_equal(in_place, found)
     want = module(x).detach().numpy()
     np.testing.assert_allclose(found.reshape(4, width), want, rtol=1e-5, atol=1e-6)

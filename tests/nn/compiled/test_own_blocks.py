@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.own_blocks import own_blocks
+from unspool.engine.attention import BLOCK
+from unspool.engine.kv_cache import own_blocks
 
 NONE = -1
 

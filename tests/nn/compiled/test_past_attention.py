@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from unspool.engine.attention import BESIDE, MANY
 from unspool.models import TransformerConfig
-from unspool.nn.compiled.past_attention import BESIDE, MANY
 
 SHAPES = {
     "grouped": {"heads": 6, "kv_heads": 2},

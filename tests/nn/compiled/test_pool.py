@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from unspool.kernels import spare_memory
-from unspool.nn.compiled.attention import BLOCK
-from unspool.nn.compiled.parts import Shape
-from unspool.nn.compiled.pool import BlockPool
+from unspool.engine import memory
+from unspool.engine.attention import BLOCK
+from unspool.engine.kv_cache import BlockPool
+from unspool.engine.weight_table import Shape
 
 SHAPE = Shape(4, 1, 1, 1, 2, 4, 10, 0, 1e-5, False, 0, 2)
 
@@ -117,8 +117,8 @@ def test_rows_join_with_all_that_they_share():
 
 def test_a_pool_grows_and_what_does_not_fit_is_said(monkeypatch):
     # Memory that others have left may be twice what is asked for: the pool would then not have to grow.
-    monkeypatch.setattr(spare_memory, "_kept", [])
-    monkeypatch.setattr(spare_memory, "MOST", 0)
+    monkeypatch.setattr(memory, "_kept", [])
+    monkeypatch.setattr(memory, "MOST", 0)
     rows = Rows(2)
     rows.write([64 * BLOCK, 64 * BLOCK])
     rows.check()
@@ -135,8 +135,8 @@ def refuse_memory(monkeypatch):
     def refuse(*_):
         raise MemoryError
 
-    monkeypatch.setattr(spare_memory, "_kept", [])
-    monkeypatch.setattr("unspool.nn.compiled.pool.memory", refuse)
+    monkeypatch.setattr(memory, "_kept", [])
+    monkeypatch.setattr("unspool.engine.kv_cache.memory", refuse)
 
 
 def test_rows_keep_what_is_theirs_where_memory_ends_while_they_part(monkeypatch):
@@ -188,7 +188,7 @@ def test_memory_is_counted_once_and_let_go_where_it_is_not_needed():
 
 
 def test_the_memory_of_a_pool_that_is_gone_is_the_next_one_s_unless_somebody_has_it(monkeypatch):
-    monkeypatch.setattr(spare_memory, "_kept", [])
+    monkeypatch.setattr(memory, "_kept", [])
     pool = BlockPool.empty(SHAPE, 1)
     where = pool.kv.ctypes.data
     del pool

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled.recurrent_cells import gru, lstm
+from unspool.engine.rnn.recurrent_cells import gru, lstm
 from unspool.nn.rnn import GRU, LSTM
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled import parts, rnn_engine, rnn_parts
-from unspool.nn.compiled.rnn_engine import Remembered, RNNEngine, SourceMemory, groups
-from unspool.nn.compiled.weight_table import Weights
+from unspool.engine import weight_table
+from unspool.engine.rnn import rnn_engine, rnn_parts
+from unspool.engine.rnn.rnn_engine import Remembered, RNNEngine, SourceMemory, groups
+from unspool.engine.weight_table import Weights
 
 D, H, L, V = 6, 10, 2, 17
 SHAPE = rnn_parts.RNNShape(H, H, L, 1, rnn_parts.CELLS["gru"], V, rnn_parts.NO_CONTEXT, 0, 0)
@@ -21,7 +22,7 @@ SHAPE = rnn_parts.RNNShape(H, H, L, 1, rnn_parts.CELLS["gru"], V, rnn_parts.NO_C
 def weights():
     torch.manual_seed(0)
     layer = {rnn_parts.INPUT_GATES: (3 * H, H), rnn_parts.STATE_GATES: (3 * H, H)}
-    rows = [layer] * L + [{parts.EMBED: (V, H), parts.HEAD: (V, H)}]
+    rows = [layer] * L + [{weight_table.EMBED: (V, H), weight_table.HEAD: (V, H)}]
     return [
         {part: (torch.randn(shape) * 0.4, torch.randn(shape[0])) for part, shape in r.items()} for r in rows
     ]
@@ -41,14 +42,14 @@ def by_hand(weights, tokens):
     *layers, model = [{p: [it.double().numpy() for it in wb] for p, wb in row.items()} for row in weights]
     h, found = np.zeros((L, H)), []
     for token in tokens:
-        x = model[parts.EMBED][0][token]
+        x = model[weight_table.EMBED][0][token]
         for layer, w in enumerate(layers):
             g = w[rnn_parts.INPUT_GATES][0] @ x + w[rnn_parts.INPUT_GATES][1]
             u = w[rnn_parts.STATE_GATES][0] @ h[layer] + w[rnn_parts.STATE_GATES][1]
             r, z = 1 / (1 + np.exp(-(g + u)[: 2 * H].reshape(2, H)))
             n = np.tanh(g[2 * H :] + r * u[2 * H :])
             x = h[layer] = (1 - z) * n + z * h[layer]
-        scores = model[parts.HEAD][0] @ x + model[parts.HEAD][1]
+        scores = model[weight_table.HEAD][0] @ x + model[weight_table.HEAD][1]
         found.append(scores - np.log(np.exp(scores).sum()))
     return np.array(found)
 

@@ -1,6 +1,5 @@
-from unspool.nn.attention.context import SCORES
-from unspool.nn.compiled import parts
-from unspool.nn.compiled.rnn_parts import (
+from unspool.engine import weight_table
+from unspool.engine.rnn.rnn_parts import (
     BEGIN,
     CELLS,
     CONTEXTS,
@@ -13,6 +12,7 @@ from unspool.nn.compiled.rnn_parts import (
     SCORE,
 )
 from unspool.nn.rnn import CELLS as TORCHS
+from unspool.nn.rnn_attention import SCORES
 
 
 def test_every_cell_and_context_has_a_number():
@@ -26,6 +26,6 @@ def test_contexts_that_stay_come_before_those_that_look():
 
 
 def test_no_two_parts_of_a_model_share_a_place():
-    own = (parts.EMBED, parts.HEAD, QUERY, SCORE, READOUT, KEY, BEGIN)
+    own = (weight_table.EMBED, weight_table.HEAD, QUERY, SCORE, READOUT, KEY, BEGIN)
     assert len(set(own)) == len(own)
-    assert max(own) < parts.PARTS
+    assert max(own) < weight_table.PARTS

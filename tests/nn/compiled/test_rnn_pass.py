@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled import parts, rnn_parts
-from unspool.nn.compiled.rnn_engine import RNNEngine
-from unspool.nn.compiled.weight_table import Weights
+from unspool.engine import weight_table
+from unspool.engine.rnn import rnn_parts
+from unspool.engine.rnn.rnn_engine import RNNEngine
+from unspool.engine.weight_table import Weights
 from unspool.nn.rnn import CELLS
 
 V, D, H, L = 11, 5, 7, 2
@@ -24,7 +25,7 @@ def made(cell, context, bidirectional):
             for part, which in ((rnn_parts.INPUT_GATES, "ih"), (rnn_parts.STATE_GATES, "hh")):
                 found = (getattr(net.net, f"{it}_{which}_l{layer}{ending}") for it in ("weight", "bias"))
                 weights.put(layer * len(ways) + way, part, *found)
-    weights.put(L * len(ways), parts.EMBED, embed.weight)
+    weights.put(L * len(ways), weight_table.EMBED, embed.weight)
     weights.put(L * len(ways), rnn_parts.BEGIN, begin.weight, begin.bias)
     shape = rnn_parts.RNNShape(
         D, H, L, len(ways), rnn_parts.CELLS[cell], V, rnn_parts.CONTEXTS[context], net.out_width, 0

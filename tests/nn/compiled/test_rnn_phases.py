@@ -1,8 +1,8 @@
 import numba
 import numpy as np
 
-from unspool.nn.compiled.parts import FIELDS, INPUTS, OUTPUTS, WEIGHT
-from unspool.nn.compiled.rnn_phases import bend, embed
+from unspool.engine.rnn.rnn_phases import bend, embed
+from unspool.engine.weight_table import FIELDS, INPUTS, OUTPUTS, WEIGHT
 
 
 def test_an_embedding_is_a_row_of_its_matrix():

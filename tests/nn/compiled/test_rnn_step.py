@@ -1,6 +1,6 @@
-from unspool.nn.compiled.rnn_engine import step
-from unspool.nn.compiled.rnn_parts import LSTM, NO_CONTEXT, RNNShape
-from unspool.nn.compiled.rnn_step import phases
+from unspool.engine.rnn.rnn_engine import step
+from unspool.engine.rnn.rnn_parts import LSTM, NO_CONTEXT, RNNShape
+from unspool.engine.rnn.rnn_step import phases
 
 
 def test_there_are_counters_for_every_phase():

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled.rotary import rotate as compiled_rotate
-from unspool.nn.compiled.tables import Tables
+from unspool.engine.layers import rotate as compiled_rotate
+from unspool.engine.transformer_engine import Tables
 from unspool.nn.positions import Rotary, rotate
 
 

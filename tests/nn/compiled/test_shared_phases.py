@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled.parts import FIELDS, INPUTS, OUTPUTS
-from unspool.nn.compiled.shared_phases import multiply_by, normalise
+from unspool.engine.layers import multiply_by, normalise
+from unspool.engine.weight_table import FIELDS, INPUTS, OUTPUTS
 
 
 @numba.njit

@@ -2,7 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.nn.compiled.soft_cap import bend
+from unspool.engine.layers import bend
 
 
 @numba.njit

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.attention.context import SCORES, attend
-from unspool.nn.compiled.source_context import mix, weigh
+from unspool.engine.rnn.source_context import mix, weigh
+from unspool.nn.rnn_attention import SCORES, attend
 
 
 @numba.njit

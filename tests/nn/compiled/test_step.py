@@ -1,5 +1,5 @@
-from unspool.nn.compiled.step import phases
-from unspool.nn.compiled.transformer_engine import step as compiled_step
+from unspool.engine.transformer_engine import step as compiled_step
+from unspool.engine.transformer_step import phases
 
 
 def test_there_are_counters_for_every_phase():

@@ -1,8 +1,8 @@
 import torch
 
+from unspool.engine.compiled_transformer import compiled_language_model
+from unspool.engine.step_memory import Work
 from unspool.models import TransformerConfig
-from unspool.models.compiled_transformer import compiled_language_model
-from unspool.nn.compiled.step_memory import Work
 
 
 def test_there_is_room_for_everything_between_two_phases():

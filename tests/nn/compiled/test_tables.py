@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled.tables import Tables
-from unspool.nn.positions import Learned, Rotary, Sinusoidal
-from unspool.nn.relative_positions import RelativePositions
+from unspool.engine.transformer_engine import Tables
+from unspool.nn.positions import Learned, RelativePositions, Rotary, Sinusoidal
 
 
 def test_a_model_without_positions_has_empty_tables():

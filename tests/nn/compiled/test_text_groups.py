@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unspool.nn.compiled.text_groups import text_groups
+from unspool.engine.transformer_engine import text_groups
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unspool.nn.compiled.token_range import in_vocabulary
+from unspool.engine.token_range import in_vocabulary
 
 
 def test_tokens_of_the_vocabulary_are_given_back_side_by_side():

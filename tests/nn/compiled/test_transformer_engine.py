@@ -8,30 +8,28 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled import parts
-from unspool.nn.compiled.parts import Shape
-from unspool.nn.compiled.pool import BlockPool
-from unspool.nn.compiled.tables import Tables
-from unspool.nn.compiled.transformer_engine import SLICE, Engine
-from unspool.nn.compiled.weight_table import Weights
+from unspool.engine import weight_table
+from unspool.engine.kv_cache import BlockPool
+from unspool.engine.transformer_engine import SLICE, Engine, Tables
+from unspool.engine.weight_table import Shape, Weights
 from unspool.nn.positions import Rotary
 
 D, H, K, I, F, V, L = 16, 4, 2, 6, 20, 31, 2  # noqa: E741
-SHAPE = Shape(D, L, H, K, I, F, V, parts.RMS, 1e-5, False, parts.SWIGLU, I)
+SHAPE = Shape(D, L, H, K, I, F, V, weight_table.RMS, 1e-5, False, weight_table.SWIGLU, I)
 
 
 @pytest.fixture(scope="module")
 def weights():
     torch.manual_seed(0)
     layer = {
-        parts.ATTENTION_NORM: (D,),
-        parts.QKV: ((H + 2 * K) * I, D),
-        parts.ATTENTION_OUT: (D, H * I),
-        parts.FEED_FORWARD_NORM: (D,),
-        parts.UP: (2 * F, D),
-        parts.DOWN: (D, F),
+        weight_table.ATTENTION_NORM: (D,),
+        weight_table.QKV: ((H + 2 * K) * I, D),
+        weight_table.ATTENTION_OUT: (D, H * I),
+        weight_table.FEED_FORWARD_NORM: (D,),
+        weight_table.UP: (2 * F, D),
+        weight_table.DOWN: (D, F),
     }
-    model = {parts.LAST_NORM: (D,), parts.EMBED: (V, D), parts.HEAD: (V, D)}
+    model = {weight_table.LAST_NORM: (D,), weight_table.EMBED: (V, D), weight_table.HEAD: (V, D)}
     rows = [layer] * L + [model]
     return [{part: torch.randn(shape) * 0.4 for part, shape in row.items()} for row in rows]
 
@@ -59,9 +57,9 @@ def turned(x, t):
 def by_hand(weights, tokens):
     """log p after every token of one text, in double precision."""
     *layers, model = [{part: w.double().numpy() for part, w in row.items()} for row in weights]
-    x, t = model[parts.EMBED][tokens], np.arange(len(tokens))
+    x, t = model[weight_table.EMBED][tokens], np.arange(len(tokens))
     for w in layers:
-        qkv = (rms(x, w[parts.ATTENTION_NORM]) @ w[parts.QKV].T).reshape(-1, H + 2 * K, I)
+        qkv = (rms(x, w[weight_table.ATTENTION_NORM]) @ w[weight_table.QKV].T).reshape(-1, H + 2 * K, I)
         q, k, v = turned(qkv[:, :H], t), turned(qkv[:, H : H + K], t), qkv[:, H + K :]
         mixed = np.zeros((len(tokens), H, I))
         for h in range(H):
@@ -69,11 +67,11 @@ def by_hand(weights, tokens):
             score[np.triu_indices(len(tokens), 1)] = -np.inf
             alpha = np.exp(score - score.max(-1, keepdims=True))
             mixed[:, h] = alpha / alpha.sum(-1, keepdims=True) @ v[:, h // (H // K)]
-        x = x + mixed.reshape(-1, H * I) @ w[parts.ATTENTION_OUT].T
-        up = rms(x, w[parts.FEED_FORWARD_NORM]) @ w[parts.UP].T
+        x = x + mixed.reshape(-1, H * I) @ w[weight_table.ATTENTION_OUT].T
+        up = rms(x, w[weight_table.FEED_FORWARD_NORM]) @ w[weight_table.UP].T
         gate, up = up[:, :F], up[:, F:]
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ w[parts.DOWN].T
-    z = rms(x, model[parts.LAST_NORM]) @ model[parts.HEAD].T
+        x = x + (gate / (1 + np.exp(-gate)) * up) @ w[weight_table.DOWN].T
+    z = rms(x, model[weight_table.LAST_NORM]) @ model[weight_table.HEAD].T
     return z - np.log(np.exp(z).sum(-1, keepdims=True))
 
 
@@ -110,7 +108,7 @@ def test_token_by_token_in_any_company_and_as_a_prompt_is_the_same_to_the_bit(en
 
 
 def test_any_number_of_threads_says_the_same_to_the_bit(engine, monkeypatch):
-    monkeypatch.setattr("unspool.nn.compiled.transformer_engine.WORTH_SHARING", 0)
+    monkeypatch.setattr("unspool.engine.transformer_engine.WORTH_SHARING", 0)
     found = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
@@ -137,9 +135,9 @@ def test_the_last_depth_is_what_the_head_reads(engine):
 
 def test_weights_are_read_where_they_lie(engine, weights):
     before, _ = read(engine, text(5))
-    weights[-1][parts.HEAD][7] += 1
+    weights[-1][weight_table.HEAD][7] += 1
     after, _ = read(engine, text(5))
-    weights[-1][parts.HEAD][7] -= 1
+    weights[-1][weight_table.HEAD][7] -= 1
     assert not np.array_equal(before.logp, after.logp)
     np.testing.assert_array_equal(before.hidden, after.hidden)
 

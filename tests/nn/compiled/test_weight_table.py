@@ -1,11 +1,9 @@
 import torch
 
-from unspool.nn.compiled.parts import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, WEIGHT
-from unspool.nn.compiled.products.int8 import RECORD
-from unspool.nn.compiled.weight_table import Weights
-from unspool.nn.stored.formats import F16, F32, FLOAT32, INT8
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.weight import StoredWeight
+from unspool.engine.int8_matmul import INPUT_RECORD
+from unspool.engine.stored_weights import StoredWeight, quantise_int8
+from unspool.engine.weight_formats import F16, F32, FLOAT32, INT8
+from unspool.engine.weight_table import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, WEIGHT, Weights
 
 
 def test_a_matrix_is_where_its_tensor_lies():
@@ -37,7 +35,7 @@ def test_the_widest_row_that_is_made_ready_fits():
     assert weights.ready_words() == 0
     weights.put_stored(0, 1, [StoredWeight(F32, torch.ones(2, 200).view(torch.uint8), (2, 200))])
     weights.put_stored(0, 2, [quantise_int8(torch.ones(2, 65))])
-    assert weights.ready_words() == 2 * RECORD
+    assert weights.ready_words() == 2 * INPUT_RECORD
 
 
 def test_a_format_has_a_function_of_its_own():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.stored.formats import (
+from unspool.engine.stored_weights import StoredWeight
+from unspool.engine.weight_formats import (
     BF16,
     F16,
     F32,
@@ -20,7 +21,6 @@ from unspool.nn.stored.formats import (
     Q8_0,
     Format,
 )
-from unspool.nn.stored.weight import StoredWeight
 
 HALVES = {Q8_0: [0], Q4_0: [0], Q4_1: [0, 2], Q4_K: [0, 2], Q5_K: [0, 2], Q6_K: [208]}
 """Where the float16 scales of a block are."""

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.stored.finite import all_finite
+from unspool.engine.weight_formats import all_finite
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])

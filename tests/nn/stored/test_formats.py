@@ -2,7 +2,7 @@ import gguf
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from unspool.nn.stored.formats import FORMATS, GGML, INT8, Q4_K, Q8_0
+from unspool.engine.weight_formats import FORMATS, GGML, INT8, Q4_K, Q8_0
 
 
 def test_numbers_are_places_in_the_list():

@@ -2,9 +2,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.nn.stored.formats import BF16, INT8, Q8_0
-from unspool.nn.stored.int8 import quantise_int8, requantise_int8
-from unspool.nn.stored.weight import CHUNK, StoredWeight
+from unspool.engine.stored_weights import CHUNK, StoredWeight, quantise_int8, requantise_int8
+from unspool.engine.weight_formats import BF16, INT8, Q8_0
 
 
 def scales(stored):

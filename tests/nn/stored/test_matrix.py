@@ -7,11 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.nn.stored import matrix
-from unspool.nn.stored.formats import F32, INT8, Q4_K, Q6_K, Q8_0
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.matrix import StoredMatrix
-from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
+from unspool.engine import stored_weights
+from unspool.engine.stored_weights import StoredEmbedding, StoredLinear, StoredMatrix, quantise_int8
+from unspool.engine.weight_formats import F32, INT8, Q4_K, Q6_K, Q8_0
 
 
 def assert_same_products(layer, x):
@@ -48,7 +46,7 @@ def test_products_equal_those_of_the_restored_matrix(kind, stored):
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 13])
 def test_products_made_some_rows_at_a_time(mixed, rows, monkeypatch):
-    monkeypatch.setattr(matrix, "NUMBERS", rows * 512)
+    monkeypatch.setattr(stored_weights, "NUMBERS", rows * 512)
     assert_same_products(mixed, torch.randn(7, 512))
 
 

@@ -1,7 +1,6 @@
 import torch
 
-from unspool.nn.stored.int8 import quantise_int8
-from unspool.nn.stored.stored_linear import StoredEmbedding, StoredLinear
+from unspool.engine.stored_weights import StoredEmbedding, StoredLinear, quantise_int8
 
 
 def test_a_linear_layer():

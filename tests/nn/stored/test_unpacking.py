@@ -4,8 +4,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from unspool.nn.stored.formats import GGML, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
-from unspool.nn.stored.unpacking import UNPACK
+from unspool.engine.weight_formats import GGML, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, UNPACK
 
 
 def half(number):

@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
-from unspool.nn.stored.formats import F32, INT8, Q8_0
-from unspool.nn.stored.weight import CHUNK, StoredWeight
+from unspool.engine.stored_weights import CHUNK, StoredWeight
+from unspool.engine.weight_formats import F32, INT8, Q8_0
 
 
 def test_some_rows_are_the_same_as_all(kind, stored):

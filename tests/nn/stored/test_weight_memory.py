@@ -4,7 +4,7 @@ import itertools
 import pytest
 import torch
 
-from unspool.nn.stored.weight_memory import LINE, PIECE, WeightMemory
+from unspool.engine.stored_weights import LINE, PIECE, WeightMemory
 
 
 def test_tensors_lie_one_behind_the_other_each_on_a_line_of_its_own():

@@ -13,13 +13,11 @@ import uvicorn
 
 import unspool as us
 from unspool.lab.claim import Claim, Part, Source
-from unspool.lab.findings import Finding
-from unspool.lab.results import Result
+from unspool.lab.results import Finding, Result
 from unspool.serve.app import create_app
-from unspool.serve.engine import Engine
-from unspool.serve.limits import Limits
-from unspool.serve.playground.exhibits import NOTHING
-from unspool.serve.playground.static_files import StaticFiles
+from unspool.serve.page.routes import NOTHING, StaticFiles
+from unspool.serve.requests import Limits
+from unspool.serve.scheduler import Engine
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 

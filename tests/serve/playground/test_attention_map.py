@@ -3,7 +3,7 @@ import torch
 
 import unspool as us
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
-from unspool.serve.playground.attention_map import LONGEST, attention_map
+from unspool.serve.page.views import LONGEST, attention_map
 from unspool.testing import random_table
 
 
@@ -36,7 +36,7 @@ def test_a_translator_looks_at_its_source(dates):
     weights = torch.tensor(seen.weights)
     assert weights.shape == (4, 11, 14)
     # Averaged over the heads, the last layer is what the steps tell.
-    step, _ = dates.start([dates.text.encode("May 5th, 1921")])
+    step, _ = dates.start([dates.tokenizer.encode("May 5th, 1921")])
     torch.testing.assert_close(weights[:, 0].mean(0), step.attention[0], atol=2e-4, rtol=0)
     for kind, size in (("encoder", 14), ("decoder", 11)):
         found = attention_map(dates, "May 5th, 1921", us.Greedy(), 20, kind)

@@ -1,7 +1,7 @@
 import pytest
 
 import unspool as us
-from unspool.serve.playground.beam_tree import beam_tree
+from unspool.serve.page.views import beam_tree
 from unspool.testing import random_table
 
 
@@ -25,13 +25,13 @@ def test_texts_stand_in_the_tree(bible):
     prompt, search = "And God said unto Moses,", us.Beam(4, length_penalty=us.GNMT(0.6))
     tree = beam_tree(bible, prompt, search, 8)
     outputs = us.generate(bible, prompt, search, max_new_tokens=8, n=4)
-    assert [(text.text, text.total, text.finish) for text in tree.texts] == [
-        (out.text, out.total, out.finish) for out in outputs
+    assert [(text.text, text.total, text.finish_reason) for text in tree.texts] == [
+        (out.text, out.total, out.finish_reason) for out in outputs
     ]
     for text, out in zip(tree.texts, outputs, strict=True):
         assert said(tree, text.node) == out.tokens
         assert tree.nodes[text.node].score == pytest.approx(sum(out.logps), rel=1e-6)
-    assert tree.nodes[0].text == bible.text.show(tree.nodes[0].token)
+    assert tree.nodes[0].text == bible.tokenizer.show(tree.nodes[0].token)
     assert "dropped" in {node.status for node in tree.nodes}
 
 

@@ -3,8 +3,8 @@ from starlette.testclient import TestClient
 
 from unspool.evaluate.rating import RatingSet, prepare
 from unspool.serve.app import create_app
-from unspool.serve.limits import Limits
-from unspool.serve.playground.exhibits import NOTHING, Exhibits
+from unspool.serve.page.routes import NOTHING, Exhibits
+from unspool.serve.requests import Limits
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 

@@ -1,4 +1,4 @@
-from unspool.serve.playground.exhibits import NOTHING, Exhibits
+from unspool.serve.page.routes import NOTHING, Exhibits
 
 
 def test_nothing_is_shown_unless_it_is_given():

@@ -3,7 +3,7 @@ import math
 import pytest
 
 import unspool as us
-from unspool.serve.playground.next_token import next_token
+from unspool.serve.page.views import next_token
 from unspool.testing import bigram
 
 TABLE = [[0.5, 0.25, 0.25, 0], [0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4], [0.25] * 4]
@@ -61,7 +61,7 @@ def test_rules_look_back_at_what_was_chosen(bible):
 
 
 def test_the_end_of_a_text_is_told(bible):
-    (end,) = bible.text.eos_ids
+    (end,) = bible.tokenizer.eos_ids
     assert next_token(bible, "And God said", [end]).ended == "eos"
 
 

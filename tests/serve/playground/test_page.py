@@ -12,10 +12,8 @@ import pytest
 
 import unspool as us
 from unspool.evaluate.rating import prepare, report
-from unspool.serve.playground.attention_map import attention_map
-from unspool.serve.playground.beam_tree import beam_tree
-from unspool.serve.playground.exhibits import Exhibits
-from unspool.serve.playground.next_token import next_token
+from unspool.serve.page.routes import Exhibits
+from unspool.serve.page.views import attention_map, beam_tree, next_token
 
 PROMPT = "And God said unto Moses,"
 LOOPING = "The king"

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unspool.serve.api_error import ApiError
-from unspool.serve.playground.question import Question
+from unspool.serve.page.routes import Question
 from unspool.serve.shared_model import DeadlinePassed
 from unspool.serve.worker_pool import QueueFull, WorkerPool
 from unspool.testing import random_table

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from unspool.serve.playground.question_fields import AttentionQuestion, BeamTreeQuestion, NextTokenQuestion
+from unspool.serve.page.routes import AttentionQuestion, BeamTreeQuestion, NextTokenQuestion
 
 SHORT = {"model": "bible", "prompt": "x"}
 

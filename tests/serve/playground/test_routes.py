@@ -5,8 +5,8 @@ from starlette.testclient import TestClient
 
 import unspool as us
 from unspool.serve.app import create_app
-from unspool.serve.engine import Engine
-from unspool.serve.limits import Limits
+from unspool.serve.requests import Limits
+from unspool.serve.scheduler import Engine
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 

@@ -2,7 +2,7 @@ import re
 
 from starlette.testclient import TestClient
 
-from unspool.serve.playground.static_files import FOLDER, StaticFiles
+from unspool.serve.page.routes import FOLDER, StaticFiles
 
 
 async def behind(scope, receive, send):

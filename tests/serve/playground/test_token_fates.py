@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.search.reshape import reshape
-from unspool.protocols import Step
-from unspool.serve.playground.token_fates import fates_of, rules_of
+from unspool.decode.search.sampling import reshape
+from unspool.interfaces import Step
+from unspool.serve.page.views import fates_of, rules_of
 
 P = [0.5, 0.3, 0.15, 0.05]
 STEP = Step(torch.tensor([P]).log())
@@ -73,7 +73,7 @@ def test_what_a_rule_has_cut_needs_no_proof():
 
 
 def test_tests_end_when_their_time_is_over(monkeypatch):
-    monkeypatch.setattr("unspool.serve.playground.token_fates.TEST_SECONDS", -1.0)
+    monkeypatch.setattr("unspool.serve.page.views.TEST_SECONDS", -1.0)
     torch.manual_seed(0)
     p_V = torch.softmax(2 * torch.randn(40), 0)
     _, found = basis_aware(us.BasisAware(0.1, rank=8), p_V.log()[None], torch.randn(40, 8))

@@ -4,9 +4,8 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from unspool.heads.kerbs import Kerbs
-from unspool.protocols import Abilities, Clock
-from unspool.training.hooks import HOOKS
-from unspool.training.hooks.kerbs_reallocate import KerbsReallocate
+from unspool.interfaces import Abilities, Clock
+from unspool.training.hooks import HOOKS, KerbsReallocate
 from unspool.training.loop import training
 
 

@@ -22,15 +22,15 @@ import transformers
 from torch import Tensor, nn
 
 import unspool as us
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.engine.engine_choice import obstacle
 from unspool.heads import HEADS
+from unspool.interfaces import FinishReason, Step
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
-from unspool.models.engine_choice import obstacle
-from unspool.protocols import Finish, Step
 from unspool.testing import TableModel
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 APART = replace(TEXT, source=characters(["abcdefgh. "]))
@@ -102,7 +102,7 @@ def parts_of(model: Any) -> list[nn.Module]:
 
 
 def without_text(model: Any) -> Any:
-    model.text = None
+    model.tokenizer = None
     return model
 
 
@@ -148,8 +148,8 @@ SPEAKERS: dict[str, Callable[[], Any]] = {
     "Guidance of an encoder–decoder": lambda: us.Guidance(speaker("transformer_seq2seq"), 2.0, "cab"),
     "DExperts": lambda: us.DExperts(speaker("transformer_lm"), built("trigram", 1), speaker("trigram"), 0.5),
     "EarlyExit": lambda: us.EarlyExit(built("transformer_lm", layers=2), layers=(0, 1)),
-    "TableModel": lambda: TableModel(wandering, context=CONTEXT, text=TEXT),
-    "TableModel in a circle": lambda: TableModel(circling, context=CONTEXT, text=TEXT),
+    "TableModel": lambda: TableModel(wandering, context=CONTEXT, tokenizer=TEXT),
+    "TableModel in a circle": lambda: TableModel(circling, context=CONTEXT, tokenizer=TEXT),
     "TrueModel": lambda: TrueModel(ZipfMarkov(word_count=8, branching=6, order=1)),
     **{kind: (lambda kind=kind: labeller(kind)) for kind in LABELLERS},
 }
@@ -251,7 +251,7 @@ class NotANumber(TrueModel):
 def broken(model: Any) -> Any:
     """A copy with NaN for weights."""
     if isinstance(model, TableModel):
-        return TableModel(lambda row: [math.nan] * V, context=CONTEXT, text=TEXT)
+        return TableModel(lambda row: [math.nan] * V, context=CONTEXT, tokenizer=TEXT)
     if isinstance(model, TrueModel):
         return NotANumber(model.language)
     wrong = copy.deepcopy(model)
@@ -272,7 +272,7 @@ def forced(model: Any, prompts: Sequence[Sequence[int]], texts: Sequence[Sequenc
     said = [list(tokens[:-1]) for tokens in texts]
     if not is_module(model):
         return stepped(model, prompts, said)
-    if not model.answers:
+    if not model.is_encoder_decoder:
         logp_NTV = model(padded([[*prompt, *row] for prompt, row in zip(prompts, said, strict=True)]))
         starts = [len(prompt) - 1 for prompt in prompts]
     else:
@@ -331,7 +331,7 @@ WIDEST = 4
 
 def search_for(search: str, model: Any, *rules: Any) -> Any:
     """A search of this kind for a model: Speculative needs a draft that reads and speaks as the model does."""
-    draft = "transformer_seq2seq" if model.answers else "trigram"
+    draft = "transformer_seq2seq" if model.is_encoder_decoder else "trigram"
     if model.source_vocab_size is not None:
         draft += " with sources apart"
     return EXAMPLES[search](speaker(draft), *rules)
@@ -435,12 +435,14 @@ def refused(words: str | None) -> Iterator[None]:
 
 def check(model: Any, prompt: Sequence[int], out: us.Output, logp_TV: Tensor, limit: int) -> None:
     """What holds for every Output, whatever made it; logp_TV is what the model says of its tokens."""
-    assert out.finish in get_args(Finish)
+    assert out.finish_reason in get_args(FinishReason)
     assert 0 < len(out.tokens) <= limit
     assert all(type(token) is int and 0 <= token < model.vocab_size for token in out.tokens)
-    eos = model.text.eos_ids if model.text else ()
-    assert [token in eos for token in out.tokens] == [False] * (len(out.tokens) - 1) + [out.finish == "eos"]
-    assert (out.finish == "length") <= (len(out.tokens) == limit)
+    eos = model.tokenizer.eos_ids if model.tokenizer else ()
+    assert [token in eos for token in out.tokens] == [False] * (len(out.tokens) - 1) + [
+        out.finish_reason == "eos"
+    ]
+    assert (out.finish_reason == "length") <= (len(out.tokens) == limit)
     want = [logp_V[token].item() for logp_V, token in zip(logp_TV, out.tokens, strict=True)]
     assert out.logps == pytest.approx(want, abs=1e-4)
     assert max(out.logps) <= 1e-6
@@ -448,17 +450,17 @@ def check(model: Any, prompt: Sequence[int], out: us.Output, logp_TV: Tensor, li
     assert all(math.isfinite(score) for score in out.scores)
     if not isinstance(model, us.Contrast):
         assert max(out.scores) <= 1e-6
-    if out.finish != "stop":
+    if out.finish_reason != "stop":
         assert out.text == spelled(model, prompt, out.tokens)
 
 
 def spelled(model: Any, prompt: Sequence[int], tokens: Sequence[int]) -> str:
     """The text of the tokens: what follows the prompt's, or a text of its own."""
-    if model.text is None:
+    if model.tokenizer is None:
         return ""
-    if model.answers:
-        return model.text.decode(tokens)
-    return model.text.decode([*prompt, *tokens])[len(model.text.decode(prompt)) :]
+    if model.is_encoder_decoder:
+        return model.tokenizer.decode(tokens)
+    return model.tokenizer.decode([*prompt, *tokens])[len(model.tokenizer.decode(prompt)) :]
 
 
 class Cell:
@@ -482,7 +484,7 @@ class Cell:
     def long(self, length: int) -> list[int]:
         """A prompt of this length."""
         first, last = ("w0 w2", "w3") if isinstance(self.model, TrueModel) else ("ab", "c")
-        text = self.model.text or TEXT
+        text = self.model.tokenizer or TEXT
         return (text.encode(first) + text.encode(last)[-1:] * length)[:length]
 
     def ask(self, prompts: Any = None, **options: Any) -> list[list[us.Output]]:
@@ -513,14 +515,14 @@ class Cell:
             assert len(group) == n
             return
         assert 1 <= len(group) <= n
-        said = [out.text if self.model.text else out.tokens for out in group]
+        said = [out.text if self.model.tokenizer else out.tokens for out in group]
         assert len(set(said)) == len(said), "one text twice"
 
     def limit(self, prompt: Sequence[int], most: int) -> int:
         """The most tokens that may come after a prompt."""
         if self.model.context is None:
             return most
-        taken = 1 if self.model.answers else len(prompt)
+        taken = 1 if self.model.is_encoder_decoder else len(prompt)
         return min(most, self.model.context - taken)
 
 

@@ -113,7 +113,7 @@ def same(models, prompts, search, **asked):
     want, found = (us.generate(model, prompts, search, **ASKED | asked) for model in models)
     for theirs, ours in zip(flat(want), flat(found), strict=True):
         assert ours.tokens == theirs.tokens
-        assert ours.finish == theirs.finish
+        assert ours.finish_reason == theirs.finish_reason
         assert ours.logps == pytest.approx(theirs.logps, abs=1e-4)
         assert ours.total == pytest.approx(theirs.total, abs=1e-3)
     return found

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.job import Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
-from unspool.decode.search.reshape import prepared
+from unspool.decode.search.sampling import prepared
 from unspool.decode.transforms import TRANSFORMS, Truncation
 
 EOS = 2
@@ -95,11 +94,11 @@ def replayed(model, prompt, out, rule):
     (rule,) = prepared((rule,), model, job_for(model, prompt))
     step, state = model.start([prompt])
     # A source is not the beginning of its answer.
-    read = () if model.answers else tuple(prompt)
+    read = () if model.is_encoder_decoder else tuple(prompt)
     found = []
     for place, token in enumerate(out.tokens):
         so_far = (out.tokens[:place], out.logps[:place], out.scores[:place])
-        reshaped_1V = rule(step.logp_NV, step, [Path(0, 0, read, *so_far)]).log_softmax(-1)
+        reshaped_1V = rule(step.logp_NV, step, [Hypothesis(0, 0, read, *so_far)]).log_softmax(-1)
         found.append(reshaped_1V[0, token].item())
         step, state = model.step(state, torch.tensor([token]))
     return found
@@ -107,7 +106,7 @@ def replayed(model, prompt, out, rule):
 
 def job_for(model, prompt):
     """What a rule is told before the first step."""
-    eos = model.text.eos_ids if model.text else frozenset()
+    eos = model.tokenizer.eos_ids if model.tokenizer else frozenset()
     return Job((tuple(prompt),), (9,), (0,), eos=eos)
 
 

@@ -110,7 +110,7 @@ def stop(cell, pairs):
         for out in group:
             whole = pairs.spelled(cell.model, prompt, out.tokens)
             places = [whole.index(each) for each in STOP if each in whole]
-            assert (out.finish == "stop") == bool(places)
+            assert (out.finish_reason == "stop") == bool(places)
             assert out.text == whole[: min(places, default=None)]
 
 
@@ -119,7 +119,7 @@ def stop_ids(cell, pairs):
     for group in cell.ask(stop_ids=ends, n=2, max_new_tokens=6):
         for out in group:
             assert [token in ends for token in out.tokens[:-1]] == [False] * (len(out.tokens) - 1)
-            assert (out.finish == "stop") == (out.tokens[-1] in ends)
+            assert (out.finish_reason == "stop") == (out.tokens[-1] in ends)
 
 
 def rows(cell, pairs):
@@ -158,12 +158,12 @@ def loop_stop(cell, pairs):
         for out in group:
             upto = [us.find_loop(out.tokens[:length], 3, STOP_SPAN) for length in range(1, len(out.tokens))]
             assert not any(upto), "it went on after a loop"
-            if out.finish == "loop":
+            if out.finish_reason == "loop":
                 assert out.loop == us.find_loop(out.tokens, 3, STOP_SPAN) is not None
             else:
                 assert out.loop is None
             if cell.model is pairs.speaker("TableModel in a circle"):
-                assert out.finish == "loop"
+                assert out.finish_reason == "loop"
 
 
 def loop_callback(cell, pairs):
@@ -172,7 +172,7 @@ def loop_callback(cell, pairs):
     def remember(path, loop):
         seen.append(path)
         assert loop == us.find_loop(path.tokens, 3, STOP_SPAN) is not None
-        assert (path.watch is None) == (cell.model.text is None)
+        assert (path.detokenizer is None) == (cell.model.tokenizer is None)
         return False
 
     watched = cell.ask(cell.prompts[1:2], on_loop=remember, max_new_tokens=18)
@@ -201,7 +201,9 @@ def streamed(cell, groups, prompts, **asked):
         assert "".join(piece.text for piece in pieces[key]) == out.text
         for what in ("tokens", "logps", "scores", "ranked"):
             assert sum((getattr(piece, what) for piece in pieces[key]), ()) == getattr(out, what)
-        assert [piece.finish for piece in pieces[key]] == [None] * (len(pieces[key]) - 1) + [out.finish]
+        assert [piece.finish_reason for piece in pieces[key]] == [None] * (len(pieces[key]) - 1) + [
+            out.finish_reason
+        ]
 
 
 def room(cell, pairs):
@@ -220,7 +222,7 @@ def nan(cell, pairs):
 
 def together(cell, pairs):
     asked = {"n": 2, "alternatives": 2, "on_loop": "stop", "max_new_tokens": 5, "seed": cell.SEEDS[:2]}
-    if cell.model.text:
+    if cell.model.tokenizer:
         asked |= {"stop": STOP}
     prompts = cell.prompts[:2]
     groups = cell.ask(prompts, **asked)

@@ -15,7 +15,7 @@ import torch
 
 import unspool as us
 from unspool.models.encoders import ENCODERS
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 4, "heads": 2, "inner_width": 4}

@@ -10,11 +10,11 @@ import torch
 import unspool as us
 from unspool import basis, diagnose, evaluate
 from unspool.data.conllu import TreeSentence, TreeWord
-from unspool.data.languages import Agreement
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import Agreement
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.evaluate import Answer, DecoderRow, Dial
 from unspool.heads import HEADS
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 V = TEXT.vocab_size

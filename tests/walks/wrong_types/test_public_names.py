@@ -13,10 +13,10 @@ import unspool as us
 from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import UTILITIES
-from unspool.decode.search.beam_options import BeamKeywords
+from unspool.decode.search.beam_state import BeamKeywords
 from unspool.decode.transforms import TRANSFORMS
 from unspool.models.encoders import ENCODERS
-from unspool.text.vocabulary import characters
+from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 V = TEXT.vocab_size
@@ -106,8 +106,8 @@ CORRECT = {
     "MinLength": {"n": 1, "eos": 2},
     "NoRepeatNgram": {"n": 2},
     "NucleusTau": {"p": 0.5},
-    "Output": {"text": "", "tokens": (), "logps": (), "scores": (), "finish": "eos", "seed": 1},
-    "Piece": {"text": "", "tokens": (), "request": 0, "sample": 0, "finish": None},
+    "Output": {"text": "", "tokens": (), "logps": (), "scores": (), "finish_reason": "eos", "seed": 1},
+    "Piece": {"text": "", "tokens": (), "request": 0, "sample": 0, "finish_reason": None},
     "Prediction": {"label": "x", "p": 0.5, "probabilities": {"x": 0.5}},
     "PresencePenalty": {"penalty": 0.5},
     "Score": {"tokens": (4,), "logps": (-1.0,)},

@@ -27,7 +27,7 @@ from unspool.basis.certificate import Rejection
 from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.lewis_metric import Metric
 from unspool.basis.solver.whitening import Whitened
-from unspool.basis.verification.counterexample import Counterexample
+from unspool.basis.verifier import Counterexample
 
 MARGIN = 1e-6
 ROUNDS = 12

@@ -19,7 +19,7 @@ from unspool.cli.diagnose import (
     thresholds,
     trap,
 )
-from unspool.cli.subverbs import add_subverbs, all_examples
+from unspool.cli.parser import add_subverbs, all_examples
 
 DIAGNOSES: dict[str, ModuleType] = {
     "attention": attention,

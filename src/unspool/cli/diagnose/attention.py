@@ -6,12 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, natural
-from unspool.cli.plain_table import print_rows
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.diagnose.text_attention import AttentionMap
@@ -41,8 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, look, tell."""
-    from unspool.diagnose.drawing import named
     from unspool.diagnose.text_attention import attention_maps, draw_attention
+    from unspool.plots.canvas import named
 
     if args.output:
         named(args.output)

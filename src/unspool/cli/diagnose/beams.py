@@ -7,12 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unspool.cli.diagnose.material import add_gold_options, gold_texts
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.plain_table import print_rows
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 SUMMARY = "See the beam curse: length and quality by the width of a beam."
 EXAMPLES = """examples:
@@ -49,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Search at every width, compare, tell."""
     import unspool as us
     from unspool.diagnose.beam_curse import beam_widths, draw_widths
-    from unspool.diagnose.drawing import named
+    from unspool.plots.canvas import named
 
     beam = us.parse(args.beam)
     if not isinstance(beam, us.Beam):

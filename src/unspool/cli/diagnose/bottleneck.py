@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from unspool.cli.diagnose.material import find_material
 from unspool.cli.diagnose.texts import add_text_options, layout_of_args
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, reserved, tell
 from unspool.cli.parser import add_running_options, natural, positive
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
+    from unspool.diagnose.overestimation import Distance
     from unspool.diagnose.softmax_bottleneck import Bottleneck
-    from unspool.diagnose.truth import Distance
 
 SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
 EXAMPLES = """examples:
@@ -69,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.text:  # what cannot be read, or written, must fail before the work
         args.text.open("rb").close()
 
-    from unspool.diagnose.drawing import named
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
+    from unspool.plots.canvas import named
 
     if args.output:
         named(args.output)
@@ -87,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             where = str(args.text or args.model)
             raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
         if args.output:
-            from unspool.diagnose.spectrum_picture import draw_spectrum
+            from unspool.plots.charts import draw_spectrum
 
             draw_spectrum(found, args.output)
     if args.json:

@@ -7,12 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unspool.cli.diagnose.material import add_gold_options, gold_texts
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.plain_table import print_rows
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 SUMMARY = "See whether a model is as often right as it is sure: ECE and the reliability diagram."
 EXAMPLES = """examples:
@@ -37,9 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, count, tell."""
-    from unspool.diagnose.drawing import named
-    from unspool.diagnose.reliability_picture import draw_reliability
     from unspool.evaluate.confidence_calibration import pair_calibration
+    from unspool.plots.canvas import named
+    from unspool.plots.charts import draw_reliability
 
     if args.output:
         named(args.output)

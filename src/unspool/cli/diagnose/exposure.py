@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from unspool.cli.diagnose.material import gold_material
 from unspool.cli.diagnose.texts import add_text_options
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, print_rows
 from unspool.cli.parser import add_running_options, natural, positive
-from unspool.cli.plain_table import print_rows
 
 if TYPE_CHECKING:
     from unspool.diagnose.exposure_bias import Exposure

@@ -6,11 +6,9 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from unspool.cli.model_loading import loading
-from unspool.cli.output import json_line
+from unspool.cli.models import loading
+from unspool.cli.output import json_line, reserved, tell
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 SUMMARY = "See which heads of a Transformer look along the arcs of a treebank, label by label."
 EXAMPLES = """examples:
@@ -44,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     sentences = read_treebank(args.treebank)[: args.sentences]
     import unspool as us
     from unspool.diagnose.dependency_agreement import agreements
-    from unspool.diagnose.drawing import named
+    from unspool.plots.canvas import named
 
     if args.output:
         named(args.output)
@@ -54,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         if not found:
             raise ValueError("no label is frequent enough in so few sentences: give more, or name --labels")
         if args.output:
-            from unspool.diagnose.heads_picture import draw_heads
+            from unspool.plots.charts import draw_heads
 
             draw_heads(found, args.output)
     if args.json:

@@ -8,12 +8,9 @@ from pathlib import Path
 
 from unspool.cli.decoders import add_several_decoders_option, name_decoders
 from unspool.cli.diagnose.material import add_gold_options, own_prompts
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.plain_table import print_rows
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 SUMMARY = "Count the texts that go round in circles, decoder by decoder."
 EXAMPLES = """examples:
@@ -47,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     named_decoders = name_decoders(args.decoder, None, DECODERS)
 
     import unspool as us
-    from unspool.diagnose.drawing import named
     from unspool.diagnose.text_loops import draw_loops, loop_rates
+    from unspool.plots.canvas import named
 
     decoders = {name: us.parse(spec) for name, spec in named_decoders.items()}
     if args.output:

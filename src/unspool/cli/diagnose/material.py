@@ -10,16 +10,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.diagnose.texts import add_text_options, layout_of_args, read_pairs, read_texts, text_records
+from unspool.cli.output import tell
 from unspool.cli.parser import natural, positive
-from unspool.cli.streams import tell
-from unspool.files.records import Layout
+from unspool.data.records import Layout
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.data.languages.known_language import KnownLanguage
-    from unspool.diagnose.truth import Distance
+    from unspool.data.known_languages.known_language import KnownLanguage
+    from unspool.diagnose.overestimation import Distance
     from unspool.evaluate.teacher_forcing import Window
-    from unspool.protocols import StepModel
+    from unspool.interfaces import StepModel
     from unspool.training import Recipe
 
 
@@ -36,8 +36,8 @@ class Material:
         """How far the model is from the truth in these contexts."""
         if self.language is None:
             return None
+        from unspool.diagnose.overestimation import distance, true_probabilities
         from unspool.diagnose.softmax_bottleneck import log_probabilities, rank_limit
-        from unspool.diagnose.truth import distance, true_probabilities
 
         logp_CV = log_probabilities(model, self.parts, contexts)
         return distance(logp_CV, true_probabilities(self.language, self.parts, contexts), rank_limit(model))
@@ -58,7 +58,7 @@ def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> Gold
     from unspool.evaluate.teacher_forcing import encode, forced
 
     folder, path, prompt = Path(args.model), args.text, args.prompt
-    if path is not None and model.answers:
+    if path is not None and model.is_encoder_decoder:
         sources, targets = read_pairs(path, layout_of_args(args))
         found = [
             (it.tokens[: it.first], it.tokens[it.first :]) for it in forced(model, targets, sources, cut=True)
@@ -71,7 +71,7 @@ def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> Gold
         if short and pieces:
             _note(f"{path}: {short} of {len(rows)} texts are not longer than --prompt, {prompt}: left out")
         return GoldTexts(str(path), pieces)
-    language = None if model.answers else learnt_language(model, folder)
+    language = None if model.is_encoder_decoder else learnt_language(model, folder)
     if language is not None:
         return GoldTexts("sentences of its language", [], language)
     pairs = _validation_pairs(model, folder)
@@ -79,7 +79,7 @@ def gold_material(model: StepModel, args: argparse.Namespace, room: int) -> Gold
         raise ValueError(
             "there is no text to measure on: give --text (a run folder has its own only if it was validated)"
         )
-    if model.answers:
+    if model.is_encoder_decoder:
         return GoldTexts("the run's validation pairs", list(pairs))
     rows = [tuple(row) for _, row in pairs]
     return GoldTexts("the run's validation texts", _pieces(rows, prompt, room, _begin(model)))
@@ -121,7 +121,7 @@ def own_prompts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTe
     Each line is one prompt, however short; a file that is one text is cut into pieces of `room` tokens.
     """
     layout = layout_of_args(args)
-    if args.text is None or model.answers or layout.document == "file":
+    if args.text is None or model.is_encoder_decoder or layout.document == "file":
         return gold_texts(model, args, room)
     from unspool.decode.prompts import ids_of
 
@@ -138,8 +138,8 @@ def own_prompts(model: StepModel, args: argparse.Namespace, room: int) -> GoldTe
 
 def _begin(model: StepModel) -> tuple[int, ...]:
     """What the model's prompts begin with: BOS, or nothing."""
-    found = () if model.text is None else tuple(model.text.encode(""))
-    return found if model.text is not None and found == (model.text.bos_id,) else ()
+    found = () if model.tokenizer is None else tuple(model.tokenizer.encode(""))
+    return found if model.tokenizer is not None and found == (model.tokenizer.bos_id,) else ()
 
 
 def _pieces(
@@ -164,13 +164,13 @@ def find_material(
     from unspool.diagnose.softmax_bottleneck import own_text
     from unspool.evaluate.teacher_forcing import fitting, forced, windows
 
-    if model.answers:
+    if model.is_encoder_decoder:
         return _pairs(model, folder, path, contexts, seed, layout)
     if path is not None:
         return Material(str(path), forced(model, read_texts(path, layout)))
     language = learnt_language(model, folder)
     if language is not None:
-        from unspool.diagnose.truth import sentences
+        from unspool.diagnose.overestimation import sentences
 
         said = sentences(language, contexts, seed, model.context)
         return Material("sentences of its language", said, language)
@@ -179,8 +179,8 @@ def find_material(
 
 def learnt_language(model: StepModel, folder: Path) -> KnownLanguage[Any] | None:
     """The language that the run learnt, word by word; None where it learnt anything else."""
-    from unspool.data.languages.made_data import Language
-    from unspool.diagnose.truth import speaks
+    from unspool.data.known_languages.made_data import Language
+    from unspool.diagnose.overestimation import speaks
 
     recipe = _recipe(folder)
     if recipe is None or not isinstance(recipe.data, Language):
@@ -214,7 +214,7 @@ def _validation_pairs(model: Any, folder: Path) -> list[tuple[list[int], list[in
     if recipe is None:
         return []
     try:
-        batches = prepare(recipe.data, model.text, recipe.batches, recipe.seed, folder / "data").valid
+        batches = prepare(recipe.data, model.tokenizer, recipe.batches, recipe.seed, folder / "data").valid
     except (OSError, ValueError) as error:
         _note(f"the run's pairs cannot be read: {error}")
         return []

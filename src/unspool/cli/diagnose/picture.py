@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 
 from unspool.cli.decoders import add_several_decoders_option
-from unspool.cli.model_loading import load_speaker
+from unspool.cli.models import load_speaker
+from unspool.cli.output import reserved, tell
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 SUMMARY = "Draw the most probable tokens after a prompt, and which of them each sampler keeps."
 EXAMPLES = """examples:
@@ -34,8 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, then draw."""
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.diagnose.drawing import named
-    from unspool.diagnose.ranks_picture import DEFAULT_RULES, draw_ranks, rank_picture
+    from unspool.plots.canvas import named
+    from unspool.plots.rank_plot import DEFAULT_RULES, draw_ranks, rank_picture
 
     specs = args.decoder or list(DEFAULT_RULES)
     rules = {}

@@ -8,17 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, reserved, tell
 from unspool.cli.parser import add_running_options, natural, positive
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
-from unspool.printable import printable
+from unspool.errors import printable
 
 if TYPE_CHECKING:
-    from unspool.diagnose.sense_uses import Place, WordUse
-    from unspool.diagnose.word_senses import Senses
-    from unspool.protocols import Text
+    from unspool.diagnose.word_senses import Place, Senses, WordUse
+    from unspool.interfaces import TokenizerLike
 
 SUMMARY = "Show the senses of the words of a KerBS head."
 EXAMPLES = """examples:
@@ -55,8 +52,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load the run, show its senses."""
-    from unspool.diagnose.drawing import named
     from unspool.diagnose.word_senses import senses
+    from unspool.plots.canvas import named
 
     if args.output:
         named(args.output)
@@ -68,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{args.model}: {error}") from error
         shown = found.words[: args.words]
         used = _used(args, model, [it.word for it in shown]) if args.examples else {}
-        spelt = Spelling(model.text)
+        spelt = Spelling(model.tokenizer)
         if args.output:
-            from unspool.diagnose.senses_picture import draw_senses
+            from unspool.plots.charts import draw_senses
 
             draw_senses(found, args.output, _rows(used, spelt))
     if args.json:
@@ -87,13 +84,13 @@ def run(args: argparse.Namespace) -> int:
 def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, WordUse]:
     """From the run's validation text; nothing, and a word about it, where that is no longer there."""
     from unspool.data.preparation import prepare
-    from unspool.diagnose.sense_uses import sense_contexts
+    from unspool.diagnose.word_senses import sense_contexts
     from unspool.training import read_recipe
 
     folder = Path(args.model)
     try:
         recipe = read_recipe(folder / "recipe.toml")
-        batches = prepare(recipe.data, model.text, recipe.batches, recipe.seed, folder / "data").valid
+        batches = prepare(recipe.data, model.tokenizer, recipe.batches, recipe.seed, folder / "data").valid
     except (OSError, ValueError) as error:
         tell(f"no contexts are shown, for the run's text cannot be read: {error}")
         return {}
@@ -161,7 +158,7 @@ def _plural(number: int) -> str:
 class Spelling:
     """Tokens as they are shown."""
 
-    def __init__(self, text: Text | None) -> None:
+    def __init__(self, text: TokenizerLike | None) -> None:
         self._text = text
 
     def word(self, word: int) -> str:

@@ -1,4 +1,4 @@
-"""`--text`: the texts or pairs to measure on, as `unspool.files.records` reads them."""
+"""`--text`: the texts or pairs to measure on, as `unspool.data.records` reads them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from unspool.cli.output import tell
 from unspool.cli.parser import positive
-from unspool.cli.streams import tell
-from unspool.files.records import Layout, Record, read_records
+from unspool.data.records import Layout, Record, read_records
 
 HELP = (
     'texts: one a line, or {"text": "…"} a line in a .jsonl file; for an encoder–decoder pairs: '
@@ -63,11 +63,7 @@ def layout_of_run(folder: Path) -> Layout:
 
 def layout_of(data: object) -> Layout:
     """How the files of a recipe's [data] are written."""
-    from unspool.data.jsonl import JSONL
-    from unspool.data.labelled_lines import LabelledLines
-    from unspool.data.lines import Lines
-    from unspool.data.tagged_lines import TaggedLines
-    from unspool.data.tsv import TSV
+    from unspool.data.line_formats import JSONL, TSV, LabelledLines, Lines, TaggedLines
 
     match data:
         case TSV():
@@ -111,9 +107,9 @@ def read_pairs(
 
 def asked_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
     """What `args.text` holds for this model: an encoder–decoder has sources, too."""
-    if model.text is None:
+    if model.tokenizer is None:
         raise ValueError(f"{args.model} has no tokenizer, so it cannot read {args.text}")
     layout = layout_of_args(args)
-    if model.answers:
+    if model.is_encoder_decoder:
         return read_pairs(args.text, layout, args.limit)
     return None, read_texts(args.text, layout, args.limit)

@@ -8,13 +8,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 from unspool.cli.diagnose.texts import add_text_options, asked_texts
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, tell
 from unspool.cli.parser import add_running_options, natural, positive
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
-    from unspool.diagnose.matching import Match
+    from unspool.diagnose.critical_settings import Match
 
 SUMMARY = "Set every sampler so that it rejects the same share of the tokens of a text."
 EXAMPLES = """examples:

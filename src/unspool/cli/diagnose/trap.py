@@ -7,12 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unspool.cli.diagnose.material import add_gold_options, gold_texts
-from unspool.cli.model_loading import load_speaker
-from unspool.cli.output import json_line
+from unspool.cli.models import load_speaker
+from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
-from unspool.cli.plain_table import print_rows
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 SUMMARY = "See the likelihood trap: repetition, people's words and nonsense, by how probable they are."
 EXAMPLES = """examples:
@@ -42,8 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score, compare, tell."""
-    from unspool.diagnose.drawing import named
-    from unspool.diagnose.trap_of_likelihood import draw_trap, likelihood_trap
+    from unspool.diagnose.likelihood_trap_test import draw_trap, likelihood_trap
+    from unspool.plots.canvas import named
 
     if args.output:
         named(args.output)

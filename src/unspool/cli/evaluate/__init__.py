@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from types import ModuleType
 
-from unspool.cli.evaluate import judged_model, judged_texts, judged_truth
-from unspool.cli.subverbs import add_subverbs, all_examples
+from unspool.cli.evaluate import model, texts, truth
+from unspool.cli.parser import add_subverbs, all_examples
 
-SUBJECTS: dict[str, ModuleType] = {"texts": judged_texts, "model": judged_model, "truth": judged_truth}
+SUBJECTS: dict[str, ModuleType] = {"texts": texts, "model": model, "truth": truth}
 
 SUMMARY = "Measure texts, models and decoders, with intervals."
 EXAMPLES = all_examples(SUBJECTS)

@@ -8,12 +8,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unspool.cli.output import tell
 from unspool.cli.parser import natural
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.lab.claim import Claim
-    from unspool.lab.findings import Finding
+    from unspool.lab.results import Finding
 
 SEEDS = (1, 2, 3)
 
@@ -58,8 +58,7 @@ def chosen(names: Sequence[str], everything: bool, claims: Sequence[Claim]) -> l
 
 def known(args: argparse.Namespace, claims: Sequence[Claim], warn: Callable[[str], None]) -> list[Finding]:
     """What has been measured so far."""
-    from unspool.lab.findings import findings
-    from unspool.lab.results import results_folder
+    from unspool.lab.results import findings, results_folder
 
     return findings(claims, seeds_of(args), folder=results_folder(args.folder), quick=args.quick, warn=warn)
 

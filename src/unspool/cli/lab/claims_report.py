@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 
 from unspool.cli.lab.choice import add_result_options, known, say
-from unspool.cli.output import check_output
-from unspool.cli.reserved_file import reserved
-from unspool.printable import escape_json
+from unspool.cli.output import check_output, reserved
+from unspool.errors import escape_json
 
 SUMMARY = "Write one page of all claims: verdicts, numbers with their spread, figures."
 EXAMPLES = """examples:
@@ -40,9 +39,8 @@ def run(args: argparse.Namespace) -> int:
             check_output(path)
 
     from unspool.lab.claims import CLAIMS
-    from unspool.lab.findings import findings_of_file
-    from unspool.lab.html_page import html_page
-    from unspool.lab.markdown_page import markdown_page, write_figures
+    from unspool.lab.report import html_page, markdown_page, write_figures
+    from unspool.lab.results import findings_of_file
 
     with reserved(args.output), reserved(args.markdown):
         found = findings_of_file(args.file, CLAIMS) if args.file else known(args, CLAIMS, say)

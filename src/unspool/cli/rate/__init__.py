@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from types import ModuleType
 
+from unspool.cli.parser import add_subverbs, all_examples
 from unspool.cli.rate import answer, fill, prepare, report, sheet
-from unspool.cli.subverbs import add_subverbs, all_examples
 
 STEPS: dict[str, ModuleType] = {
     "prepare": prepare,

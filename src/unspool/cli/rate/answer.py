@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool.printable import printable
+from unspool.errors import printable
 
 if TYPE_CHECKING:
     from unspool.evaluate.rating import RatingItem, RatingSet

@@ -7,11 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.output import json_line
+from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import natural, positive
-from unspool.cli.plain_table import print_rows
-from unspool.cli.reserved_file import reserved
-from unspool.cli.streams import tell
 
 if TYPE_CHECKING:
     from unspool.evaluate.rating import RatingReport
@@ -43,13 +40,13 @@ def run(args: argparse.Namespace) -> int:
 
     ratings = RatingSet.load(args.folder)
     if args.figure:
-        from unspool.diagnose.drawing import named
+        from unspool.plots.canvas import named
 
         named(args.figure)
     with reserved(args.figure):
         found = report(ratings, samples=args.samples, seed=args.seed)
         if args.figure:
-            from unspool.diagnose.intervals_picture import draw_intervals
+            from unspool.plots.charts import draw_intervals
 
             draw_intervals({_measure(found): {it.system: it.value for it in found.systems}}, args.figure)
     if args.json:

@@ -1,7 +1,6 @@
 """Models made of models: whatever comes out is a StepModel again."""
 
-from unspool.decode.combine.contrast import Contrast
-from unspool.decode.combine.dexperts import DExperts
+from unspool.decode.combine.contrast import Contrast, DExperts
 from unspool.decode.combine.early_exit import EarlyExit
 from unspool.decode.combine.ensemble import Ensemble
 from unspool.decode.combine.guidance import Guidance

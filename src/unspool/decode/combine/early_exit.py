@@ -29,8 +29,8 @@ from torch import Tensor
 from unspool.decode.arguments import as_whole, items, keep
 from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.stand_in import SameTokens
-from unspool.protocols import Step, StepModel
+from unspool.decode.delegating import SameTokens
+from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_number, items, keep, one_of
 from unspool.decode.combine.lockstep import Lockstep
-from unspool.protocols import Step, StepModel
+from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from torch import Tensor
 from unspool.decode.arguments import keep, number
 from unspool.decode.combine.contrast import FLOOR
 from unspool.decode.combine.lockstep import Lockstep, check_model
+from unspool.decode.delegating import SameTokens
 from unspool.decode.prompts import ids_of
-from unspool.decode.stand_in import SameTokens
-from unspool.protocols import Rewindable, Step, StepModel
+from unspool.interfaces import Rewindable, Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Guidance(Lockstep):
         number(self, "weight", at_least=0, advice="1 is the model itself, 1.5 usual.")
         if self.negative is not None and not isinstance(self.negative, str):
             keep(self, negative=ids_of(self.model, self.negative, 0))
-        if self.negative is None and self.model.answers:
+        if self.negative is None and self.model.is_encoder_decoder:
             raise ValueError(
                 "Guidance of an encoder–decoder needs a negative source: it reads no source without one"
             )

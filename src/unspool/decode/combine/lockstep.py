@@ -16,9 +16,9 @@ from torch import Tensor
 
 from unspool.decode.arguments import declares_abilities, shown
 from unspool.decode.prompts import reading
-from unspool.protocols import Abilities, Rewindable, Step, StepModel, Text
+from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
 
-NEEDED = ("vocab_size", "context", "text", "start", "step")
+NEEDED = ("vocab_size", "context", "tokenizer", "start", "step")
 """What every model that is decoded has; what only some have is in `Abilities`."""
 SPREAD = 256
 """How many ids, spread over the whole vocabulary, are looked at when two of them are compared."""
@@ -60,9 +60,11 @@ class Lockstep(Abilities):
         return self.parts()[0].source_vocab_size
 
     @property
-    def source_text(self) -> Text | None:
+    def source_tokenizer(self) -> TokenizerLike | None:
         """The first tokenizer of prompts that a part has."""
-        return next((part.source_text for part in self.parts() if part.source_text is not None), None)
+        return next(
+            (part.source_tokenizer for part in self.parts() if part.source_tokenizer is not None), None
+        )
 
     @property
     def rewindable(self) -> Self | None:
@@ -79,20 +81,20 @@ class Lockstep(Abilities):
         return [(part, prompt) for part in self.parts()]
 
     @property
-    def answers(self) -> bool:
+    def is_encoder_decoder(self) -> bool:
         """Whether the parts do, all or none of them."""
-        return self.parts()[0].answers
+        return self.parts()[0].is_encoder_decoder
 
     @property
-    def text(self) -> Text | None:
+    def tokenizer(self) -> TokenizerLike | None:
         """The first tokenizer that a part has."""
-        return next((part.text for part in self.parts() if part.text is not None), None)
+        return next((part.tokenizer for part in self.parts() if part.tokenizer is not None), None)
 
     @property
     def eos_ids(self) -> frozenset[int]:
         """Those of the first part that has a tokenizer; without any tokenizer, those of the first part."""
         parts = self.parts()
-        return next((part for part in parts if part.text is not None), parts[0]).eos_ids
+        return next((part for part in parts if part.tokenizer is not None), parts[0]).eos_ids
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
         """Every part reads the prompts."""
@@ -136,7 +138,7 @@ def check_model(model: Any) -> None:
     if not declares_abilities(model):
         raise TypeError(
             f"{shown(model)} does not say what it can do besides. Write class {type(model).__name__}"
-            "(unspool.protocols.Abilities), which says that it can do nothing more."
+            "(unspool.interfaces.Abilities), which says that it can do nothing more."
         )
 
 
@@ -146,11 +148,12 @@ def check_parts(models: Sequence[StepModel]) -> None:
         check_model(model)
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
-        if model.answers != first.answers:
+        if model.is_encoder_decoder != first.is_encoder_decoder:
             does = ["continues its prompt", "answers it as a source"]
             raise ValueError(
-                f"model 0 {does[first.answers]} and model {place} {does[model.answers]}: what one of them "
-                "writes is no text of the other. Take two language models, or two encoder–decoders."
+                f"model 0 {does[first.is_encoder_decoder]} and model {place} "
+                f"{does[model.is_encoder_decoder]}: what one of them writes is no text of the other. "
+                " Take two language models, or two encoder–decoders."
             )
         if model.vocab_size != first.vocab_size:
             raise ValueError(
@@ -163,13 +166,17 @@ def check_parts(models: Sequence[StepModel]) -> None:
                 f"model 0 has {our_size} tokens for sources and model {place} has {their_size}: models can "
                 "only be combined over one vocabulary."
             )
-        if first.text is not None and model.text is not None:
-            _check_texts(first.text, model.text, place)
-            if ours is not None and theirs is not None and (ours, theirs) != (first.text, model.text):
+        if first.tokenizer is not None and model.tokenizer is not None:
+            _check_texts(first.tokenizer, model.tokenizer, place)
+            if (
+                ours is not None
+                and theirs is not None
+                and (ours, theirs) != (first.tokenizer, model.tokenizer)
+            ):
                 _check_texts(ours, theirs, place)
 
 
-def _check_texts(first: Text, other: Text, place: int) -> None:
+def _check_texts(first: TokenizerLike, other: TokenizerLike, place: int) -> None:
     # What is compared is what ids mean: two tokenizers may cut text differently, or begin it differently, and
     # still share a vocabulary.
     shared = min(first.vocab_size, other.vocab_size)

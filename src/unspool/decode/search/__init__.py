@@ -1,17 +1,14 @@
 """Searches: how paths grow from prompts to finished texts."""
 
 from unspool.decode.search.beam import Beam
-from unspool.decode.search.beam_sample import BeamSample
 from unspool.decode.search.constrained_beam import ConstrainedBeam
 from unspool.decode.search.contrastive_search import ContrastiveSearch
 from unspool.decode.search.diverse_beam import DiverseBeam
-from unspool.decode.search.greedy import Greedy
-from unspool.decode.search.mask_predict import MaskPredict
-from unspool.decode.search.masked_diffusion import MaskedDiffusion
+from unspool.decode.search.masked_decoding import MaskedDiffusion, MaskPredict
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
-from unspool.decode.search.sample import Sample
+from unspool.decode.search.sampling import Greedy, Sample
 from unspool.decode.search.speculative import Speculative
-from unspool.decode.search.stochastic_beam import StochasticBeam
+from unspool.decode.search.stochastic_beam import BeamSample, StochasticBeam
 
 # Speculative is not among them: it holds a model, which no text can name.
 SEARCHES: dict[str, type] = {

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unspool.decode.hypothesis import Ranked
 from unspool.decode.shortlist.best_tokens import compiled_best, compiles
 
 BLOCK = 64
@@ -91,7 +92,7 @@ def _merged(
     covered_N: Tensor | None,
 ) -> list[list[Candidate]]:
     """The same of the best tokens of every row, ties among them in order, by compiled code."""
-    from unspool.decode.compiled.beam_ranking import ranked  # only where numba is there
+    from unspool.engine.best_tokens import ranked  # only where numba is there
 
     covered = () if covered_N is None else covered_N.tolist()
     read = (it.detach().contiguous().numpy() for it in (values_NK, tokens_NK, logp_NV, scores_NV))
@@ -224,3 +225,21 @@ def _candidates(flat: Sequence[float]) -> list[Candidate]:
         if total > -math.inf:
             found.append(Candidate(int(parent), int(token), logp, score, total, covered, key))
     return found
+
+
+def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]:
+    """The `count` most probable tokens of every row, by the model itself and by what is ranked.
+
+    What else a token might have been: the most probable ones of every row.
+
+    Twice, because they are two questions: what the model itself found probable, and what was left to draw
+    from.
+    """
+
+    def top(values_NV: Tensor) -> list[tuple[tuple[int, float], ...]]:
+        k = min(count, values_NV.shape[1])
+        values_NK, tokens_NK = compiled_best(values_NV, k) or settled(values_NV, k)[:2]
+        rows = zip(tokens_NK.tolist(), values_NK.tolist(), strict=True)
+        return [tuple(pair for pair in zip(*row, strict=True) if pair[1] > -math.inf) for row in rows]
+
+    return [Ranked(model, drawn) for model, drawn in zip(top(logp_NV), top(scores_NV), strict=True)]

@@ -19,24 +19,141 @@ dropped at once, so that a limit of as many tokens as the phrases have is always
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Unpack
 
 import torch
 
 from unspool.decode.arguments import phrases as checked_phrases, within
-from unspool.decode.job import Frontier, Job
-from unspool.decode.path import Path
-from unspool.decode.search.bank_places import allot
-from unspool.decode.search.beam_loop import View, run_beams
-from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
-from unspool.decode.search.beam_state import BeamState
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
+from unspool.decode.search.beam import View, run_beams
+from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.search.phrases import PhraseProgress, Phrases
-from unspool.decode.search.tree import Tree
-from unspool.decode.transforms.spelling import spelled
-from unspool.protocols import StepModel, TextWatch, Transform
+from unspool.decode.transforms.biases import spelled
+from unspool.interfaces import Detokenizer, StepModel, Transform
+
+# How much of some required phrases a text already holds.
+#
+# A phrase is held once its tokens stand in the text one after the other. Of a phrase not yet held, the
+# longest beginning that the text ends with counts as done (Knuth, Morris & Pratt's matching), so that a
+# broken phrase falls back as far as it must and no further.
+#
+#     needed = Σ_{p not held} |p| − max_{p not held} done(p)
+#
+# is a number of tokens that certainly completes the text, and writing the next token of the phrase with the
+# most done always lowers it.
+
+
+Phrase = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Phrases to be held; those that another one contains are held with it and dropped."""
+
+    phrases: tuple[Phrase, ...]
+
+    @classmethod
+    def of(cls, phrases: Iterable[Sequence[int]]) -> Phrases:
+        """Without those that stand inside another one."""
+        distinct = list(dict.fromkeys(tuple(phrase) for phrase in phrases))
+        return cls(
+            tuple(p for p in distinct if not any(p != other and _inside(p, other) for other in distinct))
+        )
+
+    @property
+    def size(self) -> int:
+        """Tokens of all phrases: what an empty text needs."""
+        return sum(map(len, self.phrases))
+
+    @cached_property
+    def borders(self) -> tuple[tuple[int, ...], ...]:
+        """For each phrase and place, the longest proper beginning that also ends there."""
+        return tuple(map(_borders, self.phrases))
+
+    def begin(self) -> PhraseProgress:
+        """The progress of an empty text."""
+        return PhraseProgress(self, (0,) * len(self.phrases))
+
+
+@dataclass(frozen=True)
+class PhraseProgress:
+    """How far one text has come. Immutable: beams fork."""
+
+    phrases: Phrases
+    done: tuple[int, ...]
+    """Tokens done of each phrase; its whole length once it is held."""
+
+    @property
+    def missing(self) -> tuple[Phrase, ...]:
+        """The phrases not yet held."""
+        return tuple(phrase for phrase, done in self._open())
+
+    @property
+    def needed(self) -> int:
+        """How many more tokens certainly suffice."""
+        rest = self._open()
+        return sum(len(phrase) for phrase, _ in rest) - max((done for _, done in rest), default=0)
+
+    @property
+    def wanted(self) -> list[int]:
+        """The tokens that would carry a phrase on, in the order of the phrases."""
+        return list(dict.fromkeys(phrase[done] for phrase, done in self._open()))
+
+    def push(self, token: int) -> PhraseProgress:
+        """With one more token."""
+        moved = []
+        for phrase, borders, done in zip(self.phrases.phrases, self.phrases.borders, self.done, strict=True):
+            while 0 < done < len(phrase) and phrase[done] != token:
+                done = borders[done - 1]
+            moved.append(done + 1 if done < len(phrase) and phrase[done] == token else done)
+        return PhraseProgress(self.phrases, tuple(moved))
+
+    def _open(self) -> list[tuple[Phrase, int]]:
+        pairs = zip(self.phrases.phrases, self.done, strict=True)
+        return [(phrase, done) for phrase, done in pairs if done < len(phrase)]
+
+
+def _inside(short: Phrase, long: Phrase) -> bool:
+    return any(long[at : at + len(short)] == short for at in range(len(long) - len(short) + 1))
+
+
+def _borders(phrase: Phrase) -> tuple[int, ...]:
+    borders = [0]
+    for token in phrase[1:]:
+        at = borders[-1]
+        while at and phrase[at] != token:
+            at = borders[at - 1]
+        borders.append(at + (phrase[at] == token))
+    return tuple(borders)
+
+
+def allot(width: int, sizes: Sequence[int]) -> list[int]:
+    """How many of the sizes[c] hypotheses of each bank are kept: `width` in all, or everything there is.
+
+    Sharing the places of a beam among banks of hypotheses.
+
+        w_c = ⌊w / B⌋,  the remainder to the last bank;  what bank c cannot fill goes to banks c±1, c±2, …
+
+    Post & Vilar 2018, §3 (bank allocation and adjustment).
+    papers.bib: post2018fast
+
+    Differs from the paper: of two neighbours equally near, the fuller one (the one with more of its phrases)
+    is served first.
+    """
+    banks = len(sizes)
+    places = [width // banks] * banks
+    places[-1] += width % banks
+    spare = [max(0, place - size) for place, size in zip(places, sizes, strict=True)]
+    kept = [min(place, size) for place, size in zip(places, sizes, strict=True)]
+    for bank in range(banks):
+        for near in sorted(range(banks), key=lambda other: (abs(other - bank), -other)):
+            given = min(spare[bank], sizes[near] - kept[near])
+            kept[near] += given
+            spare[bank] -= given
+    return kept
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -56,7 +173,7 @@ class ConstrainedBeam(BeamSearch):
         super().__init__(width, *transforms, **keywords)
         object.__setattr__(self, "phrases", checked_phrases("ConstrainedBeam.phrases", phrases))
 
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a frontier for each step; a request's texts come when its beam has stopped."""
         options = self.options.prepared(model, job)
         phrases = Phrases.of(spelled(phrase, model, "phrase") for phrase in self.phrases)
@@ -108,12 +225,12 @@ def _asked(view: View, beams: Sequence[_Guided]) -> list[list[Candidate]]:
 
 class _Choice(NamedTuple):
     candidate: Candidate
-    path: Path
+    path: Hypothesis
     progress: PhraseProgress
 
     def fits(self, limit: int) -> bool:
         """Whether its phrases are all held, or there is room left for them."""
-        room = 0 if self.path.finish is not None else limit - len(self.path.tokens)
+        room = 0 if self.path.finish_reason is not None else limit - len(self.path.tokens)
         return self.progress.needed <= room
 
 
@@ -121,7 +238,7 @@ class _Guided(BeamState):
     """A beam that knows how far each of its hypotheses has come with the phrases."""
 
     def __init__(
-        self, options: BeamOptions, job: Job, request: int, phrases: Phrases, reader: TextWatch | None
+        self, options: BeamOptions, job: Job, request: int, phrases: Phrases, reader: Detokenizer | None
     ) -> None:
         super().__init__(options, job, request, Tree())
         self.phrases = phrases
@@ -135,23 +252,23 @@ class _Guided(BeamState):
         fitting = [choice for choice in choices if choice.fits(self.job.limits[self.request])]
         # Nothing can hold every phrase any more: better a text without one than none at all.
         choices = fitting if fitting or self._complete() else choices
-        ended = [choice for choice in self._shared(choices) if choice.path.finish is not None]
+        ended = [choice for choice in self._shared(choices) if choice.path.finish_reason is not None]
         for candidate, path, progress in ended:
             self.end(path, candidate, len(progress.missing), unmet=progress.missing)
-        alive = self._shared([choice for choice in choices if choice.path.finish is None])
+        alive = self._shared([choice for choice in choices if choice.path.finish_reason is None])
         self.live = [self.grown(choice.path, choice.candidate) for choice in alive]
         self.progress = [choice.progress for choice in alive]
         return [choice.candidate for choice in (*ended, *alive)]
 
     def _choice(self, candidate: Candidate) -> _Choice:
         path = self.extended(candidate)
-        if path.finish == "stop":
+        if path.finish_reason == "stop":
             return _Choice(candidate, path, self._left_standing(path))
         return _Choice(candidate, path, self.progress[candidate.parent].push(candidate.token))
 
-    def _left_standing(self, path: Path) -> PhraseProgress:
+    def _left_standing(self, path: Hypothesis) -> PhraseProgress:
         """How far a text has come whose end a stop string has cut off, with the tokens that still stand."""
-        progress, length = self.phrases.begin(), len(path.watch.close()) if path.watch else 0
+        progress, length = self.phrases.begin(), len(path.detokenizer.close()) if path.detokenizer else 0
         reader = self.reader
         for token in path.tokens[:-1] if path.tokens[-1] in self.job.stop_ids else path.tokens:
             if reader is not None:
@@ -178,12 +295,12 @@ class _Guided(BeamState):
         return sorted(kept, key=lambda one: (-one.candidate.total, one.candidate.parent, one.candidate.token))
 
 
-def _readers(model: StepModel, job: Job) -> list[TextWatch | None]:
+def _readers(model: StepModel, job: Job) -> list[Detokenizer | None]:
     """What reads the text of each prompt as the job does, stop strings left out."""
-    text = model.text
-    if text is None or not job.watches:
+    text = model.tokenizer
+    if text is None or not job.detokenizers:
         return [None] * len(job.prompts)
-    return [text.watch(after=None if job.answers else prompt[-1]) for prompt in job.prompts]
+    return [text.detokenizer(after=None if job.is_encoder_decoder else prompt[-1]) for prompt in job.prompts]
 
 
 def _check(phrases: Phrases, model: StepModel, job: Job) -> None:

@@ -25,12 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.decode.arguments import keep, number, whole
-from unspool.decode.job import Frontier, Job
-from unspool.decode.path import Path, Ranked
-from unspool.decode.search.alternatives import alternatives
-from unspool.decode.search.reshape import check_transforms, prepared, reshape
+from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
+from unspool.decode.search.candidates import alternatives
+from unspool.decode.search.sampling import check_transforms, prepared, reshape
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Step, StepModel, Transform
+from unspool.interfaces import Step, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -61,15 +60,15 @@ class ContrastiveSearch:
         """A chosen token stays."""
         return True
 
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a frontier for each token chosen."""
         transforms = prepared(self.transforms, model, job)
         for paths in job.batches(rows_each=self.k):
             yield from self._walk(model, job, transforms, paths)
 
     def _walk(
-        self, model: StepModel, job: Job, transforms: tuple[Transform, ...], live: Sequence[Path]
-    ) -> Iterator[Frontier]:
+        self, model: StepModel, job: Job, transforms: tuple[Transform, ...], live: Sequence[Hypothesis]
+    ) -> Iterator[SearchStep]:
         requests = list(dict.fromkeys(path.request for path in live))
         seen, step, state = _begin(model, job, [job.prompts[request] for request in requests])
         if len(requests) < len(live):
@@ -97,9 +96,9 @@ class ContrastiveSearch:
                 _valued(path, value).extend(token, logp, score, job, others)
                 for path, others, token, logp, score, value in zip(live, ranked, *chosen, strict=True)
             ]
-            stay = [row for row, path in enumerate(grown) if path.finish is None]
+            stay = [row for row, path in enumerate(grown) if path.finish_reason is None]
             live = [grown[row] for row in stay]
-            yield Frontier(tuple(live), tuple(path for path in grown if path.finish is not None))
+            yield SearchStep(tuple(live), tuple(path for path in grown if path.finish_reason is not None))
             if live:
                 stay_M = torch.tensor(stay, device=best_N.device)
                 rows_M = stay_M * top_NK.shape[1] + best_N[stay_M]
@@ -142,12 +141,12 @@ class SeenVectors:
 
 
 def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tuple[SeenVectors, Step, Any]:
-    if model.prompt_reading is not None and not job.answers:
+    if model.prompt_reading is not None and not job.is_encoder_decoder:
         hidden_NTD, step, state = model.prompt_reading.read_all(prompts)
         return SeenVectors.of(hidden_NTD, [len(prompt) for prompt in prompts]), step, state
     step, state = model.start(prompts)
     before_ND = _hidden(model, step)
-    if job.answers:
+    if job.is_encoder_decoder:
         return SeenVectors.of(before_ND[:, None], [1] * len(prompts)), step, state
     return SeenVectors.of(_spell(model, prompts), [len(prompt) for prompt in prompts]), step, state
 
@@ -174,7 +173,7 @@ def _spell(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
     return hidden_NTD
 
 
-def _valued(path: Path, value: float) -> Path:
+def _valued(path: Hypothesis, value: float) -> Hypothesis:
     """The path with the value of its next token noted."""
     return replace(path, notes={**path.notes, "values": (*path.notes.get("values", ()), value)})
 

@@ -25,13 +25,11 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import LARGEST_BIAS, keep, number, whole
-from unspool.decode.job import Frontier, Job
-from unspool.decode.search.beam_loop import View, run_beams
-from unspool.decode.search.beam_options import BeamKeywords, BeamOptions, BeamSearch
-from unspool.decode.search.beam_state import BeamState
+from unspool.decode.hypothesis import Job, SearchStep
+from unspool.decode.search.beam import View, run_beams
+from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
 from unspool.decode.search.candidates import propose
-from unspool.decode.search.tree import Tree
-from unspool.protocols import StepModel, Transform
+from unspool.interfaces import StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -62,7 +60,7 @@ class DiverseBeam(BeamSearch):
         advice = "0.2 to 0.8 are usual; 0 gives every group the same beam."
         number(self, "penalty", at_least=0, at_most=LARGEST_BIAS, advice=advice)
 
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a frontier for each step; a request's texts come when all of its groups have stopped."""
         options = self.options.prepared(model, job)
         share = replace(options, width=options.width // self.groups)

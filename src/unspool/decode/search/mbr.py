@@ -24,10 +24,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from unspool.decode.arguments import as_number, function_of, shown, whole
-from unspool.decode.job import Frontier, Job
-from unspool.decode.path import Path
-from unspool.decode.search.sample import Sample
-from unspool.protocols import Search, StepModel
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
+from unspool.decode.search.sampling import Sample
+from unspool.interfaces import Decoder, StepModel
 
 
 class Utility(Protocol):
@@ -89,7 +88,7 @@ class MBR:
 
     samples: int = 16
     """How many texts are drawn for each prompt."""
-    sampler: Search = field(default_factory=Sample)
+    sampler: Decoder = field(default_factory=Sample)
     """What draws them; any search that gives `samples` texts."""
     utility: Utility | None = None
     """What is maximised in expectation; None for ChrF() or, without text, TokenF1()."""
@@ -106,33 +105,33 @@ class MBR:
         """Nothing is certain before every candidate has been compared."""
         return False
 
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield the candidates as they grow, and the best of them at the end."""
         if job.n > self.samples:
             raise ValueError(
                 f"n={job.n} texts were asked of {self.samples} candidates: ask for fewer, or draw more"
             )
-        utility = self.utility or (ChrF() if job.watches else TokenF1())
-        if getattr(utility, "needs_text", False) and not job.watches:
+        utility = self.utility or (ChrF() if job.detokenizers else TokenF1())
+        if getattr(utility, "needs_text", False) and not job.detokenizers:
             raise ValueError(
                 f"{utility!r} compares texts, and this model has no tokenizer: use MBR(utility=TokenF1()), "
                 "which compares token ids"
             )
         return self._search(model, job, utility)
 
-    def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[Frontier]:
-        drawn: list[list[Path]] = [[] for _ in job.prompts]
+    def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[SearchStep]:
+        drawn: list[list[Hypothesis]] = [[] for _ in job.prompts]
         for frontier in self.sampler(model, job.with_samples(self.samples)):
             for path in frontier.ended:
                 drawn[path.request].append(path)
-            yield Frontier(frontier.live)
+            yield SearchStep(frontier.live)
         ended = [path for group in drawn for path in rank(group, job, utility)[: job.n]]
-        yield Frontier((), tuple(ended))
+        yield SearchStep((), tuple(ended))
 
 
-def rank(paths: Sequence[Path], job: Job, utility: Utility) -> list[Path]:
+def rank(paths: Sequence[Hypothesis], job: Job, utility: Utility) -> list[Hypothesis]:
     """The different texts of one prompt by expected utility, the best first."""
-    first: dict[Any, Path] = {}
+    first: dict[Any, Hypothesis] = {}
     count: Counter[Any] = Counter()
     for path in sorted(paths, key=lambda path: path.sample):
         first.setdefault(job.content(path), path)

@@ -26,16 +26,14 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_whole, keep
 from unspool.decode.combine.lockstep import check_model, check_parts
-from unspool.decode.job import Frontier, Job
-from unspool.decode.path import Path
-from unspool.decode.picks.argmax import ArgMax
-from unspool.decode.picks.multinomial import Multinomial, invert
-from unspool.decode.search.alternatives import alternatives
-from unspool.decode.search.reshape import prepared, reshape
-from unspool.decode.search.sample import Sample
-from unspool.decode.tokens_left import tokens_left
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
+from unspool.decode.multinomial import Multinomial, invert
+from unspool.decode.picks import ArgMax
+from unspool.decode.prompts import tokens_left
+from unspool.decode.search.candidates import alternatives
+from unspool.decode.search.sampling import Sample, prepared, reshape
 from unspool.decode.transforms.scores import peaks
-from unspool.protocols import Pick, Step, StepModel, Transform
+from unspool.interfaces import Pick, Step, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -68,7 +66,7 @@ class Speculative:
         """An accepted token stays."""
         return True
 
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a frontier for each round, in which every path grows by one to length + 1 tokens."""
         _check_rewindable(model, "the model")
         check_parts((model, self.draft))
@@ -81,7 +79,7 @@ class Speculative:
                 )
         return self._rounds(model, job, prepared(self.sample.transforms, model, job))
 
-    def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[Frontier]:
+    def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[SearchStep]:
         law = Law(rules, LAWS[type(self.sample.pick)])
         begun = [(Beginning(model, prompt), Beginning(self.draft, prompt)) for prompt in job.prompts]
         for paths in job.batches():
@@ -95,14 +93,14 @@ class Speculative:
             ]
             yield from self._run(rows, job, law)
 
-    def _run(self, rows: list[DraftedRow], job: Job, law: Law) -> Iterator[Frontier]:
+    def _run(self, rows: list[DraftedRow], job: Job, law: Law) -> Iterator[SearchStep]:
         while rows:
             for row in rows:
                 self._advance(row, job, law)
-            live = [row for row in rows if row.path.finish is None]
-            yield Frontier(
+            live = [row for row in rows if row.path.finish_reason is None]
+            yield SearchStep(
                 tuple(row.path for row in live),
-                tuple(row.path for row in rows if row.path.finish is not None),
+                tuple(row.path for row in rows if row.path.finish_reason is not None),
             )
             rows = live
 
@@ -117,7 +115,7 @@ class Speculative:
             token = guess.token if guess is not None and right else _redraw(p_1V, guess, row.rng)
             path = _extended(path, token, step, scores_1V, job)
             accepted += bool(right)
-            if not right or path.finish is not None:
+            if not right or path.finish_reason is not None:
                 break
         row.model.forget(len(path.tokens) - 1)
         row.draft.forget(len(path.tokens) - 1)
@@ -128,10 +126,13 @@ class Speculative:
     def _guess(self, row: DraftedRow, job: Job, law: Law) -> list[Guess]:
         """What the draft would say next, with the distributions that it was drawn from."""
         # Stop strings and loops are left to the check: only what stays is decoded, judged, and only once.
-        path, drafting = replace(row.path, watch=None), replace(job, judge=None, alternatives=0)
+        path, drafting = (
+            replace(row.path, detokenizer=None),
+            replace(job, stop_condition=None, alternatives=0),
+        )
         room = min(self.length, job.limits[path.request] - len(path.tokens) - 1)
         guesses: list[Guess] = []
-        while len(guesses) < room and path.finish is None:
+        while len(guesses) < room and path.finish_reason is None:
             (step,) = row.draft.after(path.tokens, ())
             scores_1V, q_1V = law(step, path)
             token = _draw(q_1V, row.rng)
@@ -147,14 +148,14 @@ class Law:
     transforms: tuple[Transform, ...]
     picked: Callable[[Tensor], Tensor]
 
-    def __call__(self, step: Step, path: Path) -> tuple[Tensor, Tensor]:
+    def __call__(self, step: Step, path: Hypothesis) -> tuple[Tensor, Tensor]:
         """The reshaped scores, and the probability of each token to be picked by them."""
         scores_1V = reshape(step, [path], self.transforms)
         peaks(scores_1V)
         return scores_1V, self.picked(scores_1V)
 
 
-def _extended(path: Path, token: int, step: Step, scores_1V: Tensor, job: Job) -> Path:
+def _extended(path: Hypothesis, token: int, step: Step, scores_1V: Tensor, job: Job) -> Hypothesis:
     ranked = alternatives(step.logp_NV, scores_1V, job.alternatives)[0] if job.alternatives else None
     return path.extend(token, step.logp_NV[0, token].item(), scores_1V[0, token].item(), job, ranked)
 
@@ -171,7 +172,7 @@ class Guess:
 class DraftedRow:
     """A path, its random stream, and what both models have read of it."""
 
-    path: Path
+    path: Hypothesis
     rng: Random
     model: Reading
     draft: Reading

@@ -22,18 +22,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from unspool.decode.job import Frontier, Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import numpy_generator
-from unspool.decode.search.beam_loop import View, run_beams
-from unspool.decode.search.beam_options import BeamOptions, BeamSearch
-from unspool.decode.search.beam_state import BeamState
+from unspool.decode.search.beam import View, run_beams
+from unspool.decode.search.beam_state import BeamOptions, BeamSearch, BeamState, Tree
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.search.gumbel import conditioned, perturb, standard
-from unspool.decode.search.tree import Tree
-from unspool.protocols import StepModel, Transform
+from unspool.interfaces import StepModel, Transform
+
+# Gumbel noise: the highest of perturbed log-probabilities are a sample without replacement.
+#
+#     G = φ − log(−log u),   u uniform on (0, 1)        the k highest G: k draws from exp φ, none twice
+#
+#     G' = −log( e^{−T} − e^{−Z} + e^{−G} ),  Z = max G      the same noise, told that its maximum is T
+#
+# Kool, van Hoof & Welling 2019, Algorithm 1 (G' here in its numerically stable form; T is `maximum`).
+# papers.bib: kool2019stochastic
+#
+# A request's noise comes from its own random stream, row after row: the rest of the batch does not change it.
+
+
+def perturb(scores_NV: Tensor, generators: Sequence[np.random.Generator], rows: Sequence[int]) -> Tensor:
+    """Scores plus noise, in double precision; generator i serves the next rows[i] rows."""
+    vocabulary = scores_NV.shape[1]
+    u = np.concatenate([die.random((n, vocabulary)) for die, n in zip(generators, rows, strict=True)])
+    u_NV = torch.from_numpy(u).to(scores_NV.device)
+    return scores_NV - (-u_NV.log_()).log_()
+
+
+def standard(generator: np.random.Generator) -> float:
+    """One draw of the noise itself."""
+    return float(generator.gumbel())
+
+
+def conditioned(keys_NK: Tensor, maximum_N: Tensor) -> Tensor:
+    """The highest perturbed scores of every row, moved so that the first is maximum_N; the order is kept."""
+    top_N1, maximum_N1 = keys_NK.amax(dim=-1, keepdim=True), maximum_N[:, None]
+    below_NK = maximum_N1 - keys_NK + torch.log1p(-torch.exp(keys_NK - top_N1))
+    moved_NK = maximum_N1 - below_NK.clamp(min=0) - torch.log1p(torch.exp(-below_NK.abs()))
+    return moved_NK.masked_fill(keys_NK == -torch.inf, -torch.inf)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -44,7 +74,7 @@ class StochasticBeam(BeamSearch):
         # No options: ended hypotheses are ranked by G, and it stops when all of its places have ended.
         super().__init__(width, *transforms)
 
-    def __call__(self, model: StepModel, job: Job) -> Iterator[Frontier]:
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a frontier for each step; a request's texts come when all of its places have ended."""
         options = self.options.prepared(model, job)
         rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]
@@ -91,15 +121,55 @@ class _Draw(BeamState):
         del self.pool[self.options.width - len(taken) :]
         grown = [(candidate, self.extended(candidate)) for candidate in taken]
         for candidate, path in grown:
-            if path.finish is not None:
+            if path.finish_reason is not None:
                 self.end(path, candidate)
-        alive = [(candidate, path) for candidate, path in grown if path.finish is None]
+        alive = [(candidate, path) for candidate, path in grown if path.finish_reason is None]
         self.live, self.keys = (
             [self.grown(path, candidate) for candidate, path in alive],
             [candidate.key for candidate, _ in alive],
         )
         return taken
 
-    def worth(self, path: Path, candidate: Candidate) -> float:  # noqa: ARG002
+    def worth(self, path: Hypothesis, candidate: Candidate) -> float:  # noqa: ARG002
         """G of an ended hypothesis."""
         return candidate.key
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class BeamSample(BeamSearch):
+    """BeamSample(4, Temperature(0.8)): the best of what a drawn beam finds, by the request's stream.
+
+    Beam sampling: a beam whose places are drawn without replacement instead of given to the best.
+
+        c_1, c_2, … ~ exp( Σ_{i<t} s(y_i) + s(v) )   without replacement,   c = y ∘ v,  y ∈ Y_{t−1},  v ∈ V
+
+    At every step the continuations of all live hypotheses of a request are drawn one after the other, each
+    with a probability proportional to that of its whole text so far, by adding Gumbel noise to their sums and
+    taking the highest. They take the places of the beam in the order drawn; the answers are the n best of the
+    pool. Width 1 is ancestral sampling. Kool, van Hoof & Welling 2019, §2 (the Gumbel-top-k trick); the
+    scheme is that of Hugging Face's `generate(num_beams=…, do_sample=True)`. papers.bib: kool2019stochastic
+
+    A request's noise is its own random stream (`decode.rng`): the rest of the batch does not change it.
+    Differs from Hugging Face, where of all that were drawn the best w live on: here the first w drawn do, so
+    that the beam is a sample. It is not a sample of whole texts: for this, see `StochasticBeam`.
+    """
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
+        """Yield a frontier for each step; a request's texts come when its beam has stopped."""
+        options = self.options.prepared(model, job)
+        requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
+        rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]
+        count = options.candidates(job.ends)
+
+        def grow(view: View, beams: Sequence[BeamState]) -> None:
+            sums = [beam.totals for beam in beams]
+            keys_NV = perturb(
+                view.scores_NV, [rngs[beam.request] for beam in beams], [len(each) for each in sums]
+            )
+            found = propose(
+                sums, count, view.step.logp_NV, view.scores_NV, keys_NV=keys_NV, covered_N=view.covered_N
+            )
+            for beam, candidates in zip(beams, found, strict=True):
+                beam.take(candidates)
+
+        return run_beams(model, job, requests, grow)

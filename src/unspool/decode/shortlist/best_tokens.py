@@ -27,6 +27,6 @@ def compiled_best(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """
     if not 0 < k <= MOST or not compiles(scores_NV):
         return None
-    from unspool.decode.compiled.best_tokens import best_tokens  # only where numba is there
+    from unspool.engine.best_tokens import best_tokens  # only where numba is there
 
     return best_tokens(scores_NV, k)

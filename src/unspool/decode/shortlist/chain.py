@@ -20,23 +20,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.path import Path
-from unspool.decode.picks.multinomial import parts
+from unspool.decode.hypothesis import Hypothesis
+from unspool.decode.multinomial import parts
 from unspool.decode.shortlist import nuclei, score_cuts
 from unspool.decode.shortlist.referee import decide
 from unspool.decode.shortlist.rows import Shortlist
-from unspool.decode.transforms.epsilon import Epsilon
-from unspool.decode.transforms.eta import Eta
-from unspool.decode.transforms.min_p import MinP
+from unspool.decode.transforms.nucleus import TopP, Typical
 from unspool.decode.transforms.scores import applied, peaks
 from unspool.decode.transforms.temperature import Temperature
-from unspool.decode.transforms.top_a import TopA
-from unspool.decode.transforms.top_k import TopK
-from unspool.decode.transforms.top_n_sigma import TopNSigma
-from unspool.decode.transforms.top_p import TopP
-from unspool.decode.transforms.typical import Typical
-from unspool.kernels import compiler_obstacle
-from unspool.protocols import Step, Transform
+from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
+from unspool.engine import compiler_obstacle
+from unspool.interfaces import Step, Transform
 
 COMPILED = compiler_obstacle() is None
 """Which of the two ways is taken; they find the same tokens."""
@@ -68,7 +62,7 @@ def pays(scores_NV: Tensor) -> bool:
 
 
 def draw(
-    step: Step, history: Sequence[Path], transforms: Sequence[Transform], u_N: Tensor
+    step: Step, history: Sequence[Hypothesis], transforms: Sequence[Transform], u_N: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(N) tokens, each at the share u of its row's mass, and (N) their log-probabilities."""
     scores_NV, run = step.logp_NV, list[Transform]()
@@ -99,7 +93,7 @@ def drawn(scores_NV: Tensor, rules: Sequence[Transform], u_N: Tensor) -> tuple[T
 
 
 def _compiled(scores_NV: Tensor, rules: Sequence[Transform], u_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    from unspool.decode.compiled.draw import draw  # only where numba is there
+    from unspool.engine.sampling import draw  # only where numba is there
 
     found = draw(scores_NV.contiguous().numpy(), rules, u_N.numpy())
     return torch.from_numpy(found.token), torch.from_numpy(found.logp), torch.from_numpy(found.sure)

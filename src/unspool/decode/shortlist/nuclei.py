@@ -22,8 +22,7 @@ from torch import Tensor
 from unspool.decode.shortlist.certainty import ROUNDING, doubt
 from unspool.decode.shortlist.mass_edge import INTERVALS, Edge, mass_edge
 from unspool.decode.shortlist.rows import Shortlist
-from unspool.decode.transforms.top_p import TopP
-from unspool.decode.transforms.typical import Typical
+from unspool.decode.transforms.nucleus import TopP, Typical
 
 SHORT = 1024
 """Rows up to this length are sorted faster than they are divided into intervals."""

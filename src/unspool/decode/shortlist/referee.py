@@ -20,16 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.decode.shortlist.mass_edge import Edge, intervals, mass_edge
-from unspool.decode.transforms.epsilon import Epsilon
-from unspool.decode.transforms.eta import Eta
-from unspool.decode.transforms.min_p import MinP
+from unspool.decode.transforms.nucleus import TopP, Typical
 from unspool.decode.transforms.temperature import COLDEST, HOTTEST, Temperature
-from unspool.decode.transforms.top_a import TopA
-from unspool.decode.transforms.top_k import TopK
-from unspool.decode.transforms.top_n_sigma import TopNSigma
-from unspool.decode.transforms.top_p import TopP
-from unspool.decode.transforms.typical import Typical
-from unspool.protocols import Transform
+from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
+from unspool.interfaces import Transform
 
 Kept = NDArray[np.bool_]
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.decode.picks.multinomial import masses, seek
+from unspool.decode.multinomial import masses, seek
 from unspool.decode.shortlist.certainty import BLOCKS, doubt
 from unspool.decode.transforms.scores import peaks
 

@@ -21,12 +21,7 @@ from torch import Tensor
 
 from unspool.decode.shortlist.certainty import BLOCKS, ROUNDING
 from unspool.decode.shortlist.rows import Shortlist
-from unspool.decode.transforms.epsilon import Epsilon
-from unspool.decode.transforms.eta import Eta
-from unspool.decode.transforms.min_p import MinP
-from unspool.decode.transforms.top_a import TopA
-from unspool.decode.transforms.top_k import TopK
-from unspool.decode.transforms.top_n_sigma import TopNSigma
+from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
 
 BLOCK = 64
 ALIVE = float(np.finfo(np.float32).min)

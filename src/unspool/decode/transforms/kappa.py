@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import number, whole
-from unspool.decode.transforms.scores import alive, precise
-from unspool.decode.transforms.truncation import Truncation
+from unspool.decode.transforms.scores import Truncation, alive, precise
 
-if TYPE_CHECKING:  # a transform that cuts by p alone should not have to load the tests
+if TYPE_CHECKING:
     from unspool.basis import KappaRule, RowLengths
 
 

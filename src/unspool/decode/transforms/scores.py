@@ -7,21 +7,23 @@ token is cut, and +∞ if a score is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unspool.decode.arguments import shown
-from unspool.decode.path import Path
-from unspool.protocols import Step, Transform
+from unspool.decode.hypothesis import Hypothesis
+from unspool.interfaces import Step, Transform
 
 OURS = __name__.partition(".")[0]
 """The package whose transforms check their own scores."""
 
 
-def peaks(scores_NV: Tensor, history: Sequence[Path] | None = None) -> Tensor:
+def peaks(scores_NV: Tensor, history: Sequence[Hypothesis] | None = None) -> Tensor:
     """The largest score of every row, (N, 1); refuses scores that cannot be drawn from."""
     if scores_NV.dim() != 2 or scores_NV.shape[1] == 0 or not scores_NV.is_floating_point():
         raise ValueError(
@@ -51,7 +53,7 @@ def _refuse(peak_N1: Tensor) -> None:
     raise ValueError(f"row {row} of the scores {fault}, so nothing can be drawn from it. {advice}")
 
 
-def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:
+def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
     """What a transform returns; refuses what nothing can be drawn from.
 
     Values are checked, and cast to the scores' dtype, if the transform is a user's own.
@@ -127,3 +129,83 @@ def ban(scores_NV: Tensor, step: Step, banned_NV: Tensor) -> Tensor:
     possible_R1 = free_RV.amax(dim=-1, keepdim=True) > -math.inf
     out_NV[empty_R] = torch.where(possible_R1, only_RV, scores_NV[empty_R])
     return out_NV
+
+
+class Truncation(ABC):
+    """A transform that is known by the set of tokens it keeps.
+
+    The shape of a truncation: a rule that keeps some tokens of each row and cuts the others.
+
+        score′(x) = score(x) if x ∈ keeps(p) else −∞
+
+    A truncation looks at one row's probabilities and at nothing else, so a sampler that only needs to know
+    whether a drawn token survives may ask `keeps` and leave the scores alone.
+    """
+
+    @abstractmethod
+    def keeps(self, logp_NV: Tensor) -> Tensor:
+        """True where a token survives; at least one of every row does, and none that was cut before."""
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
+        """The scores with every token that the rule does not keep at −∞."""
+        peaks(scores_NV)
+        return cut(scores_NV, self.keeps(scores_NV))
+
+
+# Where a ranking is cut, found without sorting the whole vocabulary where its first tokens decide.
+#
+# Nucleus-like rules rank the tokens of a row and keep the first c of them, c depending on the mass of those
+# ranked before. The first 256 decide almost always; the rows that they do not decide are sorted.
+#
+# Ties: tokens with equal keys are ranked by id, the lower first (as argmax does).
+
+
+HEAD = 256
+
+Head = Callable[[Tensor, Tensor], Tensor]
+"""(key_NK, token_NK): the first K of every row → (N) how many are kept; 0 where they do not decide."""
+
+Whole = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""(R): some rows → the key of the last token kept, (R, 1), and how many are kept, (R)."""
+
+
+def edges(key_NV: Tensor, head: Head, whole: Whole) -> tuple[Tensor, Tensor]:
+    """The key of the last token kept by every row, (N, 1), and how many are kept, (N)."""
+    if key_NV.shape[1] <= 2 * HEAD:
+        return whole(torch.arange(len(key_NV), device=key_NV.device))
+    key_NK, token_NK = key_NV.topk(HEAD)
+    count_N = head(key_NK, token_NK)
+    edge_N1 = key_NK.gather(1, (count_N - 1).clamp(min=0)[:, None])
+    rows_R = (count_N == 0).nonzero()[:, 0]
+    if len(rows_R):
+        edge_N1[rows_R], count_N[rows_R] = whole(rows_R)
+    return edge_N1, count_N
+
+
+def first(key_NV: Tensor, edge_N1: Tensor, count_N: Tensor) -> Tensor:
+    """The mask of the first count_N tokens of every row, given the key of the last of them."""
+    keep_NV = key_NV >= edge_N1
+    surplus_N = keep_NV.sum(dim=-1) - count_N
+    rows_R = surplus_N.nonzero()[:, 0]
+    if len(rows_R):
+        # More tokens share the last key than may stay: those with the highest ids go.
+        tied_RV = key_NV[rows_R] == edge_N1[rows_R]
+        from_the_end_RV = tied_RV.flip(-1).cumsum(-1).flip(-1)
+        keep_NV[rows_R] &= ~(tied_RV & (from_the_end_RV <= surplus_N[rows_R, None]))
+    return keep_NV
+
+
+def ascending(key_RV: Tensor) -> Tensor:
+    """Every row sorted, the smallest first. On a CPU by numpy: its vectorised sort is ten times torch's."""
+    if key_RV.device.type != "cpu":
+        return key_RV.sort(dim=-1).values
+    return torch.from_numpy(np.sort(key_RV.detach().numpy(), axis=-1))
+
+
+def rounding(vocabulary: int) -> float:
+    """Twice the largest relative error ever seen in a float32 softmax over so many tokens, in any order.
+
+    A boundary closer than this is left to the plain definition, errors included: what it computes is what
+    other tools keep.
+    """
+    return 1e-5 + 3e-9 * vocabulary

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import function_of, shown
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, applied, peaks
-from unspool.protocols import Step, Transform
+from unspool.interfaces import Step, Transform
 
 
-def survivors(rule: Transform, logp: Tensor, history: Sequence[Path] = ()) -> Tensor:
+def survivors(rule: Transform, logp: Tensor, history: Sequence[Hypothesis] = ()) -> Tensor:
     """True where a token survives `rule`; (V) → (V) or (N, V) → (N, V).
 
     `logp` are log-probabilities, or scores up to a constant for each row. `history` holds a path for each
@@ -28,8 +28,8 @@ def survivors(rule: Transform, logp: Tensor, history: Sequence[Path] = ()) -> Te
         raise TypeError(f"logp is {shown(logp)}, but must be a tensor: torch.tensor([…]).")
     scores_NV = logp[None] if logp.dim() == 1 else logp
     peaks(scores_NV)
-    if not isinstance(history, Sequence) or not all(isinstance(path, Path) for path in history):
+    if not isinstance(history, Sequence) or not all(isinstance(path, Hypothesis) for path in history):
         raise TypeError(f"history is {shown(history)}, but must be a list of Paths, one for each row.")
     logp_NV = torch.log_softmax(scores_NV, dim=-1)
-    paths = history or [Path(row, 0, ()) for row in range(len(logp_NV))]
+    paths = history or [Hypothesis(row, 0, ()) for row in range(len(logp_NV))]
     return alive(applied(rule, logp_NV, Step(logp_NV), paths)).view_as(logp)

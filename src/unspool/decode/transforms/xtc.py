@@ -25,11 +25,10 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import ids, keep, number, within
-from unspool.decode.job import Job
-from unspool.decode.path import Path
+from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import stream_key, uniform
 from unspool.decode.transforms.scores import cut, peaks, precise
-from unspool.protocols import Step, StepModel
+from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class XTC:
         object.__setattr__(ready, "job", job)
         return ready
 
-    def coin(self, path: Path) -> float:
+    def coin(self, path: Hypothesis) -> float:
         """A number in [0, 1) that is fixed by the path's random stream and its tokens."""
         if self.job is None:
             return uniform(stream_key(0, path.prompt, path.sample), path.tokens)
@@ -66,7 +65,7 @@ class XTC:
             self.keys[text] = self.job.stream_key(*text)
         return uniform(self.keys[text], path.tokens)
 
-    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Path]) -> Tensor:  # noqa: ARG002
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("XTC.spare", self.spare, scores_NV.shape[1])

@@ -14,20 +14,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unspool.deferred import deferred
+from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.evaluate.rating.answer_file import Answer as Answer
-    from unspool.evaluate.rating.bradley_terry import bradley_terry_strengths as bradley_terry_strengths
-    from unspool.evaluate.rating.csv_sheets import read_sheet as read_sheet, write_sheet as write_sheet
-    from unspool.evaluate.rating.krippendorff import alpha as alpha, alpha_measure as alpha_measure
-    from unspool.evaluate.rating.preparing import prepare as prepare
+    from unspool.evaluate.rating.answers import SCALES as SCALES, Answer as Answer, Scale as Scale
+    from unspool.evaluate.rating.rater_agreement import (
+        alpha as alpha,
+        alpha_measure as alpha_measure,
+        bradley_terry_strengths as bradley_terry_strengths,
+    )
     from unspool.evaluate.rating.rating_report import (
         RatingReport as RatingReport,
         SystemRating as SystemRating,
         report as report,
     )
-    from unspool.evaluate.rating.rating_set import RatingItem as RatingItem, RatingSet as RatingSet
-    from unspool.evaluate.rating.scales import SCALES as SCALES, Scale as Scale
+    from unspool.evaluate.rating.rating_set import (
+        RatingItem as RatingItem,
+        RatingSet as RatingSet,
+        prepare as prepare,
+        read_sheet as read_sheet,
+        write_sheet as write_sheet,
+    )
 
-__all__, __getattr__, __dir__ = deferred(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

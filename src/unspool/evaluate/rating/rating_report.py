@@ -16,12 +16,18 @@ from itertools import combinations
 import numpy as np
 
 from unspool.decode.arguments import shown
-from unspool.evaluate.bootstrap_interval import SAMPLES, Interval, bootstrap, draws, redrawn
-from unspool.evaluate.paired_systems import PairedTest, approximate_randomisation
-from unspool.evaluate.rating.answer_file import Answer
-from unspool.evaluate.rating.bradley_terry import strengths
-from unspool.evaluate.rating.krippendorff import alpha_measure
+from unspool.evaluate.rating.answers import Answer
+from unspool.evaluate.rating.rater_agreement import alpha_measure, strengths
 from unspool.evaluate.rating.rating_set import Key, RatingSet
+from unspool.evaluate.significance import (
+    SAMPLES,
+    Interval,
+    PairedTest,
+    approximate_randomisation,
+    bootstrap,
+    draws,
+    redrawn,
+)
 from unspool.evaluate.summed_measure import Counts, mean_of, ratio_of
 
 LEVEL = 0.95

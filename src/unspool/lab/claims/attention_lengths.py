@@ -13,11 +13,10 @@ from random import Random
 from typing import Any
 
 import unspool as us
-from unspool.data.languages.made_data import is_for_validation
-from unspool.data.languages.tasks import TASKS
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import lines
+from unspool.data.known_languages.made_data import is_for_validation
+from unspool.data.known_languages.tasks import TASKS
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import lines
 from unspool.lab.small_models import learnt, task
 
 SYMBOLS, LONGEST = 20, 12

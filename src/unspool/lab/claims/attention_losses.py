@@ -15,13 +15,11 @@ from typing import Any
 
 import torch
 
-from unspool.data.languages import Agreement
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import problems
-from unspool.lab.pictures import bars
+from unspool.data.known_languages import Agreement
+from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.figures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
-from unspool.objectives.attention_focus import entropy
-from unspool.objectives.attention_near import distance
+from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import as_batch
 
 RUNS: dict[str, list[dict[str, Any]]] = {

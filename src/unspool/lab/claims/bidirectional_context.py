@@ -14,9 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import bars
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import bars
 from unspool.lab.small_models import learnt
 
 NAMES = ("Forbes", "Ford", "Morgan", "Carter", "Bishop", "Mason", "Porter", "Parker", "Cooper", "Turner")

@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from unspool.data.languages import SenseChain
-from unspool.data.languages.true_model import TrueModel
+from unspool.data.known_languages import SenseChain
+from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import windows
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import degeneration
-from unspool.lab.pictures import lines
+from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
+from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 
 WIDTHS, CONTEXTS, SHARE = (4, 8, 16), 220, 1e-6

@@ -12,12 +12,11 @@ from random import Random
 from typing import Any
 
 import unspool as us
-from unspool.data.languages import ZipfMarkov
-from unspool.evaluate.truth_of_texts import text_truth
-from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.data.known_languages import ZipfMarkov
+from unspool.evaluate.known_truth import text_truth
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, repetition
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import bars
+from unspool.lab.figures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 
 WEAK = {**TRANSFORMER_LM, "width": 8, "heads": 2, "layers": 1, "inner_width": 16}

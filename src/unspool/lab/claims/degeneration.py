@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import unspool as us
-from unspool.data.languages import KnownLanguage, ZipfMarkov
+from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.evaluate.diversity import seq_rep_n
-from unspool.evaluate.truth_of_texts import TextTruth, text_truth
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import bars
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
-from unspool.lab.small_texts import OPENINGS
+from unspool.evaluate.known_truth import TextTruth, text_truth
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import bars
+from unspool.lab.small_models import OPENINGS, TRANSFORMER_LM, language, learnt
 
 LANGUAGE: dict[str, Any] = {"word_count": 60, "order": 1, "branching": 8}
 """One to eight words can follow each of 60."""

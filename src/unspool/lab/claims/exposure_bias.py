@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspool.data.languages import Agreement, FullSupport
+from unspool.data.known_languages import Agreement, FullSupport
 from unspool.diagnose.exposure_bias import true_exposure
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import lines
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 
 LANGUAGE: dict[str, Any] = {"nouns": 8, "verbs": 8, "fillers": 8, "embed": 0.15}

@@ -16,12 +16,11 @@ from functools import cache
 from typing import Any
 
 import unspool as us
-from unspool.data.languages import Agreement
-from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.data.known_languages import Agreement
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import sentences
 from unspool.lab.claims.exposure_bias import LANGUAGE
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import bars
+from unspool.lab.figures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 
 UPDATES, BEGIN = 240, 180

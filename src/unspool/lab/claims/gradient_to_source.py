@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import lines
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import lines
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 
 LENGTHS = (2, 4, 8, 16, 32, 64)

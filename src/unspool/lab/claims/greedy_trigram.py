@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 import unspool as us
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import problems
+from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
 from unspool.lab.small_models import language, learnt
 
 MODEL = {"kind": "trigram", "width": 16, "inner_width": 32}
@@ -73,7 +72,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     """How long it takes from every pair, sorted."""
-    from unspool.diagnose.drawing import BLUE, RED
+    from unspool.plots.canvas import BLUE, RED
 
     axes = figure.subplots()
     for run in runs:

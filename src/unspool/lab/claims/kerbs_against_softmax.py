@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspool.data.languages import SenseChain
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import kerbs
-from unspool.lab.pictures import bars
+from unspool.data.known_languages import SenseChain
+from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
+from unspool.lab.figures import bars
 from unspool.lab.small_models import excess, language, learnt
 
 WORDS = 80

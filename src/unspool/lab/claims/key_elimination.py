@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import problems
+from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 from unspool.models.key_elimination import costs, with_keys, without_keys
 from unspool.objectives.dependency_heads import as_batch
@@ -62,7 +61,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     """What less rank costs, and what either form costs."""
-    from unspool.lab.pictures import lines
+    from unspool.lab.figures import lines
 
     left, right = figure.subplots(1, 2)
     lines(left, runs, "rank", {"error": "back to queries and keys"})

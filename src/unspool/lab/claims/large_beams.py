@@ -14,13 +14,12 @@ from random import Random
 from typing import Any
 
 import unspool as us
-from unspool.data.languages import ZipfMarkov
-from unspool.data.languages.made_data import is_for_validation
-from unspool.data.languages.tasks import TASKS
-from unspool.data.languages.true_model import TrueModel
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import lines
+from unspool.data.known_languages import ZipfMarkov
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.data.known_languages.made_data import is_for_validation
+from unspool.data.known_languages.tasks import TASKS
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import lines
 from unspool.lab.small_models import learnt, task
 
 WIDTHS = (1, 4, 16, 64)
@@ -34,7 +33,7 @@ SEQ2SEQ = {
 def lengths(model: Any, prompts: Sequence[Any], width: int, most: int) -> tuple[list[int], list[Any]]:
     """How long the best hypotheses are, without their ends."""
     outs = us.generate(model, prompts, us.Beam(width), max_new_tokens=most, batch_size=8)
-    return [len(out.tokens) - (out.finish == "eos") for out in outs], outs
+    return [len(out.tokens) - (out.finish_reason == "eos") for out in outs], outs
 
 
 def long_pairs(count: int) -> list[tuple[str, str]]:

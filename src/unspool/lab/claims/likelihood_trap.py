@@ -12,9 +12,8 @@ from random import Random
 from typing import Any
 
 import unspool as us
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.small_texts import PASSAGES
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.small_models import PASSAGES
 
 KINDS = ("repetition", "reasonable", "nonsense")
 TOKENS = 20
@@ -22,14 +21,14 @@ TOKENS = 20
 
 def continuations(model: Any, passage: str, dice: Random) -> tuple[list[int], dict[str, list[int]]]:
     """The passage's first half, and three ways to go on for as many tokens."""
-    ids = list(model.text.encode(passage))
+    ids = list(model.tokenizer.encode(passage))
     words = passage.split()
     half = len(words) // 2
-    prompt = list(model.text.encode(" ".join(words[:half])))
+    prompt = list(model.tokenizer.encode(" ".join(words[:half])))
     rest = ids[len(prompt) :][:TOKENS]
     mixed = " " + " ".join(dice.sample(words, len(words)))
-    again = [token for token in prompt if token != model.text.bos_id]
-    nonsense = [token for token in model.text.encode(mixed) if token != model.text.bos_id]
+    again = [token for token in prompt if token != model.tokenizer.bos_id]
+    nonsense = [token for token in model.tokenizer.encode(mixed) if token != model.tokenizer.bos_id]
     # The passage was said once before, as in the lecture's examples, and is said again.
     ways = {"repetition": again, "reasonable": rest, "nonsense": nonsense}
     return prompt, {kind: way[: len(rest)] for kind, way in ways.items()}
@@ -58,7 +57,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     """Every passage is a line."""
-    from unspool.diagnose.drawing import BLUE
+    from unspool.plots.canvas import BLUE
 
     axes = figure.subplots()
     for run in runs:

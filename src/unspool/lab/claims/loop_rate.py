@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import unspool as us
-from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
 from unspool.lab.claims.greedy_trigram import trigram
-from unspool.lab.documents import problems
-from unspool.lab.pictures import lines
-from unspool.lab.small_texts import OPENINGS
+from unspool.lab.figures import lines
+from unspool.lab.small_models import OPENINGS
 
 BETAS = (1.0, 1.5, 2.0, 4.0, 8.0, 32.0)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspool.data.languages import Agreement
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import problems
-from unspool.lab.pictures import lines
+from unspool.data.known_languages import Agreement
+from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
 
 WEIGHTS = (0.0, 0.1, 0.5)

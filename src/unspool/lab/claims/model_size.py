@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import unspool as us
-from unspool.data.languages import ZipfMarkov
-from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.data.known_languages import ZipfMarkov
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, sentences
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import lines
+from unspool.lab.figures import lines
 from unspool.lab.small_models import excess, language, learnt
 
 WIDTHS = (4, 8, 16, 32, 64)

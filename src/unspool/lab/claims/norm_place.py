@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import lines
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 from unspool.training import Diverged
 

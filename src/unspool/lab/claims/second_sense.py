@@ -16,9 +16,8 @@ from torch import Tensor
 
 from unspool.heads.kerbs import Kerbs
 from unspool.heads.kerbs_kernel import kernel
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import kerbs
-from unspool.lab.pictures import lines
+from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
+from unspool.lab.figures import lines
 
 WIDTH, EACH, STEPS = 8, 50, 250
 

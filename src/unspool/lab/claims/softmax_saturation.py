@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import problems
-from unspool.lab.pictures import lines
+from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.figures import lines
 
 WIDTHS = (1, 4, 16, 64, 256, 1024)
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress
-from unspool.lab.documents import lecture
-from unspool.lab.pictures import bars
+from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.figures import bars
 from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, language, learnt, task
 
 SEQ2SEQ = {
@@ -37,25 +36,25 @@ def apart(model: Any, dice: Random, length: int) -> tuple[float, float]:
     tokens_T = [dice.choice(words) for _ in range(length)]
     source = [dice.choice(words) for _ in range(6)]
     model.engine = "torch"
-    if model.answers:
+    if model.is_encoder_decoder:
         step, state = model.start([source])
         rows = torch.tensor([[model.ends.bos, *tokens_T]])
     else:
-        step, state = model.start([[model.text.bos_id, tokens_T[0]]])
-        rows = torch.tensor([[model.text.bos_id, *tokens_T]])
+        step, state = model.start([[model.tokenizer.bos_id, tokens_T[0]]])
+        rows = torch.tensor([[model.tokenizer.bos_id, *tokens_T]])
     said = [step.logp_NV]
-    for token in tokens_T[0 if model.answers else 1 :]:
+    for token in tokens_T[0 if model.is_encoder_decoder else 1 :]:
         step, state = model.step(state, torch.tensor([token]))
         said.append(step.logp_NV)
     stepwise = torch.cat(said)
     lengths, framed = (
         torch.tensor([7]),
-        torch.tensor([[*source, min(model.ends.eos)]]) if model.answers else None,
+        torch.tensor([[*source, min(model.ends.eos)]]) if model.is_encoder_decoder else None,
     )
-    parallel = model(framed, lengths, rows) if model.answers else model(rows)
+    parallel = model(framed, lengths, rows) if model.is_encoder_decoder else model(rows)
     changed = rows.clone()
     changed[0, -1] = words[0] if changed[0, -1] != words[0] else words[1]
-    other = model(framed, lengths, changed) if model.answers else model(changed)
+    other = model(framed, lengths, changed) if model.is_encoder_decoder else model(changed)
     parallel_TV = parallel[0, -len(stepwise) :]
     past = float((other[0, :-1] - parallel[0, :-1]).abs().max())
     return float((stepwise - parallel_TV).abs().max()), past

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from unspool.heads.kerbs import Kerbs
-from unspool.lab.claim import Claim, Numbers, Part, Progress
+from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
 from unspool.lab.claims.second_sense import EACH, WIDTH, descend
-from unspool.lab.documents import kerbs
-from unspool.lab.pictures import lines
+from unspool.lab.figures import lines
 
 SPREADS = tuple(0.3 + 0.2 * k for k in range(8))
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages.tasks import Addition
+from unspool.data.known_languages.tasks import Addition
 
 
 def test_by_hand():

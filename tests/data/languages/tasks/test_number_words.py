@@ -6,8 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages.tasks import NumberWords
-from unspool.data.languages.tasks.number_words import counted, spelled
+from unspool.data.known_languages.tasks import NumberWords, counted, spelled
 
 
 @pytest.mark.parametrize(

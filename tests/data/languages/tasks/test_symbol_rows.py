@@ -6,8 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.languages.tasks import Copying, Reversing, Sorting
-from unspool.data.languages.tasks.symbol_rows import read, written
+from unspool.data.known_languages.tasks import Copying, Reversing, Sorting, read, written_symbols
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_rows_are_uniform():
 
 
 def test_a_row_is_written_and_read():
-    assert written([3, 1, 14]) == "3 1 14"
+    assert written_symbols([3, 1, 14]) == "3 1 14"
     assert read("3 1 14") == [3, 1, 14]
 
 

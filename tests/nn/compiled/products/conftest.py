@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.compiled import products
-from unspool.nn.compiled.products.int8 import Inputs
-from unspool.nn.compiled.weight_table import Weights
-from unspool.nn.stored.formats import BF16, F16, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
-from unspool.nn.stored.weight import StoredWeight
+from unspool.engine import matmul
+from unspool.engine.int8_matmul import Inputs
+from unspool.engine.stored_weights import StoredWeight
+from unspool.engine.weight_formats import BF16, F16, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
+from unspool.engine.weight_table import Weights
 
 HALVES = {Q8_0: [0], Q4_0: [0], Q4_1: [0, 2], Q4_K: [0, 2], Q5_K: [0, 2], Q6_K: [208]}
 """Where the float16 scales of a block are."""
@@ -39,17 +39,17 @@ def stored(kind, rows, columns, seed=0):
 def _multiply(part, x, words, outputs, first, last):
     y = np.full((x.shape[0], outputs), np.float32(-77))
     inputs = Inputs(x.reshape(-1), np.zeros(x.shape[0] * words, np.float32))
-    if products.takes_ready(part):
+    if matmul.takes_ready(part):
         for n in range(x.shape[0]):
-            products.prepare(part, inputs, n)
-    products.product(part, inputs, x.shape[0], y.reshape(-1), first, last)
+            matmul.prepare(part, inputs, n)
+    matmul.product(part, inputs, x.shape[0], y.reshape(-1), first, last)
     return y
 
 
 @numba.njit
 def _gather(part, row, inputs):
     y = np.zeros(3 * inputs, np.float32)
-    products.gather(part, row, y, 1)
+    matmul.gather(part, row, y, 1)
     return y
 
 

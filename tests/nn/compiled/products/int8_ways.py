@@ -1,7 +1,6 @@
 """The ways of multiplying whole numbers that this processor can be asked for."""
 
-from unspool.kernels.byte_products import BYTE_PRODUCTS
-from unspool.nn.compiled.products.int8_digits import ByDigits
-from unspool.nn.compiled.products.int8_floats import ByFloats
+from unspool.engine.int8_matmul import ByDigits, ByFloats
+from unspool.engine.simd_bytes import BYTE_PRODUCTS
 
 WAYS = [ByFloats(), *([ByDigits()] if BYTE_PRODUCTS else [])]

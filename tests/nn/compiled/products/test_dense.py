@@ -2,8 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.nn.compiled.products.dense import product
-from unspool.nn.compiled.products.row_tiles import Outputs
+from unspool.engine.dense_matmul import Outputs, product
 
 
 @numba.njit

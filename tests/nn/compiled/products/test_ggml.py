@@ -4,7 +4,7 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 from tests.nn.compiled.products.conftest import stored
 
-from unspool.nn.stored.formats import Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
+from unspool.engine.weight_formats import Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
 
 
 @pytest.mark.parametrize("kind", [Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K], ids=lambda kind: kind.name)

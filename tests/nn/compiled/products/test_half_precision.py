@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.stored.formats import BF16, F16
-from unspool.nn.stored.weight import StoredWeight
+from unspool.engine.stored_weights import StoredWeight
+from unspool.engine.weight_formats import BF16, F16
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [(F16, torch.float16), (BF16, torch.bfloat16)])

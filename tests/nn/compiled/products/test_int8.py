@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.nn.stored.int8 import quantise_int8
+from unspool.engine.stored_weights import quantise_int8
 
 
 def test_hand_computed_scales_are_multiplied_behind_the_sum_of_a_group(multiplied):

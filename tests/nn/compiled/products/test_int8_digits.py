@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 from tests.nn.compiled.products.test_int8_tiles import packed, product
 
-from unspool.kernels.byte_products import BYTE_PRODUCTS
-from unspool.nn.compiled.products.int8_digits import ByDigits
-from unspool.nn.compiled.products.int8_tiles import GROUP, SIDE
+from unspool.engine.int8_matmul import GROUP, SIDE, ByDigits
+from unspool.engine.simd_bytes import BYTE_PRODUCTS
 
 pytestmark = pytest.mark.skipif(not BYTE_PRODUCTS, reason="this processor multiplies no bytes")
 

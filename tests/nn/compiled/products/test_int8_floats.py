@@ -1,8 +1,7 @@
 import numpy as np
 from tests.nn.compiled.products.test_int8_tiles import packed, product
 
-from unspool.nn.compiled.products.int8_floats import ByFloats
-from unspool.nn.compiled.products.int8_tiles import GROUP, SIDE
+from unspool.engine.int8_matmul import GROUP, SIDE, ByFloats
 
 
 def test_every_byte_is_its_number():

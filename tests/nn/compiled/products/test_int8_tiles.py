@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from tests.nn.compiled.products.int8_ways import WAYS
 
-from unspool.nn.compiled.products.int8_tiles import BEGIN, BYTES, GROUP, SIDE, WORD, tile_of
+from unspool.engine.int8_matmul import BEGIN, BYTES, GROUP, SIDE, WORD, tile_of
 
 
 def packed(q, scales):

@@ -3,9 +3,9 @@ import pytest
 import torch
 from tests.nn.compiled.products.conftest import PACKED, stored
 
-from unspool.kernels.stack_memory import MOST
-from unspool.nn.compiled.products.packed_product import tile_rows
-from unspool.nn.stored.formats import INT8, Q4_K, Q6_K, Q8_0
+from unspool.engine.memory import MAX_STACK_BYTES
+from unspool.engine.packed_matmul import tile_rows
+from unspool.engine.weight_formats import INT8, Q4_K, Q6_K, Q8_0
 
 
 @pytest.mark.parametrize("kind", PACKED, ids=lambda kind: kind.name)
@@ -55,4 +55,4 @@ def test_int8_takes_rows_of_any_length(columns, multiplied, gathered):
 def test_a_tile_fits_into_its_memory():
     for inputs in (1, 64, 576, 4096, 16385, 30000, 65536):
         assert 1 <= tile_rows.py_func(inputs) <= 64
-        assert tile_rows.py_func(inputs) * inputs <= MOST
+        assert tile_rows.py_func(inputs) * inputs <= MAX_STACK_BYTES

@@ -2,9 +2,9 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.kernels.dot_tile import Singles
-from unspool.kernels.lanes import WIDTH
-from unspool.nn.compiled.products.row_tiles import EVEN, LONG, TILE, Outputs, piece_size, product_of
+from unspool.engine.dense_matmul import EVEN, LONG, TILE, Outputs, piece_size, product_of
+from unspool.engine.dot_products import Singles
+from unspool.engine.simd import WIDTH
 
 singles = product_of(Singles(64))
 

@@ -1,0 +1,206 @@
+"""Batches of rows that are about equally long, so that little is padding; shuffled anew in every epoch.
+
+    rows × longest row ≤ tokens
+
+Rows are sorted by their rounded-up lengths, and rows that are alike in these are shuffled. The lengths then
+read the same in every epoch, and so the cuts between batches, and their number, stay where they are. What a
+batch holds, and when it comes, is a function of (seed, epoch) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from random import Random
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unspool.data.batch import Batch, ragged
+from unspool.data.examples import Examples
+from unspool.data.split import Ints, bits, shuffled
+from unspool.interfaces import Feed
+from unspool.tokenization import BPE, Separate, Tokenizer
+from unspool.tokenization.vocabulary import BPEDropout
+
+_ROWS, _BATCHES = 0, 1
+"""What a random order is for: two of one epoch must differ."""
+
+
+@dataclass(frozen=True, eq=False)
+class BucketFeed:
+    """Batches without end, each a pure function of its number."""
+
+    examples: Examples
+    tokens: int
+    """The most positions in a batch, padding included: rows × longest row, on the longer side."""
+    seed: int = 0
+    _ranks_N: Ints = field(init=False, repr=False)
+    _cuts: Ints = field(init=False, repr=False)
+    _known: dict[int, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
+    """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
+
+    carries: ClassVar[bool] = False
+    """Every batch stands for itself."""
+
+    def __post_init__(self) -> None:
+        ranks_N, widths_N = _ranked(self.examples, self.tokens)
+        object.__setattr__(self, "_ranks_N", ranks_N)
+        object.__setattr__(self, "_cuts", cuts(np.sort(widths_N), self.tokens))
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches in one pass over the examples."""
+        return len(self._cuts) - 1
+
+    def batch(self, number: int) -> Batch:
+        """The batch with this number, counted from 0 over all epochs."""
+        if number < 0:
+            raise ValueError(f"batch {number}: batches are counted from 0")
+        epoch, at = divmod(number, self.per_epoch)
+        rows_N, order = self._epoch(epoch)
+        which = order[at]
+        return self.examples.batch(rows_N[self._cuts[which] : self._cuts[which + 1]])
+
+    def _epoch(self, epoch: int) -> tuple[Ints, Ints]:
+        """All rows, sorted and shuffled; and the order of the batches."""
+        known = self._known.get(epoch)
+        if known is None:
+            rows_N = np.argsort(_mixed(self._ranks_N, self.seed, epoch, _ROWS), kind="stable")
+            known = rows_N, shuffled(self.per_epoch, self.seed, epoch, _BATCHES)
+            self._known.clear()
+            self._known[epoch] = known
+        return known
+
+
+def whole(examples: Examples, tokens: int) -> list[Batch]:
+    """Every example once, short ones first; always the same."""
+    ranks_N, widths_N = _ranked(examples, tokens)
+    rows_N = np.argsort(ranks_N, kind="stable")
+    ends = cuts(np.sort(widths_N), tokens)
+    return [examples.batch(rows_N[start:end]) for start, end in pairwise(ends)]
+
+
+def cuts(widths_N: Ints, tokens: int) -> Ints:
+    """Where batches begin, and where the last one ends: each as large as `tokens` allows; widths ascend."""
+    found = [0]
+    while (start := found[-1]) < len(widths_N):
+        most = max(1, tokens // int(widths_N[start]))
+        ahead = widths_N[start : start + most]
+        padded = ahead * np.arange(1, len(ahead) + 1)
+        found.append(start + max(1, int(np.searchsorted(padded, tokens, side="right"))))
+    return np.array(found, dtype=np.int64)
+
+
+def rounded(sizes: Ints) -> Ints:
+    """Rounded up to multiples of about an eighth: 1, 2, … 16, 18, … 32, 36, …"""
+    steps: Ints = 2 ** np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64) - 4)
+    up: Ints = -(-sizes // steps) * steps
+    return up
+
+
+def _ranked(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
+    """For each row, its place among all different sizes, and the width that a batch reserves for it."""
+    sizes_NK = examples.sizes_NK
+    longest = int(sizes_NK.max(initial=0))
+    if longest > tokens:
+        row = int(sizes_NK.max(axis=1).argmax())
+        raise ValueError(
+            f"example {row + 1} has {longest} tokens, more than the {tokens} of a whole batch: raise tokens, "
+            'or set max_length with long = "cut" or "drop"'
+        )
+    widths_N = np.minimum(rounded(sizes_NK.max(axis=1)), tokens)
+    keys_N = widths_N
+    for side in rounded(sizes_NK).T:
+        keys_N = keys_N * (2 * longest + 1) + side
+    _, ranks_N = np.unique(keys_N, return_inverse=True)
+    return ranks_N, widths_N
+
+
+def _mixed(ranks_N: Ints, *seed: int) -> Ints:
+    """The ranks, with random lower bits: rows of equal rank fall in a random order."""
+    return (ranks_N << 32) | (bits(len(ranks_N), *seed) >> np.uint64(32)).astype(np.int64)
+
+
+# Batches whose texts are cut into tokens anew each time (BPE-dropout): pure functions of their numbers.
+
+
+Cut = Callable[[Sequence[int], Random], list[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class ResegmentedFeed:
+    """The batches of another feed; a row that would become longer than `limit` stays as it is."""
+
+    feed: Feed
+    target: Cut | None
+    source: Cut | None
+    limit: int
+    seed: int = 0
+
+    carries: ClassVar[bool] = False
+
+    @property
+    def per_epoch(self) -> int:
+        """As many as the other feed has."""
+        return self.feed.per_epoch
+
+    def batch(self, number: int) -> Batch:
+        """The batch with this number."""
+        batch, dice = self.feed.batch(number), Random(f"{self.seed}/{number}")
+        if self.target is not None:
+            batch = self._targets(batch, self.target, dice)
+        if self.source is not None and batch.source_NS is not None and batch.source_lengths_N is not None:
+            rows = _rows(batch.source_NS, batch.source_lengths_N)
+            source_NS, lengths_N = _padded([self._cut(row, self.source, dice) for row in rows])
+            batch = replace(batch, source_NS=source_NS, source_lengths_N=lengths_N)
+        return batch
+
+    def _targets(self, batch: Batch, cut: Cut, dice: Random) -> Batch:
+        rows = [self._cut(row, cut, dice) for row in _rows(batch.targets_NU, batch.lengths_N)]
+        begins = batch.inputs_NT[:, 0].tolist()
+        targets_NT, lengths_N = _padded(rows)
+        inputs_NT, _ = _padded([[begin, *row[:-1]] for begin, row in zip(begins, rows, strict=True)])
+        weights_NT = (torch.arange(targets_NT.shape[1]) < lengths_N[:, None]).float()
+        return replace(
+            batch, inputs_NT=inputs_NT, lengths_N=lengths_N, targets_NU=targets_NT, weights_NU=weights_NT
+        )
+
+    def _cut(self, row: list[int], cut: Cut, dice: Random) -> list[int]:
+        """… EOS, cut anew. (Of a row that was cut short the last token stays, whatever it is.)"""
+        found = [*cut(row[:-1], dice), row[-1]]
+        return found if len(found) <= self.limit else row
+
+
+def drops(config: object) -> tuple[float, ...]:
+    """BPE-dropout of targets and of sources; nothing where there is none."""
+    sides = [config, config]
+    if isinstance(config, Separate):
+        sides = [config.side("target"), config.side("source")]
+    rates = tuple(side.dropout if isinstance(side, BPE) else 0.0 for side in sides)
+    return rates if any(rates) else ()
+
+
+def resegmented(feed: Feed, config: object, text: Tokenizer, limit: int, seed: int) -> Feed:
+    """The feed, or one that cuts its texts anew where the text's settings ask for it."""
+    rates = drops(config)
+    if not rates:
+        return feed
+    codecs = (text, text.reading)
+    target, source = (
+        BPEDropout(codec, rate) if rate else None for codec, rate in zip(codecs, rates, strict=True)
+    )
+    return ResegmentedFeed(feed, target, source, limit, seed)
+
+
+def _rows(tokens_NT: Tensor, lengths_N: Tensor) -> list[list[int]]:
+    return [row[:length] for row, length in zip(tokens_NT.tolist(), lengths_N.tolist(), strict=True)]
+
+
+def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    all_rows = ragged(rows)
+    places, lengths = torch.arange(len(rows)).numpy(), all_rows.lengths
+    return torch.from_numpy(all_rows.padded(places, lengths)), torch.from_numpy(lengths)

@@ -1,0 +1,252 @@
+"""What every language with a known truth can do: speak, and say exactly how probable each next token is.
+
+    p(y₁ … yₙ) = Π p(yᵢ | y₁ … yᵢ₋₁) · p(EOS | y₁ … yₙ)
+
+The chain rule, with the ends of sentences: Bengio et al. 2003, section 1 (papers.bib: bengio2003neural).
+
+A sentence is its words alone, as `encode` gives them: without BOS and without EOS. A prefix may begin with
+BOS, which changes nothing. A language is told by three functions of a state that sums the prefix up: `start`,
+`after` and `chances`; its `sample` is written separately, as the process that the equations describe.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unspool.interfaces import Abilities, Step
+from unspool.tokenization.tokenizer import Tokenizer
+from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS, words as word_vocabulary
+
+S = TypeVar("S")
+Probabilities = NDArray[np.float64]
+
+
+class KnownLanguage(ABC, Generic[S]):
+    """A distribution over sentences whose next-token probabilities are exact for every prefix."""
+
+    bos: ClassVar[int] = BOS_ID
+    eos: ClassVar[int] = EOS_ID
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """The token of each id: the special ones first, as every vocabulary here, then words from A to Z."""
+
+    @abstractmethod
+    def start(self) -> S:
+        """What is known before the first word."""
+
+    @abstractmethod
+    def after(self, state: S, token: int) -> S:
+        """What is known after one more word, which must be possible."""
+
+    @abstractmethod
+    def chances(self, state: S) -> Probabilities:
+        """The probability of every next token, (V,); exactly 0 for one that cannot come."""
+
+    @abstractmethod
+    def sample(self, random: Random) -> tuple[int, ...]:
+        """One sentence, drawn with nothing random but `random`."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V: the special tokens and the words."""
+        return len(self.words)
+
+    def next(self, prefix: Sequence[int]) -> Probabilities:
+        """p(· | prefix), (V,); a prefix that the language cannot speak is a ValueError."""
+        return self.chances(self.state(prefix))
+
+    def state(self, prefix: Sequence[int]) -> S:
+        """What is known after the prefix."""
+        state, tokens = self.start(), self._without_bos(prefix)
+        for at, token in enumerate(tokens):
+            if not self.chance(state, token) > 0.0 or token == self.eos:
+                raise ValueError(
+                    f"the prefix is impossible from position {at} on: the language never says "
+                    f"{self._spelled(token)} there; give the words of a sentence, without its EOS"
+                )
+            state = self.after(state, token)
+        return state
+
+    def log_prob(self, sentence: Sequence[int]) -> float:
+        """log p of the words and of the EOS after them; −∞ for what the language cannot speak."""
+        state, total = self.start(), 0.0
+        for token in self._without_bos(sentence):
+            chance = 0.0 if token == self.eos else self.chance(state, token)
+            if chance == 0.0:
+                return -math.inf
+            total += math.log(chance)
+            state = self.after(state, token)
+        end = self.chance(state, self.eos)
+        return total + math.log(end) if end > 0.0 else -math.inf
+
+    def codec(self) -> Tokenizer:
+        """The tokenizer whose ids are those of the language."""
+        return word_vocabulary([" ".join(self.words[len(SPECIALS) :])], add_bos=True)
+
+    def spell(self, sentence: Sequence[int]) -> str:
+        """The sentence as a line of text."""
+        words = self.words
+        return " ".join(words[token] for token in sentence)
+
+    def chance(self, state: S, token: int) -> float:
+        """The probability of one next token; 0 for an id that does not exist."""
+        return float(self.chances(state)[token]) if 0 <= token < self.vocab_size else 0.0
+
+    def _without_bos(self, tokens: Sequence[int]) -> Sequence[int]:
+        return tokens[1:] if len(tokens) and tokens[0] == self.bos else tokens
+
+    def _spelled(self, token: int) -> str:
+        known = 0 <= token < self.vocab_size
+        return f"{token} ({self.words[token]})" if known else f"{token} (ids run to {self.vocab_size - 1})"
+
+
+@dataclass(frozen=True)
+class FullSupport(KnownLanguage[S]):
+    """A language in which every sentence is possible: each token is random noise with probability ε.
+
+        p_ε(· | prefix) = (1 − ε) · p(· | state) + ε · u,   u uniform over the words and EOS
+
+    A word that the language cannot say counts as noise: the state stays as it was. EOS always ends a
+    sentence.
+    """
+
+    language: KnownLanguage[S]
+    epsilon: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.epsilon < 1.0:
+            raise ValueError(f"epsilon is {self.epsilon}; it must be between 0 and 1")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those of the language."""
+        return self.language.words
+
+    @cached_property
+    def noise(self) -> Probabilities:
+        """u, (V,)."""
+        row = np.zeros(self.vocab_size)
+        row[[self.eos, *range(len(SPECIALS), self.vocab_size)]] = 1.0
+        noise: Probabilities = row / row.sum()
+        return noise
+
+    def start(self) -> S:
+        """As in the language."""
+        return self.language.start()
+
+    def after(self, state: S, token: int) -> S:
+        """As in the language; noise changes nothing."""
+        return self.language.after(state, token) if self.language.chance(state, token) > 0.0 else state
+
+    def chances(self, state: S) -> Probabilities:
+        """(1 − ε) p + ε u."""
+        mixed: Probabilities = (1 - self.epsilon) * self.language.chances(state) + self.epsilon * self.noise
+        return mixed
+
+    def sample(self, random: Random) -> tuple[int, ...]:
+        """Token by token, until EOS."""
+        said, state = list[int](), self.start()
+        while True:
+            row = self.noise if random.random() < self.epsilon else self.language.chances(state)
+            (token,) = random.choices(range(self.vocab_size), row.tolist())
+            if token == self.eos:
+                return tuple(said)
+            said.append(token)
+            state = self.after(state, token)
+
+
+def check_share(name: str, value: float) -> None:
+    """A probability that must leave room for others."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name} is {value}; it must be at least 0 and below 1")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """A number of things."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number, at least {least}")
+
+
+# The truth as a model: a language with a known truth, decoded like any other model.
+#
+#     log p(· | prefix), as the language says it; after EOS comes EOS
+#
+# Searches, samplers and measures run on it unchanged: what a decoder does to a perfect model is the decoder's
+# doing.
+# A prompt is a prefix of the language, with or without BOS.
+
+
+@dataclass(frozen=True)
+class TrueState:
+    """The language's own state in every row; None once a row has ended."""
+
+    rows: tuple[Any, ...]
+
+    def select(self, rows_M: Tensor) -> TrueState:
+        """Reorder, repeat or drop rows."""
+        return TrueState(tuple(self.rows[row] for row in rows_M.tolist()))
+
+
+@dataclass(frozen=True)
+class TrueModel(Abilities):
+    """A StepModel that knows the language by heart."""
+
+    language: KnownLanguage[Any]
+
+    @property
+    def vocab_size(self) -> int:
+        """The language's."""
+        return self.language.vocab_size
+
+    @property
+    def context(self) -> None:
+        """No limit."""
+        return
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer whose ids are the language's."""
+        return self.language.codec()
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrueState]:
+        """Read the prompts; one that the language cannot speak is a ValueError."""
+        return self._said(TrueState(tuple(self.language.state(prompt) for prompt in prompts)))
+
+    def step(self, state: TrueState, tokens_N: Tensor) -> tuple[Step, TrueState]:
+        """One more token in every row."""
+        rows = zip(state.rows, tokens_N.tolist(), strict=True)
+        return self._said(TrueState(tuple(self._after(row, token) for row, token in rows)))
+
+    def _after(self, row: Any, token: int) -> Any:
+        if row is None or token == self.language.eos:
+            return None
+        if not self.language.chance(row, token) > 0.0:
+            raise ValueError(
+                f"token {token} cannot come here, in the language; a transform or a search has forced it: "
+                "the truth has nothing to say after it"
+            )
+        return self.language.after(row, token)
+
+    def _said(self, state: TrueState) -> tuple[Step, TrueState]:
+        rows_NV = np.stack([self._chances(row) for row in state.rows])
+        return Step(torch.from_numpy(rows_NV).log().float()), state
+
+    def _chances(self, row: Any) -> Probabilities:
+        if row is not None:
+            return self.language.chances(row)
+        ended = np.zeros(self.vocab_size)
+        ended[self.language.eos] = 1.0
+        return ended

@@ -1,0 +1,167 @@
+"""Sentences of a language with a known truth, or pairs of a tiny task, as data to train on.
+
+    kind = "language"                               kind = "task"
+    language = {kind = "zipf_markov", order = 1}    task = {kind = "addition", digits = 3}
+    train = 20000                                   train = 20000
+
+Every sentence is drawn independently, so that training and validation have the same true distribution and the
+loss of a perfect model is the language's entropy. A task's sources are divided by a hash: none that is
+validated on is ever trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unspool.config import choose, kind_of
+from unspool.data.examples import Pairs, Row, RowForm, Texts
+from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages.known_language import FullSupport, KnownLanguage, check_count, check_share
+from unspool.data.known_languages.tasks import TASKS
+from unspool.data.reading import Advance
+from unspool.tokenization.tokenizer import Tokenizer
+
+VALID_TENTHS = 1
+TRIES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """Rows that are made, not read: as many as one likes, always the same for the same seed."""
+
+    train: int = 10_000
+    """Rows to learn from."""
+    valid: int = 500
+    """Rows to validate on."""
+    seed: int = 0
+    """Of the draws; a language has a seed of its own."""
+
+    def __post_init__(self) -> None:
+        check_count("train", self.train)
+        check_count("valid", self.valid, least=0)
+
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """None."""
+        return {}
+
+    @property
+    def holds_out(self) -> bool:
+        """Nothing is held out: validation has draws of its own."""
+        return False
+
+    def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
+        """No row is."""
+        del seed
+        return np.zeros(count, dtype=np.bool_)
+
+    def _dice(self, part: str) -> Random:
+        return Random(f"{part} {self.seed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language(Made):
+    """Sentences of a language whose truth is known, one a row. It brings its vocabulary: no [text]."""
+
+    language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
+    """Its kind, and its settings where they are not the usual ones."""
+    noise: float = 0.0
+    """The probability that a token is drawn at random; above 0 no sentence is impossible."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("noise", self.noise)
+        # All settings are written out: a run folder then tells the language, whatever becomes usual later.
+        object.__setattr__(self, "language", kind_of(LANGUAGES, self._noiseless))
+
+    @cached_property
+    def known(self) -> KnownLanguage[Any]:
+        """The language, with its truth."""
+        return FullSupport(self._noiseless, self.noise) if self.noise else self._noiseless
+
+    @cached_property
+    def _noiseless(self) -> KnownLanguage[Any]:
+        return choose(LANGUAGES, self.language, "data.language")
+
+    def codec(self) -> Tokenizer:
+        """The tokenizer whose ids are those of the language."""
+        return self.known.codec()
+
+    def train_rows(self, advance: Advance) -> Iterator[Row]:
+        """Sentences to learn from."""
+        del advance
+        return self._rows("train", self.train)
+
+    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+        """Other sentences."""
+        del advance
+        return self._rows("valid", self.valid) if self.valid else None
+
+    def form(self, rows: Iterable[Row]) -> RowForm:
+        """A row is a text."""
+        del rows
+        return Texts()
+
+    def _rows(self, part: str, count: int) -> Iterator[Row]:
+        random = self._dice(part)
+        for _ in range(count):
+            yield (self.known.spell(self.known.sample(random)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Made):
+    """Pairs of a tiny task, whose one right answer is known."""
+
+    task: dict[str, Any] = field(default_factory=lambda: {"kind": "copy"})
+    """Its kind, and its settings where they are not the usual ones."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "task", kind_of(TASKS, self.known))
+
+    @cached_property
+    def known(self) -> Any:
+        """The task, with its truth."""
+        return choose(TASKS, self.task, "data.task")
+
+    def train_rows(self, advance: Advance) -> Iterator[Row]:
+        """Pairs to learn from."""
+        del advance
+        return self._rows("train", self.train, valid=False)
+
+    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+        """Pairs whose sources are never learnt from."""
+        del advance
+        return self._rows("valid", self.valid, valid=True) if self.valid else None
+
+    def form(self, rows: Iterable[Row]) -> RowForm:
+        """A row is a source and its target."""
+        del rows
+        return Pairs()
+
+    def _rows(self, part: str, count: int, valid: bool) -> Iterator[Row]:
+        random = self._dice(part)
+        for _ in range(count):
+            yield self._pair(random, valid)
+
+    def _pair(self, random: Random, valid: bool) -> Row:
+        for _ in range(TRIES):
+            source, target = self.known.pair(random)
+            if not self.valid or is_for_validation(source) == valid:
+                return source, target
+        raise ValueError(
+            f"{TRIES:,} draws gave no source to {'validate on' if valid else 'learn from'}: the task has too "
+            "few; make it longer or larger, or set valid = 0"
+        )
+
+
+def is_for_validation(source: str) -> bool:
+    """Whether a source is in the tenth of all that is validated on: by its hash, whatever the seed."""
+    return hashlib.sha256(source.encode()).digest()[0] * 10 < 256 * VALID_TENTHS

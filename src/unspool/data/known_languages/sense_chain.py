@@ -1,0 +1,191 @@
+"""A language of words with several senses: a hidden chain of senses is heard as a chain of words.
+
+    p(s′ | s) = (1 − q)·[(1 − δ)·near(s′ | s) + δ·far(s′ | s)],   p(EOS | s) = q,   y_t = the word of s_t
+    b_t(s) ∝ 1[s is a sense of y_t] · Σ_{s⁻} b_{t−1}(s⁻) p(s | s⁻)
+    p(y | y₁ … y_t) = Σ_s b_t(s) Σ_{s′ a sense of y} p(s′ | s)
+
+Every word has one to `most_senses` senses, each in another topic. What may follow a sense is a few senses of
+its own topic (near) and a few of others (far), of Zipfian weights: a word with two senses is heard in two
+kinds of context, and what follows it depends on which was meant. b, the belief in each sense, is the forward
+algorithm.
+
+Paper: Rabiner 1989, section III.A, equations 19–21 (papers.bib: rabiner1989tutorial), with b = α normalised.
+
+q: stop, δ: drift.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count, check_share
+from unspool.data.known_languages.zipf_markov import cumulated, zipf
+from unspool.tokenization.vocabulary import EOS_ID, SPECIALS
+
+FIRST = len(SPECIALS)
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """How probable each sense of the last word is; before the first word, of every sense to come."""
+
+    senses: NDArray[np.int64]
+    chances: Probabilities
+    started: bool
+
+
+@dataclass(frozen=True)
+class SenseChain(KnownLanguage[Belief]):
+    """Words w0 … with one to four senses. Senses have numbers; `forms` and `topic_of` are indexed by them."""
+
+    word_count: int = 200
+    """How many words there are."""
+    topics: int = 8
+    """How many topics there are; a sense belongs to one."""
+    most_senses: int = 4
+    """The most senses of a word."""
+    near: int = 8
+    """The most senses of its own topic that may follow a sense."""
+    far: int = 4
+    """The most senses of other topics that may follow a sense."""
+    drift: float = 0.1
+    """The probability of leaving the topic."""
+    decay: float = 1.0
+    """How fast the senses that may follow grow improbable."""
+    stop: float = 0.1
+    """The probability that the sentence ends after a word: it has 1 / stop words on average."""
+    seed: int = 0
+    """Of the language, not of the sentences that are drawn from it."""
+
+    def __post_init__(self) -> None:
+        for name in ("word_count", "topics", "most_senses", "near", "far"):
+            check_count(name, getattr(self, name))
+        if self.most_senses > self.topics:
+            raise ValueError(
+                f"most_senses is {self.most_senses}, but each sense of a word is in another of the "
+                f"{self.topics} topics; take more topics or fewer senses"
+            )
+        if self.word_count < self.topics:
+            raise ValueError(f"{self.word_count} words cannot fill {self.topics} topics; take more words")
+        check_share("drift", self.drift)
+        if not 0.0 < self.stop <= 1.0:
+            raise ValueError(f"stop is {self.stop}; it must be above 0, or no sentence ends, and at most 1")
+        zipf(1, self.decay)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Special tokens, then w0 …"""
+        digits = len(str(self.word_count - 1))
+        return (*SPECIALS, *(f"w{number:0{digits}}" for number in range(self.word_count)))
+
+    def start(self) -> Belief:
+        """The first sense may be any."""
+        count = len(self.forms)
+        return Belief(np.arange(count), np.full(count, 1.0 / count), started=False)
+
+    def after(self, state: Belief, token: int) -> Belief:
+        """One step of the forward algorithm."""
+        senses, chances = self._coming(state)
+        heard = self.forms[senses] == token
+        meant, inverse = np.unique(senses[heard], return_inverse=True)
+        sums = np.bincount(inverse, weights=chances[heard], minlength=len(meant))
+        return Belief(meant, sums / sums.sum(), started=True)
+
+    def chances(self, state: Belief) -> Probabilities:
+        """Every sense that may come, added to its word."""
+        senses, chances = self._coming(state)
+        heard = np.bincount(self.forms[senses], weights=chances, minlength=self.vocab_size)
+        row: Probabilities = heard.astype(np.float64, copy=False)
+        row[EOS_ID] = self.stop if state.started else 0.0
+        return row
+
+    def sample(self, random: Random) -> tuple[int, ...]:
+        """The words of a chain of senses."""
+        return tuple(int(self.forms[sense]) for sense in self.sample_senses(random))
+
+    def sample_senses(self, random: Random) -> tuple[int, ...]:
+        """The senses of a sentence: its words are their `forms`."""
+        following, sums = self._lists
+        said = [random.randrange(len(self.forms))]
+        while random.random() >= self.stop:
+            sense = said[-1]
+            said.append(following[sense][bisect_right(sums[sense], random.random())])
+        return tuple(said)
+
+    def belief(self, prefix: Sequence[int]) -> Probabilities:
+        """The probability of each sense of the last word, given the words up to it, (senses,)."""
+        state = self.state(prefix)
+        belief = np.zeros(len(self.forms))
+        belief[state.senses] = state.chances
+        return belief
+
+    def mean_length(self) -> float:
+        """Words in a sentence, on average."""
+        return 1.0 / self.stop
+
+    @property
+    def forms(self) -> NDArray[np.int64]:
+        """The word of each sense, (senses,)."""
+        return self._senses[0]
+
+    @property
+    def topic_of(self) -> NDArray[np.int64]:
+        """The topic of each sense, (senses,)."""
+        return self._senses[1]
+
+    def _coming(self, state: Belief) -> tuple[NDArray[np.int64], Probabilities]:
+        """Senses that may come next and their probabilities; a sense may be there several times."""
+        if not state.started:
+            return state.senses, state.chances
+        following, chances = self._following
+        shares = state.chances[:, None] * chances[state.senses] * (1.0 - self.stop)
+        return following[state.senses].ravel(), shares.ravel()
+
+    @cached_property
+    def _senses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        random = Random(f"senses of {self.seed}")
+        forms, topics = [], []
+        for word in range(self.word_count):
+            count = random.randint(1, self.most_senses)
+            # The first sense goes round the topics, so that none is empty.
+            others = [topic for topic in range(self.topics) if topic != word % self.topics]
+            for topic in (word % self.topics, *random.sample(others, count - 1)):
+                forms.append(FIRST + word)
+                topics.append(topic)
+        return np.array(forms), np.array(topics)
+
+    @cached_property
+    def _following(self) -> tuple[NDArray[np.int64], Probabilities]:
+        """What may follow each sense and how probably, (senses, near + far) each; what is missing has 0."""
+        random = Random(f"what follows in {self.seed}")
+        everything = range(len(self.forms))
+        inside = [[s for s in everything if self.topic_of[s] == topic] for topic in range(self.topics)]
+        outside = [[s for s in everything if self.topic_of[s] != topic] for topic in range(self.topics)]
+        following = np.zeros((len(everything), self.near + self.far), dtype=np.int64)
+        chances = np.zeros((len(everything), self.near + self.far))
+        drift = self.drift if self.topics > 1 else 0.0
+        for sense in everything:
+            topic = self.topic_of[sense]
+            parts = ((inside[topic], self.near, 0, 1.0 - drift), (outside[topic], self.far, self.near, drift))
+            for pool, most, at, share in parts:
+                count = min(most, len(pool))
+                if count:
+                    following[sense, at : at + count] = random.sample(pool, count)
+                    chances[sense, at : at + count] = share * zipf(count, self.decay)
+        return following, chances
+
+    @cached_property
+    def _lists(self) -> tuple[list[list[int]], list[list[float]]]:
+        following, chances = self._following
+        possible = [row > 0.0 for row in chances]
+        return (
+            [row[kept].tolist() for row, kept in zip(following, possible, strict=True)],
+            [cumulated(row[kept]).tolist() for row, kept in zip(chances, possible, strict=True)],
+        )

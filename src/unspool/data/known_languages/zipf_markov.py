@@ -1,0 +1,232 @@
+"""A Markov language whose words follow Zipf's law, and where few words can follow: its rows are hashed.
+
+    p(y | c) = (1 − q) · Σ_{k ≤ K(c)} w_k · 1[t(c, k) = y] / Σ_{k ≤ K(c)} w_k,   w_k = k^(−b)
+    p(EOS | c) = q, but 0 before the first word
+
+c is the last word (order 1) or the last two (order 2), with BOS before the first. t(c, k) is the Zipf
+quantile of a hash of (seed, c, k), so that a word's probability is Zipf's, averaged over all contexts. K(c)
+is hashed, too, and log-uniform from 1 to `branching` (its most, where a sentence begins): many contexts leave
+one or two words, some leave many. No table is kept.
+
+Papers: Shannon 1948, section 3 (papers.bib: shannon1948mathematical), for words that depend on the last one
+or two; Zipf 1949 (papers.bib: zipf1949human); the hash is the finaliser of Java's SplitMix64, a generator of
+Steele, Lea and Flood 2014 (papers.bib: steele2014fast).
+
+q: stop, b: decay.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count
+from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS
+
+# Zipf's law: the frequency of a word falls as a power of its rank.
+#
+#     p(r) = r^(−a) / Σ_{q ≤ n} q^(−a),   r = 1 … n
+#
+# Paper: Zipf 1949, chapter 2 (papers.bib: zipf1949human), where a = 1.
+
+
+def zipf(n: int, exponent: float = 1.0) -> NDArray[np.float64]:
+    """The probabilities of ranks 1 … n, (n,)."""
+    if n < 1:
+        raise ValueError(f"n is {n}; Zipf's law needs at least one rank")
+    if not math.isfinite(exponent) or exponent < 0.0:
+        raise ValueError(f"exponent is {exponent}; it must be a number, at least 0 (all ranks alike)")
+    weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
+
+
+def cumulated(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Σ_{q ≤ r} p(q), exactly 1 at the end: a number below 1 always falls on some rank."""
+    sums: NDArray[np.float64] = shares.cumsum()
+    sums[-1] = 1.0
+    return sums
+
+
+FIRST = len(SPECIALS)
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
+    """Words w0 … of a Zipfian Markov chain. The state is the context."""
+
+    word_count: int = 1_000
+    """How many words there are."""
+    order: Literal[1, 2] = 2
+    """How many words a context has."""
+    branching: int = 32
+    """The most words that can follow a context."""
+    exponent: float = 1.0
+    """Of Zipf's law."""
+    decay: float = 1.0
+    """How fast the words that can follow grow improbable."""
+    stop: float = 0.1
+    """The probability that the sentence ends after a word: it has 1 / stop words on average."""
+    seed: int = 0
+    """Of the language, not of the sentences that are drawn from it."""
+
+    def __post_init__(self) -> None:
+        check_count("word_count", self.word_count)
+        check_count("branching", self.branching)
+        if self.order not in (1, 2):
+            raise ValueError(f"order is {self.order!r}; a word depends on the last 1 or 2")
+        if not 0.0 < self.stop <= 1.0:
+            raise ValueError(f"stop is {self.stop}; it must be above 0, or no sentence ends, and at most 1")
+        zipf(1, self.exponent)
+        zipf(1, self.decay)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Special tokens, then w0 … by falling frequency."""
+        digits = len(str(self.word_count - 1))
+        return (*SPECIALS, *(f"w{rank:0{digits}}" for rank in range(self.word_count)))
+
+    def start(self) -> tuple[int, ...]:
+        """BOS, as often as the order says."""
+        return (BOS_ID,) * self.order
+
+    def after(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
+        """The last words."""
+        return (*state, token)[-self.order :]
+
+    def chances(self, state: tuple[int, ...]) -> Probabilities:
+        """The row of one context."""
+        row: Probabilities = self.rows(np.array([state]))[0]
+        return row
+
+    def rows(self, contexts_NC: NDArray[np.integer]) -> Probabilities:
+        """The rows of many contexts of `order` tokens, (N, V); also of those that no sentence reaches."""
+        tokens_NK, chances_NK = self.followers(contexts_NC)
+        rows_NV = np.zeros((len(tokens_NK), self.vocab_size))
+        np.add.at(rows_NV, (np.arange(len(tokens_NK))[:, None], tokens_NK), chances_NK)
+        rows_NV[:, EOS_ID] = self._stops(contexts_NC)
+        return rows_NV
+
+    def followers(self, contexts_NC: NDArray[np.integer]) -> tuple[NDArray[np.int64], Probabilities]:
+        """What can follow, and how probably, (N, branching) each; a word may be there twice, or with 0."""
+        hash_N = self._hash([contexts_NC[:, at].astype(np.uint64) for at in range(self.order)])
+        count_N = 1 + np.searchsorted(self._counts, _share(mix(hash_N)), side="right")
+        count_N[contexts_NC[:, -1] == BOS_ID] = self.branching
+        ranks = np.arange(self.branching)
+        hash_NK = mix(hash_N[:, None] + (ranks.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN))
+        tokens_NK = FIRST + np.searchsorted(self._quantiles, _share(hash_NK), side="right")
+        weights_NK = np.where(ranks < count_N[:, None], self._weights, 0.0)
+        weights_NK *= ((1.0 - self._stops(contexts_NC)) / weights_NK.sum(axis=1))[:, None]
+        return tokens_NK, weights_NK
+
+    def sample(self, random: Random) -> tuple[int, ...]:
+        """Word after word: how many can follow, which of them it is, and whether it was the last."""
+        counts, sums, quantiles = self._lists
+        said: list[int] = []
+        context = self.start()
+        while True:
+            hashed = self._hash(context)
+            count = 1 + bisect_right(counts, _share(mix(hashed))) if said else self.branching
+            rank = bisect_right(sums, random.random() * sums[count - 1], 0, count - 1)
+            drawn = mix((hashed + (rank + 1) * GOLDEN) & MASK)
+            said.append(FIRST + bisect_right(quantiles, _share(drawn)))
+            if random.random() < self.stop:
+                return tuple(said)
+            context = self.after(context, said[-1])
+
+    def mean_length(self) -> float:
+        """Words in a sentence, on average."""
+        return 1.0 / self.stop
+
+    def entropy(self) -> float:
+        """Of a whole sentence, in nats: Σ over contexts of expected visits · H(p(· | c)).
+
+        A perplexity per token, EOS counted, is exp(entropy() / (mean_length() + 1)).
+        """
+        size = self.word_count + 1  # the words and, as 0, BOS
+        if size**self.order > 250_000:
+            raise ValueError(
+                f"{size}^{self.order} contexts are too many to visit; take order 1 or fewer words, "
+                "or the mean of −log_prob over many samples"
+            )
+        return self._visited(size)
+
+    def _visited(self, size: int) -> float:
+        from scipy import sparse  # slow to import, and only needed here
+
+        codes = np.arange(size**self.order)
+        columns = [codes // size ** (self.order - 1 - at) % size for at in range(self.order)]
+        contexts_NC = np.stack([np.where(it == 0, BOS_ID, it - 1 + FIRST) for it in columns], axis=1)
+        tokens_NK, chances_NK = self.followers(contexts_NC)
+        arrival_NK = (codes[:, None] * size + tokens_NK - FIRST + 1) % size**self.order
+        steps = sparse.csr_matrix(
+            (chances_NK.ravel(), (np.repeat(codes, self.branching), arrival_NK.ravel())),
+            shape=(len(codes), len(codes)),
+        )
+        # Duplicates are added up before the logarithm: the entropy is that of words, not of ranks.
+        steps.sum_duplicates()
+        steps.eliminate_zeros()
+        logs = steps.copy()
+        logs.data = -steps.data * np.log(steps.data)
+        stops_N = self._stops(contexts_NC)
+        entropy_N = np.asarray(logs.sum(axis=1)).ravel() - stops_N * np.log(np.maximum(stops_N, 1e-300))
+        visits_N = np.zeros(len(codes))
+        visits_N[0] = 1.0
+        total, back = 0.0, steps.T.tocsr()
+        while visits_N.sum() > 1e-15:
+            total += float(visits_N @ entropy_N)
+            visits_N = back @ visits_N
+        return total
+
+    def _stops(self, contexts_NC: NDArray[np.integer]) -> Probabilities:
+        return np.where(contexts_NC[:, -1] == BOS_ID, 0.0, self.stop)
+
+    def _hash(self, context: Sequence[Any]) -> Any:
+        hashed: Any = mix(self.seed & MASK)
+        for token in context:
+            hashed = mix((hashed ^ token) + GOLDEN & MASK)
+        return hashed
+
+    @cached_property
+    def _quantiles(self) -> Probabilities:
+        return cumulated(zipf(self.word_count, self.exponent))
+
+    @cached_property
+    def _weights(self) -> Probabilities:
+        return zipf(self.branching, self.decay)
+
+    @cached_property
+    def _counts(self) -> Probabilities:
+        """Where a uniform number leaves one more word: K(c) = ⌊(branching + 1)^u⌋, without powers."""
+        return np.log(np.arange(2, self.branching + 1)) / math.log(self.branching + 1)
+
+    @cached_property
+    def _lists(self) -> tuple[list[float], list[float], list[float]]:
+        return self._counts.tolist(), self._weights.cumsum().tolist(), self._quantiles.tolist()
+
+
+# One formula for a number and for an array of numbers: the sampler and the truth cannot drift apart.
+@overload
+def mix(x: int) -> int: ...
+@overload
+def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
+def mix(x: Any) -> Any:
+    """The finaliser of SplitMix64: 64 bits to 64 bits that look random."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def _share(hashed: Any) -> Any:
+    """A number in [0, 1) from the first 53 bits."""
+    return (hashed >> 11) * 2.0**-53

@@ -1,0 +1,119 @@
+"""Draw a token from the distribution, by inverting its cumulative sum in two levels.
+
+    y = min { i : Σ_{j≤i} p_j > u },   u uniform on [0, 1)
+
+The mass of each block of 256 tokens is summed first, then only the block that u falls into is walked:
+one pass over the vocabulary and no cumulative sum as long as it. A row uses one number of its own random
+stream, so that the rest of the batch does not change what it draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unspool.decode.transforms.scores import peaks
+from unspool.interfaces import Step
+
+BLOCK = 256
+TOGETHER = 1 << 20
+"""Scores worked on at a time: rows are independent, and what was just written is still in the cache."""
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """A sample from the distribution."""
+
+    def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N)."""
+        peaks(scores_NV)
+        N, V = scores_NV.shape
+        # Not exp: on a CPU it is several times slower where tokens were cut, for −∞ leaves its fast path.
+        mass_NB = torch.cat([masses(scores_NV[part].softmax(dim=-1)) for part in parts(N, V)])
+        return seek(
+            mass_NB,
+            V,
+            draw_uniform(rngs, scores_NV),
+            lambda token_NC: scores_NV.gather(1, token_NC).double().softmax(dim=-1),
+        ).token_N
+
+
+def draw_uniform(rngs: Sequence[Random], scores_NV: Tensor) -> Tensor:
+    """(N) in [0, 1): one number from the random stream of each row, on the device of the scores."""
+    return torch.tensor([rng.random() for rng in rngs], dtype=torch.float64, device=scores_NV.device)
+
+
+def parts(N: int, V: int) -> list[slice]:
+    """The rows in portions of `TOGETHER` scores."""
+    rows = max(1, TOGETHER // V)
+    return [slice(first, first + rows) for first in range(0, N, rows)]
+
+
+def masses(weight_NV: Tensor) -> Tensor:
+    """(N, V) → (N, B): the mass of every block of tokens, as doubles."""
+    N, V = weight_NV.shape
+    whole = V - V % BLOCK
+    mass_NB = weight_NV[:, :whole].reshape(N, V // BLOCK, BLOCK).sum(dim=-1)
+    if whole < V:
+        mass_NB = torch.cat([mass_NB, weight_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=-1)
+    return mass_NB.double()
+
+
+def invert(weight_NV: Tensor, u_N: Tensor) -> Tensor:
+    """(N, V) non-negative weights of any total, (N) in [0, 1) → (N): the token at that share of the mass."""
+    V = weight_NV.shape[1]
+    return seek(masses(weight_NV), V, u_N, lambda token_NC: weight_NV.gather(1, token_NC)).token_N
+
+
+def seek(mass_NB: Tensor, V: int, u_N: Tensor, weigh: Callable[[Tensor], Tensor]) -> Found:
+    """The same from the masses of the blocks, for weights that are not all in memory; and how sure it is.
+
+    `weigh` gives the weights of one block of every row, (N, C) token ids → (N, C), up to a factor of the row.
+    """
+    block = _descend(mass_NB, u_N)
+    token_NC = block.entry_N[:, None] * BLOCK + torch.arange(BLOCK, device=mass_NB.device)
+    weight_NC = weigh(token_NC.clamp(max=V - 1)).double().masked_fill(token_NC >= V, 0)
+    place = _descend(weight_NC, block.share_N)
+    return Found(block.entry_N * BLOCK + place.entry_N, block, place)
+
+
+class Spot(NamedTuple):
+    """Where a share of a mass lies among the entries that the mass is made of."""
+
+    entry_N: Tensor
+    share_N: Tensor
+    """What share of the entry lies before the spot."""
+    here_N: Tensor
+    """The entry's mass."""
+    total_N: Tensor
+
+
+class Found(NamedTuple):
+    """The token of every row, and where in its block, and that block in the row, the spot lies."""
+
+    token_N: Tensor
+    block: Spot
+    place: Spot
+
+    def room(self) -> Tensor:
+        """(N): the share of the row's mass between the spot and the nearer end of the token it fell on."""
+        to_end_N = torch.minimum(self.place.share_N, 1 - self.place.share_N)
+        return to_end_N * (self.block.here_N / self.block.total_N) * (self.place.here_N / self.place.total_N)
+
+
+def _descend(mass_NB: Tensor, u_N: Tensor) -> Spot:
+    """The spot at that share of the mass."""
+    upto_NB = mass_NB.cumsum(dim=-1)
+    total_N = upto_NB[:, -1]
+    # Strictly below the total, whatever was rounded: so the entry found has mass of its own.
+    target_N = (u_N * total_N).minimum(total_N.nextafter(torch.zeros_like(total_N)))
+    entry_N1 = torch.searchsorted(upto_NB, target_N[:, None], right=True)
+    here_N = mass_NB.gather(1, entry_N1)[:, 0]
+    before_N = upto_NB.gather(1, entry_N1)[:, 0] - here_N
+    # A share, not a mass: the block's sum was rounded, and its last token must not pay for that.
+    return Spot(entry_N1[:, 0], ((target_N - before_N) / here_N).clamp(min=0), here_N, total_N)

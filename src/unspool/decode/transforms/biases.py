@@ -1,0 +1,182 @@
+"""Logit bias: raise or lower single tokens.
+
+    score′(x) = score(x) + β(x)
+
+As `logit_bias` in the OpenAI API.
+papers.bib: openai2023penalties
+
+The same on logits and on log-probabilities: a bias is additive. Biases are finite: −100 all but forbids a
+token and 100 all but forces it; to forbid it, use BadWords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.decode.arguments import biases, known_ids, pairs, phrases, within
+from unspool.decode.hypothesis import Hypothesis, Job
+from unspool.decode.transforms.penalties import tokens_so_far
+from unspool.decode.transforms.scores import ban_each, peaks
+from unspool.interfaces import Step, StepModel
+
+
+@dataclass(frozen=True)
+class LogitBias:
+    """Add a bias to each of the tokens named."""
+
+    bias: Mapping[int, float] | Iterable[tuple[int, float]]
+    """Token id → what is added; kept as a sorted tuple of pairs."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bias", self._pairs())
+
+    def _pairs(self) -> tuple[tuple[int, float], ...]:
+        given = biases(
+            "LogitBias.bias", [((token,), bias) for token, bias in pairs("LogitBias.bias", self.bias)]
+        )
+        return tuple((int(key[0]), bias) for key, bias in given)
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV)
+        tokens, values = zip(*self._pairs(), strict=True)
+        within("LogitBias.bias", tokens, scores_NV.shape[1])
+        bias_V = torch.zeros_like(scores_NV[0])
+        bias_V[list(tokens)] = bias_V.new_tensor(values)
+        return scores_NV + bias_V
+
+
+def due(
+    sequences: Iterable[tuple[int, ...]], history: Sequence[Hypothesis]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(row, sequence) for every sequence that the next token of that row may complete; prompts count.
+
+    Rules about sequences of tokens apply to the last token, where the tokens before it have just been
+    written.
+
+    s = (s₁, …, s_m) is due on a path  ⇔  the path ends with s₁ … s_{m−1}
+    """
+    by_length: dict[int, list[tuple[int, ...]]] = {}
+    for sequence in sequences:
+        by_length.setdefault(len(sequence), []).append(sequence)
+    for row, path in enumerate(history):
+        said = tokens_so_far(path, prompt=True)
+        for length, group in by_length.items():
+            if len(said) < length - 1:
+                continue
+            tail = said[len(said) - length + 1 :]
+            for sequence in group:
+                if sequence[:-1] == tail:
+                    yield row, sequence
+
+
+# Words as token ids: how the model's tokenizer writes them where a text goes on.
+
+
+def spelled(words: str | Sequence[int], model: StepModel, role: str) -> tuple[int, ...]:
+    """Token ids as they are; a string as the tokenizer writes it, without what it puts before every text."""
+    if not isinstance(words, str):
+        return tuple(words)
+    if model.tokenizer is None:
+        raise ValueError(
+            f"the {role} {words!r} needs a tokenizer, and this model has none. Give it as token ids."
+        )
+    tokens = model.tokenizer.encode(words)
+    ids = tuple(tokens[1:] if tokens and tokens[0] == model.tokenizer.bos_id else tokens)
+    if not ids:
+        raise ValueError(f"the {role} {words!r} has no tokens in this model's vocabulary. Leave it out.")
+    return ids
+
+
+@dataclass(frozen=True)
+class SequenceBias:
+    """Add a bias to the last token of each sequence, where the others have just been written.
+
+    Sequence bias: raise or lower token sequences at the moment when they would be completed.
+
+        score′(x) = score(x) + Σ_s β_s   over sequences s = (…, x) such that the path ends with the others
+
+    As in Hugging Face's generate (Wolf et al. 2020), with its results.
+    papers.bib: wolf2020transformers
+
+    A single token is always biased; of a longer sequence, the last token is, where the others were just
+    written (in the prompt or after it; the source of an encoder–decoder is no part of its text). A string
+    stands for the tokens that the model's tokenizer writes it with (mind the space before a word). Biases are
+    finite; to forbid a sequence, use BadWords.
+    """
+
+    bias: Mapping[Any, float] | Iterable[tuple[Any, float]]
+    """String or sequence of token ids → what is added; kept as a sorted tuple of pairs."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bias", biases("SequenceBias.bias", self.bias))
+
+    def prepare(self, model: StepModel, job: Job) -> SequenceBias:  # noqa: ARG002
+        """With token ids for every string."""
+        pairs = biases("SequenceBias.bias", self.bias)
+        return SequenceBias([(spelled(words, model, "sequence"), bias) for words, bias in pairs])
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        pairs = biases("SequenceBias.bias", self.bias)
+        sequences = known_ids("SequenceBias.bias", [words for words, _ in pairs])
+        bias = dict(zip(sequences, (each for _, each in pairs), strict=True))
+        within("SequenceBias.bias", {sequence[-1] for sequence in bias}, scores_NV.shape[1])
+        bias_NV = torch.zeros_like(scores_NV)
+        for row, sequence in due(bias, history):
+            bias_NV[row, sequence[-1]] += bias[sequence]
+        return scores_NV + bias_NV
+
+
+@dataclass(frozen=True)
+class BadWords:
+    """Let none of the words be written.
+
+    Bad words: ban token sequences from ever being completed.
+
+        ban x  ⇔  some forbidden sequence ends with x and the path ends with all that comes before
+
+    As in Hugging Face's generate (Wolf et al. 2020), whose banned set this is.
+    papers.bib: wolf2020transformers
+
+    A single token is always banned; of a longer sequence, the last token is, where the others were just
+    written (in the prompt or after it; the source of an encoder–decoder is no part of its text). A string
+    stands for the tokens that the model's tokenizer writes it with, as it stands and after a space. A word
+    may have other spellings in tokens, capitalised or cut elsewhere: give those that matter. A row whose last
+    tokens are all banned keeps the one that the model finds most probable among the others; a ban on the
+    whole vocabulary is lifted (see `scores.ban`).
+    """
+
+    sequences: Iterable[str | Sequence[int]]
+    """Strings, or sequences of token ids."""
+
+    def __post_init__(self) -> None:
+        sequences = set(phrases("BadWords.sequences", self.sequences))
+        if not sequences:
+            raise ValueError(
+                "BadWords.sequences is empty, but needs at least one. Leave BadWords out instead."
+            )
+        order = sorted(sequences, key=lambda one: (isinstance(one, str), one))
+        object.__setattr__(self, "sequences", tuple(order))
+
+    def prepare(self, model: StepModel, job: Job) -> BadWords:  # noqa: ARG002
+        """With token ids for every string, as it stands and after a space."""
+        written = (
+            (one, f" {one}") if isinstance(one, str) and not one[0].isspace() else (one,)
+            for one in self.sequences
+        )
+        return BadWords({spelled(one, model, "bad word") for forms in written for one in forms})
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        sequences = known_ids("BadWords.sequences", self.sequences)
+        within("BadWords.sequences", {sequence[-1] for sequence in sequences}, scores_NV.shape[1])
+        banned = [(row, sequence[-1]) for row, sequence in due(sequences, history)]
+        return ban_each(scores_NV, step, banned)

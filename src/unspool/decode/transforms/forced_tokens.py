@@ -1,0 +1,136 @@
+"""Leave nothing but given tokens in some rows.
+
+    score′(x) = 0 if x is among the tokens else −∞
+
+The tokens come back even where an earlier rule had cut them, and are equally probable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unspool.decode.arguments import ends, ids, keep, whole, within
+from unspool.decode.hypothesis import Hypothesis, Job
+from unspool.decode.transforms.scores import ban, peaks
+from unspool.interfaces import Step, StepModel
+
+
+def force(scores_NV: Tensor, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
+    """The scores with only `tokens` left in `rows`; the other rows as they are."""
+    if not rows:
+        return scores_NV
+    only_V = torch.full_like(scores_NV[0], -math.inf)
+    only_V[list(tokens)] = 0
+    out_NV = scores_NV.clone()
+    out_NV[list(rows)] = only_V
+    return out_NV
+
+
+@dataclass(frozen=True)
+class ForcedBOS:
+    """Begin every text with this token.
+
+    Forced beginning: the first token generated is a given one.
+
+        p′(x) = [x = b]   where nothing was generated yet
+
+    Liu et al. 2020 (mBART: the first token names the target language); `forced_bos_token_id` in Hugging Face.
+    papers.bib: liu2020mbart
+
+    Differs from Hugging Face: it counts a decoder's tokens and forces the second one, after the start token;
+    here the first *generated* token is forced, whatever the prompt.
+    """
+
+    token: int
+
+    def __post_init__(self) -> None:
+        keep(self, token=ids("ForcedBOS.token", [self.token])[0])
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        within("ForcedBOS.token", [self.token], scores_NV.shape[1])
+        return force(scores_NV, [row for row, path in enumerate(history) if not path.tokens], (self.token,))
+
+
+@dataclass(frozen=True)
+class ForcedEOS:
+    """End every text at `length` tokens at the latest, the end counted.
+
+    Forced end: a text that has not ended before ends with its length-th token.
+
+        p′(x) = [x ∈ EOS] / |EOS|   where length − 1 tokens were generated
+
+    As `forced_eos_token_id` in Hugging Face's generate (Wolf et al. 2020).
+    papers.bib: wolf2020transformers
+
+    Differs from Hugging Face: `length` counts generated tokens, without the prompt.
+    """
+
+    length: int
+    eos: int | Iterable[int] | None = None
+    """One end-of-text token, or several, then equally probable, kept as a tuple; None for the model's."""
+
+    def __post_init__(self) -> None:
+        whole(self, "length", at_least=1, advice="Count the end itself.")
+        if self.eos is not None:
+            keep(self, eos=ids("ForcedEOS.eos", self.eos))
+
+    def prepare(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
+        """With the job's end-of-text tokens, where none were given."""
+        return self if self.eos is not None else replace(self, eos=ends("ForcedEOS.eos", job.eos))
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        eos = ends("ForcedEOS.eos", self.eos)
+        within("ForcedEOS.eos", eos, scores_NV.shape[1])
+        last = [row for row, path in enumerate(history) if len(path.tokens) == self.length - 1]
+        return force(scores_NV, last, eos)
+
+
+@dataclass(frozen=True)
+class MinLength:
+    """Let no text end before n tokens.
+
+    Minimum length: ban the end of the text until enough tokens have been written.
+
+        ban EOS  ⇔  fewer than n tokens were generated
+
+    As `min_new_tokens` in Hugging Face's generate (Wolf et al. 2020); its `min_length` counts the prompt,
+    too. papers.bib: wolf2020transformers
+
+    The n-th token is the last that may not be an end: a text of finish "eos" holds at least n tokens before
+    it. A row that has nothing but an end left continues with the token that the model finds most probable
+    among the others (see `scores.ban`).
+    """
+
+    n: int
+    eos: int | Iterable[int] | None = None
+    """One end-of-text token, or several, kept as a tuple; None for those of the model."""
+
+    def __post_init__(self) -> None:
+        whole(self, "n", at_least=0, advice="0 is off.")
+        if self.eos is not None:
+            keep(self, eos=ids("MinLength.eos", self.eos))
+
+    def prepare(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
+        """With the job's end-of-text tokens, where none were given."""
+        return self if self.eos is not None else replace(self, eos=ends("MinLength.eos", job.eos))
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
+        """(N, V) → (N, V)."""
+        peaks(scores_NV, history)
+        eos = ends("MinLength.eos", self.eos)
+        within("MinLength.eos", eos, scores_NV.shape[1])
+        short = [row for row, path in enumerate(history) if len(path.tokens) < self.n]
+        if not short:
+            return scores_NV
+        banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)
+        banned_NV[torch.tensor(short)[:, None], torch.tensor(eos)] = True
+        return ban(scores_NV, step, banned_NV)

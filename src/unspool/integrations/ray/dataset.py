@@ -1,0 +1,158 @@
+"""A Ray dataset of prompts, and what a model says to each.
+
+    ds = us.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)), seed=1)
+    ds.write_parquet("answers/")
+
+The dataset stays lazy. Rows keep their columns and gain "text", "finish_reason", "total" and "seed". A prompt
+that comes again is its next sample (`decode.rng`), so rows are first brought together by prompt and seed, and
+numbered by what else they hold. Texts do not depend on blocks, workers or batches, and are those of
+`us.generate` on one machine. The order of the rows changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unspool import config
+from unspool.decode.arguments import as_number, as_whole
+from unspool.decode.request import checked_search
+from unspool.decode.rng import fresh_seed
+from unspool.integrations.ray.actor_pool import ray_package
+from unspool.interfaces import Decoder
+
+ADDED = ("text", "finish_reason", "total", "seed")
+SAMPLE = "unspool: sample"
+"""The column that numbers the rows of one prompt and seed; it is dropped when they are answered."""
+ASKED = "unspool: asked"
+"""The column that rows are brought together by."""
+
+
+class DatasetSpeaker:
+    """A model in a process of its own, which answers batches of rows."""
+
+    def __init__(self, model: str, how: Mapping[str, Any], search: Decoder, asked: Mapping[str, Any]) -> None:
+        from unspool.integrations.loading import load
+
+        self.model = load(model, **how)
+        self.search = search
+        self.asked = dict(asked)
+        self.column = self.asked.pop("column")
+        self.seed = self.asked.pop("seed")
+
+    def __call__(self, batch: Any) -> Any:
+        """The rows with what was said."""
+        from unspool.decode.generate import finished
+        from unspool.decode.output import output_of
+        from unspool.decode.request import make_job
+
+        prompts, samples = asked_of(batch, self.column), batch[SAMPLE].to_pylist()
+        seeds = seeds_of_rows(batch, self.seed)
+        job = make_job(self.model, prompts, n=1, seed=seeds, first_samples=samples, **self.asked)
+        said = [output_of(path, job, self.model.tokenizer) for path in finished(self.model, job, self.search)]
+        batch = batch.drop_columns([SAMPLE])
+        for name in ADDED:
+            cells = [[getattr(it, name) for it in said]]
+            at = batch.schema.get_field_index(name)
+            batch = batch.append_column(name, cells) if at < 0 else batch.set_column(at, name, cells)
+        return batch
+
+
+def asked_of(batch: Any, column: str) -> list[str]:
+    """The prompts of a batch of rows."""
+    return [str(it) for it in batch[column].to_pylist()]
+
+
+def seeds_of_rows(batch: Any, seed: int) -> list[int]:
+    """The rows' own seeds, or the common one where a row has none."""
+    own = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(batch)
+    return [seed if it is None else int(it) for it in own]
+
+
+def numbered(ds: Any, column: str, seed: int) -> Any:
+    """The dataset with the sample number of every row among the rows of its prompt and seed."""
+
+    def keyed(batch: Any) -> Any:
+        keys = zip(seeds_of_rows(batch, seed), asked_of(batch, column), strict=True)
+        return batch.append_column(ASKED, [[f"{own} {prompt}" for own, prompt in keys]])
+
+    return (
+        ds.map_batches(keyed, batch_format="pyarrow")
+        .groupby(ASKED)
+        .map_groups(number_rows, batch_format="pyarrow")
+        .drop_columns([ASKED])
+    )
+
+
+def number_rows(group: Any) -> Any:
+    """The rows of one prompt and seed with their sample numbers, in the order of what they hold."""
+    rows = [
+        [(cell is None, 0 if cell is None else cell) for cell in row.values()] for row in group.to_pylist()
+    ]
+    try:
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+    except TypeError:  # cells that have no order, such as structs
+        order = sorted(range(len(rows)), key=lambda row: repr(rows[row]))
+    return group.take(order).append_column(SAMPLE, [list(range(len(order)))])
+
+
+def generate_dataset(
+    ds: Any,
+    model: str | os.PathLike[str],
+    search: Decoder | None = None,
+    *,
+    column: str = "prompt",
+    seed: int | None = None,
+    max_new_tokens: int = config.NEW_TOKENS,
+    stop: str | Sequence[str] | None = None,
+    workers: int | None = None,
+    gpus: float = 0,
+    batch_size: int = config.ROWS,
+    load: Mapping[str, Any] | None = None,
+) -> Any:
+    """The dataset with an answer to every row, by a pool of at most `workers` (default: one a processor).
+
+    `model` is a name or a folder, which every worker loads, with the arguments `load` of `us.load`. A column
+    "seed" goes before `seed`.
+    """
+    ray = ray_package()
+    if not hasattr(ds, "map_batches"):
+        raise TypeError(f"ds is {ds!r:.60}, but must be a Ray dataset, as ray.data.read_parquet(…) gives")
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            f"model is a {type(model).__name__}, but must be the name or the folder of one: each worker "
+            "loads it for itself"
+        )
+    if workers is not None:
+        workers = as_whole("workers", workers, at_least=1, advice="Each loads the model.")
+    if seed is None:
+        seed = fresh_seed()
+    if load is not None and not isinstance(load, Mapping):
+        raise TypeError(f"load is {load!r:.60}, but must be arguments of us.load, as {{'weights': 'int8'}}")
+    schema = ds.schema()
+    if schema is not None and column not in schema.names:
+        raise ValueError(f"the dataset has no column {column!r}: choose from {', '.join(schema.names)}")
+    seed = as_whole("seed", seed, at_least=0, advice="Any will do.")
+    asked = {
+        "column": column,
+        "seed": seed,
+        "max_new_tokens": as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
+        "stop": _stops(stop),
+    }
+    return numbered(ds, column, seed).map_batches(
+        DatasetSpeaker,
+        fn_constructor_args=(os.fspath(model), dict(load or {}), checked_search(search), asked),
+        batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
+        num_cpus=1,
+        num_gpus=as_number("gpus", gpus, at_least=0, advice="It is of each worker.") or None,
+    )
+
+
+def _stops(stop: Any) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    if not isinstance(stops, Sequence) or not all(isinstance(it, str) for it in stops):
+        raise TypeError(f"stop is {stop!r:.60}, but must be a string or a list of strings")
+    return list(stops)

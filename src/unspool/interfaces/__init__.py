@@ -1,0 +1,71 @@
+"""The seams of the house: what its rooms promise each other, and nothing else.
+
+    train:     text → data.Batch → model.hidden → head → objective → training.loop → run folder
+    generate:  prompt → text → StepModel.step → transforms → pick → search → text
+
+Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.
+`logp` is always a normalised log-probability; a higher score is always better; −∞ means "cut".
+"""
+
+from unspool.interfaces.decoding import Bindable, Counting, Decoder, Pick, Preparing, StopCondition, Transform
+from unspool.interfaces.model import (
+    Abilities,
+    AttentionReading,
+    AttentionStack,
+    Carrying,
+    Detokenizer,
+    FinishReason,
+    Forking,
+    Head,
+    Infilling,
+    Joining,
+    Layered,
+    Model,
+    PromptReading,
+    Rewindable,
+    SenseHead,
+    SourceAttentionReading,
+    State,
+    Step,
+    StepModel,
+    TokenizerLike,
+)
+from unspool.interfaces.training import Clock, Feed, Hook, Loss, LossHead, Objective, PreparedLoss, Trainable
+
+__all__ = [
+    "Abilities",
+    "AttentionReading",
+    "AttentionStack",
+    "Bindable",
+    "Carrying",
+    "Clock",
+    "Counting",
+    "Decoder",
+    "Detokenizer",
+    "Feed",
+    "FinishReason",
+    "Forking",
+    "Head",
+    "Hook",
+    "Infilling",
+    "Joining",
+    "Layered",
+    "Loss",
+    "LossHead",
+    "Model",
+    "Objective",
+    "Pick",
+    "PreparedLoss",
+    "Preparing",
+    "PromptReading",
+    "Rewindable",
+    "SenseHead",
+    "SourceAttentionReading",
+    "State",
+    "Step",
+    "StepModel",
+    "StopCondition",
+    "TokenizerLike",
+    "Trainable",
+    "Transform",
+]

@@ -1,0 +1,382 @@
+"""GGUF, the container of llama.cpp: its table is read at once, its tensors lazily from a memory map.
+
+Tensors of the types in `nn.stored.formats` are used where they lie in the map; the numbers of others are
+restored by `gguf.quants`, block by block. The map is private: writing to it would never reach the file.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+
+from unspool.engine.stored_weights import StoredWeight
+from unspool.engine.weight_formats import GGML
+from unspool.errors import one_line
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+# GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_DEEPEST_ARRAY = 4
+
+
+class GGUFCursor:
+    """Reads little-endian values from the map, and never past its end.
+
+    Values of a GGUF file, read one after the other from its memory map, and never past its end.
+
+    Every length is checked against what is left of the file before anything is allocated from it, so that a
+    cut or hostile file ends in a ValueError that names the file, the offset and what was expected there.
+    """
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path, self.data, self.at, self.end = path, data, 0, len(data)
+
+    def fail(self, expected: str, offset: int | None = None) -> NoReturn:
+        """Refuse the file: what was expected at this byte, or at `offset`."""
+        at = self.at if offset is None else offset
+        place = f"{self.path}: at byte {at} of {self.end}"
+        raise ValueError(f"{place}: expected {one_line(expected)}; the file is cut or damaged")
+
+    def need(self, count: int, each: int, what: str) -> int:
+        """The bytes that `count` things of at least `each` bytes take, if the file still has as many."""
+        if count * each > self.end - self.at:
+            self.fail(f"{what} ({count * each} bytes or more), found {self.end - self.at} bytes")
+        return count * each
+
+    def scalar(self, code: str, what: str) -> Any:
+        """One number of that `struct` code."""
+        size = self.need(1, struct.calcsize("<" + code), what)
+        (value,) = struct.unpack_from("<" + code, self.data, self.at)
+        self.at += size
+        return value
+
+    def string(self, what: str) -> str:
+        """Text behind its length."""
+        length = self.scalar("Q", f"the length of {what}")
+        return self.text(length, what)
+
+    def text(self, length: int, what: str) -> str:
+        """Text of so many bytes."""
+        self.need(length, 1, what)
+        raw = self.data[self.at : self.at + length]
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            self.fail(f"{what} in UTF-8, found byte {raw[error.start]:#04x}", self.at + error.start)
+        self.at += length
+        return text
+
+    def strings(self, count: int, what: str) -> list[str]:
+        """Many strings at once: a vocabulary has a hundred thousand, so the loop is kept lean."""
+        self.need(count, 8, what)
+        data, end, at, length_at = self.data, self.end, self.at, struct.Struct("<Q").unpack_from
+        texts = []
+        try:
+            for _ in range(count):
+                stop = at + 8 + length_at(data, at)[0]
+                if stop > end:
+                    break
+                texts.append(data[at + 8 : stop].decode())
+                at = stop
+        except (struct.error, UnicodeDecodeError):
+            pass
+        self.at = at
+        if len(texts) < count:
+            # Read the offender once more, slowly, for its message.
+            self.string(f"text {len(texts)} of {count} in {what}")
+        return texts
+
+    def array(self, what: str, depth: int) -> list[Any]:
+        """A list, which may hold lists."""
+        kind = self.scalar("I", f"the type of {what}'s members")
+        count = self.scalar("Q", f"the number of {what}'s members")
+        if kind == _STRING:
+            return self.strings(count, what)
+        if kind == _ARRAY:
+            if depth == _DEEPEST_ARRAY:
+                self.fail(f"arrays no more than {_DEEPEST_ARRAY} deep in {what}")
+            self.need(count, 4 + 8, what)
+            return [self.array(what, depth + 1) for _ in range(count)]
+        code = self.code(kind, what)
+        size = self.need(count, struct.calcsize("<" + code), what)
+        values: list[Any] = np.frombuffer(
+            self.data, np.dtype(code).newbyteorder("<"), count, self.at
+        ).tolist()
+        self.at += size
+        return values
+
+    def code(self, kind: int, what: str) -> str:
+        """The `struct` code of GGUF's value type of that number."""
+        if kind not in _SCALARS:
+            self.fail(f"a value type from 0 to 12 for {what}, found {kind}", self.at)
+        return _SCALARS[kind]
+
+    def value(self, key: str) -> Any:
+        """A value behind its type."""
+        kind = self.scalar("I", f"the type of {key}")
+        if kind == _STRING:
+            return self.string(key)
+        if kind == _ARRAY:
+            return self.array(key, 1)
+        return self.scalar(self.code(kind, key), key)
+
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+
+# What the smallest member of a list takes: a count that asks for more than the rest of the file is a lie.
+_SMALLEST_PAIR = 8 + 4 + 1
+_SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8
+_MOST_DIMENSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFTensor:
+    """Where one tensor lies in the file, and how its numbers are packed.
+
+    The table of a GGUF file: header, metadata, and where each tensor lies.
+
+    "GGUF" · version u32 · tensors u64 · pairs u64 · pairs × (key, type, value)
+           · tensors × (name, n, n × u64, type u32, offset u64) · padding · data
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    """As torch writes it: the last dimension runs fastest."""
+    quantisation: int
+    """ggml's number of the type, as in `gguf.GGMLQuantizationType`."""
+    offset: int
+    """From the beginning of the file."""
+    size: int
+    """In bytes."""
+
+
+def read_table(cursor: GGUFCursor) -> tuple[dict[str, Any], dict[str, GGUFTensor]]:
+    """Metadata and tensors by name."""
+    tensor_count, pair_count = _header(cursor)
+    metadata = _metadata(cursor, pair_count)
+    return metadata, _tensors(cursor, tensor_count, metadata)
+
+
+def _header(cursor: GGUFCursor) -> tuple[int, int]:
+    if cursor.data[: len(MAGIC)] != MAGIC:
+        raise ValueError(f"{cursor.path}: not a GGUF file: it begins with {cursor.data[:4]!r}, not {MAGIC!r}")
+    cursor.at = len(MAGIC)
+    version = cursor.scalar("I", "the version")
+    if version not in VERSIONS:
+        hint = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
+        raise ValueError(
+            f"{cursor.path}: GGUF version {version}{hint} cannot be read; "
+            f"expected little-endian version {' or '.join(map(str, VERSIONS))}; convert the model again"
+        )
+    tensor_count = cursor.scalar("Q", "the number of tensors")
+    pair_count = cursor.scalar("Q", "the number of metadata pairs")
+    cursor.need(pair_count, _SMALLEST_PAIR, f"{pair_count} metadata pairs")
+    cursor.need(tensor_count, _SMALLEST_TENSOR, f"{tensor_count} tensors")
+    return tensor_count, pair_count
+
+
+def _metadata(cursor: GGUFCursor, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for number in range(count):
+        start = cursor.at
+        key = cursor.string(f"the key of metadata pair {number}")
+        if key in metadata:
+            cursor.fail(f"a new metadata key, found {key!r} again", start)
+        metadata[key] = cursor.value(key)
+    return metadata
+
+
+def _tensors(cursor: GGUFCursor, count: int, metadata: dict[str, Any]) -> dict[str, GGUFTensor]:
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"{cursor.path}: general.alignment must be a power of two, found {alignment!r}")
+    cursor.need(count, _SMALLEST_TENSOR, f"{count} tensors")
+    entries = [(cursor.at, *_tensor(cursor, number)) for number in range(count)]
+    start_of_data = -(-cursor.at // alignment) * alignment
+    tensors: dict[str, GGUFTensor] = {}
+    for at, name, shape, quantisation, offset, size in entries:
+        if name in tensors:
+            cursor.fail(f"a new tensor name, found {name!r} again", at)
+        if offset % alignment:
+            cursor.fail(f"{name}'s offset to be a multiple of {alignment}, found {offset}", at)
+        offset += start_of_data
+        if offset + size > cursor.end:
+            cursor.fail(f"{name}'s data ({size} bytes at {offset})", min(offset, cursor.end))
+        tensors[name] = GGUFTensor(name, shape, quantisation, offset, size)
+    _refuse_overlap(cursor, tensors)
+    return tensors
+
+
+def _refuse_overlap(cursor: GGUFCursor, tensors: dict[str, GGUFTensor]) -> None:
+    """No byte belongs to two tensors: a table that says so is damaged, or made to mislead."""
+    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
+    for before, after in pairwise(ordered):
+        if before.offset + before.size > after.offset:
+            cursor.fail(f"{after.name}'s data behind {before.name}'s, which ends later", after.offset)
+
+
+def _block(quantisation: int) -> tuple[int, int] | None:
+    """Numbers and bytes of a block of ggml's type of that number; None where nobody knows it."""
+    kind = GGML.get(quantisation)
+    if kind is not None:
+        return kind.sizes
+    from gguf.constants import GGML_QUANT_SIZES  # not before: it comes with much else
+
+    sizes: tuple[int, int] | None = GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers
+    return sizes
+
+
+def _tensor(cursor: GGUFCursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:
+    name = cursor.string(f"the name of tensor {number}")
+    dimensions = cursor.scalar("I", f"the number of {name}'s dimensions")
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        cursor.fail(f"1 to {_MOST_DIMENSIONS} dimensions for {name}, found {dimensions}")
+    shape = tuple(cursor.scalar("Q", f"{name}'s shape") for _ in range(dimensions))[::-1]
+    quantisation = cursor.scalar("I", f"{name}'s number type")
+    offset = cursor.scalar("Q", f"{name}'s offset")
+    sizes = _block(quantisation)
+    if sizes is None:
+        cursor.fail(f"a number type that gguf knows for {name}, found {quantisation}")
+    block, block_bytes = sizes
+    if 0 in shape or shape[-1] % block:
+        cursor.fail(f"rows of {name} to be whole blocks of {block} numbers, found shape {list(shape)}")
+    return name, shape, quantisation, offset, math.prod(shape) // block * block_bytes
+
+
+# Numbers restored at once: enough that numpy's own overhead vanishes, few enough that its temporary arrays
+# stay in the second-level cache and on the heap (larger ones go back to the system each time).
+_CHUNK = 1 << 16
+_ALIGNED = 4
+"""Bytes that numbers are read from at multiples of; files keep to 32, unless they say otherwise."""
+
+
+@dataclass(frozen=True)
+class GGUFFile:
+    """An open GGUF file: its metadata and its tensors, the latter still on disk."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, GGUFTensor]
+    data: mmap.mmap
+
+    def stored(self, name: str, order_R: Tensor | None = None) -> StoredWeight | None:
+        """The matrix as it lies in the file, or its packed rows copied in the order `order_R`.
+
+        None where it is no matrix, or of a type that is not multiplied as it is.
+        """
+        return self._packed(name, order_R) if len(self.tensors[name].shape) == 2 else None
+
+    def _packed(self, name: str, order_R: Tensor | None) -> StoredWeight | None:
+        """The tensor's rows, of however many dimensions it is; None where they are of no type of ours."""
+        tensor = self.tensors[name]
+        kind = GGML.get(tensor.quantisation)
+        if kind is None:
+            return None
+        rows, columns = math.prod(tensor.shape[:-1]), tensor.shape[-1]
+        packed = torch.frombuffer(self.data, dtype=torch.uint8, count=tensor.size, offset=tensor.offset)
+        packed = packed.view(rows, -1)
+        if order_R is not None:  # a bias, too, has as many rows as there are numbers in the order
+            packed = packed.view(len(order_R), -1)[order_R].view(rows, -1)
+            self.let_go(name)
+        elif tensor.offset % _ALIGNED:
+            packed = packed.clone()
+        weight = StoredWeight(kind, packed, (rows, columns))
+        if not weight.is_finite():
+            self._refuse(tensor)
+        return weight
+
+    def fill(self, name: str, out: Tensor, order_R: Tensor | None = None) -> None:
+        """Write the tensor's numbers into `out`, its rows in the order `order_R`.
+
+        Rows are reordered while they are still packed: a row is a whole number of blocks, and few bytes.
+        """
+        tensor = self.tensors[name]
+        if out.numel() != math.prod(tensor.shape) or not out.is_contiguous():
+            raise ValueError(f"{name} has shape {list(tensor.shape)}: cannot fill {list(out.shape)} with it")
+        weight = self._packed(name, order_R)
+        if weight is not None:
+            weight.restore(out=out.view(weight.shape))
+        else:
+            packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset)
+            if order_R is not None:
+                packed = packed.reshape(len(order_R), -1)[order_R.numpy()].reshape(-1)
+            flat, start = out.view(-1).numpy(), 0
+            for numbers in self._unpack(tensor, packed):
+                flat[start : start + numbers.size] = numbers
+                start += numbers.size
+        self.let_go(name)
+
+    def let_go(self, name: str) -> None:
+        """Tell the system that the tensor's pages are not needed: they come again when they are read."""
+        tensor = self.tensors[name]
+        if hasattr(mmap, "MADV_DONTNEED"):
+            first = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self.data.madvise(mmap.MADV_DONTNEED, first, tensor.offset + tensor.size - first)
+
+    def _unpack(self, tensor: GGUFTensor, packed: NDArray[np.uint8]) -> Iterator[NDArray[np.float32]]:
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        kind = GGMLQuantizationType(tensor.quantisation)
+        block, block_bytes = GGML_QUANT_SIZES[kind]
+        stride = max(1, _CHUNK // block) * block_bytes
+        for start in range(0, packed.size, stride):
+            try:
+                # One long row: `dequantize` would cut many short ones into groups of sixteen.
+                numbers = dequantize(packed[None, start : start + stride], kind)[0]
+            except NotImplementedError:
+                raise ValueError(
+                    f"{self.path}: tensor {tensor.name!r} is stored as {kind.name}, which cannot be read; "
+                    f"readable are {', '.join(readable_types())}"
+                ) from None
+            if not np.isfinite(numbers).all():
+                self._refuse(tensor)
+            yield numbers
+
+    def _refuse(self, tensor: GGUFTensor) -> NoReturn:
+        raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: a damaged file")
+
+
+def readable_types() -> list[str]:
+    """The names of ggml's number types that the installed `gguf` can turn into float32."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    names = []
+    for kind in GGMLQuantizationType:
+        try:
+            dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+        except NotImplementedError:
+            continue
+        names.append(kind.name)
+    return names
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether the file begins as a GGUF file does."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def open_gguf(path: Path) -> GGUFFile:
+    """Read header, metadata and tensor table; the tensors themselves stay on disk until asked for."""
+    with path.open("rb") as file:
+        if path.stat().st_size < len(MAGIC):  # an empty file cannot be mapped
+            raise ValueError(f"{path}: not a GGUF file: it has only {path.stat().st_size} bytes")
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    metadata, tensors = read_table(GGUFCursor(path, data))
+    return GGUFFile(path, metadata, tensors, data)

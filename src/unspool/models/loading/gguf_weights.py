@@ -1,0 +1,384 @@
+"""A GGUF file's metadata as our configuration and its tensors as our weights.
+
+llama.cpp rotates neighbouring pairs (2i, 2i+1) of a Llama head where Hugging Face and we rotate (i, i + I/2),
+so its files hold the rows of queries and keys in another order, which is undone here:
+
+    stored row  2i + s   of a head   ←→   our row  s·I/2 + i,    s ∈ {0, 1}
+
+Files of Llama 3.1 and later carry the stretching of their frequencies as a table, `rope_freqs.weight`; its
+parameters are recovered from it (Llama 3's own thresholds are tried, and the table must come out the same).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from unspool.heads import CappedHeadConfig
+from unspool.models.loading.assembly import assemble, named
+from unspool.models.loading.dialect import Dialect, TensorPart
+from unspool.models.loading.llama_families import renamed, sliding
+from unspool.models.loading.settings import Settings, UnsupportedModelError
+from unspool.models.loading.weights import State, Weights
+from unspool.models.transformer_lm import TransformerConfig
+from unspool.nn.positions import RotaryScaling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from unspool.engine.stored_weights import StoredWeight
+    from unspool.models.loading.gguf_file import GGUFFile
+
+# GGUF files of families that differ from Llama in an option or two: what they change of its shape and names.
+#
+#     OLMo 2       q and k normalised as wholes; norms behind the branches
+#     Phi-3        q, k and v in one matrix, gate and up in another; a part of a head turned
+#     SmolLM3      every fourth layer without positions; rows of q and k in pairs, as Llama's
+#     Gemma 2, 3  norms before and after every branch, scaled embeddings, windows; caps or qk-norm
+#
+# Their files have the gains of Gemma's norms as they are multiplied with (Hugging Face's have them less 1),
+# and leave to the reader what llama.cpp knows of a family: which layers see a window, and which have no
+# positions.
+
+
+Shaped = tuple[TransformerConfig, Dialect]
+Change = Callable[[TransformerConfig, Dialect, "GGUFFile", Settings], Shaped]
+"""What a family makes of Llama's shape and names."""
+
+_QUERY_NORM, _KEY_NORM = "blk.{}.attn_q_norm", "blk.{}.attn_k_norm"
+_BEHIND, _LAST = "blk.{}.post_attention_norm", "blk.{}.post_ffw_norm"
+_UNTURNED = 4
+"""SmolLM3: every so manieth layer has no positions."""
+_GEMMA2_27B, _GEMMA3_27B = 46, 62
+"""Layers of the models whose scores are divided by √(D/H) instead of √I."""
+
+
+def _normalised(dialect: Dialect) -> Dialect:
+    return renamed(dialect, attention__norm__query=(_QUERY_NORM,), attention__norm__key=(_KEY_NORM,))
+
+
+def _qwen3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, __: Settings) -> Shaped:
+    return replace(config, qk_norm="head"), _normalised(dialect)
+
+
+def _olmo2(config: TransformerConfig, dialect: Dialect, _: GGUFFile, __: Settings) -> Shaped:
+    dialect = renamed(_normalised(dialect), attention_norm=(_BEHIND,), feed_forward_norm=(_LAST,))
+    return replace(config, qk_norm="whole", norm_place="after"), dialect
+
+
+def _phi3(config: TransformerConfig, dialect: Dialect, file: GGUFFile, _: Settings) -> Shaped:
+    if "rope_factors_long.weight" in file.tensors:
+        raise UnsupportedModelError(
+            f"{file.path}: its rotary positions are stretched by tables (longrope), which is not supported"
+        )
+    fused = {"attention__qkv": ("blk.{}.attn_qkv",), "feed_forward__up": ("blk.{}.ffn_up",)}
+    return config, renamed(dialect, **fused)
+
+
+def _smollm3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: Settings) -> Shaped:
+    settings.demand("rope.dimension_count", config.each_width)  # pairs of a part of a head are not undone
+    unturned = tuple(layer for layer in range(config.layers) if (layer + 1) % _UNTURNED == 0)
+    return replace(config, unrotated_layers=unturned), replace(dialect, interleaved=True)
+
+
+def _gemma(config: TransformerConfig, dialect: Dialect, settings: Settings, every: int) -> Shaped:
+    """All but every so manieth layer see the window."""
+    window: int | None = None
+    windowed: tuple[int, ...] = ()
+    if settings.has("attention.sliding_window"):
+        settings.demand("attention.sliding_window_pattern", every)
+        window = settings.integer("attention.sliding_window")
+        windowed = tuple(layer for layer in range(config.layers) if (layer + 1) % every)
+    config = replace(
+        config,
+        activation="geglu",
+        norm_place="both",
+        embed_scale=math.sqrt(config.width),
+        window=window,
+        windowed_layers=windowed,
+    )
+    return config, renamed(dialect, attention_post_norm=(_BEHIND,), feed_forward_post_norm=(_LAST,))
+
+
+def _query_scale(config: TransformerConfig, largest: int) -> float:
+    """What makes of our 1/√I what the largest model of a family has."""
+    return math.sqrt(config.each_width * config.heads / config.width) if config.layers == largest else 1.0
+
+
+def _gemma2(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: Settings) -> Shaped:
+    config, dialect = _gemma(config, dialect, settings, 2)
+    scale = _query_scale(config, _GEMMA2_27B)
+    config = replace(
+        config,
+        attention_cap=settings.number("attn_logit_softcapping", 50.0),
+        head=CappedHeadConfig(settings.number("final_logit_softcapping", 30.0)),
+    )
+    if scale == 1.0:
+        return config, dialect
+    query = ((scale, 0.0), (1.0, 0.0), (1.0, 0.0))
+    return config, replace(dialect, adjusted={"blocks.{}.attention.qkv": query})
+
+
+def _gemma3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: Settings) -> Shaped:
+    config, dialect = _gemma(config, dialect, settings, 6)
+    capped = settings.has("final_logit_softcapping")
+    config = replace(
+        config,
+        qk_norm="head",
+        window_rotary_base=settings.number("rope.freq_base_swa", 10000.0),
+        head=CappedHeadConfig(settings.number("final_logit_softcapping")) if capped else None,
+    )
+    scale = _query_scale(config, _GEMMA3_27B)
+    adjusted = {"blocks.{}.attention.norm.query": ((scale, 0.0),)}
+    return config, replace(_normalised(dialect), adjusted=adjusted)
+
+
+FAMILIES: dict[str, Change] = {
+    "gemma2": _gemma2,
+    "gemma3": _gemma3,
+    "olmo2": _olmo2,
+    "phi3": _phi3,
+    "qwen3": _qwen3,
+    "smollm3": _smollm3,
+}
+"""llama.cpp's architecture → what it changes."""
+
+
+_OUTSIDE = {"embed": ("token_embd",), "norm": ("output_norm",), "head": ("output",)}
+_INSIDE = {
+    "blocks.{}.attention_norm": ("blk.{}.attn_norm",),
+    "blocks.{}.attention.out": ("blk.{}.attn_output",),
+    "blocks.{}.feed_forward_norm": ("blk.{}.ffn_norm",),
+    "blocks.{}.feed_forward.down": ("blk.{}.ffn_down",),
+}
+_LLAMA_NAMES = {
+    **_OUTSIDE,
+    **_INSIDE,
+    "blocks.{}.attention.qkv": ("blk.{}.attn_q", "blk.{}.attn_k", "blk.{}.attn_v"),
+    "blocks.{}.feed_forward.up": ("blk.{}.ffn_gate", "blk.{}.ffn_up"),
+}
+_GPT2_NAMES = {
+    **_OUTSIDE,
+    **_INSIDE,
+    "positions": ("position_embd",),
+    "blocks.{}.attention.qkv": ("blk.{}.attn_qkv",),
+    "blocks.{}.feed_forward.up": ("blk.{}.ffn_up",),
+}
+_FREQUENCIES = "rope_freqs.weight"
+_LLAMA3_THRESHOLDS = (1.0, 4.0, 8192)
+"""Llama 3 stretches fully below the first and not at all above the second number of turns in the third."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The tensors of a GGUF file, as `assemble` wants them."""
+
+    file: GGUFFile
+
+    @property
+    def label(self) -> str:
+        return str(self.file.path)
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: tensor.shape for name, tensor in self.file.tensors.items()}
+
+    def stored(self, piece: TensorPart) -> StoredWeight | None:
+        assert piece.source is not None
+        return self.file.stored(piece.source, _order(piece))
+
+    def fill(self, piece: TensorPart, out: Tensor) -> None:
+        assert piece.source is not None
+        self.file.fill(piece.source, out, _order(piece))
+
+    def let_go(self, piece: TensorPart) -> None:
+        assert piece.source is not None
+        self.file.let_go(piece.source)
+
+
+def _order(piece: TensorPart) -> Tensor | None:
+    return paired_rows(piece.heads, piece.shape[0]) if piece.heads else None
+
+
+def paired_rows(heads: int, rows: int) -> Tensor:
+    """For each of our rows, the stored row with the same meaning: halves of a head out of its pairs."""
+    return torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(-1)
+
+
+def gguf_config(file: GGUFFile) -> TransformerConfig:
+    """The shape of the model in the file."""
+    return _read(file)[0]
+
+
+def gguf_weights(file: GGUFFile, weights: Weights = "float32") -> tuple[TransformerConfig, State]:
+    """The model in the file: its shape, and its weights under our names."""
+    config, dialect = _read(file)
+    return config, assemble(_Source(file), config, dialect, weights)
+
+
+def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
+    general = Settings(str(file.path), file.metadata)
+    if general.has("split.count") and file.metadata["split.count"] != 1:
+        raise ValueError(f"{file.path}: one part of several; merge them with llama.cpp's gguf-split --merge")
+    architecture = general.word("general.architecture")
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise UnsupportedModelError(
+            f"{file.path}: architecture {architecture!r:.40} is unknown; known are {known}"
+        )
+    with named(str(file.path)):
+        return ARCHITECTURES[architecture](file, Settings(str(file.path), file.metadata, architecture + "."))
+
+
+def _gpt2(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
+    config = TransformerConfig(
+        vocab_size=_vocab_size(file),
+        width=width,
+        layers=settings.integer("block_count"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=_head_width(settings, width, heads),
+        inner_width=settings.integer("feed_forward_length"),
+        context=settings.integer("context_length"),
+        norm="layer",
+        norm_eps=_eps(settings, "attention.layer_norm_epsilon"),
+        positions="learned",
+        activation="gelu_tanh",
+        bias=True,
+        tied="output.weight" not in file.tensors,
+    )
+    return config, Dialect(_GPT2_NAMES)
+
+
+def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    for key, harmless in (("expert_count", 0), ("attention.causal", True)):
+        settings.demand(key, harmless)
+    stretched = settings.word("rope.scaling.type", "none") == "linear"
+    if not stretched:
+        settings.demand("rope.scaling.type", "none")
+    heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
+    kv_heads = settings.integer("attention.head_count_kv", heads)
+    head_width = settings.integer("attention.key_length", _head_width(settings, width, heads))
+    settings.demand("attention.value_length", head_width)
+    turned = settings.integer("rope.dimension_count", head_width)
+    base = settings.number("rope.freq_base", 10000.0)
+    biased, unbiased = _biases(file)
+    config = TransformerConfig(
+        vocab_size=_vocab_size(file),
+        width=width,
+        layers=settings.integer("block_count"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=head_width,
+        inner_width=settings.integer("feed_forward_length"),
+        context=settings.integer("context_length"),
+        norm_eps=_eps(settings, "attention.layer_norm_rms_epsilon"),
+        rotary_base=base,
+        rotary_scaling=_scaling(file, head_width, base),
+        rotary_factor=settings.number("rope.scaling.factor") if stretched else 1.0,
+        rotary_width=None if turned == head_width else turned,
+        bias=biased == "all",
+        qkv_bias=biased == "qkv",
+        tied="output.weight" not in file.tensors,
+    )
+    window = settings.values.get(settings.prefix + "attention.sliding_window", 0)
+    if window != 0:  # 0 is how a file says that there is none
+        config = sliding(config, settings.integer("attention.sliding_window"), range(config.layers))
+    return config, Dialect(_LLAMA_NAMES, ignored=re.escape(_FREQUENCIES), unbiased=unbiased)
+
+
+def _interleaved_llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _llama(file, settings)
+    settings.demand("rope.dimension_count", config.each_width)
+    return config, replace(dialect, interleaved=True)
+
+
+def _like_llama(change: Change) -> Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]:
+    return lambda file, settings: change(*_llama(file, settings), file, settings)
+
+
+def _granite(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _interleaved_llama(file, settings)
+    branch = (settings.number("residual_scale", 1.0), 0.0)
+    # Our scores are divided by √I, theirs multiplied by a number of their own.
+    own = config.each_width**-0.5
+    query = settings.number("attention.scale", own) / own
+    return replace(config, embed_scale=settings.number("embedding_scale", 1.0)), replace(
+        dialect,
+        adjusted={
+            "blocks.{}.attention.qkv": ((query, 0.0), (1.0, 0.0), (1.0, 0.0)),
+            "blocks.{}.attention.out": (branch,),
+            "blocks.{}.feed_forward.down": (branch,),
+            "norm": ((1 / settings.number("logit_scale", 1.0), 0.0),),
+        },
+    )
+
+
+ARCHITECTURES: dict[str, Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]] = {
+    "gpt2": _gpt2,
+    "granite": _granite,
+    "llama": _interleaved_llama,
+    "qwen2": _llama,
+    **{name: _like_llama(change) for name, change in FAMILIES.items()},
+}
+
+
+def _vocab_size(file: GGUFFile) -> int:
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ValueError(f"{file.path}: tensor 'token_embd.weight' is missing")
+    return embedding.shape[0]
+
+
+def _head_width(settings: Settings, width: int, heads: int) -> int:
+    if width % heads and not settings.has("attention.key_length"):
+        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+    return max(1, width // heads)
+
+
+def _eps(settings: Settings, key: str) -> float:
+    """The ε that was meant: GGUF stores 1e-5 as the float32 nearest to it, 9.999999747378752e-06."""
+    return float(np.format_float_scientific(np.float32(settings.number(key)), unique=True))
+
+
+def _biases(file: GGUFFile) -> tuple[str, frozenset[str]]:
+    """Which projections have a bias: the metadata does not say, the first layer's tensors do."""
+    have = {
+        "attention.qkv": "blk.0.attn_q.bias" in file.tensors,
+        "attention.out": "blk.0.attn_output.bias" in file.tensors,
+        "feed_forward.up": "blk.0.ffn_up.bias" in file.tensors,
+        "feed_forward.down": "blk.0.ffn_down.bias" in file.tensors,
+    }
+    if not any(have.values()):
+        return "none", frozenset()
+    if have["attention.qkv"] and sum(have.values()) == 1:
+        return "qkv", frozenset()
+    return "all", frozenset(module for module, there in have.items() if not there)
+
+
+def _scaling(file: GGUFFile, head_width: int, base: float) -> RotaryScaling | None:
+    if _FREQUENCIES not in file.tensors:
+        return None
+    if file.tensors[_FREQUENCIES].shape != (head_width // 2,):
+        shape = list(file.tensors[_FREQUENCIES].shape)
+        raise ValueError(f"{file.path}: {_FREQUENCIES} has shape {shape}; expected [{head_width // 2}]")
+    stretch = torch.empty(head_width // 2)
+    file.fill(_FREQUENCIES, stretch)
+    scaling = RotaryScaling(float(stretch.max()), *_LLAMA3_THRESHOLDS)
+    omega = 1.0 / base ** (torch.arange(0, head_width, 2) / head_width)
+    if not torch.allclose(omega / scaling(omega), stretch, rtol=1e-4):
+        raise ValueError(
+            f"{file.path}: {_FREQUENCIES} does not stretch frequencies as Llama 3 does "
+            f"(factor {scaling.factor:g}); no other kind is supported"
+        )
+    return scaling

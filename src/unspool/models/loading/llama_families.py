@@ -1,0 +1,369 @@
+"""Hugging Face's configurations of Llama and of the families that differ from it in an option or two.
+
+    Llama, SmolLM, Mistral    as they are
+    Qwen 2                    a bias in q, k and v
+    Qwen 3                    q and k normalised, head by head
+    OLMo 2                    q and k normalised as wholes; norms behind the branches
+    Phi-3                     q, k and v in one matrix, gate and up in another; a part of a head turned
+    SmolLM3                   some layers without positions
+    Granite                   factors on embeddings, scores, branches and logits
+
+Sliding-window attention covers every layer of Mistral and Phi-3; elsewhere the layers that `layer_types`
+names. The context is `max_position_embeddings` in either case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from unspool.heads import CappedHeadConfig
+from unspool.models.loading.dialect import Dialect
+from unspool.models.loading.settings import Settings, UnsupportedModelError
+from unspool.models.transformer_lm import TransformerConfig
+from unspool.nn.positions import RotaryScaling, YarnScaling
+
+# Rotary positions as in configurations of Hugging Face's; transformers 5 keeps all in rope_parameters.
+
+
+KINDS = ("default", "linear", "llama3", "yarn")
+
+
+def rotary_settings(settings: Settings, head_width: int, group: Settings | None = None) -> dict[str, Any]:
+    """The rotary fields of a TransformerConfig; `group` is the table, where a model has several."""
+    if group is None:
+        group = settings.group("rope_parameters" if settings.has("rope_parameters") else "rope_scaling")
+    found: dict[str, Any] = {
+        "rotary_base": group.number("rope_theta", settings.number("rope_theta", 10000.0)),
+    }
+    share = group.number("partial_rotary_factor", settings.number("partial_rotary_factor", 1.0))
+    if share != 1.0:
+        found["rotary_width"] = int(head_width * share)
+    kind = group.word("rope_type", group.word("type", "default"))
+    if kind not in KINDS:
+        raise UnsupportedModelError(
+            f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are {', '.join(KINDS)}"
+        )
+    context = settings.integer("max_position_embeddings", 2048)
+    if kind == "linear":
+        found["rotary_factor"] = group.number("factor")
+    if kind == "llama3":
+        found["rotary_scaling"] = RotaryScaling(
+            factor=group.number("factor"),
+            low_freq_factor=group.number("low_freq_factor"),
+            high_freq_factor=group.number("high_freq_factor"),
+            original_context=group.integer("original_max_position_embeddings", context),
+        )
+    if kind == "yarn":
+        found["rotary_yarn"] = _yarn(group, context)
+    return found
+
+
+def _yarn(group: Settings, context: int) -> YarnScaling:
+    original = group.integer("original_max_position_embeddings", context)
+    factor = group.number("factor", context / original)
+    magnitude = group.number("attention_factor") if group.has("attention_factor") else None
+    if magnitude is None and group.has("mscale") and group.has("mscale_all_dim"):
+        magnitude = _grown(factor, group.number("mscale")) / _grown(factor, group.number("mscale_all_dim"))
+    return YarnScaling(
+        factor,
+        original,
+        group.number("beta_fast", 32.0),
+        group.number("beta_slow", 1.0),
+        magnitude,
+        group.flag("truncate", True),
+    )
+
+
+def _grown(factor: float, share: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
+
+
+Family = Callable[[Settings], tuple[TransformerConfig, Dialect]]
+
+_LAYER = "model.layers.{}."
+LLAMA = Dialect(
+    {
+        "embed": ("model.embed_tokens",),
+        "norm": ("model.norm",),
+        "head": ("lm_head",),
+        "blocks.{}.attention_norm": (_LAYER + "input_layernorm",),
+        "blocks.{}.attention.qkv": tuple(f"{_LAYER}self_attn.{it}_proj" for it in "qkv"),
+        "blocks.{}.attention.out": (_LAYER + "self_attn.o_proj",),
+        "blocks.{}.feed_forward_norm": (_LAYER + "post_attention_layernorm",),
+        "blocks.{}.feed_forward.up": (_LAYER + "mlp.gate_proj", _LAYER + "mlp.up_proj"),
+        "blocks.{}.feed_forward.down": (_LAYER + "mlp.down_proj",),
+    },
+    ignored=r".*rotary_emb\.inv_freq",
+)
+QUERY_KEY_NORMS = {
+    "blocks.{}.attention.norm.query": (_LAYER + "self_attn.q_norm",),
+    "blocks.{}.attention.norm.key": (_LAYER + "self_attn.k_norm",),
+}
+
+
+def renamed(dialect: Dialect, **names: Any) -> Dialect:
+    """The same dialect with other names for some modules, "." written as "__" and "blocks.{}." left out."""
+    ours = {"blocks.{}." + name.replace("__", "."): theirs for name, theirs in names.items()}
+    return replace(dialect, names={**dialect.names, **ours})
+
+
+def llama_like(
+    settings: Settings, context: int, activation: str = "swiglu", **more: Any
+) -> TransformerConfig:
+    """What all of these families say in the same words."""
+    width, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
+    head_width = settings.integer("head_dim") if settings.has("head_dim") else _shared(settings, width, heads)
+    return TransformerConfig(
+        **{
+            "vocab_size": settings.integer("vocab_size"),
+            "width": width,
+            "layers": settings.integer("num_hidden_layers"),
+            "heads": heads,
+            "kv_heads": settings.integer("num_key_value_heads", heads),
+            "head_width": head_width,
+            "inner_width": settings.integer("intermediate_size"),
+            "context": context,
+            "norm_eps": settings.number("rms_norm_eps", 1e-6),
+            "activation": activation,
+            "tied": settings.flag("tie_word_embeddings", False),
+            **(more if "rotary_base" in more else rotary_settings(settings, head_width) | more),
+        }
+    )
+
+
+def _shared(settings: Settings, width: int, heads: int) -> int:
+    if width % heads:
+        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+    return width // heads
+
+
+def _plain(settings: Settings, longest: int, **more: Any) -> TransformerConfig:
+    settings.demand("hidden_act", "silu")
+    return llama_like(settings, settings.integer("max_position_embeddings", longest), **more)
+
+
+def _biased(settings: Settings, config: TransformerConfig) -> tuple[TransformerConfig, Dialect]:
+    attention, feed_forward = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
+    unbiased = {"attention.qkv", "attention.out"} if not attention else set()
+    unbiased |= {"feed_forward.up", "feed_forward.down"} if not feed_forward else set()
+    return replace(config, bias=attention or feed_forward), replace(LLAMA, unbiased=frozenset(unbiased))
+
+
+def windowed_layers(settings: Settings, layers: int, default: Sequence[int]) -> tuple[int, ...]:
+    """The sliding-window layers: those that `layer_types` names, else the family's default."""
+    kinds = settings.values.get("layer_types")
+    if kinds is None:
+        return tuple(default)
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise ValueError(f"{settings.source}: layer_types must have an entry for each of the {layers} layers")
+    return tuple(n for n, kind in enumerate(kinds) if kind == "sliding_attention")
+
+
+def sliding(config: TransformerConfig, window: int, layers: Sequence[int]) -> TransformerConfig:
+    """The config with sliding-window attention in `layers`, unless the window covers the whole context."""
+    if not layers or (config.context is not None and window >= config.context):
+        return config
+    return replace(config, window=window, windowed_layers=tuple(layers))
+
+
+def _sliding_if_used(
+    settings: Settings, config: TransformerConfig, default: Sequence[int], window: int | None = None
+) -> TransformerConfig:
+    """Families that switch the window on with `use_sliding_window`; `window` is its default size."""
+    if (
+        not settings.flag("use_sliding_window", False)
+        or settings.values.get("sliding_window", window) is None
+    ):
+        return config
+    layers = windowed_layers(settings, config.layers, default)
+    return sliding(config, settings.integer("sliding_window", window), layers)
+
+
+def _qwen_layers(settings: Settings, config: TransformerConfig) -> range:
+    first = settings.values.get("max_window_layers", 28)
+    if isinstance(first, bool) or not isinstance(first, int) or first < 0:
+        raise ValueError(f"{settings.source}: max_window_layers is {first!r:.80}; expected a whole number")
+    return range(min(first, config.layers), config.layers)
+
+
+def _llama(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    return _biased(settings, _plain(settings, 2048))
+
+
+def _mistral(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config = _plain(settings, 131072)
+    # Absent and null differ: Mistral's own default is a window of 4096, null is none.
+    if settings.values.get("sliding_window", 4096) is None:
+        return config, LLAMA
+    return sliding(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
+
+
+def _qwen2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config = _plain(settings, 32768, qkv_bias=True)
+    return _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096), LLAMA
+
+
+def _qwen3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(settings, _plain(settings, 32768, qk_norm="head"))
+    config = _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096)
+    return config, replace(dialect, names={**dialect.names, **QUERY_KEY_NORMS})
+
+
+def _olmo2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(settings, _plain(settings, 2048, qk_norm="whole", norm_place="after"))
+    behind = {
+        "attention_norm": (_LAYER + "post_attention_layernorm",),
+        "feed_forward_norm": (_LAYER + "post_feedforward_layernorm",),
+    }
+    return config, replace(
+        renamed(dialect, **behind), names={**renamed(dialect, **behind).names, **QUERY_KEY_NORMS}
+    )
+
+
+def _phi3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config = _plain(settings, 4096)
+    fused = {
+        "attention__qkv": (_LAYER + "self_attn.qkv_proj",),
+        "feed_forward__up": (_LAYER + "mlp.gate_up_proj",),
+    }
+    if settings.has("sliding_window"):
+        config = sliding(config, settings.integer("sliding_window"), range(config.layers))
+    return config, renamed(LLAMA, **fused)
+
+
+def _smollm3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(settings, _plain(settings, 32768))
+    every = settings.integer("no_rope_layer_interval", 4)
+    turned = settings.values.get("no_rope_layers") or [
+        int((it + 1) % every != 0) for it in range(config.layers)
+    ]
+    if not isinstance(turned, list) or len(turned) != config.layers:
+        raise ValueError(f"{settings.source}: no_rope_layers must have a 0 or a 1 for each layer")
+    unrotated = tuple(n for n, it in enumerate(turned) if not it)
+    config = _sliding_if_used(settings, config, unrotated)
+    return replace(config, unrotated_layers=unrotated), dialect
+
+
+def _granite(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config, dialect = _biased(
+        settings, _plain(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
+    )
+    branch = (settings.number("residual_multiplier", 1.0), 0.0)
+    # Our scores are divided by √I, theirs multiplied by a number of their own.
+    query = settings.number("attention_multiplier", 1.0) * math.sqrt(config.each_width)
+    return config, replace(
+        dialect,
+        adjusted={
+            "blocks.{}.attention.qkv": ((query, 0.0), (1.0, 0.0), (1.0, 0.0)),
+            "blocks.{}.attention.out": (branch,),
+            "blocks.{}.feed_forward.down": (branch,),
+            "norm": ((1 / settings.number("logits_scaling", 1.0), 0.0),),
+        },
+    )
+
+
+LLAMA_FAMILIES: dict[str, Family] = {
+    "granite": _granite,
+    "llama": _llama,
+    "mistral": _mistral,
+    "olmo2": _olmo2,
+    "phi3": _phi3,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "smollm3": _smollm3,
+}
+
+
+# Hugging Face's configurations of Gemma 2 and 3.
+#
+# Norms stand before and behind every branch, their gain is stored less 1; embeddings are multiplied by √D,
+# scores divided by a number of their own; most layers see a window. Gemma 2 bends scores and logits
+# (`heads.capped`), Gemma 3 normalises queries and keys and turns those of windowed layers by another base.
+
+
+_LAYER = "model.layers.{}."
+NORMS = ("attention_norm", "attention_post_norm", "feed_forward_norm", "feed_forward_post_norm")
+GEMMA = renamed(
+    LLAMA,
+    attention_post_norm=(_LAYER + "post_attention_layernorm",),
+    feed_forward_norm=(_LAYER + "pre_feedforward_layernorm",),
+    feed_forward_post_norm=(_LAYER + "post_feedforward_layernorm",),
+)
+LESS_ONE = ((1.0, 1.0),)
+"""A gain that is stored less 1."""
+GAINS = {"norm": LESS_ONE, **{f"blocks.{{}}.{norm}": LESS_ONE for norm in NORMS}}
+
+
+def _gemma(settings: Settings, **more: Any) -> TransformerConfig:
+    settings.demand("hidden_activation", "gelu_pytorch_tanh")
+    settings.demand("attention_bias", False)
+    settings.demand("use_bidirectional_attention", False)
+    return llama_like(
+        settings,
+        settings.integer("max_position_embeddings", 8192),
+        "geglu",
+        norm_place="both",
+        embed_scale=math.sqrt(settings.integer("hidden_size")),
+        window=settings.integer("sliding_window", 4096),
+        **{"tied": settings.flag("tie_word_embeddings", True)} | more,
+    )
+
+
+def _windowed(settings: Settings, layers: int, every: int) -> tuple[int, ...]:
+    """All layers but every so manieth, unless `layer_types` says otherwise."""
+    return windowed_layers(settings, layers, [n for n in range(layers) if (n + 1) % every])
+
+
+def _query_scale(settings: Settings, config: TransformerConfig) -> float:
+    """What makes of our 1/√I their 1/√s."""
+    return math.sqrt(config.each_width / settings.number("query_pre_attn_scalar", 256.0))
+
+
+def _gemma2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    config = _gemma(settings)
+    capped = settings.number("final_logit_softcapping", 30.0) if _asked(settings, "final_logit") else None
+    config = replace(
+        config,
+        attention_cap=settings.number("attn_logit_softcapping", 50.0)
+        if _asked(settings, "attn_logit")
+        else None,
+        windowed_layers=_windowed(settings, config.layers, 2),
+        head=None if capped is None else CappedHeadConfig(capped),
+    )
+    query = ((_query_scale(settings, config), 0.0), (1.0, 0.0), (1.0, 0.0))
+    return config, replace(GEMMA, adjusted=GAINS | {"blocks.{}.attention.qkv": query})
+
+
+def _asked(settings: Settings, which: str) -> bool:
+    """Absent and null differ: Gemma 2's own default is a cap, null is none."""
+    return settings.values.get(f"{which}_softcapping", 1.0) is not None
+
+
+def _gemma3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+    for cap in ("final_logit_softcapping", "attn_logit_softcapping"):
+        settings.demand(cap, None)
+    tables = settings.group("rope_parameters")
+    head_width = settings.integer("head_dim", 256)
+    if tables.has("full_attention"):
+        base = tables.group("sliding_attention").number("rope_theta", 10000.0)
+        rotary = rotary_settings(settings, head_width, tables.group("full_attention"))
+    else:
+        base = settings.number("rope_local_base_freq", 10000.0)
+        rotary = rotary_settings(settings, head_width, settings.group("rope_scaling"))
+        rotary["rotary_base"] = settings.number("rope_theta", 1000000.0)
+    config = _gemma(settings, qk_norm="head", window_rotary_base=base, **rotary)
+    every = settings.integer("sliding_window_pattern", 6)
+    config = replace(config, windowed_layers=_windowed(settings, config.layers, every))
+    scale = _query_scale(settings, config)
+    norms = {
+        "blocks.{}.attention.norm.query": ((scale, scale),),
+        "blocks.{}.attention.norm.key": LESS_ONE,
+    }
+    dialect = replace(GEMMA, names={**GEMMA.names, **QUERY_KEY_NORMS})
+    return config, replace(dialect, adjusted=GAINS | norms)
+
+
+GEMMA_FAMILIES: dict[str, Family] = {"gemma2": _gemma2, "gemma3_text": _gemma3}

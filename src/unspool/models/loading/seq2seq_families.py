@@ -1,0 +1,283 @@
+"""Hugging Face's configurations of BART and Marian: encoder–decoders with norms behind every branch.
+
+    BART     learnt positions, of which the first two rows are never read; embeddings are normalised
+    Marian   waves for positions, all sines before all cosines; embeddings are multiplied by √D
+
+Lewis et al. 2020 (papers.bib: lewis2020bart); Junczys-Dowmunt et al. 2018 (papers.bib:
+junczysdowmunt2018marian). What their `generate` does beyond the model (a forced first token, a pad that is
+never said) is no part of these settings: say `us.ForcedBOS`, `us.BadWords`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from unspool.heads import SoftmaxHeadConfig
+from unspool.models.loading.dialect import Dialect
+from unspool.models.loading.settings import Settings, UnsupportedModelError
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
+
+Seq2SeqFamily = Callable[[Settings], tuple[TransformerSeq2SeqConfig, Dialect]]
+
+BART_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Their name of an activation → ours."""
+
+
+def _bart_side(ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
+    """The modules that the blocks of both sides have."""
+    layer = f"model.{theirs}.layers.{{}}."
+    return {
+        f"{ours}attention.qkv": tuple(f"{layer}self_attn.{it}_proj" for it in "qkv"),
+        f"{ours}attention.out": (layer + "self_attn.out_proj",),
+        f"{ours}attention_norm": (layer + "self_attn_layer_norm",),
+        f"{ours}feed_forward.up": (layer + "fc1",),
+        f"{ours}feed_forward.down": (layer + "fc2",),
+        f"{ours}feed_forward_norm": (layer + "final_layer_norm",),
+    }
+
+
+_BART_CROSS_ATTENTION = "model.decoder.layers.{}.encoder_attn"
+BART_NAMES = {
+    "embed": ("model.shared",),
+    "head": ("lm_head",),
+    "head.bias": ("final_logits_bias",),
+    "encoder.positions": ("model.encoder.embed_positions",),
+    "positions": ("model.decoder.embed_positions",),
+    "encoder.embed_norm": ("model.encoder.layernorm_embedding",),
+    "embed_norm": ("model.decoder.layernorm_embedding",),
+    **_bart_side("encoder.blocks.{}.", "encoder"),
+    **_bart_side("blocks.{}.", "decoder"),
+    "blocks.{}.cross_attention.query": (_BART_CROSS_ATTENTION + ".q_proj",),
+    "blocks.{}.cross_attention.kv": (_BART_CROSS_ATTENTION + ".k_proj", _BART_CROSS_ATTENTION + ".v_proj"),
+    "blocks.{}.cross_attention.out": (_BART_CROSS_ATTENTION + ".out_proj",),
+    "blocks.{}.cross_attention_norm": (_BART_CROSS_ATTENTION + "_layer_norm",),
+}
+
+
+def both_sides(settings: Settings, name: str) -> int:
+    """A size that the encoder and the decoder say apart, and that is the same in our model."""
+    sizes = [settings.integer(f"{side}_{name}") for side in ("encoder", "decoder")]
+    if sizes[0] != sizes[1]:
+        raise UnsupportedModelError(
+            f"{settings.source}: encoder_{name} is {sizes[0]} and decoder_{name} {sizes[1]}; expected the "
+            "same number on both sides, the only kind that is supported"
+        )
+    return sizes[0]
+
+
+def known_activation(settings: Settings, key: str, default: str) -> str:
+    """Our name of an activation."""
+    said = settings.word(key, default)
+    if said not in BART_ACTIVATIONS:
+        raise UnsupportedModelError(
+            f"{settings.source}: {key} {said!r:.40} is unknown; known are {', '.join(BART_ACTIVATIONS)}"
+        )
+    return BART_ACTIVATIONS[said]
+
+
+def token(settings: Settings, key: str, default: int | None = None) -> int | None:
+    """The id of a token; None where nothing is said of it."""
+    value = settings.values.get(key, default)
+    listed = value if isinstance(value, list) else [value]
+    if not all(it is None or (type(it) is int and it >= 0) for it in listed):
+        raise ValueError(f"{settings.source}: {key} is {value!r:.40}; expected the id of a token")
+    if len(listed) != 1:
+        raise UnsupportedModelError(
+            f"{settings.source}: {key} is {value!r:.40}; expected one token, the only kind that is supported"
+        )
+    found: int | None = listed[0]
+    return found
+
+
+def first_token(settings: Settings, start: int | None, bos: int | None) -> int:
+    """The token that an answer begins after, as their `generate` finds it."""
+    begin = token(settings, "decoder_start_token_id", start)
+    begin = token(settings, "bos_token_id", bos) if begin is None else begin
+    if begin is None:
+        raise ValueError(
+            f"{settings.source}: decoder_start_token_id is missing; expected the id of the token that "
+            "answers begin with"
+        )
+    return begin
+
+
+def _bart_like(settings: Settings, **more: Any) -> TransformerSeq2SeqConfig:
+    """What both families say in the same words."""
+    settings.demand("is_encoder_decoder", True)
+    settings.demand("is_decoder", False)
+    for option in ("normalize_before", "add_final_layer_norm"):
+        settings.demand(option, False)
+    width, heads = settings.integer("d_model"), both_sides(settings, "attention_heads")
+    if width % heads:
+        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+    return TransformerSeq2SeqConfig(
+        vocab_size=settings.integer("vocab_size"),
+        width=width,
+        heads=heads,
+        inner_width=both_sides(settings, "ffn_dim"),
+        encoder_layers=settings.integer("encoder_layers"),
+        decoder_layers=settings.integer("decoder_layers"),
+        context=settings.integer("max_position_embeddings", 1024),
+        norm="layer",
+        norm_place="post",
+        activation=known_activation(settings, "activation_function", "gelu"),
+        bias=True,
+        tied=settings.flag("tie_word_embeddings", True),
+        head=SoftmaxHeadConfig(bias=True),
+        embed_scale=math.sqrt(width) if settings.flag("scale_embedding", False) else 1.0,
+        **more,
+    )
+
+
+def _bart(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+    config = _bart_like(
+        settings,
+        positions="learned",
+        embed_norm=True,
+        source_bos=True,
+        bos=first_token(settings, 2, 0),
+        eos=token(settings, "eos_token_id", 2),
+    )
+    return config, Dialect(
+        BART_NAMES, ignored=r"(en|de)coder\.version", skipped={"encoder.positions": 2, "positions": 2}
+    )
+
+
+def _marian(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+    settings.demand("share_encoder_decoder_embeddings", True)
+    settings.demand("decoder_vocab_size", settings.integer("vocab_size"))
+    config = _bart_like(
+        settings,
+        positions="sinusoidal_halves",
+        bos=first_token(settings, 58100, None),
+        eos=token(settings, "eos_token_id", 0),
+    )
+    return config, Dialect(BART_NAMES)
+
+
+FAMILIES: dict[str, Seq2SeqFamily] = {"bart": _bart, "marian": _marian}
+
+
+T5_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "gated-gelu": "geglu",
+    "gated-silu": "swiglu",
+}
+"""Their name of a feed-forward network → our activation."""
+
+
+def _t5_side(ours: str, theirs: str, last: int) -> dict[str, tuple[str, ...]]:
+    """The modules that the blocks of both sides have; the feed-forward network is their branch `last`."""
+    own, network = (f"{theirs}.block.{{}}.layer.{branch}." for branch in (0, last))
+    return {
+        f"{ours}attention.qkv": tuple(f"{own}SelfAttention.{it}" for it in "qkv"),
+        f"{ours}attention.out": (own + "SelfAttention.o",),
+        f"{ours}attention_norm": (own + "layer_norm",),
+        f"{ours}feed_forward.down": (network + "DenseReluDense.wo",),
+        f"{ours}feed_forward_norm": (network + "layer_norm",),
+    }
+
+
+def _up(theirs: str, last: int, gated: bool) -> tuple[str, ...]:
+    up = f"{theirs}.block.{{}}.layer.{last}.DenseReluDense.wi"
+    return (f"{up}_0", f"{up}_1") if gated else (up,)
+
+
+_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias"
+_T5_CROSS_ATTENTION = "decoder.block.{}.layer.1."
+T5_NAMES = {
+    "embed": ("shared",),
+    "head": ("lm_head",),
+    "encoder.relative": (f"encoder.{_BIAS}",),
+    "relative": (f"decoder.{_BIAS}",),
+    "encoder.norm": ("encoder.final_layer_norm",),
+    "norm": ("decoder.final_layer_norm",),
+    **_t5_side("encoder.blocks.{}.", "encoder", 1),
+    **_t5_side("blocks.{}.", "decoder", 2),
+    "blocks.{}.cross_attention.query": (_T5_CROSS_ATTENTION + "EncDecAttention.q",),
+    "blocks.{}.cross_attention.kv": (
+        _T5_CROSS_ATTENTION + "EncDecAttention.k",
+        _T5_CROSS_ATTENTION + "EncDecAttention.v",
+    ),
+    "blocks.{}.cross_attention.out": (_T5_CROSS_ATTENTION + "EncDecAttention.o",),
+    "blocks.{}.cross_attention_norm": (_T5_CROSS_ATTENTION + "layer_norm",),
+}
+
+
+def t5(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+    """Our shape and their names.
+
+    Hugging Face's configuration of T5, of its first version and of 1.1 (Flan-T5).
+
+    Norms stand before every branch and have a gain only; nothing has a bias. A score is the inner product
+    itself with a number for the distance added (`nn.relative_positions`): our division by √I is taken back in
+    the queries. The head is the embedding, and reads vectors that are divided by √D; in version 1.1 it is a
+    matrix of its own, and reads them as they are.
+
+    Raffel et al. 2020 (papers.bib: raffel2020exploring).
+    """
+    settings.demand("is_encoder_decoder", True)
+    settings.demand("is_decoder", False)
+    network = settings.word("feed_forward_proj", "relu")
+    if network not in T5_ACTIVATIONS:
+        raise UnsupportedModelError(
+            f"{settings.source}: feed_forward_proj {network!r:.40} is unknown; known are "
+            + ", ".join(T5_ACTIVATIONS)
+        )
+    gated = network.startswith("gated")
+    settings.demand("is_gated_act", gated)  # what transformers makes of the above, and believes more
+    settings.demand("dense_act_fn", {"gated-gelu": "gelu_new"}.get(network, network.removeprefix("gated-")))
+    width, layers, head_width = (settings.integer(name) for name in ("d_model", "num_layers", "d_kv"))
+    config = TransformerSeq2SeqConfig(
+        vocab_size=settings.integer("vocab_size"),
+        width=width,
+        heads=settings.integer("num_heads"),
+        head_width=head_width,
+        inner_width=settings.integer("d_ff"),
+        encoder_layers=layers,
+        decoder_layers=settings.integer("num_decoder_layers", layers),
+        norm_eps=settings.number("layer_norm_epsilon", 1e-6),
+        positions="relative",
+        relative_buckets=settings.integer("relative_attention_num_buckets", 32),
+        relative_distance=settings.integer("relative_attention_max_distance", 128),
+        activation=T5_ACTIVATIONS[network],
+        embed_scale=1.0,
+        bos=first_token(settings, None, None),
+        eos=token(settings, "eos_token_id", 1),
+    )
+    names = {
+        "encoder.blocks.{}.feed_forward.up": _up("encoder", 1, gated),
+        "blocks.{}.feed_forward.up": _up("decoder", 2, gated),
+    }
+    return config, Dialect(
+        T5_NAMES | names,
+        ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+        adjusted=_factors(math.sqrt(head_width), 1 / math.sqrt(width) if _divided(settings) else 1.0),
+    )
+
+
+def _divided(settings: Settings) -> bool:
+    """Whether the head reads vectors that are divided by √D: older settings say it by tying."""
+    own = settings.flag("tie_word_embeddings", True)
+    return settings.flag("scale_decoder_outputs", own)
+
+
+def _factors(query: float, last: float) -> dict[str, tuple[tuple[float, float], ...]]:
+    queries, plain = (query, 0.0), (1.0, 0.0)
+    return {
+        "encoder.blocks.{}.attention.qkv": (queries, plain, plain),
+        "blocks.{}.attention.qkv": (queries, plain, plain),
+        "blocks.{}.cross_attention.query": (queries,),
+        "norm": ((last, 0.0),),
+    }

@@ -1,1 +1,0 @@
-"""Attention: who listens to whom."""

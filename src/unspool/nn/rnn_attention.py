@@ -1,0 +1,145 @@
+"""What a decoder is told about its source: the same vector all the time, or another one for every token.
+
+    last        c = h_n: what the encoder says at the end             Cho et al. 2014, eq. 3
+    mean        c = 1/n Σ_i h_i
+    attention   c_t = Σ_i α_ti h_i,   α_t = softmax_i a(s_{t−1}, h_i)    Bahdanau et al. 2015, eq. 4–6
+
+papers.bib: cho2014learning, bahdanau2015neural. In both directions the end of ←h is its first vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from unspool.nn.linear import Linear
+
+
+class AdditiveScore(nn.Module):
+    """Bahdanau's score. It works for queries and keys of any widths.
+
+    How well a key fits a query, by a small network.
+
+        a(s, h_i) = vᵀ tanh(W s + U h_i)
+
+    Bahdanau, Cho & Bengio 2015, §A.1.2 (papers.bib: bahdanau2015neural). U h_i is computed once for each
+    source.
+    """
+
+    def __init__(self, query_width: int, memory_width: int) -> None:
+        super().__init__()
+        self.query = Linear(query_width, query_width)
+        self.key = Linear(memory_width, query_width, bias=True)
+        self.score = Linear(query_width, 1)
+
+    def keys(self, memory_NSE: Tensor) -> Tensor:
+        """(N, S, E) → (N, S, A)."""
+        keys: Tensor = self.key(memory_NSE)
+        return keys
+
+    def forward(self, query_NWD: Tensor, keys_NSA: Tensor) -> Tensor:
+        """(N, W, D), (N, S, A) → (N, W, S)."""
+        query_NWA: Tensor = self.query(query_NWD)
+        fits: Tensor = self.score(torch.tanh(query_NWA.unsqueeze(2) + keys_NSA.unsqueeze(1))).squeeze(-1)
+        return fits
+
+
+class BilinearScore(nn.Module):
+    """Luong's general score. It works for queries and keys of any widths.
+
+    How well a key fits a query, by an inner product that is learnt.
+
+        a(s, h_i) = sᵀ W h_i
+
+    Luong, Pham & Manning 2015, §3.1, "general" (papers.bib: luong2015effective). W h_i is computed once for
+    each source.
+    """
+
+    def __init__(self, query_width: int, memory_width: int) -> None:
+        super().__init__()
+        self.key = Linear(memory_width, query_width)
+
+    def keys(self, memory_NSE: Tensor) -> Tensor:
+        """(N, S, E) → (N, S, D)."""
+        keys: Tensor = self.key(memory_NSE)
+        return keys
+
+    def forward(self, query_NWD: Tensor, keys_NSD: Tensor) -> Tensor:
+        """(N, W, D), (N, S, D) → (N, W, S)."""
+        return query_NWD @ keys_NSD.transpose(1, 2)
+
+
+class DotScore(nn.Module):
+    """The score without weights: queries and keys must have the same width.
+
+    How well a key fits a query, by their inner product.
+
+        a(s, h_i) = sᵀ h_i
+
+    Luong, Pham & Manning 2015, §3.1, "dot" (papers.bib: luong2015effective).
+    """
+
+    def __init__(self, query_width: int, memory_width: int) -> None:
+        super().__init__()
+        if query_width != memory_width:
+            raise ValueError(
+                f"an inner product needs two vectors of one width, but the query has {query_width} and what "
+                f"it looks at {memory_width}: choose the bilinear score, or make the widths equal"
+            )
+
+    def keys(self, memory_NSE: Tensor) -> Tensor:
+        """As they are."""
+        return memory_NSE
+
+    def forward(self, query_NWD: Tensor, keys_NSD: Tensor) -> Tensor:
+        """(N, W, D), (N, S, D) → (N, W, S)."""
+        return query_NWD @ keys_NSD.transpose(1, 2)
+
+
+SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {
+    "additive": AdditiveScore,
+    "bilinear": BilinearScore,
+    "dot": DotScore,
+}
+
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""How well keys fit queries: (N, W, D), (N, S, K) → (N, W, S)."""
+
+
+def last(memory_NSE: Tensor, lengths_N: Tensor, bidirectional: bool) -> Tensor:
+    """(N, E): →h at the end of every row, and ←h at its beginning."""
+    rows_N = torch.arange(len(memory_NSE), device=memory_NSE.device)
+    end_NE = memory_NSE[rows_N, lengths_N - 1]
+    if not bidirectional:
+        return end_NE
+    half = memory_NSE.shape[-1] // 2
+    return torch.cat((end_NE[:, :half], memory_NSE[:, 0, half:]), dim=-1)
+
+
+def mean(memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
+    """(N, E): the mean of what is no padding."""
+    real_NS = torch.arange(memory_NSE.shape[1], device=memory_NSE.device) < lengths_N[:, None]
+    return (memory_NSE * real_NS[..., None]).sum(dim=1) / lengths_N[:, None]
+
+
+def padding(lengths_N: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """(N, S): 0 on what is real and −∞ on padding, to be added to scores; None where there is no padding."""
+    if bool((lengths_N == longest).all()):
+        return None
+    pad_NS = torch.arange(longest, device=lengths_N.device) >= lengths_N[:, None]
+    return torch.zeros(pad_NS.shape, dtype=dtype, device=lengths_N.device).masked_fill_(pad_NS, -math.inf)
+
+
+def attend(
+    score: Score, query_NWD: Tensor, keys_NSK: Tensor, memory_NSE: Tensor, padding_NS: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """c (N, W, E) and α (N, W, S) of W queries that look at the same source."""
+    score_NWS = score(query_NWD, keys_NSK)
+    if padding_NS is not None:
+        score_NWS = score_NWS + padding_NS.unsqueeze(1)
+    alpha_NWS = score_NWS.softmax(dim=-1)
+    return alpha_NWS @ memory_NSE, alpha_NWS
