@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -530,6 +533,55 @@ class Cell:
 def pairs() -> SimpleNamespace:
     """Everything here, for tests in several files."""
     return SimpleNamespace(**globals())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a covering part of the grid; UNSPOOL_GRID=1 (`make test-grid`) runs all of it."""
+    if os.environ.get("UNSPOOL_GRID"):
+        return
+    here = Path(__file__).parent
+    tests: dict[str, list[Any]] = {}
+    for item in items:
+        if here in item.path.parents and hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    dropped = {item for cells in tests.values() for item in set(cells) - set(covering(cells))}
+    config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+    items[:] = [item for item in items if item not in dropped]
+
+
+SHARE = 5
+"""Of a grid with two dimensions, one cell in so many is kept: every row and column is tried several times."""
+SMALL = 100
+"""Grids with at most so many cells are kept whole."""
+
+
+def covering(cells: list[Any]) -> list[Any]:
+    """Cells that cover every pair of values in a grid with three dimensions, and every value in one with two."""
+    params = [tuple(map(str, cell.callspec.params.values())) for cell in cells]
+    width = len(params[0])
+    if len(cells) <= SMALL or width == 1:
+        return cells
+    if width == 2:
+        index = [{value: n for n, value in enumerate(dict.fromkeys(it[d] for it in params))} for d in (0, 1)]
+        return [
+            cell
+            for cell, (a, b) in zip(cells, params, strict=True)
+            if (index[0][a] + index[1][b]) % SHARE == 0
+        ]
+    missing = {pair for it in params for pair in combinations(enumerate(it), 2)}
+    kept = []
+    by_last: dict[Any, list[int]] = {}
+    for number, it in enumerate(params):
+        by_last.setdefault(it[1:], []).append(number)
+    for numbers in by_last.values():
+        best = max(numbers, key=lambda n: len(missing.intersection(combinations(enumerate(params[n]), 2))))
+        kept.append(best)
+        missing.difference_update(combinations(enumerate(params[best]), 2))
+    for number, it in enumerate(params):
+        if missing.intersection(combinations(enumerate(it), 2)):
+            kept.append(number)
+            missing.difference_update(combinations(enumerate(it), 2))
+    return [cells[number] for number in sorted(set(kept))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

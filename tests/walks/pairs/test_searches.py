@@ -4,6 +4,8 @@ import copy
 import inspect
 import math
 from collections import defaultdict
+from itertools import combinations, product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,6 +32,18 @@ def test_every_search_model_and_head_is_here(pairs):
     assert set(combine.__all__) <= set(pairs.SPEAKERS)
     takes = {name for name in searches if "transforms" in inspect.signature(getattr(us, name)).parameters}
     assert takes | {"MBR", "Sample", "Speculative"} == set(pairs.RULED)
+
+
+def test_the_covering_part_of_a_grid_has_every_pair(pairs):
+    grid = [
+        SimpleNamespace(callspec=SimpleNamespace(params={"a": a, "b": b, "c": c}))
+        for a, b, c in product(range(10), range(30), range(16))
+    ]
+    values = [tuple(it.callspec.params.values()) for it in pairs.covering(grid)]
+    for first, second in combinations(range(3), 2):
+        sizes = [len({it.callspec.params["abc"[d]] for it in grid}) for d in (first, second)]
+        assert len({(it[first], it[second]) for it in values}) == sizes[0] * sizes[1]
+    assert len(values) < len(grid) / 8
 
 
 def test_compiled_steps_are_where_they_are_said_to_be(pairs):
