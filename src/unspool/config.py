@@ -21,6 +21,9 @@ from typing import Any, TypeVar, get_args, get_origin
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
 
+MAX_LISTED_CHOICES = 12
+"""Errors list all choices up to this number, and the three nearest of more."""
+
 
 def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     """The dataclass `cls` from `settings`; `where` names the place in errors, as in `train.updates`."""
@@ -76,11 +79,22 @@ def kind_of(choices: Mapping[str, type[Any]], settings: Any) -> dict[str, Any]:
     return {"kind": name, **plain(settings)}
 
 
-def unknown(name: str, choices: Sequence[str], what: str) -> str:
-    """The error for a name nobody knows: the nearest one, or all of them."""
-    near = difflib.get_close_matches(name, choices, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(choices))}"
-    return f"{name!r} is not a known {what}: {advice}"
+def unknown(name: str, choices: Iterable[str], what: str) -> str:
+    """The error message for an unknown name, with the nearest known ones."""
+    return f"{name!r} is not a known {what}: {suggest(name, choices)}"
+
+
+def suggest(name: str, choices: Iterable[str]) -> str:
+    """Up to three choices that resemble the name: "did you mean 'a' or 'b'?"; all if they are few."""
+    known = list(dict.fromkeys(choices))
+    near = difflib.get_close_matches(name, known, n=3)
+    if not near:
+        if len(known) <= MAX_LISTED_CHOICES:
+            return f"choose from {', '.join(sorted(known))}"
+        by_lower = {choice.lower(): choice for choice in known}
+        near = [by_lower[it] for it in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.0)]
+    *first, last = map(repr, near)
+    return f"did you mean {', '.join(first)} or {last}?" if first else f"did you mean {last}?"
 
 
 def word_among(value: object, choices: Iterable[W]) -> W | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any
 
+from unspool.config import suggest
 from unspool.decode.arguments import shown
 from unspool.decode.picks import PICKS, TAU_RULES, BasisAware
 from unspool.decode.ranking import RANKING
@@ -61,9 +61,7 @@ def parse(spec: str) -> Decoder:
     except RecursionError:
         raise ValueError(f"{spec!r:.200} is not a decoder: it is nested too deeply") from None
     if type(made) not in SEARCHES.values():
-        raise ValueError(
-            f"{spec!r} is not a search: wrap it, as in Sample({spec.strip()}). {_choices(SEARCHES)}"
-        )
+        raise ValueError(f"{spec!r} is only a part of a decoder: write Sample({spec.strip()})")
     search: Decoder = made
     return search
 
@@ -96,14 +94,8 @@ def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
     if name in WITH_MODELS:
         raise ValueError(f"{spec!r}: {name} cannot be written as text, for {WITH_MODELS[name]}")
     if name not in MAKERS:
-        near = get_close_matches(name, MAKERS, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{spec!r}: {name!r} is unknown.{hint} {_choices(MAKERS)}")
+        raise ValueError(f"unknown decoder {name!r:.80}: {suggest(name, MAKERS)}")
     try:
         return MAKERS[name](*args, **named)
     except TypeError as error:
         raise ValueError(f"{spec!r}: {error}") from error
-
-
-def _choices(known: Mapping[str, object]) -> str:
-    return f"Choose from {', '.join(sorted(known))}."

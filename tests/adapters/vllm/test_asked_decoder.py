@@ -21,7 +21,7 @@ def test_a_request_that_names_none_is_left_alone(engine):
     ("decoder", "message"),
     [
         ("Beam(4)", "one token at a time.*give a Sample or a Greedy"),
-        ("Sampel()", "'Sampel' is unknown. Did you mean Sample"),
+        ("Sampel()", "unknown decoder 'Sampel': did you mean 'Sample'"),
         ("TopP(0.9)", r"wrap it, as in Sample\(TopP\(0.9\)\)"),
         ("Sample(TopP(2))", "TopP.p is 2"),
         ("Sample(TopP('x'))", "TopP.p is 'x'"),

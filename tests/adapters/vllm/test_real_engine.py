@@ -146,7 +146,7 @@ def test_several_answers_have_seeds_one_after_the_other(run, model):
 
 def test_what_is_no_decoder_for_it_is_refused_at_the_door_and_the_engine_goes_on(run, model):
     assert "one token at a time" in run[1]["Beam(4)"]
-    assert "Did you mean" in run[1]["Sample(Tpo(0.9))"]
+    assert "did you mean" in run[1]["Sample(Tpo(0.9))"]
     assert run[1]["after"] == [wanted(model, DECODERS[1], 0, 0)]
 
 

