@@ -209,9 +209,11 @@ def _find(name: str, weights: Weights) -> Any:
         return _from_gguf(package_file(name), weights)
     if is_hub_id(name):
         return _from_folder(hub_folder(name), weights)
+    if len(path.parts) > 1 or path.suffix:
+        raise FileNotFoundError(f"no model {name!r}: there is no such folder or file")
     raise FileNotFoundError(
-        f"no model {name!r}: {config.suggest(name, (*BUILTIN, *PACKAGES))}; or give a folder, a .gguf file or an id "
-        "of the Hugging Face Hub (owner/model)"
+        f"no model {name!r}: {config.suggest(name, (*BUILTIN, *PACKAGES))}; or give a folder, a .gguf file "
+        "or an id of the Hugging Face Hub (owner/model)"
     )
 
 
