@@ -1,8 +1,7 @@
 import pytest
 
 from unspool.cli import compile as verb, main
-from unspool.engine import compiler_obstacle, packed_matmul, transformer_engine
-from unspool.engine.rnn import rnn_engine
+from unspool.engine import compiler_obstacle, packed_matmul, sampling, transformer_engine
 
 
 def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
@@ -10,7 +9,7 @@ def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
     status, out, _ = unspool("compile")
     assert (status, out) == (0, "")
     assert transformer_engine.step.ready
-    assert rnn_engine.step.ready
+    assert sampling.draw_rows.ready
 
 
 @pytest.mark.parametrize("first", [1, 2])
@@ -25,7 +24,7 @@ def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, f
 
 def test_every_format_is_in_one_of_the_parts(monkeypatch):
     found = []
-    monkeypatch.setattr(packed_matmul, "compiled", found.append)
+    monkeypatch.setattr(packed_matmul, "compiled_product", found.append)
     for part in verb.PARTS[2:]:
         part()
     assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_matmul.MADE)

@@ -13,6 +13,8 @@ from unspool.engine.engine_choice import ENGINES, known_engine, obstacle
 from unspool.engine.stored_weights import StoredLinear, quantise_int8
 from unspool.engine.weight_table import PIECE, QKV, WEIGHT
 from unspool.heads import HEADS
+from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
 from unspool.nn.positions import RotaryScaling
@@ -255,10 +257,17 @@ def test_what_cannot_be_compiled_is_said_where_it_is_asked_for(change, why):
         model.start([[1, 2]])
 
 
-def test_a_model_that_no_step_is_written_for_is_refused_at_once():
-    """Its texts would be written by torch, without a word about it."""
-    model = TrigramConfig(vocab_size=31, width=4, inner_width=4).build()
-    with pytest.raises(ValueError, match="nobody has written one for a Trigram; take engine='torch'"):
+UNCOMPILED = {
+    "Trigram": TrigramConfig(vocab_size=31, width=4, inner_width=4),
+    "RNNLM": RNNConfig(vocab_size=31, width=4),
+    "RNNSeq2Seq": RNNSeq2SeqConfig(vocab_size=31, width=4, bos=1, eos=2),
+}
+
+
+@pytest.mark.parametrize("name", UNCOMPILED)
+def test_models_without_a_compiled_step_run_on_torch_and_refuse_compiled(name):
+    model = UNCOMPILED[name].build()
+    with pytest.raises(ValueError, match=f"{name} has no compiled step; choose engine='torch'"):
         model.engine = "compiled"
     assert model.engine == "torch"
     model.engine = "torch"

@@ -90,7 +90,6 @@ def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, compil
 )
 def test_models_whose_states_cannot_be_joined_are_served_too(engine_of, model):
     model = model.eval()
-    model.engine = "torch"
     engine = engine_of(model)
     places = [place for place in range(21) if not isinstance(told(place)[1], us.ContrastiveSearch)]
     with ThreadPoolExecutor(8) as pool:

@@ -12,36 +12,35 @@ SUMMARY = "Compile the decoding steps ahead of their first use."
 EXAMPLES = """examples:
   unspool compile
 
-The steps of models, the products of every format of weights and the drawing of tokens are compiled for this
-processor and kept on disk, as they would be when first used, on as many cores as there are: a quarter of a
-minute on two, half a minute on one, once. Worth doing when an image or a machine is set up.
+Compiles the Transformer step, the matrix products of every weight format and the sampler for this processor
+and keeps them on disk, using all cores: a quarter of a minute on two. Without this command they are compiled
+when first used. Run it when you set up a machine or build an image.
 """
-WORDS = 5000
-"""Enough for tokens to be drawn as they are from a large vocabulary."""
+VOCAB_SIZE = 5000
+"""Enough for the compiled sampler to be used."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Nothing but what every verb takes."""
 
 
-def transformers() -> None:
-    """The step of Transformers, and the copying of what rows share."""
+def transformer_steps() -> None:
+    """Compile the Transformer step, the KV cache's block copies, best tokens and the ranking of beams."""
     from unspool import Beam, Greedy, generate
     from unspool.models.transformer_lm import TransformerConfig
 
-    model = TransformerConfig(vocab_size=WORDS, layers=1, width=16, heads=2, inner_width=16).build()
-    for search in (Greedy(), Beam(2)):
-        generate(model, [[1, 2, 3]] * 2, search, max_new_tokens=2)
+    model = TransformerConfig(vocab_size=VOCAB_SIZE, layers=1, width=16, heads=2, inner_width=16).build()
+    for decoder in (Greedy(), Beam(2)):
+        generate(model, [[1, 2, 3]] * 2, decoder, max_new_tokens=2)
 
 
-def recurrent_models() -> None:
-    """The step of recurrent models, the drawing of tokens and the ranking of beams."""
-    from unspool import Beam, Greedy, Sample, TopP, generate
+def token_selection() -> None:
+    """Compile the sampler and log_softmax."""
+    from unspool import Sample, TopP, generate
     from unspool.models.rnn_lm import RNNConfig
 
-    model = RNNConfig(vocab_size=WORDS, width=16, layers=1).build()
-    for search in (Greedy(), Beam(2), Sample(TopP(0.9))):
-        generate(model, [[1, 2, 3]] * 2, search, max_new_tokens=2)
+    model = RNNConfig(vocab_size=VOCAB_SIZE, width=16, layers=1).build()
+    generate(model, [[1, 2, 3]] * 2, Sample(TopP(0.9)), max_new_tokens=2)
 
 
 def formats(first: int, every: int) -> None:
@@ -54,12 +53,12 @@ def formats(first: int, every: int) -> None:
             compiled(kind)
 
 
-PARTS = (transformers, recurrent_models, partial(formats, 0, 2), partial(formats, 1, 2))
+PARTS = (transformer_steps, token_selection, partial(formats, 0, 2), partial(formats, 1, 2))
 """Independent of each other; the one that takes longest comes first."""
 
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001
-    """Decode a few tokens with models of every kind, and with every format of weights."""
+    """Compile every kernel."""
     missing = compiler_obstacle()
     if missing is not None:
         raise ValueError(f"nothing can be compiled: {missing}")

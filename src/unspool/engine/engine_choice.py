@@ -95,7 +95,7 @@ def obstacle(model: SequenceModel) -> str | None:
 def _changed_part(model: SequenceModel) -> str | None:
     built = model.built
     if not built:
-        return f"nobody has written one for a {type(model).__name__}"
+        return f"{type(model).__name__} has no compiled step"
     for name, part in model.named_modules():
         height, width = stored_shape(part)
         if height and (height, width) != built.get(f"{name}.weight", (height, width)):
@@ -137,4 +137,4 @@ def engine_of(model: SequenceModel, forced: EngineName | None) -> EngineName:
         return "compiled"
     if forced is None:
         return "torch"
-    raise ValueError(f"the step of this model cannot be compiled: {found}; take engine='torch', or None")
+    raise ValueError(f"this model cannot run compiled: {found}; choose engine='torch' or None")

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.engine.engine_choice import blueprint
-from unspool.engine.rnn.compiled_rnn import CompiledRNNState, read_prompts
 from unspool.heads.read_out import read_out
 from unspool.interfaces import Step
 from unspool.models.model_config import VocabularyOptions, at_least_one, one_of, shares
@@ -63,12 +61,8 @@ class RNNState:
         return RNNState(self.state_NLS.index_select(0, rows_M))
 
 
-AnyRNNState = RNNState | CompiledRNNState
-"""What the model remembers, of whichever engine."""
-
-
 class RNNLM(LanguageModel):
-    """Reads tokens left to right and says how probable each next one is."""
+    """Reads tokens left to right and says how probable each next one is. `engine` is always "torch"."""
 
     config: RNNConfig
 
@@ -80,7 +74,6 @@ class RNNLM(LanguageModel):
         self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
         self.head: Any = self.new_head(c.tied)
         self._end_NLS: Tensor | None = None
-        self.built = blueprint(self)
 
     @property
     def context(self) -> None:
@@ -114,20 +107,15 @@ class RNNLM(LanguageModel):
         return self.dropout(out_NTD), end_NLS
 
     @decodes
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, AnyRNNState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
         """Read the prompts in one pass."""
-        if self.engine == "compiled":
-            begun = read_prompts(self, prompts)
-            return begun.say(), begun
         tokens_NT, lengths_N = padded(prompts, self.device)
         _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
         return self._said(self.rnn.top(state_NLS), state_NLS)
 
     @decodes
-    def step(self, state: AnyRNNState, tokens_N: Tensor) -> tuple[Step, AnyRNNState]:
+    def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
         """Append one token to every row."""
-        if isinstance(state, CompiledRNNState):
-            return state.step(tokens_N), state
         return self._said(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
 
     def _said(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:

@@ -22,8 +22,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.config import typed
-from unspool.engine.engine_choice import blueprint
-from unspool.engine.rnn.compiled_rnn import CompiledRNNState, read_sources
 from unspool.heads.read_out import read_out
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
@@ -87,12 +85,8 @@ class RNNSeq2SeqState:
         return RNNSeq2SeqState(self.state_NLS.index_select(0, rows_M), self.sources.select(rows_M))
 
 
-TranslationState = RNNSeq2SeqState | CompiledRNNState
-"""What the model remembers, of whichever engine."""
-
-
 class RNNSeq2Seq(EncoderDecoder):
-    """Reads a source, then says how probable each next token of its translation is."""
+    """Reads a source, then says how probable each next token of its translation is. It runs on torch only."""
 
     config: RNNSeq2SeqConfig
 
@@ -115,7 +109,6 @@ class RNNSeq2Seq(EncoderDecoder):
         self.readout = Linear(c.width + memory_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
         self.head: Any = self.new_head(c.tied)
-        self.built = blueprint(self)
 
     @property
     def context(self) -> None:
@@ -158,19 +151,15 @@ class RNNSeq2Seq(EncoderDecoder):
         return logp
 
     @decodes
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TranslationState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
         framed = self.source_ends.sources(prompts, self.context)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
-        if self.engine == "compiled":
-            return self.step(read_sources(self, framed), begin_N)
         return self.step(RNNSeq2SeqState(*self.read(*padded(framed, self.device))), begin_N)
 
     @decodes
-    def step(self, state: TranslationState, tokens_N: Tensor) -> tuple[Step, TranslationState]:
+    def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
         """Append one token to every row."""
-        if isinstance(state, CompiledRNNState):
-            return state.step(tokens_N), state
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
         s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
         hidden_ND = self._read_out(s_ND, c_NE)

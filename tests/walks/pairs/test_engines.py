@@ -52,9 +52,6 @@ SHAPES = {
     "olmo 2": ("transformer_lm", OLMO_2),
     "smollm 3, partly turned": ("transformer_lm", SMOLLM_3),
     "keyless": ("transformer_lm", KEYLESS | {"layers": 2, "heads": 4, "kv_heads": 2, "qkv_bias": True}),
-    "lstm": ("rnn_lm", {"layers": 2}),
-    "lstm with a cap": ("rnn_lm", {"head": CappedHeadConfig(4.0)}),
-    "gru": ("rnn_lm", {"cell": "gru", "tied": False}),
     "llama with a source": ("transformer_seq2seq", TRANSFORMER | {"decoder_layers": 2}),
     "vaswani": ("transformer_seq2seq", VASWANI | {"encoder_layers": 2}),
     "bart": ("transformer_seq2seq", BART | {"decoder_layers": 2}),
@@ -63,11 +60,6 @@ SHAPES = {
     "t5": ("transformer_seq2seq", {"positions": "relative", "relative_buckets": 8, "relative_distance": 9}),
     "keyless with a source": ("transformer_seq2seq", VASWANI | KEYLESS | {"decoder_layers": 2}),
     "bag": ("transformer_seq2seq", {"positions": "none"}),
-    "last": ("rnn_seq2seq", {"context_kind": "last", "cell": "lstm", "decoder_layers": 2}),
-    "mean": ("rnn_seq2seq", {"context_kind": "mean", "encoder_layers": 2}),
-    "additive": ("rnn_seq2seq", {}),
-    "bilinear": ("rnn_seq2seq", {"context_kind": "bilinear", "cell": "lstm"}),
-    "dot": ("rnn_seq2seq", {"context_kind": "dot", "bidirectional": False}),
 }
 RULES = {
     "scaled and cut": (us.Temperature(1.3), us.TopK(6), us.TopP(0.9)),
@@ -82,7 +74,7 @@ RANKED = {
     "coverage": us.Beam(4, coverage=us.Coverage(0.3), length_penalty=us.GNMT(0.6)),
     "length": us.Beam(3, length_penalty=us.Length(1.0), stop=us.Heuristic()),
 }
-ONE_OF_EACH = ["llama", "keyless", "lstm", "vaswani", "additive"]
+ONE_OF_EACH = ["llama", "keyless", "vaswani"]
 ASKED = {"max_new_tokens": 7, "seed": (3, 4, 5)}
 
 
@@ -142,7 +134,7 @@ def test_every_family_of_transforms(pairs, both, name, rules):
 
 
 @pytest.mark.parametrize("ranking", RANKED)
-@pytest.mark.parametrize("name", ["vaswani", "keyless with a source", "bag", "additive", "dot"])
+@pytest.mark.parametrize("name", ["vaswani", "keyless with a source", "bag"])
 def test_every_ranking_that_looks_at_attention(pairs, both, name, ranking):
     prompts = [pairs.TEXT.encode(prompt) for prompt in pairs.Cell.PROMPTS]
     same(both(name), prompts, RANKED[ranking], n=2)
