@@ -72,7 +72,7 @@ def held_out(model: Any, valid: Path) -> tuple[float, int]:
 def merging(model: str, run: Path) -> dict[str, float]:
     """How far the merged model is from the one whose adapters stand beside its matrices."""
     merged, beside = us.load(run), us.load(model)
-    us.load_adapters(beside, run)
+    us.models.load_adapters(beside, run)
     weights = 0.0
     for name, part in adapters_of(beside).items():
         exact = part.weight.double() + part.scale * part.lora_b.double() @ part.lora_a.double()

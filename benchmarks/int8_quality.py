@@ -50,7 +50,7 @@ class Sums:
 
 
 @torch.inference_mode()
-def compare(whole: us.TransformerLM, small: us.TransformerLM, ids: list[int]) -> Sums:
+def compare(whole: us.models.TransformerLM, small: us.models.TransformerLM, ids: list[int]) -> Sums:
     """Both models at every token of the text but the first of each window."""
     found = Sums()
     for first in range(0, len(ids) - 1, WINDOW):

@@ -69,7 +69,7 @@ def main() -> int:
 
     model = us.load(args.model)
     prompts = [model.tokenizer.encode(text)[: args.prompt_tokens] for text in read(args.prompts, args.limit)]
-    runs: list[tuple[str, us.TransformerLM, us.Greedy]] = [
+    runs: list[tuple[str, us.models.TransformerLM, us.Greedy]] = [
         (spec, model, us.parse(spec)) for spec in args.decoders
     ]
     runs.append(("EarlyExit(model): Greedy()", us.EarlyExit(model), us.Greedy()))

@@ -36,7 +36,7 @@ CLUSTERINGS = 5
 MATCHED = ("eta", "BA-η", "kappa")
 
 
-def read(path: Path, model: us.TransformerLM, count: int, least: int) -> list[list[int]]:
+def read(path: Path, model: us.models.TransformerLM, count: int, least: int) -> list[list[int]]:
     """The first texts of so many tokens, cut to that length."""
     rows = []
     for line in path.read_text(encoding="utf-8").split("\n"):
@@ -48,7 +48,7 @@ def read(path: Path, model: us.TransformerLM, count: int, least: int) -> list[li
 
 
 def match(
-    model: us.TransformerLM, rows: list[list[int]], etas: list[float], rank: int, progress: Progress
+    model: us.models.TransformerLM, rows: list[list[int]], etas: list[float], rank: int, progress: Progress
 ) -> dict:
     """{"eta 0.02": {"eta": decoder, "BA-η": decoder, …, "share": …}}."""
     found = {}
@@ -74,7 +74,13 @@ def match(
 
 
 def continue_all(
-    model: us.TransformerLM, prompts: list[list[int]], search: Any, new: int, batch: int, seed: int, tick: Any
+    model: us.models.TransformerLM,
+    prompts: list[list[int]],
+    search: Any,
+    new: int,
+    batch: int,
+    seed: int,
+    tick: Any,
 ) -> tuple[list[list[int]], dict]:
     texts, counts, logp = [], Counter(), 0.0
     for first in range(0, len(prompts), batch):
@@ -90,7 +96,7 @@ def continue_all(
 
 
 def measure(
-    model: us.TransformerLM,
+    model: us.models.TransformerLM,
     human_ND: torch.Tensor,
     prompts: list[list[int]],
     texts: list[list[int]],

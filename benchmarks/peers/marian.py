@@ -58,8 +58,8 @@ def random_marian() -> MarianMTModel:
     return model
 
 
-def as_ours(marian: MarianMTModel) -> us.TransformerSeq2Seq:
-    config = us.TransformerSeq2SeqConfig(
+def as_ours(marian: MarianMTModel) -> us.models.TransformerSeq2Seq:
+    config = us.models.TransformerSeq2SeqConfig(
         vocab_size=VOCABULARY,
         width=WIDTH,
         heads=HEADS_EACH,
@@ -110,7 +110,7 @@ def _copy(ours: nn.Module, *theirs: nn.Module) -> None:
         getattr(ours, name).copy_(whole)
 
 
-def read_bytes(model: us.TransformerSeq2Seq) -> int:
+def read_bytes(model: us.models.TransformerSeq2Seq) -> int:
     """What every step reads: the decoder and the head, but for keys and values of the source."""
     decoder = sum(weight.numel() for weight in model.blocks.parameters())
     once = sum(block.cross_attention.kv.weight.numel() for block in model.blocks)

@@ -26,7 +26,7 @@ class Unspool:
 def search(work: Work) -> us.Greedy | us.Sample | us.Beam:
     if work.top_p is not None:
         return us.Sample(us.TopP(work.top_p))
-    return us.Greedy() if work.beams == 1 else us.Beam(work.beams, length_penalty=us.Sum())
+    return us.Greedy() if work.beams == 1 else us.Beam(work.beams, length_penalty=us.decode.Sum())
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def _write_huggingface(source: Path, path: Path) -> None:
         _save_tokenizer(model, folder)
 
 
-def _save_tokenizer(model: us.TransformerLM, folder: Path) -> None:
+def _save_tokenizer(model: us.models.TransformerLM, folder: Path) -> None:
     text = model.tokenizer
     text.save(folder)
     special = {"bos_token": text.bos_token, "eos_token": text.eos_token, "unk_token": text.eos_token}

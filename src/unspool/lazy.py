@@ -1,15 +1,17 @@
-"""Names of a package that are imported when first used, so that to import the package costs nothing.
+"""Lazy package exports: names that are imported on first use, so that importing the package is fast.
 
     if TYPE_CHECKING:
+        from unspool import evaluate as evaluate
         from unspool.evaluate.teacher_forcing import perplexity as perplexity
 
-    __all__, __getattr__, __dir__ = deferred(__name__)
+    __all__, __getattr__, __dir__ = lazy_exports(__name__)
 
-The imports that type checkers read are the one list of these names: it is read here, too. (`x as x` tells
-checkers that the name is public.)
+The imports for type checkers are the only list of the names; `lazy_exports` parses them from the source.
+(`x as x` tells type checkers that a name is public.) A submodule of the package becomes an attribute but is
+not part of `__all__`.
 
-No name may also be that of a file of the package: Python binds a file to its name as soon as anybody imports
-it, and whoever asks afterwards would get the module.
+An exported name must differ from the package's module names: Python binds a submodule to its name on import,
+which would replace the exported object.
 """
 
 from __future__ import annotations
@@ -25,60 +27,58 @@ from typing import Any
 
 
 def lazy_exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__all__`, `__getattr__` and `__dir__`.
-
-    Each name is looked up in its home when it is first asked for, and from then on known to the package.
-    """
-    homes = declared(sys.modules[package])
-    names = sorted(homes, key=lambda name: (not (name.isupper() and len(name) > 1), name[:1].islower(), name))
+    """Return a package's `__all__`, `__getattr__` and `__dir__`."""
+    module = sys.modules[package]
+    origins = declared_imports(module)
+    public = [name for name, origin in origins.items() if origin != package]
+    public.sort(key=lambda name: (not (name.isupper() and len(name) > 1), name[:1].islower(), name))
 
     def __getattr__(name: str) -> Any:  # noqa: N807
-        if name not in homes:
+        if name not in origins:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with gc_paused():
-            value = _found(homes[name], name)
-        setattr(sys.modules[package], name, value)
+            value = _import_name(origins[name], name, is_submodule=origins[name] == package)
+        setattr(module, name, value)
         return value
 
-    return names, __getattr__, lambda: [*names, *(it for it in vars(sys.modules[package]) if it[:2] == "__")]
+    return public, __getattr__, lambda: sorted({*origins, *(it for it in vars(module) if it[:2] == "__")})
 
 
-def _found(home: str, name: str) -> Any:
-    """A name of a module, or a module of a package."""
-    module = import_module(home)
-    if not hasattr(module, name) and hasattr(module, "__path__"):
-        return import_module(f"{home}.{name}")
+def _import_name(origin: str, name: str, is_submodule: bool) -> Any:
+    module = import_module(f"{origin}.{name}" if is_submodule else origin)
+    if is_submodule:
+        return module
+    if not hasattr(module, name) and hasattr(module, "__path__"):  # a submodule of another package
+        return import_module(f"{origin}.{name}")
     return getattr(module, name)
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Python's collector of garbage rests inside the block.
+    """Pause the garbage collector, and move objects created meanwhile to its oldest generation.
 
-    What large libraries make when they are imported stays. The collector looks through all of it again and
-    again while it grows, and finds nothing: a fifth of the time to a first token. Behind the block it would
-    look through all of that once more, as it does with whatever is new: what was made is counted among the
-    old instead, which it looks at seldom.
+    Importing large libraries allocates many objects that live forever. The collector would scan them again
+    and again while they grow, which takes a fifth of the time to the first token.
     """
-    enabled = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if enabled:
-            if gc.get_freeze_count() == 0:  # else somebody has objects that are to stay frozen
+        if was_enabled:
+            if gc.get_freeze_count() == 0:  # objects frozen by the caller must stay frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
-def declared(module: ModuleType) -> dict[str, str]:
-    """Name → home, of everything that a module's source imports for type checkers."""
+def declared_imports(module: ModuleType) -> dict[str, str]:
+    """Return name → module for each import under `if TYPE_CHECKING` in the module's source."""
     source = module.__spec__.loader.get_source(module.__name__)  # type: ignore[union-attr]
-    found: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for each in node.body:
-                assert isinstance(each, ast.ImportFrom)
-                found |= {alias.name: str(each.module) for alias in each.names}
-    return found
+            for statement in node.body:
+                assert isinstance(statement, ast.ImportFrom)
+                origins |= {alias.name: str(statement.module) for alias in statement.names}
+    return origins

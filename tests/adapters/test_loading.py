@@ -39,7 +39,9 @@ def test_who_asks_for_transformers_is_not_told(bloom):
 
 def test_a_family_of_ours_may_be_run_by_transformers(tmp_path):
     torch.manual_seed(0)
-    config = us.TransformerConfig(vocab_size=30, width=16, layers=1, heads=2, inner_width=24, context=32)
+    config = us.models.TransformerConfig(
+        vocab_size=30, width=16, layers=1, heads=2, inner_width=24, context=32
+    )
     us.save(config.build(), tmp_path / "it", format="huggingface")
     theirs, ours = us.load(tmp_path / "it", engine="transformers"), us.load(tmp_path / "it")
     assert (theirs.engine, ours.engine) == ("transformers", "compiled")

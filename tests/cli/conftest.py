@@ -87,7 +87,7 @@ def saved(folder, **changes):
 
     torch.manual_seed(0)
     text = characters(["".join(map(chr, range(32, 128)))])
-    save_folder(us.RNNConfig(vocab_size=text.vocab_size, **changes).build(text), folder)
+    save_folder(us.models.RNNConfig(vocab_size=text.vocab_size, **changes).build(text), folder)
     return folder
 
 

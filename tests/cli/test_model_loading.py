@@ -11,7 +11,7 @@ from unspool.models.loading.run_folder import save_folder
 from unspool.tokenization import words
 
 
-@pytest.fixture(params=[us.ClassifierConfig, us.TaggerConfig])
+@pytest.fixture(params=[us.models.ClassifierConfig, us.models.TaggerConfig])
 def run(request, tmp_path):
     """The folder of a model that chooses labels."""
     torch.manual_seed(0)

@@ -13,12 +13,12 @@ LINES = ["good soup and good bread", "the bad cheese was sour"]
 
 @pytest.fixture
 def classifier(tmp_path):
-    return saved(us.ClassifierConfig, ("bad", "fine", "good"), words(LINES), tmp_path / "classifier")
+    return saved(us.models.ClassifierConfig, ("bad", "fine", "good"), words(LINES), tmp_path / "classifier")
 
 
 @pytest.fixture
 def tagger(tmp_path):
-    return saved(us.TaggerConfig, ("ADJ", "NOUN"), train_bpe(LINES, 264), tmp_path / "tagger")
+    return saved(us.models.TaggerConfig, ("ADJ", "NOUN"), train_bpe(LINES, 264), tmp_path / "tagger")
 
 
 def saved(config, labels, text, folder):
@@ -149,7 +149,9 @@ def test_a_line_that_is_too_long_is_named(unspool, tmp_path):
     )
     text = words(LINES)
     save_folder(
-        us.ClassifierConfig(vocab_size=text.vocab_size, labels=("a", "b"), encoder=encoder).build(text),
+        us.models.ClassifierConfig(vocab_size=text.vocab_size, labels=("a", "b"), encoder=encoder).build(
+            text
+        ),
         tmp_path / "run",
     )
     path = tmp_path / "texts.txt"

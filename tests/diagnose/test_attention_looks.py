@@ -12,7 +12,7 @@ SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8
 
 def translator(dropout=0.0):
     torch.manual_seed(0)
-    config = us.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=2, dropout=dropout)
+    config = us.models.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=2, dropout=dropout)
     return config.build(TEXT).eval()
 
 
@@ -44,7 +44,11 @@ def test_dropout_sleeps_while_a_model_is_watched():
 
 def test_a_model_without_attention_has_no_maps():
     assert attention_looks(bigram([[0.5, 0.5]] * 2), [0, 1], []) == {}
-    summed = us.RNNSeq2SeqConfig(vocab_size=TEXT.vocab_size, width=8, context_kind="last").build(TEXT).eval()
+    summed = (
+        us.models.RNNSeq2SeqConfig(vocab_size=TEXT.vocab_size, width=8, context_kind="last")
+        .build(TEXT)
+        .eval()
+    )
     assert attention_looks(summed, TEXT.encode("ab"), TEXT.encode("c")) == {}
 
 

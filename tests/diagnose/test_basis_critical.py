@@ -44,7 +44,7 @@ def test_a_setting_rejects_the_share_it_was_matched_to(places, share):
     collected = BasisCriticals(test, 3, [share, 0.01], len(token_N))
     collected.extend(Places(logp_NV, token_N))
     for match, rule in zip(
-        collected.matches(share), (lambda t: us.ConstantTau(t), EtaTau, NucleusTau), strict=True
+        collected.matches(share), (lambda t: us.decode.ConstantTau(t), EtaTau, NucleusTau), strict=True
     ):
         taus = rule(match.setting)(logp_NV)
         rejected = [

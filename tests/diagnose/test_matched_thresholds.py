@@ -12,7 +12,7 @@ ROWS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.35, 0.4]]
 @pytest.fixture(scope="module")
 def small():
     torch.manual_seed(0)
-    config = us.TransformerConfig(
+    config = us.models.TransformerConfig(
         vocab_size=50,
         width=16,
         layers=1,
@@ -22,7 +22,7 @@ def small():
         inner_width=32,
         context=32,
     )
-    model = us.TransformerLM(config).eval()
+    model = us.models.TransformerLM(config).eval()
     with torch.no_grad():
         model.embed.weight.mul_(2)  # further from uniform
     text = torch.randint(50, (90,)).tolist()

@@ -12,7 +12,7 @@ SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8
 
 def lm():
     torch.manual_seed(0)
-    return us.TransformerConfig(**SIZES, layers=2).build(TEXT).eval()
+    return us.models.TransformerConfig(**SIZES, layers=2).build(TEXT).eval()
 
 
 def test_heads_by_hand():
@@ -44,7 +44,7 @@ def test_every_head_of_a_language_model():
 
 def test_a_model_that_fills_hidden_places_reads_no_bos():
     torch.manual_seed(0)
-    model = us.MaskedLMConfig(**SIZES, layers=1).build(TEXT).eval()
+    model = us.models.MaskedLMConfig(**SIZES, layers=1).build(TEXT).eval()
     found = attention_maps(model, "abcd")
     assert found.tokens == ("a", "b", "c", "d")
     assert (found.maps[0].weights_TS > 0).all()
@@ -61,9 +61,9 @@ def test_reading_leaves_the_model_as_it_was():
 def test_an_answer_and_its_source(kind, tmp_path):
     torch.manual_seed(0)
     if kind == "transformer":
-        config = us.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1)
+        config = us.models.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1)
     else:
-        config = us.RNNSeq2SeqConfig(vocab_size=TEXT.vocab_size, width=8, context_kind="additive")
+        config = us.models.RNNSeq2SeqConfig(vocab_size=TEXT.vocab_size, width=8, context_kind="additive")
     found = attention_maps(config.build(TEXT).eval(), "abc", "fed")
     (one,) = found.maps
     assert one.layer is None
@@ -90,9 +90,13 @@ def test_what_has_no_map_is_told():
         attention_maps(lm(), "")
     with pytest.raises(ValueError, match="leave it out"):
         attention_maps(lm(), "abc", "def")
-    pairs = us.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1).build(TEXT).eval()
+    pairs = us.models.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1).build(TEXT).eval()
     with pytest.raises(ValueError, match="give the source"):
         attention_maps(pairs, "abc")
-    summed = us.RNNSeq2SeqConfig(vocab_size=TEXT.vocab_size, width=8, context_kind="last").build(TEXT).eval()
+    summed = (
+        us.models.RNNSeq2SeqConfig(vocab_size=TEXT.vocab_size, width=8, context_kind="last")
+        .build(TEXT)
+        .eval()
+    )
     with pytest.raises(ValueError, match="does not tell where it looks"):
         attention_maps(summed, "abc", "def")

@@ -36,7 +36,7 @@ def test_it_is_what_is_drawn_how_often():
 def test_basis_aware_keeps_what_it_draws():
     torch.manual_seed(0)
     sizes = {"vocab_size": 12, "width": 4, "heads": 2, "inner_width": 4, "layers": 1}
-    model = us.TransformerConfig(**sizes).build().eval()
+    model = us.models.TransformerConfig(**sizes).build().eval()
     decoder = us.Sample(us.BasisAware(0.2, rank=2))
     kept, q_NV = of(decoder, [(3, 4)], model)
     drawn = us.generate(model, [3, 4], decoder, n=500, max_new_tokens=1, seed=0)

@@ -38,7 +38,7 @@ def test_hidden_states_of_a_real_model():
     text = characters(["abcdef. "])
     torch.manual_seed(0)
     sizes = {"vocab_size": text.vocab_size, "width": 8, "heads": 2, "inner_width": 8, "layers": 1}
-    model = us.TransformerConfig(**sizes).build(text).eval()
+    model = us.models.TransformerConfig(**sizes).build(text).eval()
     found = coherence(model, ["abc", "fed"], ["def", "cba"])
     assert len(found.similarities) == 2
     assert all(-1 <= it <= 1 for it in found.similarities)

@@ -15,7 +15,7 @@ TEXT = characters(["abcdef. "])
 def model(seed=0):
     torch.manual_seed(seed)
     sizes = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8, "layers": 1}
-    return us.TransformerConfig(**sizes).build(TEXT).eval()
+    return us.models.TransformerConfig(**sizes).build(TEXT).eval()
 
 
 def test_what_needs_nothing_beside_the_texts():

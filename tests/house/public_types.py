@@ -16,6 +16,6 @@ assert_type(us.generate(model, ["a", "b"]), list[us.Output])
 assert_type(us.generate(model, "a", n=2), list[us.Output])
 assert_type(us.generate(model, ["a", "b"], n=2), list[list[us.Output]])
 
-assert_type(us.score(model, "a", "b"), us.Score)
-assert_type(us.score(model, "a", ["b", "c"]), list[us.Score])
+assert_type(us.score(model, "a", "b"), us.decode.Score)
+assert_type(us.score(model, "a", ["b", "c"]), list[us.decode.Score])
 assert_type(us.Beam(4).width, int)

@@ -5,6 +5,8 @@ import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 import tomllib
 import types
 from pathlib import Path
@@ -12,11 +14,9 @@ from pathlib import Path
 import pytest
 
 import unspool as us
-import unspool.diagnose
-import unspool.evaluate
 from unspool.decode.spec import TECHNIQUES
 
-LAZY = (us, unspool.evaluate, unspool.diagnose)
+LAZY = (us, us.decode, us.evaluate, us.diagnose)
 
 
 def in_order(names):
@@ -73,7 +73,7 @@ def test_every_public_name_is_importable_and_explained(name):
 
 
 def test_every_technique_that_parse_knows_is_public():
-    assert {name: getattr(us, name) for name in TECHNIQUES} == TECHNIQUES
+    assert {name: getattr(us.decode, name) for name in TECHNIQUES} == TECHNIQUES
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -84,8 +84,8 @@ def test_type_checkers_are_told_that_the_names_are_public(package):
     assert set(package.__all__) <= set(dir(package))
 
 
-@pytest.mark.parametrize("package", [unspool.evaluate, unspool.diagnose])
-def test_what_a_room_exports_is_the_thing_itself_whatever_was_imported_before(package):
+@pytest.mark.parametrize("package", [us.decode, us.evaluate, us.diagnose])
+def test_a_package_exports_its_names_even_after_all_its_modules_are_imported(package):
     for file in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{file.name}")
     assert shadowed(package) == []
@@ -98,6 +98,16 @@ def test_what_a_room_exports_is_the_thing_itself_whatever_was_imported_before(pa
 def test_a_name_that_is_also_a_file_is_noticed(tree):
     package = types.SimpleNamespace(__all__=["found", "lost"], __path__=[str(tree({"lost.py": ""}))])
     assert shadowed(package) == ["lost"]
+
+
+def test_subpackages_are_attributes_without_an_import():
+    code = "import unspool as us; print(us.models.TransformerConfig.__name__, us.basis.BasisTest.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["TransformerConfig", "BasisTest"]
+
+
+def test_few_names_are_at_the_top():
+    assert len(us.__all__) <= 65
 
 
 @pytest.mark.parametrize("package", LAZY)

@@ -75,7 +75,7 @@ def said_of(model):
 
 @pytest.mark.parametrize("model", [bigram([[0.5, 0.5]] * 2), "runs/x", None])
 def test_a_model_that_says_text_is_refused(model):
-    assert "a RNNLM chooses no labels" in said_of(us.RNNConfig(vocab_size=5, width=4).build())
+    assert "a RNNLM chooses no labels" in said_of(us.models.RNNConfig(vocab_size=5, width=4).build())
     with pytest.raises(TypeError, match=r"chooses no labels: .* us\.generate takes models that say text"):
         predict(model, "good")
 

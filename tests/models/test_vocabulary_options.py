@@ -7,8 +7,8 @@ from unspool.models.masked_lm import MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.model_config import PairOptions, VocabularyOptions
 
-SPEAKERS = (us.TransformerConfig, us.RNNConfig, MaskedLMConfig)
-TRANSLATORS = (us.TransformerSeq2SeqConfig, us.RNNSeq2SeqConfig, MaskedSeq2SeqConfig)
+SPEAKERS = (us.models.TransformerConfig, us.models.RNNConfig, MaskedLMConfig)
+TRANSLATORS = (us.models.TransformerSeq2SeqConfig, us.models.RNNSeq2SeqConfig, MaskedSeq2SeqConfig)
 
 
 @pytest.mark.parametrize("config", [*SPEAKERS, *TRANSLATORS])

@@ -30,7 +30,7 @@ def test_a_model_can_do_nothing_that_it_does_not_say():
     assert not model.is_encoder_decoder
     assert model.eos_ids == frozenset()
     for name in vars(Abilities):
-        if isinstance(vars(Abilities)[name], property) and name not in ("answers", "eos_ids", "reads_bos"):
+        if isinstance(vars(Abilities)[name], property) and name not in ("is_encoder_decoder", "eos_ids", "reads_bos"):
             assert getattr(model, name) is None, name
     assert len(us.generate(model, [0], max_new_tokens=3).tokens) == 3
 
@@ -67,7 +67,9 @@ def test_what_a_head_gives_a_model():
 
 def test_stacks_of_attention_are_as_high_and_as_wide_as_is_told():
     sizes = {"vocab_size": 9, "width": 4, "heads": 2, "inner_width": 4}
-    model = us.TransformerSeq2SeqConfig(**sizes, encoder_layers=1, decoder_layers=3, bos=1, eos=2).build()
+    model = us.models.TransformerSeq2SeqConfig(
+        **sizes, encoder_layers=1, decoder_layers=3, bos=1, eos=2
+    ).build()
     tokens, lengths = torch.tensor([[3, 4, 2]]), torch.tensor([3])
     batch = Batch(tokens, lengths, tokens, torch.ones(1, 3), source_NS=tokens, source_lengths_N=lengths)
     _, stacks = model.attention_reading.read_attention(batch)

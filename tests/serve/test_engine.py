@@ -19,7 +19,7 @@ SEARCHES = [
     us.Beam(3),
     us.Sample(us.RepetitionPenalty(1.3), us.MinP(0.02)),
     us.ContrastiveSearch(k=3, alpha=0.5),
-    us.MBR(4, us.Sample(), us.TokenF1()),
+    us.MBR(4, us.Sample(), us.decode.TokenF1()),
     us.StochasticBeam(2),
 ]
 
@@ -84,7 +84,7 @@ def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, compil
     "model",
     [
         TrigramConfig(vocab_size=31, width=8, inner_width=8).build(),
-        us.RNNConfig(vocab_size=31, width=8, layers=1).build(),
+        us.models.RNNConfig(vocab_size=31, width=8, layers=1).build(),
     ],
     ids=["trigram", "rnn"],
 )

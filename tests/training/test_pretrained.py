@@ -79,7 +79,7 @@ def test_adapters_alone_learn_and_the_run_holds_the_merged_model_and_them(recipe
     assert torch.equal(trained.embed.weight, base.embed.weight)
     assert not torch.equal(trained.blocks[0].attention.qkv.weight, base.blocks[0].attention.qkv.weight)
     again = us.load(tmp_path / "base")
-    us.load_adapters(again, tmp_path / "run")
+    us.models.load_adapters(again, tmp_path / "run")
     torch.testing.assert_close(again(TOKENS), trained(TOKENS), atol=1e-5, rtol=0)
 
 
@@ -216,7 +216,7 @@ def test_what_the_model_has_not_got_is_said(recipe, tmp_path, model, message):
 )
 def test_an_encoder_decoder_that_is_asked_in_another_way_is_not_taught(tmp_path, options, message):
     """As BART, Marian and T5 are."""
-    shape = us.TransformerSeq2SeqConfig(
+    shape = us.models.TransformerSeq2SeqConfig(
         vocab_size=300, width=8, heads=2, inner_width=8, encoder_layers=1, decoder_layers=1
     )
     text = train_bpe([TALK], 300)

@@ -151,7 +151,7 @@ def test_a_masked_model_reads_texts_without_bos_when_it_learns_and_when_it_is_as
     (tmp_path / "text.txt").write_text("\n".join(LINES) + "\n")
     prepared = prepare(Lines(train=str(tmp_path / "text.txt")), Words(), Bucketed())
     text = prepared.text
-    shape = us.MaskedLMConfig(vocab_size=text.vocab_size, width=16, layers=1, heads=2, inner_width=16)
+    shape = us.models.MaskedLMConfig(vocab_size=text.vocab_size, width=16, layers=1, heads=2, inner_width=16)
     torch.manual_seed(0)
     model = shape.build(text).eval()
     batch = prepared.train.batch(0)
@@ -199,7 +199,9 @@ TREEBANK = """# text = the cat sat on my mat
 @pytest.mark.parametrize("backwards", [False, True], ids=["left to right", "right to left"])
 def test_heads_are_trained_and_measured_on_what_the_model_reads(backwards, tmp_path, monkeypatch):
     text = replace(Words(right_to_left=backwards).train(LINES), add_bos=True)
-    shape = us.TransformerConfig(vocab_size=text.vocab_size, width=16, layers=1, heads=2, inner_width=16)
+    shape = us.models.TransformerConfig(
+        vocab_size=text.vocab_size, width=16, layers=1, heads=2, inner_width=16
+    )
     model = shape.build(text).eval()
     (tmp_path / "trees.conllu").write_text(TREEBANK)
     rows, read = [], type(model).read_attention

@@ -15,13 +15,13 @@ TEXT = characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8}
 RNN = {"vocab_size": TEXT.vocab_size, "width": 8}
 CONFIGS = {
-    "transformer": us.TransformerConfig(**SIZES, layers=2),
-    "transformer with KerBS": us.TransformerConfig(**SIZES, layers=1, head=HEADS["kerbs"]()),
-    "transformer with a mixture": us.TransformerConfig(**SIZES, layers=1, head=HEADS["mixture"]()),
-    "rnn": us.RNNConfig(**RNN),
-    "trigram": us.TrigramConfig(**RNN, inner_width=8),
-    "transformer pairs": us.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1),
-    "rnn pairs": us.RNNSeq2SeqConfig(**RNN),
+    "transformer": us.models.TransformerConfig(**SIZES, layers=2),
+    "transformer with KerBS": us.models.TransformerConfig(**SIZES, layers=1, head=HEADS["kerbs"]()),
+    "transformer with a mixture": us.models.TransformerConfig(**SIZES, layers=1, head=HEADS["mixture"]()),
+    "rnn": us.models.RNNConfig(**RNN),
+    "trigram": us.models.TrigramConfig(**RNN, inner_width=8),
+    "transformer pairs": us.models.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1),
+    "rnn pairs": us.models.RNNSeq2SeqConfig(**RNN),
 }
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unspool.config import choose, kind_of
 from unspool.heads import HEADS
+from unspool.lazy import lazy_exports
 from unspool.models.encoders import ENCODERS
-from unspool.models.labelling import Classifier, ClassifierConfig, Tagger, TaggerConfig
+from unspool.models.labelling import (
+    Classifier,
+    ClassifierConfig,
+    Prediction,
+    TaggedWord,
+    Tagger,
+    TaggerConfig,
+)
+from unspool.models.lora import LoRA, add_adapters, merge_adapters
 from unspool.models.masked_lm import MaskedLM, MaskedLMConfig
 from unspool.models.masked_seq2seq import MaskedSeq2Seq, MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNLM, RNNConfig
@@ -16,6 +25,12 @@ from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
 from unspool.models.trigram import Trigram, TrigramConfig
+
+if TYPE_CHECKING:
+    from unspool.models.loading.lora_file import (
+        load_adapters as load_adapters,
+        save_adapters as save_adapters,
+    )
 
 MODELS: dict[str, type] = {
     "classifier": ClassifierConfig,
@@ -34,13 +49,16 @@ __all__ = [
     "RNNLM",
     "Classifier",
     "ClassifierConfig",
+    "LoRA",
     "MaskedLM",
     "MaskedLMConfig",
     "MaskedSeq2Seq",
     "MaskedSeq2SeqConfig",
+    "Prediction",
     "RNNConfig",
     "RNNSeq2Seq",
     "RNNSeq2SeqConfig",
+    "TaggedWord",
     "Tagger",
     "TaggerConfig",
     "TransformerConfig",
@@ -49,7 +67,13 @@ __all__ = [
     "TransformerSeq2SeqConfig",
     "Trigram",
     "TrigramConfig",
+    "add_adapters",
+    "load_adapters",
+    "merge_adapters",
+    "save_adapters",
 ]
+
+__getattr__ = lazy_exports(__name__)[1]
 
 
 # The shape of any model as plain data, and back: what recipes and run folders hold.

@@ -58,7 +58,7 @@ def test_attention_is_told_where_it_is_computed_in_the_open(bart, monkeypatch):
     step, _ = model.start([[5, 6, 2]])
     assert step.attention.shape == (1, 3)
     torch.testing.assert_close(step.attention.sum(-1), torch.ones(1))
-    ranked = us.generate(model, [5, 6, 2], us.Beam(3, coverage=us.Coverage(0.2)), max_new_tokens=4)
+    ranked = us.generate(model, [5, 6, 2], us.Beam(3, coverage=us.decode.Coverage(0.2)), max_new_tokens=4)
     assert ranked.total is not None
 
 

@@ -11,7 +11,7 @@ SIX = ["gpt2", "llama", "opt", "t5", "bart", "marian"]
 
 
 @pytest.mark.parametrize("family", SIX)
-@pytest.mark.parametrize("rules", [(us.TopP(0.9), us.Multinomial()), (us.BasisAware(0.1),)], ids=repr)
+@pytest.mark.parametrize("rules", [(us.TopP(0.9), us.decode.Multinomial()), (us.BasisAware(0.1),)], ids=repr)
 @pytest.mark.parametrize("samples", [{}, {"do_sample": True, "top_k": 3, "temperature": 0.3}], ids=str)
 def test_a_pick_draws_what_us_generate_draws_whatever_comes_after_it(families, ask, family, rules, samples):
     model = families[family]
@@ -37,7 +37,7 @@ def test_seeds_are_of_rows(llama, ask):
 
 
 def draws(model, **more):
-    return us.hf.processor(us.Temperature(1.5), us.Multinomial(), model=model, **more)
+    return us.hf.processor(us.Temperature(1.5), us.decode.Multinomial(), model=model, **more)
 
 
 def test_without_a_seed_torch_decides(llama, ask):
@@ -129,8 +129,8 @@ RULES = {
     "no n-gram twice": (us.NoRepeatNgram(2),),
     "penalty on new tokens": (us.RepetitionPenalty(3.0, prompt=False),),
     "frequency penalty": (us.FrequencyPenalty(2.0),),
-    "a pick": (us.Temperature(1.5), us.Multinomial()),
-    "a pick with a memory": (us.Mirostat(2.0, 0.5), us.Multinomial()),
+    "a pick": (us.Temperature(1.5), us.decode.Multinomial()),
+    "a pick with a memory": (us.Mirostat(2.0, 0.5), us.decode.Multinomial()),
 }
 
 

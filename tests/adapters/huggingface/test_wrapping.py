@@ -29,7 +29,7 @@ def test_a_text_of_ours_serves_as_well(llama):
 
 def test_there_and_back_nothing_is_lost():
     torch.manual_seed(0)
-    ours = us.TransformerConfig(
+    ours = us.models.TransformerConfig(
         vocab_size=30, width=16, layers=2, heads=4, kv_heads=2, inner_width=24, context=64
     ).build()
     back = us.from_huggingface(us.to_huggingface(ours))

@@ -124,7 +124,7 @@ def test_a_dataset_is_answered_as_one_machine_answers_it(cluster):
 
     prompts = [f"In the {word}" for word in ("beginning", "land", "day", "house")] * 10
     ds = ray.data.from_items([{"id": n, "prompt": it, "seed": n} for n, it in enumerate(prompts)])
-    found = us.generate_dataset(
+    found = us.integrations.generate_dataset(
         ds, "bible", us.Sample(us.TopP(0.9)), max_new_tokens=8, workers=2, batch_size=7
     )
     rows = sorted(found.take_all(), key=lambda row: row["id"])
@@ -139,7 +139,9 @@ def test_repeated_prompts_of_a_dataset_are_samples_of_it(cluster):
     said = us.generate(us.load("bible"), "And he said", us.Sample(), max_new_tokens=8, seed=1, n=30)
     ds = ray.data.from_items([{"prompt": "And he said"}] * 30)
     for batch_size in (4, 11):
-        found = us.generate_dataset(ds, "bible", us.Sample(), max_new_tokens=8, seed=1, batch_size=batch_size)
+        found = us.integrations.generate_dataset(
+            ds, "bible", us.Sample(), max_new_tokens=8, seed=1, batch_size=batch_size
+        )
         assert sorted(row["text"] for row in found.take_all()) == sorted(it.text for it in said)
 
 

@@ -39,12 +39,12 @@ def test_a_repeated_prompt_is_answered_by_its_next_sample():
 
 def test_what_is_no_dataset_or_no_name_is_refused():
     with pytest.raises(TypeError, match=r"ds is \['a'\], but must be a Ray dataset"):
-        us.generate_dataset(["a"], "bible")
+        us.integrations.generate_dataset(["a"], "bible")
 
     class Dataset:
         map_batches = None
 
     with pytest.raises(TypeError, match="must be the name or the folder"):
-        us.generate_dataset(Dataset(), us.load("bible"))
+        us.integrations.generate_dataset(Dataset(), us.load("bible"))
     with pytest.raises(ValueError, match="workers"):
-        us.generate_dataset(Dataset(), "bible", workers=0)
+        us.integrations.generate_dataset(Dataset(), "bible", workers=0)

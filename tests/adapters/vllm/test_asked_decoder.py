@@ -7,7 +7,7 @@ from unspool.integrations.vllm.sequences import LONGEST, asked_decoder
 def test_a_decoder_is_read_from_the_request(engine):
     found = asked_decoder(engine.params("Sample(Temperature(0.8), TopP(0.9))"))
     assert found.transforms == (us.Temperature(0.8), us.TopP(0.9))
-    assert found.pick == us.Multinomial()
+    assert found.pick == us.decode.Multinomial()
     assert asked_decoder(engine.params("Greedy(MinLength(3))")).pick == us.ArgMax()
 
 

@@ -249,11 +249,11 @@ def test_a_contrast_of_encoder_decoders_reads_no_source_as_output():
     )
     assert us.generate(both, date, search).finish_reason == "eos"
     with pytest.raises(ValueError, match="continues its prompt"):
-        us.Contrast(model, us.TransformerLM(replace_vocabulary(model)))
+        us.Contrast(model, us.models.TransformerLM(replace_vocabulary(model)))
 
 
 def replace_vocabulary(model):
-    return us.TransformerConfig(
+    return us.models.TransformerConfig(
         vocab_size=model.vocab_size,
         width=8,
         layers=1,

@@ -10,7 +10,7 @@ SEARCHES = [
     us.Sample(),
     us.Beam(3),
     us.ContrastiveSearch(k=3, alpha=0.5),
-    us.MBR(3, us.Sample(), us.TokenF1()),
+    us.MBR(3, us.Sample(), us.decode.TokenF1()),
 ]
 
 

@@ -26,11 +26,11 @@ def test_by_hand():
 def test_the_mass_beside_a_peak_is_not_rounded_off():
     # m = 4: the peak saturates, κ·599·e⁻⁴⁴ = 3, so that κp of the others is 3/599
     scores = torch.tensor([44.0] + [0.0] * 599)
-    assert us.survivors(us.Kappa(0.5, 3), scores).sum() == 1
-    assert us.survivors(us.Kappa(0.005, 3), scores).all()
+    assert us.survivors(us.decode.Kappa(0.5, 3), scores).sum() == 1
+    assert us.survivors(us.decode.Kappa(0.005, 3), scores).all()
     # even where p itself is nothing in double precision: e⁻⁹⁰⁰
-    assert us.survivors(us.Kappa(0.5, 3), torch.tensor([900.0] + [0.0] * 599)).sum() == 1
-    assert us.survivors(us.Kappa(0.005, 3), torch.tensor([900.0] + [0.0] * 599)).all()
+    assert us.survivors(us.decode.Kappa(0.5, 3), torch.tensor([900.0] + [0.0] * 599)).sum() == 1
+    assert us.survivors(us.decode.Kappa(0.005, 3), torch.tensor([900.0] + [0.0] * 599)).all()
 
 
 rows = st.lists(st.floats(-20, 0), min_size=2, max_size=40).map(lambda x: torch.tensor([x]).log_softmax(-1))

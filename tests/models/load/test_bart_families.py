@@ -33,7 +33,7 @@ def test_greedy_and_a_beam_write_what_their_generate_does(make_translator, name,
     family, changes = CASES[name]
     twin = make_translator(family, **changes)
     twin.assert_writes_the_same(engine, us.Greedy(), num_beams=1)
-    beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.Heuristic())
+    beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.decode.Heuristic())
     twin.assert_writes_the_same(engine, beam, num_beams=4)
 
 
@@ -44,10 +44,10 @@ def test_what_generate_forces_and_forbids_are_transforms(make_translator, family
     with torch.no_grad():
         twin.model.final_logits_bias[0, 1] = 6.0  # without the ban, pad is what is said
     twin.model.save_pretrained(twin.folder)
-    rules = us.ForcedBOS(9), us.BadWords([[1]]), us.ForcedEOS(12)
+    rules = us.decode.ForcedBOS(9), us.BadWords([[1]]), us.decode.ForcedEOS(12)
     said = {"forced_bos_token_id": 9, "bad_words_ids": [[1]], "forced_eos_token_id": 2}
     twin.assert_writes_the_same(engine, us.Greedy(*rules), num_beams=1, **said)
-    beam = us.Beam(4, *rules, length_penalty=us.Length(1.0), stop=us.Heuristic())
+    beam = us.Beam(4, *rules, length_penalty=us.Length(1.0), stop=us.decode.Heuristic())
     twin.assert_writes_the_same(engine, beam, num_beams=4, **said)
 
 

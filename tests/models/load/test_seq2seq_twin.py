@@ -43,7 +43,7 @@ def made(**changes):
 @torch.no_grad()
 def said(model):
     source, tokens = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 8, 9]])
-    if isinstance(model, us.TransformerSeq2Seq):
+    if isinstance(model, us.models.TransformerSeq2Seq):
         return model(source, torch.tensor([4]), tokens)
     return model(input_ids=source, decoder_input_ids=tokens).logits.log_softmax(-1)
 

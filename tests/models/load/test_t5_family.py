@@ -30,7 +30,7 @@ def test_greedy_and_a_beam_write_what_their_generate_does(make_translator, name,
     twin = make_translator("T5", **CASES[name])
     assert us.load(twin.folder).engine == "compiled"
     twin.assert_writes_the_same(engine, us.Greedy(), num_beams=1)
-    beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.Heuristic())
+    beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.decode.Heuristic())
     twin.assert_writes_the_same(engine, beam, num_beams=4)
 
 

@@ -71,8 +71,8 @@ RULES = {
     "basis-aware": (us.TopP(0.95), us.BasisAware(0.3)),
 }
 RANKED = {
-    "coverage": us.Beam(4, coverage=us.Coverage(0.3), length_penalty=us.GNMT(0.6)),
-    "length": us.Beam(3, length_penalty=us.Length(1.0), stop=us.Heuristic()),
+    "coverage": us.Beam(4, coverage=us.decode.Coverage(0.3), length_penalty=us.GNMT(0.6)),
+    "length": us.Beam(3, length_penalty=us.Length(1.0), stop=us.decode.Heuristic()),
 }
 ONE_OF_EACH = ["llama", "keyless", "vaswani"]
 ASKED = {"max_new_tokens": 7, "seed": (3, 4, 5)}

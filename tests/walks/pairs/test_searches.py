@@ -24,13 +24,15 @@ STOP = ["b", ". ", "w3"]
 
 
 def test_every_search_model_and_head_is_here(pairs):
-    public = {name for name in us.__all__ if inspect.isclass(getattr(us, name))}
-    searches = {name for name in public if hasattr(getattr(us, name), "streams")}
+    public = {name for name in us.decode.__all__ if inspect.isclass(getattr(us.decode, name))}
+    searches = {name for name in public if hasattr(getattr(us.decode, name), "streams")}
     assert {*pairs.EXAMPLES, *pairs.INFILLING} == searches >= set(SEARCHES)
     assert {*pairs.SHAPES, *pairs.MASKED, *pairs.LABELLERS} == set(MODELS)
     assert {head.split()[0] for head in pairs.HEAD_SHAPES} == set(HEADS)
     assert set(combine.__all__) <= set(pairs.SPEAKERS)
-    takes = {name for name in searches if "transforms" in inspect.signature(getattr(us, name)).parameters}
+    takes = {
+        name for name in searches if "transforms" in inspect.signature(getattr(us.decode, name)).parameters
+    }
     assert takes | {"MBR", "Sample", "Speculative"} == set(pairs.RULED)
 
 

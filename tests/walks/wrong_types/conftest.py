@@ -19,10 +19,12 @@ from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 4, "heads": 2, "inner_width": 4}
-LM = us.TransformerConfig(**SIZES, layers=2, kv_heads=2, head_width=2, context=12).build(TEXT).eval()
-PAIRS = us.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1).build(TEXT).eval()
+LM = us.models.TransformerConfig(**SIZES, layers=2, kv_heads=2, head_width=2, context=12).build(TEXT).eval()
+PAIRS = us.models.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1).build(TEXT).eval()
 LABELS = (
-    us.ClassifierConfig(vocab_size=TEXT.vocab_size, labels=("x", "y"), encoder=ENCODERS["rnn"](width=4))
+    us.models.ClassifierConfig(
+        vocab_size=TEXT.vocab_size, labels=("x", "y"), encoder=ENCODERS["rnn"](width=4)
+    )
     .build(TEXT)
     .eval()
 )
@@ -79,7 +81,7 @@ WRONG = {
     "int": int,
     "Greedy": us.Greedy,
     "TopP": us.TopP,
-    "TransformerLM": us.TransformerLM,
+    "TransformerLM": us.models.TransformerLM,
     "Greedy()": us.Greedy(),
     "TopP()": us.TopP(),
     "BasisAware()": us.BasisAware(),

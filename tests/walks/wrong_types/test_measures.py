@@ -20,8 +20,8 @@ TEXT = characters(["abcdef. "])
 V = TEXT.vocab_size
 SIZES = {"vocab_size": V, "width": 4, "heads": 2, "inner_width": 4, "layers": 1, "context": 12}
 torch.manual_seed(0)
-LM = us.TransformerConfig(**SIZES).build(TEXT).eval()
-KERBS = us.TransformerConfig(**SIZES, head=HEADS["kerbs"](senses=1.5)).build(TEXT).eval()
+LM = us.models.TransformerConfig(**SIZES).build(TEXT).eval()
+KERBS = us.models.TransformerConfig(**SIZES, head=HEADS["kerbs"](senses=1.5)).build(TEXT).eval()
 
 DICE = np.random.default_rng(0)
 W = DICE.normal(size=(V, 3))

@@ -20,6 +20,15 @@ from unspool.tokenization.vocabulary import characters
 
 TEXT = characters(["abcdef. "])
 V = TEXT.vocab_size
+NOT_CALLED = ("MODELS",)
+PUBLIC = {
+    name: getattr(package, name)
+    for package in (us.models, us.integrations, us.decode, us)
+    for name in package.__all__
+    if name not in NOT_CALLED and callable(getattr(package, name))
+} | {"BasisTest": us.basis.BasisTest}
+"""Every public name of decoding and models, and what it is."""
+
 SIZES = {"width": 4, "heads": 2, "inner_width": 4}
 ENCODER = ENCODERS["rnn"](width=4)
 SHAPES = {
@@ -49,7 +58,7 @@ MODELS = {
 
 def small(name):
     torch.manual_seed(0)
-    return getattr(us, MODELS[name])(**SHAPES[MODELS[name]]).build(TEXT).eval()
+    return PUBLIC[MODELS[name]](**SHAPES[MODELS[name]]).build(TEXT).eval()
 
 
 class Rows:
@@ -74,13 +83,10 @@ class Rows:
 LM, PAIRS, LABELS = small("TransformerLM"), small("TransformerSeq2Seq"), small("Classifier")
 MASKED = small("MaskedLM")
 ADAPTED = small("TransformerLM")
-us.add_adapters(ADAPTED, us.LoRA(rank=1))
+us.models.add_adapters(ADAPTED, us.models.LoRA(rank=1))
 CORRECT = {
     **SHAPES,
-    **{
-        model: {"config": getattr(us, shape)(**SHAPES[shape]), "text": TEXT}
-        for model, shape in MODELS.items()
-    },
+    **{model: {"config": PUBLIC[shape](**SHAPES[shape]), "text": TEXT} for model, shape in MODELS.items()},
     "BadWords": {"sequences": [[6]]},
     "BasisTest": {"W": torch.eye(4), "rank": 2},
     "Beam": {"width": 2},
@@ -116,7 +122,7 @@ CORRECT = {
     "StochasticBeam": {"width": 2},
     "TaggedWord": {"label": "x", "p": 0.5, "probabilities": {"x": 0.5}, "word": "w"},
     "TopK": {"k": 3},
-    "add_adapters": {"model": ADAPTED, "lora": us.LoRA()},
+    "add_adapters": {"model": ADAPTED, "lora": us.models.LoRA()},
     "from_huggingface": {"model": us.to_huggingface(LM)},
     "find_approximate_loop": {"text": "a b c " * 20},
     "find_loop": {"tokens": [1, 1, 1, 1, 1, 1]},
@@ -137,9 +143,6 @@ CORRECT = {
 }
 """What a call needs that is right; names that are not here need nothing."""
 
-CALLED = [name for name in us.__all__ if callable(getattr(us, name))]
-"""All but rooms with names of their own (`us.hf`)."""
-
 ENDLESS = {
     ("generate", "n"): "as many texts",
     ("stream", "n"): "as many texts",
@@ -155,7 +158,7 @@ OPTIONS = tuple(BeamKeywords.__annotations__)
 
 def arguments(name):
     """The arguments of a public name; a star is the place for any number of them."""
-    for parameter in inspect.signature(getattr(us, name)).parameters.values():
+    for parameter in inspect.signature(PUBLIC[name]).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             yield from OPTIONS
         else:
@@ -164,7 +167,7 @@ def arguments(name):
 
 def call(name, argument, value):
     """The public name with one argument wrong, and then what was made of it in use."""
-    thing, correct = getattr(us, name), CORRECT.get(name, {})
+    thing, correct = PUBLIC[name], CORRECT.get(name, {})
     if argument != "*":
         return use(name, thing(**correct | {argument: value}))
     first = inspect.signature(thing).parameters.values()
@@ -215,10 +218,10 @@ def decode(model, search):
 
 
 def test_every_public_name_is_called_right():
-    for name in CALLED:
+    for name in PUBLIC:
         needed = [
             p.name
-            for p in inspect.signature(getattr(us, name)).parameters.values()
+            for p in inspect.signature(PUBLIC[name]).parameters.values()
             if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
         assert set(needed) <= set(CORRECT.get(name, {})), name
@@ -226,7 +229,7 @@ def test_every_public_name_is_called_right():
 
 @pytest.mark.filterwarnings("ignore:An exact basis-aware test", "ignore:Initializing zero-element")
 @pytest.mark.parametrize(
-    ("name", "argument"), [(name, argument) for name in CALLED for argument in arguments(name)]
+    ("name", "argument"), [(name, argument) for name in PUBLIC for argument in arguments(name)]
 )
 def test_what_is_wrong_is_said_in_words(name, argument, complaints, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,6 @@
 """A Ray dataset of prompts, and what a model says to each.
 
-    ds = us.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)), seed=1)
+    ds = us.integrations.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)))
     ds.write_parquet("answers/")
 
 The dataset stays lazy. Rows keep their columns and gain "text", "finish_reason", "total" and "seed". A prompt

@@ -1,7 +1,7 @@
 """Adapters in a file of their own: a few megabytes that turn one model into another.
 
-    us.save_adapters(model, "polite.safetensors")
-    us.load_adapters(us.load("smollm2"), "polite.safetensors")
+    us.models.save_adapters(model, "polite.safetensors")
+    us.models.load_adapters(us.load("smollm2"), "polite.safetensors")
 
 The file knows the model that they were learnt for by a hash of its weights: on any other they mean nothing.
 A run folder has one, too, as adapters.safetensors.

@@ -5,7 +5,7 @@
 
 Lewis et al. 2020 (papers.bib: lewis2020bart); Junczys-Dowmunt et al. 2018 (papers.bib:
 junczysdowmunt2018marian). What their `generate` does beyond the model (a forced first token, a pad that is
-never said) is no part of these settings: say `us.ForcedBOS`, `us.BadWords`.
+never said) is no part of these settings: say `us.decode.ForcedBOS`, `us.BadWords`.
 """
 
 from __future__ import annotations

@@ -4,25 +4,25 @@ import sys
 
 import pytest
 
-from unspool.lazy import declared, gc_paused
+from unspool.lazy import declared_imports, gc_paused
 
 SOURCE = """
 from typing import TYPE_CHECKING
 
-from unspool.lazy import deferred
+from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from math import nothing as nothing, sqrt as sqrt
     from fractions import Fraction as Fraction
 
 __version__ = "1"
-__all__, __getattr__, __dir__ = deferred(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)
 """
 
 
 @pytest.fixture
 def package(monkeypatch, tmp_path):
-    """A package with three names that live elsewhere."""
+    """A package that exports three names of other modules."""
     (tmp_path / "late").mkdir()
     (tmp_path / "late" / "__init__.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -30,8 +30,8 @@ def package(monkeypatch, tmp_path):
     del sys.modules["late"]
 
 
-def test_the_imports_for_type_checkers_are_the_list(package):
-    assert declared(package) == {"nothing": "math", "sqrt": "math", "Fraction": "fractions"}
+def test_exports_are_the_imports_for_type_checkers(package):
+    assert declared_imports(package) == {"nothing": "math", "sqrt": "math", "Fraction": "fractions"}
     assert package.__all__ == ["Fraction", "nothing", "sqrt"]
     assert {"Fraction", "nothing", "sqrt", "__version__"} <= set(dir(package))
     assert "TYPE_CHECKING" not in dir(package)
@@ -54,12 +54,12 @@ def test_an_unknown_name_names_the_package(package):
         package.cbrt  # noqa: B018
 
 
-def test_a_home_without_the_name_says_so(package):
+def test_a_name_that_its_module_does_not_define_is_an_attribute_error(package):
     with pytest.raises(AttributeError, match="nothing"):
         package.nothing  # noqa: B018
 
 
-def test_the_collector_rests_and_is_left_as_it_was(package):
+def test_gc_is_paused_and_restored(package):
     assert gc.isenabled()
     with gc_paused():
         assert not gc.isenabled()
@@ -72,14 +72,14 @@ def test_the_collector_rests_and_is_left_as_it_was(package):
     assert gc.isenabled()
 
 
-def test_what_was_made_meanwhile_is_among_the_old():
+def test_objects_created_while_gc_is_paused_move_to_the_oldest_generation():
     with gc_paused():
-        made = [[]]
-    assert any(each is made for each in gc.get_objects(generation=2))
+        created = [[]]
+    assert any(each is created for each in gc.get_objects(generation=2))
     assert gc.get_freeze_count() == 0
 
 
-def test_what_somebody_froze_stays_frozen():
+def test_frozen_objects_stay_frozen():
     kept = [[]]
     assert any(it is kept for it in gc.get_objects())
     gc.freeze()
