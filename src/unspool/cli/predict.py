@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unspool.cli.diagnose.texts import layout_of_run
 from unspool.cli.models import load_labeller
 from unspool.cli.output import check_output, json_line, opened, shown
 from unspool.cli.parser import add_running_options, positive
 from unspool.data.records import read_records, split_lines
+from unspool.evaluate.text_files import layout_of_run
 
 if TYPE_CHECKING:
     from unspool.models.labelling import Prediction

@@ -123,7 +123,7 @@ def test_texts_that_are_too_short_to_be_continued_are_counted(unspool, loaded, t
     path.write_text("ab\nabc\n" + "abc" * 8)
     status, _, err = unspool("diagnose", "trap", "tiny", "--text", path, "--length", 4, "--phrase", 2)
     assert status == 0, err
-    assert f"{path}: 2 of 3 texts are not longer than --prompt, 16: left out" in err
+    assert f"{path}: left out 2 of 3 texts, which end within --prompt 16" in err
     path.write_text("abc")
     status, _, err = unspool("diagnose", "trap", "tiny", "--text", path)
     assert status == 2

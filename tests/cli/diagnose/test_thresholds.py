@@ -51,7 +51,7 @@ def test_errors_name_the_file(unspool, loaded, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     assert unspool("diagnose", "thresholds", "tiny", "--text", empty)[2] == (
-        f"unspool: {empty}: there is no text in this file\n"
+        f"unspool: {empty}: the file contains no text\n"
     )
     assert "No such file" in unspool("diagnose", "thresholds", "tiny", "--text", tmp_path / "no.txt")[2]
 

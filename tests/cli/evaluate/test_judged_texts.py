@@ -70,7 +70,7 @@ def test_people_beside_systems_and_a_figure(unspool, files, loaded):
         (["one.jsonl", "--prompts", "human.txt"], "8 outputs, and"),
         (["one.jsonl", "one.jsonl"], "two systems are called 'one'"),
         (["one.jsonl", "--figure", "x.gif"], "a picture is written as"),
-        (["empty.txt"], "no output in this file"),
+        (["empty.txt"], "contains no output"),
         (["blank.txt"], "all 2 outputs are empty"),
     ],
 )
@@ -107,7 +107,10 @@ def test_references_in_a_tsv_are_its_second_column(unspool, files):
 def test_plain_references_with_a_tab_on_every_line_are_spoken_of(unspool, files):
     (files / "pairs.txt").write_text("b\tabc\n" * 8)
     argv = ("evaluate", "texts", files / "one.jsonl", "--references", files / "pairs.txt", "--samples", 20)
-    assert "every line has a tab and is one text; if it is a pair, name the file .tsv" in unspool(*argv)[2]
+    assert (
+        "every line has a tab and is read as one text; name the file .tsv if it holds pairs"
+        in unspool(*argv)[2]
+    )
 
 
 def test_prompts_and_outputs_may_be_columns_too(unspool, files, loaded):

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from unspool.cli.diagnose.material import add_gold_options, gold_texts
+from unspool.cli.diagnose.texts import add_gold_options, gold_texts
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
@@ -55,17 +55,17 @@ def run(args: argparse.Namespace) -> int:
         named(args.output)
     with reserved(args.output):
         model = load_speaker(args)
-        gold = gold_texts(model, args, room=args.prompt + args.length)
-        found = beam_widths(model, gold.texts, args.widths, beam=beam)
+        gold = gold_texts(model, args, max_tokens=args.prompt + args.length)
+        found = beam_widths(model, gold.pairs, args.widths, beam=beam)
         if args.output:
             draw_widths(found, args.output)
     if args.json:
         points = [asdict(it) for it in found.points]
         print(
-            json_line({"of": gold.whose, "verdict": found.verdict, "cursed": found.cursed, "points": points})
+            json_line({"of": gold.source, "verdict": found.verdict, "cursed": found.cursed, "points": points})
         )
     else:
-        print(f"beams on {gold.whose}, {len(gold.texts)} texts")
+        print(f"beams on {gold.source}, {len(gold.pairs)} texts")
         print_rows(
             ["width", "log p", "length", "ratio", "F₁", "empty", "ended"],
             [

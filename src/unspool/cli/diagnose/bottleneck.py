@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.diagnose.material import find_material
 from unspool.cli.diagnose.texts import add_text_options, layout_of_args
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, reserved, tell
@@ -67,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.text:  # what cannot be read, or written, must fail before the work
         args.text.open("rb").close()
 
+    from unspool.diagnose.evaluation_texts import find_windows
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
     from unspool.plots.canvas import named
 
@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
         model = load_speaker(args)
         contexts = args.contexts or fitting_contexts(model)
         try:
-            material = find_material(
-                model, Path(args.model), args.text, contexts, args.seed, layout_of_args(args)
+            material = find_windows(
+                model, Path(args.model), args.text, contexts, args.seed, layout_of_args(args), warn=tell
             )
-            found = measure(model, material.parts, contexts)
-            truth = material.beside_truth(model, contexts)
+            found = measure(model, material.windows, contexts)
+            truth = material.distance_to_truth(model, contexts)
         except ValueError as error:
             where = str(args.text or args.model)
             raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
@@ -90,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
             draw_spectrum(found, args.output)
     if args.json:
         derived = {"conclusive": found.conclusive, "tau": found.tau, "uniform_delta": found.uniform_delta}
-        beside = {"texts": material.whose, "truth": None if truth is None else asdict(truth)}
+        beside = {"texts": material.source, "truth": None if truth is None else asdict(truth)}
         print(json_line(asdict(found) | derived | beside))
     else:
-        print("\n".join([*_lines(found, material.whose), *([] if truth is None else _truth(found, truth))]))
+        print("\n".join([*_lines(found, material.source), *([] if truth is None else _truth(found, truth))]))
     if args.output:
         tell(f"wrote {args.output}")
     return 0

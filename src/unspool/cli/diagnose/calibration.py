@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from unspool.cli.diagnose.material import add_gold_options, gold_texts
+from unspool.cli.diagnose.texts import add_gold_options, gold_texts
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
@@ -42,14 +42,14 @@ def run(args: argparse.Namespace) -> int:
         named(args.output)
     with reserved(args.output):
         model = load_speaker(args)
-        gold = gold_texts(model, args, room=args.prompt + args.length)
-        found = pair_calibration(model, gold.texts, bins=args.bins)
+        gold = gold_texts(model, args, max_tokens=args.prompt + args.length)
+        found = pair_calibration(model, gold.pairs, bins=args.bins)
         if args.output:
             draw_reliability(found, args.output)
     if args.json:
-        print(json_line({"of": gold.whose, "verdict": found.verdict, **asdict(found)}))
+        print(json_line({"of": gold.source, "verdict": found.verdict, **asdict(found)}))
     else:
-        print(f"the most probable token, on {gold.whose}, {found.count:,} places")
+        print(f"the most probable token, on {gold.source}, {found.count:,} places")
         print_rows(
             ["confidence", "places", "mean", "right"],
             [

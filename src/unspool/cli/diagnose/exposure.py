@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.diagnose.material import gold_material
-from unspool.cli.diagnose.texts import add_text_options
+from unspool.cli.diagnose.texts import add_text_options, layout_of_args
 from unspool.cli.models import load_speaker
-from unspool.cli.output import json_line, print_rows
+from unspool.cli.output import json_line, print_rows, tell
 from unspool.cli.parser import add_running_options, natural, positive
 
 if TYPE_CHECKING:
@@ -60,21 +60,24 @@ def run(args: argparse.Namespace) -> int:
     """Find texts, measure, tell."""
     if args.text:  # what cannot be read must fail before the work
         args.text.open().close()
+    from unspool.diagnose.evaluation_texts import find_continuations
     from unspool.diagnose.exposure_bias import exposure, true_exposure
 
     model = load_speaker(args)
-    room = args.prompt + max(args.lengths) + args.span
-    found = gold_material(model, args, room)
+    max_tokens = args.prompt + max(args.lengths) + args.span
+    found = find_continuations(
+        model, Path(args.model), args.text, args.prompt, max_tokens, layout_of_args(args), warn=tell
+    )
     if found.language is not None:
         measured = true_exposure(model, found.language, args.lengths, texts=args.texts, seed=args.seed)
     else:
-        measured = exposure(model, found.texts[: args.texts], args.lengths, span=args.span, seed=args.seed)
+        measured = exposure(model, found.pairs[: args.texts], args.lengths, span=args.span, seed=args.seed)
     if args.json:
         points = [{**asdict(it), "gap": it.gap, "excess": it.excess} for it in measured.points]
         total = {"gap": measured.gap, "excess": measured.excess, "interval": asdict(measured)["interval"]}
-        print(json_line({"of": found.whose, **total, "verdict": measured.verdict, "points": points}))
+        print(json_line({"of": found.source, **total, "verdict": measured.verdict, "points": points}))
     else:
-        _print_table(measured, found.whose)
+        _print_table(measured, found.source)
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unspool.cli.decoders import add_several_decoders_option, name_decoders
-from unspool.cli.diagnose.material import add_gold_options, own_prompts
+from unspool.cli.diagnose.texts import add_gold_options, layout_of_args
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     named_decoders = name_decoders(args.decoder, None, DECODERS)
 
     import unspool as us
+    from unspool.diagnose.evaluation_texts import find_prompts
     from unspool.diagnose.text_loops import draw_loops, loop_rates
     from unspool.plots.canvas import named
 
@@ -52,16 +53,28 @@ def run(args: argparse.Namespace) -> int:
         named(args.output)
     with reserved(args.output):
         model = load_speaker(args)
-        gold = own_prompts(model, args, room=args.prompt + 8)
-        prompts = [prompt for prompt, _ in gold.texts]
+        if args.text:  # an unreadable file must fail before the work
+            args.text.open("rb").close()
+        gold = find_prompts(
+            model,
+            Path(args.model),
+            args.text,
+            args.texts,
+            args.prompt,
+            args.prompt + 8,
+            layout_of_args(args),
+            seed=args.seed,
+            warn=tell,
+        )
+        prompts = [prompt for prompt, _ in gold.pairs]
         found = loop_rates(model, prompts, decoders, max_new_tokens=args.max_new_tokens, seed=args.seed)
         if args.output:
             draw_loops(found, args.output)
     if args.json:
         rows = [{**asdict(it), "rate": it.rate} for it in found.decoders]
-        print(json_line({"of": gold.whose, "verdict": found.verdict, "decoders": rows}))
+        print(json_line({"of": gold.source, "verdict": found.verdict, "decoders": rows}))
     else:
-        print(f"texts after the beginnings of {gold.whose}, up to {found.tokens} tokens")
+        print(f"texts after the beginnings of {gold.source}, up to {found.tokens} tokens")
         print_rows(
             ["decoder", "loops", "of", "rate", "≈ loops", "rep-4", "periods"],
             [

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import tell
-from unspool.cli.parser import positive
-from unspool.data.records import Layout, Record, read_records
+from unspool.cli.parser import natural, positive
+from unspool.data.records import Layout
+from unspool.evaluate.text_files import layout_of_run, read_pairs, read_texts
+
+if TYPE_CHECKING:
+    from unspool.diagnose.evaluation_texts import Continuations
 
 HELP = (
     'texts: one a line, or {"text": "…"} a line in a .jsonl file; for an encoder–decoder pairs: '
@@ -48,63 +52,6 @@ def layout_of_args(args: argparse.Namespace) -> Layout:
     return found if document is None else Layout(fields=found.fields, document=document)
 
 
-def layout_of_run(folder: Path) -> Layout:
-    """How the training files of the run in this folder are written; the default if it is no run."""
-    path = folder / "recipe.toml"
-    if not path.is_file():
-        return Layout()
-    from unspool.training import read_recipe
-
-    try:
-        return layout_of(read_recipe(path).data)
-    except ValueError:  # said by whoever needs the recipe
-        return Layout()
-
-
-def layout_of(data: object) -> Layout:
-    """How the files of a recipe's [data] are written."""
-    from unspool.data.line_formats import JSONL, TSV, LabelledLines, Lines, TaggedLines
-
-    match data:
-        case TSV():
-            return Layout(columns=(data.source, data.target))
-        case JSONL():
-            names = {name: getattr(data, name) for name in ("text", "source", "target")}
-            return Layout(fields={name: key for name, key in names.items() if key is not None})
-        case LabelledLines():
-            return Layout(text_column=data.text)
-        case TaggedLines():
-            return Layout(text_column=data.words)
-        case Lines():
-            return Layout(document=data.document)
-    return Layout()
-
-
-def text_records(path: Path, layout: Layout | None = None, limit: int | None = None) -> list[Record]:
-    """The records of a file, the first `limit` of them; says how a plain file with several lines was read."""
-    records = read_records(path, layout)
-    if not records:
-        raise ValueError(f"{path}: there is no text in this file")
-    if len(records) > 1 and all(record.is_plain for record in records):
-        tell(f"{path}: {len(records)} texts, one a line (--document file reads the file as one text)")
-    return records[:limit]
-
-
-def read_texts(path: Path, layout: Layout | None = None, limit: int | None = None) -> list[str]:
-    """The texts of a file, the first `limit` of them."""
-    return [record.text() for record in text_records(path, layout, limit)]
-
-
-def read_pairs(
-    path: Path, layout: Layout | None = None, limit: int | None = None
-) -> tuple[list[str], list[str]]:
-    """The sources and the targets of a file, the first `limit` of them."""
-    pairs = [record.pair() for record in read_records(path, layout)[:limit]]
-    if not pairs:
-        raise ValueError(f"{path}: there is no pair in this file")
-    return [source for source, _ in pairs], [target for _, target in pairs]
-
-
 def asked_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
     """What `args.text` holds for this model: an encoder–decoder has sources, too."""
     if model.tokenizer is None:
@@ -112,4 +59,27 @@ def asked_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None,
     layout = layout_of_args(args)
     if model.is_encoder_decoder:
         return read_pairs(args.text, layout, args.limit)
-    return None, read_texts(args.text, layout, args.limit)
+    return None, read_texts(args.text, layout, args.limit, warn=tell)
+
+
+def add_gold_options(parser: argparse.ArgumentParser, texts: int) -> None:
+    """Options that choose reference texts."""
+    add_text_options(parser, default="the run's validation set")
+    parser.add_argument(
+        "--texts", type=positive, default=texts, metavar="N", help="at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--prompt", type=positive, default=16, metavar="N", help="tokens that are given (default: 16)"
+    )
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the draws (default: 0)")
+
+
+def gold_texts(model: Any, args: argparse.Namespace, max_tokens: int) -> Continuations:
+    """The reference texts that the options of `add_gold_options` choose."""
+    from unspool.diagnose.evaluation_texts import find_continuations
+
+    if args.text:  # an unreadable file must fail before the work
+        args.text.open("rb").close()
+    layout = layout_of_args(args)
+    found = find_continuations(model, Path(args.model), args.text, args.prompt, max_tokens, layout, warn=tell)
+    return found.take(args.texts, args.seed)

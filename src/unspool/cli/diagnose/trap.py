@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from unspool.cli.diagnose.material import add_gold_options, gold_texts
+from unspool.cli.diagnose.texts import add_gold_options, gold_texts
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, positive
@@ -46,17 +46,17 @@ def run(args: argparse.Namespace) -> int:
         named(args.output)
     with reserved(args.output):
         model = load_speaker(args)
-        gold = gold_texts(model, args, room=args.prompt + args.length)
-        found = likelihood_trap(model, gold.texts, length=args.length, phrase=args.phrase, seed=args.seed)
+        gold = gold_texts(model, args, max_tokens=args.prompt + args.length)
+        found = likelihood_trap(model, gold.pairs, length=args.length, phrase=args.phrase, seed=args.seed)
         if args.output:
             draw_trap(found, args.output)
     if args.json:
         kinds = {kind: asdict(it) for kind, it in found.kinds.items()}
         print(
-            json_line({"of": gold.whose, "verdict": found.verdict, "trapped": found.trapped, "kinds": kinds})
+            json_line({"of": gold.source, "verdict": found.verdict, "trapped": found.trapped, "kinds": kinds})
         )
     else:
-        print(f"log p a token, on {gold.whose}")
+        print(f"log p a token, on {gold.source}")
         print_rows(
             ["", "texts", "log p", "95 % interval"],
             [

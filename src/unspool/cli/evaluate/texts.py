@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from unspool.cli.diagnose.texts import add_columns_option
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, print_rows, reserved, tell
-from unspool.cli.outputs import SystemOutputs, read_outputs, read_systems, shared_prompts
 from unspool.cli.parser import add_model_options, natural, positive
 from unspool.data.records import Layout
+from unspool.evaluate.text_files import SystemOutputs, read_outputs, read_systems, shared_prompts
 
 if TYPE_CHECKING:
     from unspool.evaluate.significance import Interval, PairedTest
@@ -68,9 +68,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read everything, measure, tell."""
     layout = _layout(args)
-    systems = read_systems(args.outputs, layout)
-    references = read_outputs(args.references, layout=layout) if args.references else None
-    human = read_outputs(args.human, "human", layout) if args.human else None
+    systems = read_systems(args.outputs, layout, warn=tell)
+    references = read_outputs(args.references, layout=layout, warn=tell) if args.references else None
+    human = read_outputs(args.human, "human", layout, warn=tell) if args.human else None
     _check(args, systems, references)
     prompts = [_prompts(it, args) for it in systems]
     if args.figure:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from unspool.cli.decoders import add_several_decoders_option, name_decoders
-from unspool.cli.diagnose.material import learnt_language
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, print_rows, reserved, tell
 from unspool.cli.parser import add_running_options, natural, positive
@@ -73,8 +72,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _all(args: argparse.Namespace, searches: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
     """What was found of each decoder, and how many could not be measured."""
+    from unspool.diagnose.evaluation_texts import find_language
+
     model = load_speaker(args)
-    language = learnt_language(model, Path(args.model))
+    language = find_language(model, Path(args.model), warn=tell)
     if language is None:
         raise ValueError(
             f'{args.model} is no run that learnt a language of the package (data.kind = "language") word by '

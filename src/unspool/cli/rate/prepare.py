@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unspool.cli.outputs import read_systems, shared_prompts
+from unspool.cli.output import tell
 from unspool.cli.parser import natural, positive
 
 SUMMARY = "Make a blinded set of the outputs of one system or more."
@@ -36,8 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, blind, write."""
     from unspool.evaluate.rating import prepare
+    from unspool.evaluate.text_files import read_systems, shared_prompts
 
-    systems = read_systems(args.outputs)
+    systems = read_systems(args.outputs, warn=tell)
     prompts = shared_prompts(systems, args.prompts)
     made = prepare(
         args.out,

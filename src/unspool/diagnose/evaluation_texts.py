@@ -1,0 +1,249 @@
+"""Choose the texts that a model is measured on.
+
+In this order: the texts of a file; sentences of the artificial language that the run learnt, whose true
+probabilities are known; the validation set of the run; text that the model generates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from unspool.data.records import Layout
+from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, windows
+from unspool.evaluate.text_files import Warn, read_pairs, read_texts, text_records
+from unspool.interfaces import StepModel
+
+if TYPE_CHECKING:
+    from unspool.data.batch import Batch
+    from unspool.data.known_languages.known_language import KnownLanguage
+    from unspool.diagnose.overestimation import Distance
+    from unspool.training import Recipe
+
+TokenPair = tuple[Sequence[int], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class EvaluationWindows:
+    """Windows of text for teacher forcing."""
+
+    source: str
+    """Where the texts are from, in words."""
+    windows: list[Window]
+    language: KnownLanguage[Any] | None = None
+    """The language that the texts are drawn from, if its probabilities are known."""
+
+    def distance_to_truth(self, model: StepModel, contexts: int) -> Distance | None:
+        """Compare the model with the true distributions in these contexts."""
+        if self.language is None:
+            return None
+        from unspool.diagnose.overestimation import distance, true_probabilities
+        from unspool.diagnose.softmax_bottleneck import log_probabilities, rank_limit
+
+        logp_CV = log_probabilities(model, self.windows, contexts)
+        return distance(logp_CV, true_probabilities(self.language, self.windows, contexts), rank_limit(model))
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Pairs of a prompt (or source) and the reference text that follows it, as token ids."""
+
+    source: str
+    """Where the texts are from, in words."""
+    pairs: Sequence[TokenPair]
+    language: KnownLanguage[Any] | None = None
+    """The language to draw pairs from, if its probabilities are known; `pairs` is empty then."""
+
+    def take(self, count: int, seed: int = 0) -> Continuations:
+        """Return the first `count` pairs, or `count` sentences drawn from the language."""
+        if self.language is not None:
+            rng = Random(seed)
+            sentences = (self.language.sample(rng) for _ in range(count))
+            pairs: list[TokenPair] = [((self.language.bos,), (*row, self.language.eos)) for row in sentences]
+            return replace(self, pairs=pairs)
+        if not self.pairs:
+            raise ValueError(
+                f"{self.source}: every text ends within its prompt; give longer texts or a smaller --prompt"
+            )
+        return replace(self, pairs=self.pairs[:count])
+
+
+def find_windows(
+    model: StepModel,
+    run: Path,
+    path: Path | None,
+    contexts: int,
+    seed: int,
+    layout: Layout | None = None,
+    *,
+    warn: Warn = warnings.warn,
+) -> EvaluationWindows:
+    """Find texts with about `contexts` positions: in the file at `path`, for the run, or generated."""
+    from unspool.diagnose.softmax_bottleneck import own_pairs, own_text
+
+    if model.is_encoder_decoder:
+        if path is not None:
+            sources, targets = read_pairs(path, layout)
+            return EvaluationWindows(str(path), forced(model, targets, sources, cut=True))
+        pairs = _validation_pairs(model, run, warn)
+        if pairs:
+            return EvaluationWindows("the run's validation pairs", paired(model, pairs, cut=True))
+        return EvaluationWindows("its answers to random words", own_pairs(model, contexts, seed))
+    if path is not None:
+        return EvaluationWindows(str(path), forced(model, read_texts(path, layout, warn=warn)))
+    language = find_language(model, run, warn=warn)
+    if language is not None:
+        from unspool.diagnose.overestimation import sentences
+
+        rows = sentences(language, contexts, seed, model.context)
+        return EvaluationWindows("sentences of its language", rows, language)
+    generated = windows(own_text(model, contexts, seed), fitting(model, None))
+    return EvaluationWindows("its own words", generated)
+
+
+def find_continuations(
+    model: StepModel,
+    run: Path,
+    path: Path | None,
+    prompt_tokens: int,
+    max_tokens: int,
+    layout: Layout | None = None,
+    *,
+    warn: Warn = warnings.warn,
+) -> Continuations:
+    """Find reference texts: in the file at `path`, else the language or validation set of the run.
+
+    Texts are split into pieces of at most `max_tokens` tokens, of which the first `prompt_tokens` are the
+    prompt. An encoder–decoder gets the sources of pairs as prompts.
+    """
+    if path is not None and model.is_encoder_decoder:
+        sources, targets = read_pairs(path, layout)
+        parts = forced(model, targets, sources, cut=True)
+        return Continuations(str(path), [(it.tokens[: it.first], it.tokens[it.first :]) for it in parts])
+    if path is not None:
+        rows = encode(model, read_texts(path, layout, warn=warn))
+        pieces = _split(rows, prompt_tokens, max_tokens, _bos(model))
+        short = sum(len(row) <= prompt_tokens for row in rows)
+        if short and pieces:
+            warn(f"{path}: left out {short} of {len(rows)} texts, which end within --prompt {prompt_tokens}")
+        return Continuations(str(path), pieces)
+    language = None if model.is_encoder_decoder else find_language(model, run, warn=warn)
+    if language is not None:
+        return Continuations("sentences of its language", [], language)
+    pairs = _validation_pairs(model, run, warn)
+    if not pairs:
+        raise ValueError("no text to measure on: give --text, or a run folder that has a validation set")
+    if model.is_encoder_decoder:
+        return Continuations("the run's validation pairs", list(pairs))
+    pieces = _split([row for _, row in pairs], prompt_tokens, max_tokens, _bos(model))
+    return Continuations("the run's validation texts", pieces)
+
+
+def find_prompts(
+    model: StepModel,
+    run: Path,
+    path: Path | None,
+    count: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    layout: Layout | None = None,
+    *,
+    seed: int = 0,
+    warn: Warn = warnings.warn,
+) -> Continuations:
+    """Find `count` prompts to continue.
+
+    A prompt of a file is used whole, a text up to its first `prompt_tokens` tokens. Anything else is found
+    and split as by `find_continuations`.
+    """
+    layout = Layout() if layout is None else layout
+    if path is None or model.is_encoder_decoder or layout.document == "file":
+        found = find_continuations(model, run, path, prompt_tokens, max_tokens, layout, warn=warn)
+        return found.take(count, seed)
+    from unspool.decode.prompts import ids_of
+
+    pairs: list[TokenPair] = []
+    for index, record in enumerate(text_records(path, layout, count, warn=warn)):
+        try:
+            ids = ids_of(model, record.prompt() if record.is_prompt else record.text(), index)
+        except ValueError as error:
+            where = "" if str(error).startswith(record.where) else f"{record.where}: "
+            raise ValueError(f"{where}{error}") from None
+        pairs.append((ids if record.is_prompt else ids[:prompt_tokens], ()))
+    return Continuations(str(path), pairs)
+
+
+def find_language(model: StepModel, run: Path, *, warn: Warn = warnings.warn) -> KnownLanguage[Any] | None:
+    """Return the artificial language that the run learnt word by word; None if it learnt something else."""
+    from unspool.data.known_languages.made_data import Language
+    from unspool.diagnose.overestimation import speaks
+
+    recipe = _recipe(run, warn)
+    if recipe is None or not isinstance(recipe.data, Language):
+        return None
+    if speaks(model, recipe.data.known):
+        return recipe.data.known
+    warn("the model is not compared with the truth: its tokens are not the words of the language")
+    return None
+
+
+def _bos(model: StepModel) -> tuple[int, ...]:
+    """Return the BOS token if the tokenizer adds one to every text."""
+    ids = () if model.tokenizer is None else tuple(model.tokenizer.encode(""))
+    return ids if model.tokenizer is not None and ids == (model.tokenizer.bos_id,) else ()
+
+
+def _split(
+    rows: Sequence[Sequence[int]], prompt_tokens: int, max_tokens: int, bos: tuple[int, ...]
+) -> list[TokenPair]:
+    """Split rows into pieces of at most `max_tokens`, each with BOS, and each piece into prompt and rest."""
+    size = max(1, max_tokens - len(bos))
+    pieces = []
+    for row in rows:
+        bare = row[len(bos) :] if tuple(row[: len(bos)]) == bos else row
+        pieces += [(*bos, *bare[start : start + size]) for start in range(0, len(bare), size)]
+    return [(it[:prompt_tokens], it[prompt_tokens:]) for it in pieces if len(it) > prompt_tokens]
+
+
+def _validation_pairs(model: Any, run: Path, warn: Warn) -> list[tuple[list[int], list[int]]]:
+    from unspool.data.preparation import prepare
+
+    recipe = _recipe(run, warn)
+    if recipe is None:
+        return []
+    try:
+        batches = prepare(recipe.data, model.tokenizer, recipe.batches, recipe.seed, run / "data").valid
+    except (OSError, ValueError) as error:
+        warn(f"cannot read the run's pairs: {error}")
+        return []
+    return list(_rows(batches))
+
+
+def _rows(batches: Iterable[Batch]) -> Iterable[tuple[list[int], list[int]]]:
+    """Yield source and target of every row; the source of a language model's row is empty."""
+    for batch in batches:
+        if batch.source_NS is None or batch.source_lengths_N is None:
+            first = batch.inputs_NT[:, 0].tolist()
+            for row, (begin, length) in enumerate(zip(first, batch.lengths_N.tolist(), strict=True)):
+                yield [], [begin, *batch.targets_NU[row, :length].tolist()]
+            continue
+        sizes = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
+        for row, (source, target) in enumerate(sizes):
+            yield batch.source_NS[row, :source].tolist(), batch.targets_NU[row, :target].tolist()
+
+
+def _recipe(run: Path, warn: Warn) -> Recipe | None:
+    from unspool.training import read_recipe
+
+    path = run / "recipe.toml"
+    if not path.is_file():
+        return None
+    try:
+        return read_recipe(path)
+    except ValueError as error:
+        warn(f"cannot read the run's recipe: {error}")
+        return None
