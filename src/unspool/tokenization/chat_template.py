@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-SANDBOX = Path(__file__).with_name("sandbox.py")
+SANDBOX = Path(__file__).with_name("template_sandbox.py")
 """Run, and not imported: this process has no need of jinja2."""
 
 
