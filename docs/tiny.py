@@ -141,7 +141,7 @@ class Llama:
         return y.transpose(0, 1).reshape(T, -1) @ w["attn_output"].T, (k, v)
 
     def _rotate(self, x_HTK: Tensor, start: int) -> Tensor:
-        """Rotary positions (Su et al. 2021): turn the pair 2i, 2i + 1 by the angle position · base^(−2i/K)."""
+        """Rotary positions (Su et al. 2021): turn pair 2i, 2i + 1 by the angle position · base^(−2i/K)."""
         turns_i = self.base ** (-torch.arange(0, self.head_width, 2, dtype=torch.float64) / self.head_width)
         angle_Ti = torch.arange(start, start + x_HTK.shape[1], dtype=torch.float64)[:, None] * turns_i
         cos, sin = angle_Ti.cos().float(), angle_Ti.sin().float()
