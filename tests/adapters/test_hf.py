@@ -34,7 +34,7 @@ def test_a_search_keeps_its_arguments():
 @pytest.mark.parametrize("wrong", ["Greedy", us.Greedy, us.TopP(0.9), None])
 def test_what_is_no_search_is_refused(wrong):
     if wrong is None:
-        assert us.hf.decoder(wrong).search == us.parse("Sample(Temperature(0.8), TopP(0.95))")
+        assert us.hf.decoder(wrong).decoder == us.parse("Sample(Temperature(0.8), TopP(0.95))")
         return
     with pytest.raises(TypeError, match="search"):
         us.hf.decoder(wrong)

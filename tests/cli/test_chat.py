@@ -52,7 +52,7 @@ def test_help_names_every_command(unspool, loaded, piped):
     ("line", "message"),
     [
         ("/dekoder", "'/dekoder' is unknown: choose from /decoder, /help, /save, /seed, /undo, /quit"),
-        ("/decoder Top", "'Top': 'Top' is unknown"),
+        ("/decoder Top", "unknown decoder 'Top'"),
         ("/seed x", "/seed takes a whole number, not 'x'"),
         ("/undo", "there is nothing to take back"),
         ("/undo 2", "/undo takes nothing behind it"),

@@ -118,7 +118,7 @@ def test_a_specification_that_fails_is_named_by_its_line():
     from unspool.cli.prompts import Prompt
 
     prompts = [Prompt("a"), Prompt("b", where="p.jsonl:2", settings={"decoder": "Bean(2)"})]
-    with pytest.raises(ValueError, match=r"^p\.jsonl:2: .*Did you mean Beam"):
+    with pytest.raises(ValueError, match=r"^p\.jsonl:2: .*did you mean Beam"):
         parse_all("Greedy()", prompts, lambda search: None)
     with pytest.raises(ValueError, match=r"^'Sampel\(\)'"):
         parse_all("Sampel()", prompts, lambda search: None)

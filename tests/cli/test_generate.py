@@ -292,7 +292,7 @@ def test_one_line_on_a_terminal_is_streamed_by_its_own_settings(unspool, loaded,
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"prompt": "a", "decoder": "Sampel()"}', "'Sampel' is unknown"),
+        ('{"prompt": "a", "decoder": "Sampel()"}', "unknown decoder 'Sampel'"),
         ('{"prompt": "a", "sead": 3}', "'sead' is not a known key of a line: did you mean 'seed'?"),
         ('{"prompt": "a", "stop": [3]}', '"stop" must be a string or a list of strings, found [3]'),
     ],

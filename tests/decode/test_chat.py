@@ -86,11 +86,11 @@ def test_a_turn_is_taken_back_and_asked_again():
 
 
 def test_an_answer_is_what_generate_gives_to_the_same_messages_with_the_same_seed():
-    search = us.Sample(us.Temperature(9.0))
-    chat = us.Chat(MODEL, search, seed=3, max_new_tokens=8)
+    decoder = us.Sample(us.Temperature(9.0))
+    chat = us.Chat(MODEL, decoder, seed=3, max_new_tokens=8)
     for said in ("x", "x"):
         messages = [*chat.messages, {"role": "user", "content": said}]
-        want = us.generate(MODEL, messages, search, seed=3, max_new_tokens=8, on_loop="stop")
+        want = us.generate(MODEL, messages, decoder, seed=3, max_new_tokens=8, on_loop="stop")
         assert chat.ask(said).tokens == want.tokens
 
 

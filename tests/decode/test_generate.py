@@ -112,10 +112,10 @@ def test_streamed_pieces_add_up_to_the_text(stop):
 
 
 def test_streams_of_several_rows_are_told_apart():
-    search = Sample()
-    outs = generate(MODEL, ["a", "bc"], search, n=2, seed=4)
+    decoder = Sample()
+    outs = generate(MODEL, ["a", "bc"], decoder, n=2, seed=4)
     texts = {}
-    for piece in stream(MODEL, ["a", "bc"], search, n=2, seed=4):
+    for piece in stream(MODEL, ["a", "bc"], decoder, n=2, seed=4):
         texts[piece.request, piece.sample] = texts.get((piece.request, piece.sample), "") + piece.text
     assert texts == {(i, j): outs[i][j].text for i in range(2) for j in range(2)}
 
@@ -200,20 +200,20 @@ def test_what_answers_a_source_does_not_go_on_after_it():
     assert seen == [1, 1, None, None]
 
 
-@pytest.mark.parametrize("search", [Sample(), Greedy(), Beam(2), Sample(TopP(0.9))], ids=repr)
-def test_whole_numbers_of_any_kind_are_taken(search):
+@pytest.mark.parametrize("decoder", [Sample(), Greedy(), Beam(2), Sample(TopP(0.9))], ids=repr)
+def test_whole_numbers_of_any_kind_are_taken(decoder):
     model = random_table(9, seed=0)
-    want = generate(model, [1, 2], search, max_new_tokens=5, seed=3, n=2)
+    want = generate(model, [1, 2], decoder, max_new_tokens=5, seed=3, n=2)
     options = {"max_new_tokens": np.int64(5), "seed": np.int32(3), "n": np.int64(2)}
     for prompt in (np.array([1, 2]), torch.tensor([1, 2]), [np.int64(1), torch.tensor(2)]):
-        assert generate(model, prompt, search, **options) == want
-    matrix = generate(model, torch.tensor([[1, 2], [3, 4]]), search, max_new_tokens=5, seed=np.array([3, 3]))
+        assert generate(model, prompt, decoder, **options) == want
+    matrix = generate(model, torch.tensor([[1, 2], [3, 4]]), decoder, max_new_tokens=5, seed=np.array([3, 3]))
     assert matrix[0].tokens == want[0].tokens
     assert len(matrix) == 2
 
 
 @pytest.mark.parametrize(
-    ("search", "words"),
+    ("decoder", "words"),
     [
         (TopP(0.9), r"put it into one, us\.Sample\(TopP"),
         (Sample, r"make one, Sample\("),
@@ -221,11 +221,11 @@ def test_whole_numbers_of_any_kind_are_taken(search):
         (3, "is no search"),
     ],
 )
-def test_what_is_no_search_is_told_what_to_write(search, words):
+def test_what_is_no_search_is_told_what_to_write(decoder, words):
     with pytest.raises(TypeError, match=words):
-        generate(MODEL, "a", search)
+        generate(MODEL, "a", decoder)
     with pytest.raises(TypeError, match=words):
-        stream(MODEL, "a", search)
+        stream(MODEL, "a", decoder)
 
 
 @pytest.mark.parametrize(
@@ -272,21 +272,21 @@ def test_no_stop_may_be_said_as_none_and_half_a_character_is_refused():
 
 def test_a_stop_token_ends_a_text_and_is_not_shown():
     chain = bigram([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    for search in (Greedy(), Sample(), Beam(1)):
-        out = generate(chain, [0], search, stop_ids=2, max_new_tokens=9)
+    for decoder in (Greedy(), Sample(), Beam(1)):
+        out = generate(chain, [0], decoder, stop_ids=2, max_new_tokens=9)
         assert (out.tokens, out.finish_reason) == ((1, 2), "stop")
     with pytest.raises(ValueError, match="stop_ids holds token 7"):
         generate(chain, [0], stop_ids=[7])
 
 
-@pytest.mark.parametrize("search", [Sample(), Greedy(), Beam(3), ContrastiveSearch(2)], ids=repr)
+@pytest.mark.parametrize("decoder", [Sample(), Greedy(), Beam(3), ContrastiveSearch(2)], ids=repr)
 @pytest.mark.parametrize("rows", [1, 3, 7])
-def test_no_text_depends_on_how_many_rows_stand_side_by_side(search, rows):
+def test_no_text_depends_on_how_many_rows_stand_side_by_side(decoder, rows):
     model = Hidden(9)
     prompts = [[1], [2, 3], [4], [5, 6, 7]]
     options = {"max_new_tokens": 6, "seed": [1, 2, 3, 4], "n": 3}
-    assert generate(model, prompts, search, batch_size=rows, **options) == generate(
-        model, prompts, search, **options
+    assert generate(model, prompts, decoder, batch_size=rows, **options) == generate(
+        model, prompts, decoder, **options
     )
 
 
@@ -320,9 +320,9 @@ def test_texts_come_in_order_as_soon_as_those_before_them_are_there():
                 path = job.path(request, sample).extend(0, -1.0, -1.0, job)
                 yield SearchStep((), (replace(path, finish_reason="length"),))
 
-    search = Recorded()
+    decoder = Recorded()
     job = make_job(bigram([[1.0]]), [[0], [0]], max_new_tokens=1, n=2, seed=0, stop=())
-    found = [(path.request, path.sample, search.ended) for path in finished(bigram([[1.0]]), job, search)]
+    found = [(path.request, path.sample, decoder.ended) for path in finished(bigram([[1.0]]), job, decoder)]
     assert found == [(0, 0, 3), (0, 1, 3), (1, 0, 3), (1, 1, 4)]
 
 
@@ -339,9 +339,9 @@ def test_a_ranking_search_with_fewer_texts_holds_up_no_other():
                 path = job.path(request, 0).extend(0, -1.0, -1.0, job)
                 yield SearchStep((), (replace(path, finish_reason="length"),))
 
-    search = Ranking()
+    decoder = Ranking()
     job = make_job(bigram([[1.0]]), [[0]] * 3, max_new_tokens=1, n=2, seed=0, stop=())
-    found = [(path.request, search.ended) for path in finished(bigram([[1.0]]), job, search)]
+    found = [(path.request, decoder.ended) for path in finished(bigram([[1.0]]), job, decoder)]
     assert found == [(0, 2), (1, 2), (2, 3)]
 
 
@@ -357,7 +357,7 @@ def test_alternatives_can_be_read():
 class Hidden(Abilities):
     """A table model that shows hidden vectors."""
 
-    context = text = None
+    context = tokenizer = None
 
     def __init__(self, vocab_size):
         self.table, self.vocab_size = random_table(vocab_size, seed=3), vocab_size
@@ -392,13 +392,13 @@ class Broken(Hidden):
 
 
 @pytest.mark.parametrize(
-    "search", [Greedy(), Sample(), Sample(TopP(0.9)), Beam(2), ContrastiveSearch(2), Speculative(Broken(9))]
+    "decoder", [Greedy(), Sample(), Sample(TopP(0.9)), Beam(2), ContrastiveSearch(2), Speculative(Broken(9))]
 )
-def test_a_model_that_gives_no_numbers_is_refused_by_every_search(search):
+def test_a_model_that_gives_no_numbers_is_refused_by_every_search(decoder):
     with pytest.raises(ValueError, match="NaN"):
-        generate(Broken(9), [1], search)
+        generate(Broken(9), [1], decoder)
     with pytest.raises(ValueError, match="NaN"):
-        list(stream(Broken(9), [1], search))
+        list(stream(Broken(9), [1], decoder))
 
 
 def test_a_stream_shows_the_alternatives_of_its_tokens():

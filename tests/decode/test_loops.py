@@ -225,12 +225,12 @@ def drifting(row):
     return [0.999 if it == token else 0.001 / 63 for it in range(64)]
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(2)])
-def test_generation_stops_in_an_approximate_loop_if_asked(search):
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(2)])
+def test_generation_stops_in_an_approximate_loop_if_asked(decoder):
     model = TableModel(drifting)
-    through = generate(model, [0], search, max_new_tokens=150, on_loop="stop")
+    through = generate(model, [0], decoder, max_new_tokens=150, on_loop="stop")
     assert (through.finish_reason, through.loop) == ("length", None)
-    stopped = generate(model, [0], search, max_new_tokens=150, on_loop="stop_approximate")
+    stopped = generate(model, [0], decoder, max_new_tokens=150, on_loop="stop_approximate")
     assert (stopped.finish_reason, stopped.loop) == ("loop", None)
     assert stopped.approximate_loop.coverage >= 0.62
     assert len(stopped.tokens) == 48  # the first look at 40 tokens or more

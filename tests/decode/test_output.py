@@ -38,10 +38,10 @@ def test_pieces_are_what_is_new_on_each_frontier():
     assert (whole.tokens, whole.finish_reason) == ((1, 2), "length")
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(2)])
-def test_the_pieces_of_a_text_are_the_text(search):
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(2)])
+def test_the_pieces_of_a_text_are_the_text(decoder):
     model = bigram([[0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.5, 0.2, 0.3]])
-    out = generate(model, [0], search, max_new_tokens=6)
-    pieces = list(stream(model, [0], search, max_new_tokens=6))
+    out = generate(model, [0], decoder, max_new_tokens=6)
+    pieces = list(stream(model, [0], decoder, max_new_tokens=6))
     assert tuple(token for piece in pieces for token in piece.tokens) == out.tokens
     assert [piece.finish_reason for piece in pieces if piece.finish_reason] == ["length"]

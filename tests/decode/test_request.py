@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from unspool.decode.picks import ArgMax
-from unspool.decode.request import checked_search, make_job
+from unspool.decode.request import make_job
 from unspool.decode.search import Greedy, Sample
+from unspool.decode.spec import as_decoder
 from unspool.decode.transforms import Temperature, TopP
 from unspool.testing import TableModel
 
@@ -49,15 +50,15 @@ def test_what_cannot_be_is_refused_by_its_name(options, error, said):
         job(**options)
 
 
-def test_a_search_is_taken_as_it_is_and_everything_else_is_told_what_to_write():
+def test_a_decoder_is_returned_as_it_is_a_string_is_parsed_and_other_values_are_refused():
     greedy = Greedy()
-    assert checked_search(greedy) is greedy
-    assert checked_search(None) == Sample(Temperature(0.8), TopP(0.95))
+    assert as_decoder(greedy) is greedy
+    assert as_decoder("Greedy()") == greedy
+    assert as_decoder(None) == Sample(Temperature(0.8), TopP(0.95))
     for wrong, said in (
-        (Sample, "make one"),
-        ("Greedy()", "us.parse"),
-        (ArgMax(), "no search"),
-        (3, "no search"),
+        (Sample, "create one"),
+        (ArgMax(), "not a decoder: wrap it"),
+        (3, "not a decoder"),
     ):
         with pytest.raises(TypeError, match=said):
-            checked_search(wrong)
+            as_decoder(wrong)

@@ -27,56 +27,58 @@ SAMPLERS = [
 RANKERS = [BeamSample(3), StochasticBeam(3), MBR(4), MBR(4, Sample(XTC(0.05, 0.5)))]
 
 
-def name_of(search):
+def name_of(decoder):
     """A test id that is the same in every process: the draft model's repr holds an address."""
-    return "Speculative" if isinstance(search, Speculative) else repr(search)
+    return "Speculative" if isinstance(decoder, Speculative) else repr(decoder)
 
 
 PROMPTS = [[3, 4], [5], [3], [7, 8, 9], [4, 3]]
 
 
-def texts(prompts, search=None, **options):
+def texts(prompts, decoder=None, **options):
     """The tokens of every text, in order, with all samples of a prompt after each other."""
     options = {"seed": 9, "max_new_tokens": 12, **options}
-    found = generate(MODEL, prompts, search or Sample(), **options)
+    found = generate(MODEL, prompts, decoder or Sample(), **options)
     if isinstance(prompts[0], int):
         found = [found]
     groups = [group if isinstance(group, list) else [group] for group in found]
     return [out.tokens for group in groups for out in group]
 
 
-@pytest.mark.parametrize("search", SAMPLERS, ids=name_of)
-def test_a_repeated_prompt_is_the_next_sample_of_it(search):
-    ten = texts([3], search, n=10)
-    assert texts([[3]] * 10, search) == ten
+@pytest.mark.parametrize("decoder", SAMPLERS, ids=name_of)
+def test_a_repeated_prompt_is_the_next_sample_of_it(decoder):
+    ten = texts([3], decoder, n=10)
+    assert texts([[3]] * 10, decoder) == ten
     assert len(set(ten)) > 8
-    mixed = texts([[3], [5], [3], [5], [3]], search)
-    assert mixed == [ten[0], texts([5], search)[0], ten[1], texts([[5]] * 2, search)[1], ten[2]]
+    mixed = texts([[3], [5], [3], [5], [3]], decoder)
+    assert mixed == [ten[0], texts([5], decoder)[0], ten[1], texts([[5]] * 2, decoder)[1], ten[2]]
 
 
-@pytest.mark.parametrize("search", SAMPLERS, ids=name_of)
-def test_repeats_with_n_go_on_where_the_occurrence_before_stopped(search):
-    assert texts([[3]] * 3, search, n=2) == texts([3], search, n=6)
+@pytest.mark.parametrize("decoder", SAMPLERS, ids=name_of)
+def test_repeats_with_n_go_on_where_the_occurrence_before_stopped(decoder):
+    assert texts([[3]] * 3, decoder, n=2) == texts([3], decoder, n=6)
 
 
-@pytest.mark.parametrize("search", [*SAMPLERS, *RANKERS], ids=name_of)
-def test_a_prompt_alone_gives_its_first_occurrence_in_any_batch_and_order(search):
-    alone = {tuple(prompt): texts(prompt, search)[0] for prompt in PROMPTS}
+@pytest.mark.parametrize("decoder", [*SAMPLERS, *RANKERS], ids=name_of)
+def test_a_prompt_alone_gives_its_first_occurrence_in_any_batch_and_order(decoder):
+    alone = {tuple(prompt): texts(prompt, decoder)[0] for prompt in PROMPTS}
     for order in itertools.islice(itertools.permutations(PROMPTS), 0, None, 40):
-        assert texts(order, search) == [alone[tuple(prompt)] for prompt in order]
-    assert texts([*PROMPTS, *PROMPTS], search)[: len(PROMPTS)] == [alone[tuple(prompt)] for prompt in PROMPTS]
+        assert texts(order, decoder) == [alone[tuple(prompt)] for prompt in order]
+    assert texts([*PROMPTS, *PROMPTS], decoder)[: len(PROMPTS)] == [
+        alone[tuple(prompt)] for prompt in PROMPTS
+    ]
 
 
-@pytest.mark.parametrize("search", RANKERS, ids=name_of)
-def test_a_ranking_search_draws_anew_for_a_repeated_prompt(search):
-    assert len(set(texts([[3]] * 6, search))) > 3
+@pytest.mark.parametrize("decoder", RANKERS, ids=name_of)
+def test_a_ranking_search_draws_anew_for_a_repeated_prompt(decoder):
+    assert len(set(texts([[3]] * 6, decoder))) > 3
 
 
-@pytest.mark.parametrize("search", [*SAMPLERS, *RANKERS], ids=name_of)
+@pytest.mark.parametrize("decoder", [*SAMPLERS, *RANKERS], ids=name_of)
 @pytest.mark.parametrize("batch_size", [1, 3, 7])
-def test_the_batch_size_changes_no_text(search, batch_size):
+def test_the_batch_size_changes_no_text(decoder, batch_size):
     prompts = [*PROMPTS, [3], [5]]
-    assert texts(prompts, search, n=2, batch_size=batch_size) == texts(prompts, search, n=2)
+    assert texts(prompts, decoder, n=2, batch_size=batch_size) == texts(prompts, decoder, n=2)
 
 
 def test_a_stream_gives_the_texts_of_generate():
@@ -162,11 +164,11 @@ def test_texts_of_one_batch_are_independent(same):
 def test_what_speculation_and_beams_draw_differs_from_prompt_to_prompt():
     flat = bigram([[0.25] * 4] * 4)
     draft = bigram([[0.4, 0.3, 0.2, 0.1]] * 4)
-    for search in (Speculative(draft), Sample(XTC(0.1, 0.5)), BeamSample(2), StochasticBeam(2)):
+    for decoder in (Speculative(draft), Sample(XTC(0.1, 0.5)), BeamSample(2), StochasticBeam(2)):
         found = generate(
-            flat, [[i] * k for i in range(4) for k in (1, 2, 3)], search, seed=1, max_new_tokens=9
+            flat, [[i] * k for i in range(4) for k in (1, 2, 3)], decoder, seed=1, max_new_tokens=9
         )
-        assert len({out.tokens for out in found}) > 9, search
+        assert len({out.tokens for out in found}) > 9, decoder
 
 
 def test_a_stream_is_the_same_on_every_machine_and_in_every_process():

@@ -27,7 +27,7 @@ def test_by_hand():
 class Plain(Abilities):
     """A model that reads one token at a time."""
 
-    context = text = None
+    context = tokenizer = None
 
     def __init__(self, table):
         self.vocab_size, self.start, self.step = table.vocab_size, table.start, table.step

@@ -8,10 +8,10 @@ def test_it_says_of_itself_what_the_model_would():
     for name in (
         "vocab_size",
         "context",
-        "text",
-        "answers",
+        "tokenizer",
+        "is_encoder_decoder",
         "source_vocab_size",
-        "source_text",
+        "source_tokenizer",
         "output_matrix",
     ):
         assert getattr(other, name) == getattr(model, name)
@@ -22,7 +22,7 @@ def test_the_same_tokens_are_no_same_matrix():
     class Other(SameTokens):
         model = random_table(7, seed=1)
 
-    assert (Other().vocab_size, Other().text, Other().is_encoder_decoder) == (7, None, False)
+    assert (Other().vocab_size, Other().tokenizer, Other().is_encoder_decoder) == (7, None, False)
     assert Other().output_matrix is Other().rank_limit is None
 
 

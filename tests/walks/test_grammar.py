@@ -79,32 +79,32 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("search", OTHERS)
-def test_every_other_search(model, search):
+@pytest.mark.parametrize("decoder", OTHERS)
+def test_every_other_search(model, decoder):
     torch.manual_seed(1)
     draft = TransformerConfig(
         vocab_size=model.vocab_size, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=8
     )
     schema = SCHEMAS["person"]
-    made = OTHERS[search](draft.build(model.tokenizer).eval(), us.Grammar(json_schema=schema))
+    made = OTHERS[decoder](draft.build(model.tokenizer).eval(), us.Grammar(json_schema=schema))
     for out in us.generate(model, ["a", "The fox"], made, max_new_tokens=LONGEST, seed=3):
         value = valid(schema, out)
-        assert search != "ConstrainedBeam" or "red" in json.dumps(value)
+        assert decoder != "ConstrainedBeam" or "red" in json.dumps(value)
 
 
 def test_a_text_is_the_same_alone_in_a_batch_and_streamed(model):
-    search = us.Sample(us.Temperature(1.2), us.Grammar(json_schema=SCHEMAS["nested"]))
+    decoder = us.Sample(us.Temperature(1.2), us.Grammar(json_schema=SCHEMAS["nested"]))
     prompts, seeds = ["a", "The fox", "1"], [3, 4, 5]
-    together = us.generate(model, prompts, search, max_new_tokens=LONGEST, seed=seeds)
+    together = us.generate(model, prompts, decoder, max_new_tokens=LONGEST, seed=seeds)
     for prompt, seed, out in zip(prompts, seeds, together, strict=True):
-        assert us.generate(model, prompt, search, max_new_tokens=LONGEST, seed=seed).tokens == out.tokens
-        streamed = us.stream(model, prompt, search, max_new_tokens=LONGEST, seed=seed)
+        assert us.generate(model, prompt, decoder, max_new_tokens=LONGEST, seed=seed).tokens == out.tokens
+        streamed = us.stream(model, prompt, decoder, max_new_tokens=LONGEST, seed=seed)
         assert "".join(piece.text for piece in streamed) == out.text
 
 
 def test_a_stop_string_cuts_a_text_and_says_so(model):
-    search = us.Greedy(us.Grammar(json_schema=SCHEMAS["person"]))
-    out = us.generate(model, "a", search, max_new_tokens=LONGEST, stop=['"age"'])
+    decoder = us.Greedy(us.Grammar(json_schema=SCHEMAS["person"]))
+    out = us.generate(model, "a", decoder, max_new_tokens=LONGEST, stop=['"age"'])
     assert out.finish_reason == "stop"
     assert out.text.startswith("{")
     assert "age" not in out.text
@@ -115,9 +115,9 @@ def test_a_recurrent_model_a_contrast_and_an_ensemble(model):
     other = RNNConfig(vocab_size=model.vocab_size, width=16).build(model.tokenizer).eval()
     schema = SCHEMAS["either"]
     for made in (other, us.Contrast(model, other), us.Ensemble((model, other))):
-        for search in (us.Greedy, us.Sample, lambda rule: us.Beam(3, rule)):
+        for decoder in (us.Greedy, us.Sample, lambda rule: us.Beam(3, rule)):
             out = us.generate(
-                made, "a", search(us.Grammar(json_schema=schema)), max_new_tokens=LONGEST, seed=0
+                made, "a", decoder(us.Grammar(json_schema=schema)), max_new_tokens=LONGEST, seed=0
             )
             valid(schema, out)
 
@@ -140,12 +140,12 @@ def test_the_models_that_come_along():
 def test_smollm2_writes_what_it_is_asked_for():
     """All ten schemas on this model: benchmarks/grammar.py."""
     model = us.load("smollm2")
-    for name, search in (
+    for name, decoder in (
         ("person", us.Greedy),
         ("pattern", us.Sample),
         ("number", lambda rule: us.Beam(3, rule)),
     ):
-        made = search(us.Grammar(json_schema=SCHEMAS[name]))
+        made = decoder(us.Grammar(json_schema=SCHEMAS[name]))
         out = us.generate(model, "An example in JSON:\n", made, max_new_tokens=LONGEST, seed=1)
         valid(SCHEMAS[name], out)
     answer = us.generate(

@@ -101,31 +101,31 @@ def test_greedy_text_equals_transformers_alone(model, greedy, place):
 
 
 def test_text_under_a_repetition_penalty_equals_transformers(model, reference):
-    search = us.Greedy(us.RepetitionPenalty(1.2))
-    outs = us.generate(model, PROMPTS, search, max_new_tokens=NEW)
+    decoder = us.Greedy(us.RepetitionPenalty(1.2))
+    outs = us.generate(model, PROMPTS, decoder, max_new_tokens=NEW)
     assert [out.tokens for out in outs] == theirs(model, reference, repetition_penalty=1.2)
 
 
 @pytest.mark.parametrize("mates", [1, 2])
 def test_the_same_seed_gives_the_same_text_in_a_batch_of_32(model, mates):
-    search = us.Sample(us.Temperature(0.9), us.TopP(0.95))
-    alone = us.generate(model, PROMPTS[1], search, max_new_tokens=16, seed=3)
-    samples = us.generate(model, PROMPTS[1], search, max_new_tokens=16, seed=3, n=5)
+    decoder = us.Sample(us.Temperature(0.9), us.TopP(0.95))
+    alone = us.generate(model, PROMPTS[1], decoder, max_new_tokens=16, seed=3)
+    samples = us.generate(model, PROMPTS[1], decoder, max_new_tokens=16, seed=3, n=5)
     rng = random.Random(mates)
     batch = [rng.choice(PROMPTS) + " " + rng.choice(PROMPTS) for _ in range(32)]
     places = [0, 31, *rng.sample(range(1, 31), 3)]
     for place in places:
         batch[place] = PROMPTS[1]
-    together = us.generate(model, batch, search, max_new_tokens=16, seed=3)
+    together = us.generate(model, batch, decoder, max_new_tokens=16, seed=3)
     assert [together[place].tokens for place in sorted(places)] == [out.tokens for out in samples]
     assert together[0].tokens == alone.tokens
 
 
 def test_streamed_text_is_the_text(model):
-    search = us.Sample(us.MinP(0.05))
-    out = us.generate(model, "Emoji, please: 🙂 🎉", search, max_new_tokens=40, seed=2)
+    decoder = us.Sample(us.MinP(0.05))
+    out = us.generate(model, "Emoji, please: 🙂 🎉", decoder, max_new_tokens=40, seed=2)
     pieces = [
-        piece.text for piece in us.stream(model, "Emoji, please: 🙂 🎉", search, max_new_tokens=40, seed=2)
+        piece.text for piece in us.stream(model, "Emoji, please: 🙂 🎉", decoder, max_new_tokens=40, seed=2)
     ]
     assert "".join(pieces) == out.text
     assert len(pieces) > 10

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
     import unspool as us  # only now: the command line itself must not wait for torch
 
-    search = us.parse(spec)
-    chat = us.Chat(load_speaker(args), search, args.system, args.seed, args.max_new_tokens)
+    decoder = us.parse(spec)
+    chat = us.Chat(load_speaker(args), decoder, args.system, args.seed, args.max_new_tokens)
     for line in _lines(sys.stdin):
         command, _, rest = line.strip().partition(" ")
         if command == "/quit":
@@ -107,8 +107,8 @@ def _decoder(chat: Chat, spec: str) -> None:
     import unspool as us
 
     if spec:
-        chat.search = us.parse(spec)
-    print(repr(chat.search))
+        chat.decoder = us.parse(spec)
+    print(repr(chat.decoder))
 
 
 def _seed(chat: Chat, number: str) -> None:

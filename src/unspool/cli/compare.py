@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
 
     import unspool as us  # only now: the command line itself must not wait for torch
 
-    searches = {name: us.parse(spec) for name, spec in specs.items()}
+    decoders = {name: us.parse(spec) for name, spec in specs.items()}
     name = chosen_model(args.model)
     model = speaker(name, loading(args))
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     done = Comparison(chosen=bool(args.decoder or args.decoders), debug=args.debug, streams=args.json)
     with reserved(args.html):
         try:
-            for row in done.go(searches, lambda search: us.generate(model, list(texts), search, **options)):
+            for row in done.go(decoders, lambda decoder: us.generate(model, list(texts), decoder, **options)):
                 if args.json:
                     _print_json(row, texts, options["seed"])
                 # A pipe is given the last page only.
@@ -197,7 +197,7 @@ class Comparison:
     """Of the command: 2 where a decoder was refused, 1 where one broke."""
 
     def go(
-        self, searches: Mapping[str, Decoder], generate: Callable[[Decoder], Sequence[Output]]
+        self, decoders: Mapping[str, Decoder], generate: Callable[[Decoder], Sequence[Output]]
     ) -> Iterator[DecoderRow]:
         """A row for each decoder, as soon as it is there. One that fails is named, and the next goes on."""
         from rich.console import Console
@@ -209,16 +209,16 @@ class Comparison:
         with Progress(
             console=console, transient=True, disable=hidden, redirect_stdout=False, redirect_stderr=False
         ) as progress:
-            for name in progress.track(searches, description="decoders"):
+            for name in progress.track(decoders, description="decoders"):
                 began = perf_counter()
                 try:
-                    outputs = generate(searches[name])
+                    outputs = generate(decoders[name])
                 except Exception as error:
                     said = message_line(self._fault(name, error))
                     console.print(f"unspool: {said}", markup=False, highlight=False, soft_wrap=True)
                     continue
                 answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish_reason) for out in outputs)
-                row = DecoderRow(name, repr(searches[name]), answers, perf_counter() - began)
+                row = DecoderRow(name, repr(decoders[name]), answers, perf_counter() - began)
                 self.rows.append(row)
                 yield row
 

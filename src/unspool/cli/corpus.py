@@ -97,8 +97,8 @@ class CorpusSpeaker:
         """The answers to some lines, each a line of JSON."""
         prompts = [prompt_of_line(line, where) for where, line in lines]
         searches = parse_all(self.spec, prompts, self.models.check)
-        drafted = {spec: self.models.drafted(search, self.draft) for spec, search in searches.items()}
-        decoders = {spec: repr(search) for spec, search in searches.items()}
+        drafted = {spec: self.models.drafted(decoder, self.draft) for spec, decoder in searches.items()}
+        decoders = {spec: repr(decoder) for spec, decoder in searches.items()}
         requests = make_requests(prompts, self.model, self.spec, self.args)
         found = answers(self.model, requests, drafted, self.args.batch_size, first_samples=first_samples)
         return "".join(answer_line(answer, decoders, self.models) for answer in found)

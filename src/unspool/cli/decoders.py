@@ -120,14 +120,14 @@ def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Decoder], N
         wanted.setdefault(prompt.settings.get("decoder", spec), f"{prompt.where}: ")
     if not any(prompt.settings.get("decoder", spec) == spec for prompt in prompts):
         del wanted[spec]
-    searches = {}
+    decoders = {}
     for written, where in wanted.items():
         try:
-            searches[written] = us.parse(written)
-            check(searches[written])
+            decoders[written] = us.parse(written)
+            check(decoders[written])
         except (ValueError, TypeError) as error:
             raise ValueError(f"{where}{error}") from error
-    return searches
+    return decoders
 
 
 def read_decoders(path: Path) -> dict[str, str]:

@@ -131,14 +131,14 @@ def run(args: argparse.Namespace) -> int:
     models = named_models(args)
     searches = parse_all(spec, prompts, models.check)
     model, draft = models.load(loading(args))
-    drafted = {spec: models.drafted(search, draft) for spec, search in searches.items()}
+    drafted = {spec: models.drafted(decoder, draft) for spec, decoder in searches.items()}
     requests = make_requests(prompts, model, spec, args)
     with opened(args.output) as file:
         first = requests[0]
         if len(requests) == first.options["n"] == 1 and not args.json and file.isatty():
             _stream(us.stream(model, first.text, drafted[first.spec], **first.options), file)
             return 0
-        decoders = {spec: repr(search) for spec, search in searches.items()}
+        decoders = {spec: repr(decoder) for spec, decoder in searches.items()}
         with counted(len(requests), shown=args.file is not None) as done:
             for answer in answers(model, requests, drafted, args.batch_size, done):
                 file.write(answer_line(answer, decoders, models) if args.json else _text(answer, file))

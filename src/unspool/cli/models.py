@@ -164,18 +164,18 @@ class Models:
             model = us.Guidance(model, self.guidance, self.negative)
         return model, None if self.draft is None else speaker(self.draft, how)
 
-    def check(self, search: Decoder) -> None:
+    def check(self, decoder: Decoder) -> None:
         """Refuse, before anything is loaded, a search that nothing can be drafted for."""
         if self.draft is not None:
-            _rules(search)
+            _rules(decoder)
 
-    def drafted(self, search: Decoder, draft: StepModel | None) -> Decoder:
+    def drafted(self, decoder: Decoder, draft: StepModel | None) -> Decoder:
         """The search as it is; with a draft, the speculative one that has the same distribution."""
         import unspool as us
 
         if draft is None:
-            return search
-        return us.Speculative(draft, *_rules(search), length=self.draft_length or DRAFT_LENGTH)
+            return decoder
+        return us.Speculative(draft, *_rules(decoder), length=self.draft_length or DRAFT_LENGTH)
 
     def record(self) -> dict[str, Any]:
         """What a JSON record says of them."""
@@ -192,15 +192,15 @@ class Models:
         return said
 
 
-def _rules(search: Decoder) -> tuple[Any, ...]:
+def _rules(decoder: Decoder) -> tuple[Any, ...]:
     """What a search does to the model's distribution, and how it picks: what a draft must do, too."""
     import unspool as us
 
-    if isinstance(search, us.Greedy):
-        return *search.transforms, us.ArgMax()
-    if isinstance(search, us.Sample):
-        return *search.transforms, search.pick
-    raise ValueError(f"--draft goes with a Greedy or a Sample, and {search!r} is neither")
+    if isinstance(decoder, us.Greedy):
+        return *decoder.transforms, us.ArgMax()
+    if isinstance(decoder, us.Sample):
+        return *decoder.transforms, decoder.pick
+    raise ValueError(f"--draft goes with a Greedy or a Sample, and {decoder!r} is neither")
 
 
 def named_models(args: argparse.Namespace) -> Models:

@@ -23,8 +23,8 @@ from unspool.decode.generate import generate, stream
 from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece
 from unspool.decode.prompts import ids_of, tokens_left
-from unspool.decode.request import checked_search
 from unspool.decode.rng import fresh_seed
+from unspool.decode.spec import as_decoder
 from unspool.interfaces import Decoder, StepModel
 from unspool.io import new_file
 
@@ -39,7 +39,7 @@ class Chat:
     """Chat(model): `ask` it, or `stream` what it answers; `undo` takes the last turn back."""
 
     model: StepModel
-    search: Decoder | None = None
+    decoder: Decoder | None = None
     """How answers are decoded, as `generate` does where none is given. It may be changed at any time."""
     system: str | None = None
     """What the model is told before the first turn."""
@@ -54,7 +54,7 @@ class Chat:
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        self.search = checked_search(self.search)
+        self.decoder = as_decoder(self.decoder)
         if self.seed is None:
             self.seed = fresh_seed()
         self.messages = [*items("Chat.messages", self.messages, "a list of messages")]
@@ -62,13 +62,13 @@ class Chat:
 
     def ask(self, said: str) -> Output:
         """The answer to what is said, which is then a part of the conversation."""
-        output: Output = generate(self._model(), self._read(said), self.search, **self._options())
+        output: Output = generate(self._model(), self._read(said), self.decoder, **self._options())
         self._keep(said, output.text)
         return output
 
     def stream(self, said: str) -> Iterator[Piece]:
         """The same in pieces, as they come. Who stops listening has heard a shorter answer."""
-        return self._heard(said, stream(self._model(), self._read(said), self.search, **self._options()))
+        return self._heard(said, stream(self._model(), self._read(said), self.decoder, **self._options()))
 
     def undo(self) -> str:
         """Take the last turn back; what was said in it."""
@@ -80,7 +80,7 @@ class Chat:
 
     def save(self, path: str | Path) -> None:
         """Write the conversation as JSON, with the decoder and the seed."""
-        facts = {"decoder": repr(self.search), "seed": self.seed, "messages": self._told(self.messages)}
+        facts = {"decoder": repr(self.decoder), "seed": self.seed, "messages": self._told(self.messages)}
         with new_file(Path(path)) as fresh:
             fresh.write_text(json.dumps(facts, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 

@@ -13,7 +13,8 @@ from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece, output_of, pieces_of
 from unspool.decode.prompts import Message, as_batch
-from unspool.decode.request import checked_search, make_job
+from unspool.decode.request import make_job
+from unspool.decode.spec import as_decoder
 from unspool.errors import is_shortage
 from unspool.interfaces import Decoder, StepModel
 
@@ -38,7 +39,7 @@ Many = Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]]
 def generate(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
     model: StepModel,
     prompts: One,
-    search: Decoder | None = None,
+    decoder: Decoder | str | None = None,
     *,
     n: Literal[1] = 1,
     **options: Unpack[Options],
@@ -47,23 +48,33 @@ def generate(  # type: ignore[overload-overlap]  # a string is a sequence of str
 def generate(  # type: ignore[overload-overlap]
     model: StepModel,
     prompts: Many,
-    search: Decoder | None = None,
+    decoder: Decoder | str | None = None,
     *,
     n: Literal[1] = 1,
     **options: Unpack[Options],
 ) -> list[Output]: ...
 @overload
 def generate(  # type: ignore[overload-overlap]
-    model: StepModel, prompts: One, search: Decoder | None = None, *, n: int, **options: Unpack[Options]
+    model: StepModel,
+    prompts: One,
+    decoder: Decoder | str | None = None,
+    *,
+    n: int,
+    **options: Unpack[Options],
 ) -> list[Output]: ...
 @overload
 def generate(
-    model: StepModel, prompts: Many, search: Decoder | None = None, *, n: int, **options: Unpack[Options]
+    model: StepModel,
+    prompts: Many,
+    decoder: Decoder | str | None = None,
+    *,
+    n: int,
+    **options: Unpack[Options],
 ) -> list[list[Output]]: ...
 def generate(
     model: StepModel,
     prompts: One | Many,
-    search: Decoder | None = None,
+    decoder: Decoder | str | None = None,
     *,
     max_new_tokens: int = config.NEW_TOKENS,
     n: int = 1,
@@ -96,7 +107,7 @@ def generate(
 
     A ranking search may find fewer than n texts (there may not be as many), never one text twice.
     """
-    search = checked_search(search)
+    decoder = as_decoder(decoder)
     batch, alone = as_batch(prompts)
     job = make_job(
         model,
@@ -111,7 +122,7 @@ def generate(
         batch_size=batch_size,
     )
     outputs: list[list[Output]] = [[] for _ in batch]
-    for path in finished(model, job, search):
+    for path in finished(model, job, decoder):
         outputs[path.request].append(output_of(path, job, model.tokenizer))
     found = [group if job.n > 1 else group[0] for group in outputs]
     return found[0] if alone else found
@@ -120,7 +131,7 @@ def generate(
 def stream(
     model: StepModel,
     prompts: One | Many,
-    search: Decoder | None = None,
+    decoder: Decoder | str | None = None,
     *,
     max_new_tokens: int = config.NEW_TOKENS,
     n: int = 1,
@@ -136,7 +147,7 @@ def stream(
     Pieces of different prompts come interleaved, told apart by `request` and `sample`. A search that may
     still change its mind (beam) shows everything at its end.
     """
-    search = checked_search(search)
+    decoder = as_decoder(decoder)
     job = make_job(
         model,
         as_batch(prompts)[0],
@@ -149,13 +160,13 @@ def stream(
         alternatives=alternatives,
         batch_size=batch_size,
     )
-    return pieces_of(_frontiers(model, job, search), search.streams, model.tokenizer)
+    return pieces_of(_frontiers(model, job, decoder), decoder.streams, model.tokenizer)
 
 
-def _frontiers(model: StepModel, job: Job, search: Decoder) -> Iterator[SearchStep]:
+def _frontiers(model: StepModel, job: Job, decoder: Decoder) -> Iterator[SearchStep]:
     """What a search finds. Where memory ends, the error says what takes less."""
     try:
-        yield from search(model, job)
+        yield from decoder(model, job)
     except (MemoryError, OSError, RuntimeError) as error:
         told = type(error) is MemoryError and error.args  # by one of ours; numpy's has a class of its own
         if told or not is_shortage(error):
@@ -166,18 +177,18 @@ def _frontiers(model: StepModel, job: Job, search: Decoder) -> Iterator[SearchSt
         ) from error
 
 
-def finished(model: StepModel, job: Job, search: Decoder) -> Iterator[Hypothesis]:
+def finished(model: StepModel, job: Job, decoder: Decoder) -> Iterator[Hypothesis]:
     """Every finished path, by prompt and by sample, each as soon as all those before it are there."""
     waiting: list[dict[int, Hypothesis]] = [{} for _ in job.prompts]
     request = sample = 0
-    for frontier in _frontiers(model, job, search):
+    for frontier in _frontiers(model, job, decoder):
         for path in frontier.ended:
             waiting[path.request][path.sample] = path
         while request < len(waiting) and sample in waiting[request]:
             yield waiting[request].pop(sample)
             sample += 1
             # A search that ranks texts gives those of a prompt together, and may have fewer than n.
-            if sample == job.n or not (search.streams or waiting[request]):
+            if sample == job.n or not (decoder.streams or waiting[request]):
                 request, sample = request + 1, 0
     for group in waiting[request:]:
         yield from (group[sample] for sample in sorted(group))

@@ -11,8 +11,7 @@ from unspool.decode.hypothesis import Job
 from unspool.decode.loops import OnLoop, loop_judge
 from unspool.decode.prompts import check_ids, ids_of, tokens_left, whole
 from unspool.decode.rng import seeds_of
-from unspool.decode.spec import parse
-from unspool.interfaces import Decoder, StepModel
+from unspool.interfaces import StepModel
 
 
 def make_job(
@@ -58,21 +57,6 @@ def make_job(
         rows=_counted("batch_size", batch_size),
         first_samples=tuple(first_samples),
     )
-
-
-def checked_search(search: Any) -> Decoder:
-    """The search that was given, or the default one; everything else is refused, with what to write."""
-    if search is None:
-        return parse(config.DECODER)
-    if isinstance(search, str):
-        raise TypeError(f"the search is the string {search!r:.80}: give us.parse({search!r:.80})")
-    if isinstance(search, type):
-        raise TypeError(f"the search is the class {search.__name__}: make one, {search.__name__}(…)")
-    if not callable(search) or not hasattr(search, "streams"):
-        kind = f": put it into one, us.Sample({search!r:.80})" if callable(search) else ""
-        raise TypeError(f"{search!r:.80} is no search{kind}. Give one such as us.Greedy() or us.Beam(4).")
-    found: Decoder = search
-    return found
 
 
 def _counted(name: str, value: Any, at_least: int = 1, at_most: int | None = None) -> int:

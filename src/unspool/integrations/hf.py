@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from unspool.decode.request import checked_search
 from unspool.decode.search import (
     MBR,
     Beam,
@@ -28,6 +27,7 @@ from unspool.decode.search import (
     Speculative,
     StochasticBeam,
 )
+from unspool.decode.spec import as_decoder
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Decoder, Pick, Transform
 
@@ -57,22 +57,22 @@ def processor(
     return RuleProcessor(rules, model, tokenizer, seed)
 
 
-def decoder(search: Decoder, tokenizer: Any = None) -> CustomGenerate:
-    """Any search as `custom_generate`; `generate` then takes `n`, `seed` and `stream_to` (a streamer), too.
+def decoder(decoder: Decoder | str, tokenizer: Any = None) -> CustomGenerate:
+    """Use any decoder as `custom_generate`; `generate` then also accepts `n`, `seed` and `stream_to`.
 
-    `tokenizer` is for rules and searches about text (Grammar, MBR's ChrF).
+    Transforms and decoders that read text need `tokenizer` (Grammar, MBR's ChrF).
     """
     TRANSFORMERS.imported("us.hf.decoder")
     from unspool.integrations.huggingface.custom_generate import CustomGenerate
 
-    return CustomGenerate(checked_search(search), tokenizer)
+    return CustomGenerate(as_decoder(decoder), tokenizer)
 
 
-def _made(search: Callable[P, Decoder]) -> Callable[P, CustomGenerate]:
+def _made(kind: Callable[P, Decoder]) -> Callable[P, CustomGenerate]:
     def make(*args: P.args, **keywords: P.kwargs) -> CustomGenerate:
-        return decoder(search(*args, **keywords))
+        return decoder(kind(*args, **keywords))
 
-    make.__doc__ = f"`us.{getattr(search, '__name__', '')}(…)` as `custom_generate`."
+    make.__doc__ = f"`us.{getattr(kind, '__name__', '')}(…)` as `custom_generate`."
     return make
 
 

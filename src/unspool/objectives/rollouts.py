@@ -84,7 +84,7 @@ class Generating(Objective):
         return max(1, most)
 
     def answers(
-        self, model: Any, questions: Sequence[Question], search: Decoder, n: int = 1
+        self, model: Any, questions: Sequence[Question], decoder: Decoder, n: int = 1
     ) -> list[list[Output]]:
         """`n` answers to each question, some fewer where a search finds no more."""
         limits = tuple(self.limit(model, it) for it in questions)
@@ -99,7 +99,7 @@ class Generating(Objective):
         )
         job = replace(job, limits=tuple(map(min, job.limits, limits)))
         found: list[list[Output]] = [[] for _ in questions]
-        for path in finished(model, job, search):
+        for path in finished(model, job, decoder):
             found[path.request].append(output_of(path, job, model.tokenizer))
         return found
 

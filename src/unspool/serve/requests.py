@@ -192,24 +192,24 @@ def _held_to(wanted: ResponseFormat | None) -> list[Transform]:
     return [us.Grammar(json_schema=wanted.json_schema.schema_)]
 
 
-def _with(search: Any, held: list[Transform]) -> Decoder:
+def _with(decoder: Any, held: list[Transform]) -> Decoder:
     """The same search, whose last transform is the grammar."""
-    found: Decoder = search
-    if held and hasattr(search, "transforms"):
-        found = replace_transforms(search, (*search.transforms, *held))
-    elif held and hasattr(search, "options"):
-        options = replace(search.options, transforms=(*search.options.transforms, *held))
-        found = replace_transforms(search, options, "options")
+    found: Decoder = decoder
+    if held and hasattr(decoder, "transforms"):
+        found = replace_transforms(decoder, (*decoder.transforms, *held))
+    elif held and hasattr(decoder, "options"):
+        options = replace(decoder.options, transforms=(*decoder.options.transforms, *held))
+        found = replace_transforms(decoder, options, "options")
     elif held:
-        raise ValueError(f"{search!r:.80} takes no response_format: take a Greedy, a Sample or a beam")
+        raise ValueError(f"{decoder!r:.80} takes no response_format: take a Greedy, a Sample or a beam")
     return found
 
 
-def replace_transforms(search: Any, value: Any, name: str = "transforms") -> Any:
+def replace_transforms(decoder: Any, value: Any, name: str = "transforms") -> Any:
     """A copy of a frozen search that has another value there."""
     import copy
 
-    other = copy.copy(search)
+    other = copy.copy(decoder)
     object.__setattr__(other, name, value)
     return other
 
@@ -233,20 +233,20 @@ class Limits:
     """From the request to its last token."""
 
 
-def check_search(search: Any, limits: Limits) -> None:
+def check_search(decoder: Any, limits: Limits) -> None:
     """Refuse a search that asks for more than is allowed, and those inside it."""
-    for value in _numbers(search):
+    for value in _numbers(decoder):
         if value > limits.width:
             raise ValueError(
-                f"{search!r:.80} asks for {value}, and this server allows {limits.width} rows to a text"
+                f"{decoder!r:.80} asks for {value}, and this server allows {limits.width} rows to a text"
             )
 
 
-def _numbers(search: Any) -> list[int]:
+def _numbers(decoder: Any) -> list[int]:
     """The whole numbers of a search's own settings: what multiplies its rows."""
     found: list[int] = []
-    for field in fields(search):
-        value = getattr(search, field.name)
+    for field in fields(decoder):
+        value = getattr(decoder, field.name)
         if isinstance(value, int) and not isinstance(value, bool):
             found.append(value)
         elif type(value) in SEARCHES.values() or field.name == "options":

@@ -41,7 +41,7 @@ class Asked:
     """What a request wants."""
 
     prompts: Any
-    search: Decoder
+    decoder: Decoder
     options: dict[str, Any]
     """Of `us.generate`."""
     score_prompts: int | None = None
@@ -59,7 +59,7 @@ class Begun:
 
 def generate(model: StepModel, asked: Asked, limits: Limits, tell: Callable[[Begun | Piece], None]) -> None:
     """Tell that it has begun, and then every piece."""
-    check_search(asked.search, limits)
+    check_search(asked.decoder, limits)
     batch, _ = as_batch(asked.prompts)
     new = asked.options["max_new_tokens"]
     job = make_job(model, batch, **{**asked.options, "max_new_tokens": max(1, min(new, limits.new_tokens))})
@@ -68,12 +68,12 @@ def generate(model: StepModel, asked: Asked, limits: Limits, tell: Callable[[Beg
             raise ValueError(
                 f"the prompt has {len(prompt)} tokens, and this server reads {limits.prompt_tokens} at most"
             )
-    frontiers = asked.search(model, job)
+    frontiers = asked.decoder(model, job)
     count = asked.score_prompts
     scored = [] if count is None else [scored_prompt(model, ids, count) for ids in job.prompts]
     tell(Begun(job, scored))
     if new > 0:
-        for piece in pieces_of(frontiers, asked.search.streams, model.tokenizer):
+        for piece in pieces_of(frontiers, asked.decoder.streams, model.tokenizer):
             tell(piece)
 
 

@@ -117,8 +117,8 @@ def greedy_score(run: Run) -> float | None:
         model.eval()
         sources, references = pairs(run.valid, run.settings.measured_rows, model.tokenizer)
         longest = max(len(model.tokenizer.encode(it)) for it in references)
-        search: Decoder = Greedy() if model.infilling is None else MaskPredict()
-        outputs = generate(model, sources, search, max_new_tokens=2 * longest + 10, seed=0)
+        decoder: Decoder = Greedy() if model.infilling is None else MaskPredict()
+        outputs = generate(model, sources, decoder, max_new_tokens=2 * longest + 10, seed=0)
         found = measure([out.text for out in outputs], references)
         model.train()
     return run.team.sums([found])[0]

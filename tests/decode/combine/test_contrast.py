@@ -151,8 +151,8 @@ def uncached_logp(row):
 
 def test_greedy_and_sampled_texts_of_two_caches_are_those_without_any():
     model = Contrast(STRONG, WEAK)
-    for search, n in ((Greedy(), 1), (Sample(), 3)):
-        outs = generate(model, PROMPTS, search, max_new_tokens=12, n=n, seed=4)
+    for decoder, n in ((Greedy(), 1), (Sample(), 3)):
+        outs = generate(model, PROMPTS, decoder, max_new_tokens=12, n=n, seed=4)
         for prompt, group in zip(PROMPTS, outs, strict=True):
             for out in group if n > 1 else [group]:
                 row = list(prompt)

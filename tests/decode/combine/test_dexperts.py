@@ -56,9 +56,9 @@ def test_what_is_drawn_has_the_distribution_of_the_equation():
 def test_every_search_runs_on_it_alone_and_in_a_batch():
     model = DExperts(random_table(9, 0), random_table(9, 1), random_table(9, 2), 0.5)
     prompts = [[1, 2, 3], [4], [5, 6]]
-    for search in (us.Greedy(), us.Sample(), us.Beam(3), us.Speculative(random_table(9, 3), length=2)):
-        together = us.generate(model, prompts, search, max_new_tokens=6, seed=3)
-        alone = [us.generate(model, prompt, search, max_new_tokens=6, seed=3) for prompt in prompts]
+    for decoder in (us.Greedy(), us.Sample(), us.Beam(3), us.Speculative(random_table(9, 3), length=2)):
+        together = us.generate(model, prompts, decoder, max_new_tokens=6, seed=3)
+        alone = [us.generate(model, prompt, decoder, max_new_tokens=6, seed=3) for prompt in prompts]
         assert [out.tokens for out in together] == [out.tokens for out in alone]
 
 

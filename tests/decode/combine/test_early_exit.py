@@ -174,7 +174,7 @@ def test_samples_are_independent_of_their_company():
 
 def test_a_beam_of_one_is_greedy():
     model = EarlyExit(tiny(6))
-    greedy, beam = (generate(model, PROMPTS, search, max_new_tokens=8) for search in (Greedy(), Beam(1)))
+    greedy, beam = (generate(model, PROMPTS, decoder, max_new_tokens=8) for decoder in (Greedy(), Beam(1)))
     assert [out.tokens for out in beam] == [out.tokens for out in greedy]
 
 

@@ -77,8 +77,8 @@ def test_equal_models_are_each_of_them_and_every_mean_is_a_distribution(weights,
 def test_searches_on_caches_give_what_whole_passes_give(mean):
     parts = [tiny(0), tiny(1), tiny(2)]
     model = Ensemble(parts, mean=mean)
-    for search, n in ((Greedy(), 1), (Sample(), 2), (Beam(4), 2)):
-        outs = generate(model, PROMPTS, search, max_new_tokens=8, n=n, seed=1)
+    for decoder, n in ((Greedy(), 1), (Sample(), 2), (Beam(4), 2)):
+        outs = generate(model, PROMPTS, decoder, max_new_tokens=8, n=n, seed=1)
         for prompt, group in zip(PROMPTS, outs, strict=True):
             for out in group if n > 1 else [group]:
                 tokens = torch.tensor([[*prompt, *out.tokens]])

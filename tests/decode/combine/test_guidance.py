@@ -58,9 +58,9 @@ def test_every_search_runs_on_it_alone_and_in_a_batch():
     model = Guidance(random_table(9, 0), 2.0)
     prompts = [[1, 2, 3], [4], [5, 6]]
     draft = random_table(9, 1)
-    for search in (us.Greedy(), us.Sample(), us.Beam(3), us.Speculative(draft, length=2)):
-        together = us.generate(model, prompts, search, max_new_tokens=6, seed=3)
-        alone = [us.generate(model, prompt, search, max_new_tokens=6, seed=3) for prompt in prompts]
+    for decoder in (us.Greedy(), us.Sample(), us.Beam(3), us.Speculative(draft, length=2)):
+        together = us.generate(model, prompts, decoder, max_new_tokens=6, seed=3)
+        alone = [us.generate(model, prompt, decoder, max_new_tokens=6, seed=3) for prompt in prompts]
         assert [out.tokens for out in together] == [out.tokens for out in alone]
 
 
@@ -94,14 +94,14 @@ LONG = [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
-    "search", [us.Greedy(), us.Sample(), us.Beam(2), us.Speculative(learned(100), length=2)]
+    "decoder", [us.Greedy(), us.Sample(), us.Beam(2), us.Speculative(learned(100), length=2)]
 )
-def test_a_text_ends_where_the_negative_prompt_has_filled_its_context(search):
+def test_a_text_ends_where_the_negative_prompt_has_filled_its_context(decoder):
     model = learned()
-    out = us.generate(Guidance(model, 1.5, LONG), [1], search, max_new_tokens=30, seed=0)
+    out = us.generate(Guidance(model, 1.5, LONG), [1], decoder, max_new_tokens=30, seed=0)
     assert len(out.tokens) == 12 - len(LONG)
     assert out.finish_reason == "length"
-    assert len(us.generate(Guidance(model), [1], search, max_new_tokens=30, seed=0).tokens) == 11
+    assert len(us.generate(Guidance(model), [1], decoder, max_new_tokens=30, seed=0).tokens) == 11
 
 
 def test_a_combination_counts_the_context_of_every_part():

@@ -99,10 +99,10 @@ def test_batch_mates_change_nothing():
             vocab_size=40, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=16, context=64
         )
     ).eval()
-    search = Sample(BasisAware(0.2, rank=4))
+    decoder = Sample(BasisAware(0.2, rank=4))
     prompts = [[1, 2], [3], [4, 5, 6]]
-    alone = [generate(model, prompt, search, seed=5, max_new_tokens=12).tokens for prompt in prompts]
-    together = generate(model, prompts, search, seed=5, max_new_tokens=12)
+    alone = [generate(model, prompt, decoder, seed=5, max_new_tokens=12).tokens for prompt in prompts]
+    together = generate(model, prompts, decoder, seed=5, max_new_tokens=12)
     assert [out.tokens for out in together] == alone
 
 
@@ -237,9 +237,9 @@ def test_a_rank_beyond_the_width_is_refused_before_the_model_is_called():
 
 def test_above_the_rank_that_is_affordable_the_kappa_rule_decides_and_says_so():
     model, tau = random_model(3, vocabulary=40, width=6), 0.3
-    search = Sample(BasisAware(tau, rank=None, exact_up_to=5))
+    decoder = Sample(BasisAware(tau, rank=None, exact_up_to=5))
     with pytest.warns(UserWarning, match="rank 6 takes seconds.*SmolLM2"):
-        outs = generate(model, [0], search, n=300, seed=0, max_new_tokens=1)
+        outs = generate(model, [0], decoder, n=300, seed=0, max_new_tokens=1)
     counted = Counter(name for out in outs for name in out.stats)
     assert {name for name in counted if ": " in name} == {"accepted: kappa rule", "rejected: kappa rule"}
     p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
@@ -261,9 +261,9 @@ def test_the_row_lengths_of_a_rule_are_used_and_said():
     model, tau = random_model(3, vocabulary=40, width=6), 0.9
     p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
     rule = KappaRule(7, (1.0,), (3.0,), RowLengths(np.where(np.arange(40) == p.argmax(), 1e-3, 10.0)))
-    search = Sample(BasisAware(tau, rank=6, exact_up_to=5, rule=rule))
+    decoder = Sample(BasisAware(tau, rank=6, exact_up_to=5, rule=rule))
     with pytest.warns(UserWarning, match="the one given, with row lengths"):
-        outs = generate(model, [0], search, n=300, seed=0, max_new_tokens=1)
+        outs = generate(model, [0], decoder, n=300, seed=0, max_new_tokens=1)
     kept = rule.mask(p, tau)
     assert not kept[p.argmax()]  # by its short row alone
     assert {out.tokens[0] for out in outs} <= set(kept.nonzero()[0].tolist())
@@ -271,14 +271,14 @@ def test_the_row_lengths_of_a_rule_are_used_and_said():
 
 def test_row_lengths_of_another_model_are_refused():
     other = KappaRule(7, (1.0,), (3.0,), RowLengths(np.ones(30)))
-    search = Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=other))
+    decoder = Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=other))
     with pytest.raises(ValueError, match="lengths for 30 tokens, and probabilities of 40"):
-        generate(random_model(3, vocabulary=40, width=6), [0], search)
+        generate(random_model(3, vocabulary=40, width=6), [0], decoder)
 
 
 def test_up_to_that_rank_it_is_tested_exactly():
-    search = Sample(BasisAware(0.3, rank=None, exact_up_to=3))
-    out = generate(random_model(0), [0], search, seed=1, max_new_tokens=30)
+    decoder = Sample(BasisAware(0.3, rank=None, exact_up_to=3))
+    out = generate(random_model(0), [0], decoder, seed=1, max_new_tokens=30)
     assert out.stats["tests"] > 0
     assert not any("kappa" in name for name in out.stats)
 
@@ -369,11 +369,11 @@ def test_what_stands_in_for_a_model_has_its_tests():
 def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
     monkeypatch.setattr(picks, "KEPT", 1)
-    search = Sample(BasisAware(0.3, rank=2))
-    first = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)
+    decoder = Sample(BasisAware(0.3, rank=2))
+    first = generate(random_model(0), [0], decoder, seed=1, max_new_tokens=20)
     assert len(list((tmp_path / "basis").iterdir())) == 1
     monkeypatch.setattr(whitening, "whiten", lambda *_: pytest.fail("made again"))
-    second = generate(random_model(0), [0], search, seed=1, max_new_tokens=20)  # another model of the same W
+    second = generate(random_model(0), [0], decoder, seed=1, max_new_tokens=20)  # another model of the same W
     assert first.tokens == second.tokens
 
 

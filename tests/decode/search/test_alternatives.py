@@ -28,9 +28,9 @@ def test_of_equal_alternatives_the_smaller_tokens_are_named():
     assert ranked.drawn == ((0, 0.0), (1, 0.0))
 
 
-@pytest.mark.parametrize("search", [Greedy(), Sample(TopK(2)), Beam(3)])
-def test_every_step_of_a_text_has_them(search):
-    out = generate(TableModel(lambda row: P), [0], search, max_new_tokens=5, seed=0, alternatives=4)
+@pytest.mark.parametrize("decoder", [Greedy(), Sample(TopK(2)), Beam(3)])
+def test_every_step_of_a_text_has_them(decoder):
+    out = generate(TableModel(lambda row: P), [0], decoder, max_new_tokens=5, seed=0, alternatives=4)
     assert len(out.ranked) == 5
     for token, logp, score, ranked in zip(out.tokens, out.logps, out.scores, out.ranked, strict=True):
         assert dict(ranked.model)[token] == pytest.approx(logp)

@@ -32,8 +32,8 @@ class Untouchable(Abilities):
         raise AssertionError("the model was called")
 
 
-def run(search, model, job):
-    ended = [path for frontier in search(model, job) for path in frontier.ended]
+def run(decoder, model, job):
+    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
     return sorted(ended, key=lambda path: (path.request, path.sample))
 
 

@@ -12,8 +12,8 @@ from unspool.testing import TableModel, bigram, random_table
 P = [0.5, 0.3, 0.2]
 
 
-def run(search, model, job):
-    ended = [path for frontier in search(model, job) for path in frontier.ended]
+def run(decoder, model, job):
+    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
     return sorted(ended, key=lambda path: (path.request, path.sample))
 
 
@@ -56,13 +56,13 @@ def test_the_best_of_what_was_drawn_comes_first():
 
 
 def test_the_noise_is_the_requests_own_and_depends_on_the_seed():
-    model, search = random_table(6, 3), BeamSample(3, length_penalty=Length(1.0), stop=FirstFull())
-    together = run(search, model, Job(((1,), (2, 3), (1,)), (6, 4, 6), (7, 8, 9), 2, frozenset({0})))
-    alone = run(search, model, Job(((1,),), (6,), (7,), 2, frozenset({0})))
+    model, decoder = random_table(6, 3), BeamSample(3, length_penalty=Length(1.0), stop=FirstFull())
+    together = run(decoder, model, Job(((1,), (2, 3), (1,)), (6, 4, 6), (7, 8, 9), 2, frozenset({0})))
+    alone = run(decoder, model, Job(((1,),), (6,), (7,), 2, frozenset({0})))
     assert [(p.tokens, p.total) for p in together[:2]] == [(p.tokens, p.total) for p in alone]
-    again = run(search, model, Job(((1,),), (6,), (9,), 2, frozenset({0})))
+    again = run(decoder, model, Job(((1,),), (6,), (9,), 2, frozenset({0})))
     assert [p.tokens for p in together[4:]] == [p.tokens for p in again]
-    different = {tuple(p.tokens for p in run(search, model, Job(((1,),), (6,), (s,), 2))) for s in range(8)}
+    different = {tuple(p.tokens for p in run(decoder, model, Job(((1,),), (6,), (s,), 2))) for s in range(8)}
     assert len(different) > 1
 
 
@@ -85,7 +85,7 @@ def test_errors_come_before_the_model_is_called():
 
 
 def test_what_repr_prints_makes_the_same_search_again():
-    search = BeamSample(4, length_penalty=Length(0.5))
-    assert repr(search) == "BeamSample(4, length_penalty=Length(alpha=0.5))"
-    assert eval(repr(search), {"BeamSample": BeamSample, "Length": Length}) == search
-    assert not search.streams
+    decoder = BeamSample(4, length_penalty=Length(0.5))
+    assert repr(decoder) == "BeamSample(4, length_penalty=Length(alpha=0.5))"
+    assert eval(repr(decoder), {"BeamSample": BeamSample, "Length": Length}) == decoder
+    assert not decoder.streams

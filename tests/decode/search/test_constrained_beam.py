@@ -14,8 +14,8 @@ PENALTIES = [Sum(), Length(1.0), GNMT(0.6)]
 STOPS = [FirstFull(), Heuristic(), Proved()]
 
 
-def run(search, model, job):
-    ended = [path for frontier in search(model, job) for path in frontier.ended]
+def run(decoder, model, job):
+    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
     return sorted(ended, key=lambda path: (path.request, path.sample))
 
 
@@ -60,8 +60,8 @@ def test_every_text_holds_every_phrase_even_where_the_limit_just_suffices(
     seed, phrases, width, spare, penalty, stop
 ):
     limit = sum(map(len, phrases)) + spare
-    search = ConstrainedBeam(width, phrases, length_penalty=penalty, stop=stop)
-    paths = run(search, random_table(6, seed), one(limit=limit, n=width, eos={0}))
+    decoder = ConstrainedBeam(width, phrases, length_penalty=penalty, stop=stop)
+    paths = run(decoder, random_table(6, seed), one(limit=limit, n=width, eos={0}))
     assert paths
     for path in paths:
         assert all(holds(path.tokens, phrase) for phrase in phrases)
@@ -96,13 +96,13 @@ def test_a_beam_as_wide_as_all_texts_finds_the_best_that_hold_the_phrases(penalt
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.randoms())
 def test_batch_mates_make_no_difference(seed, random):
-    model, search = random_table(6, seed), ConstrainedBeam(3, ((3, 4), (5,)))
+    model, decoder = random_table(6, seed), ConstrainedBeam(3, ((3, 4), (5,)))
     prompts = tuple(tuple(random.choices(range(6), k=random.randint(1, 3))) for _ in range(3))
     limits = tuple(random.randint(3, 7) for _ in prompts)
-    together = run(search, model, Job(prompts, limits, (0,) * 3, 2, frozenset({0})))
+    together = run(decoder, model, Job(prompts, limits, (0,) * 3, 2, frozenset({0})))
     for request, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
         mine = [path for path in together if path.request == request]
-        assert summary(mine) == summary(run(search, model, one(prompt, limit, 2, {0})))
+        assert summary(mine) == summary(run(decoder, model, one(prompt, limit, 2, {0})))
 
 
 def test_a_phrase_without_any_probability_is_reported():
@@ -185,10 +185,10 @@ def test_what_cannot_be_done_is_refused_before_the_model_is_called(phrases, job,
 
 
 def test_what_repr_prints_makes_the_same_search_again():
-    search = ConstrainedBeam(4, ((3, 4), " a"), stop=FirstFull())
-    assert repr(search) == "ConstrainedBeam(4, ((3, 4), ' a'), stop=FirstFull())"
-    assert eval(repr(search), {"ConstrainedBeam": ConstrainedBeam, "FirstFull": FirstFull}) == search
-    assert not search.streams
+    decoder = ConstrainedBeam(4, ((3, 4), " a"), stop=FirstFull())
+    assert repr(decoder) == "ConstrainedBeam(4, ((3, 4), ' a'), stop=FirstFull())"
+    assert eval(repr(decoder), {"ConstrainedBeam": ConstrainedBeam, "FirstFull": FirstFull}) == decoder
+    assert not decoder.streams
 
 
 class Spelled:

@@ -120,8 +120,8 @@ def test_it_is_the_brute_force_search_in_batches_of_any_lengths(k, alpha):
 
 def test_alpha_zero_and_k_one_are_greedy():
     greedy = [out.tokens for out in generate(MODEL, PROMPTS, Greedy(), max_new_tokens=12)]
-    for search in (ContrastiveSearch(k=5, alpha=0.0), ContrastiveSearch(k=1, alpha=0.9)):
-        assert [out.tokens for out in generate(MODEL, PROMPTS, search, max_new_tokens=12)] == greedy
+    for decoder in (ContrastiveSearch(k=5, alpha=0.0), ContrastiveSearch(k=1, alpha=0.9)):
+        assert [out.tokens for out in generate(MODEL, PROMPTS, decoder, max_new_tokens=12)] == greedy
 
 
 def test_rows_that_end_at_the_context_leave_the_others_alone():
@@ -207,11 +207,11 @@ def test_of_an_encoder_decoder_its_own_side_is_compared():
     assert [out.tokens for out in outs] == [
         out.tokens for out in us.generate(model, dates, us.Greedy(), max_new_tokens=12)
     ]
-    for search in (ContrastiveSearch(4, 0.6), ContrastiveSearch(3, 0.3)):
-        outs = us.generate(model, dates, search, max_new_tokens=12)
+    for decoder in (ContrastiveSearch(4, 0.6), ContrastiveSearch(3, 0.3)):
+        outs = us.generate(model, dates, decoder, max_new_tokens=12)
         for date, out in zip(dates, outs, strict=True):
-            assert us.generate(model, date, search, max_new_tokens=12).tokens == out.tokens
-            assert out.tokens == by_steps(model, date, search.k, search.alpha, 12)
+            assert us.generate(model, date, decoder, max_new_tokens=12).tokens == out.tokens
+            assert out.tokens == by_steps(model, date, decoder.k, decoder.alpha, 12)
 
 
 def by_steps(model, source, k, alpha, limit):
@@ -242,12 +242,12 @@ def test_a_contrast_of_encoder_decoders_reads_no_source_as_output():
     model = us.load("dates")
     both = us.Contrast(model, model, alpha=0.5, weight=0.0)
     date = "the 5th of May, 1921"
-    search = ContrastiveSearch(4, 0.6)
+    decoder = ContrastiveSearch(4, 0.6)
     assert (
         us.generate(both, date, ContrastiveSearch(4, 0.0)).tokens
         == us.generate(model, date, us.Greedy()).tokens
     )
-    assert us.generate(both, date, search).finish_reason == "eos"
+    assert us.generate(both, date, decoder).finish_reason == "eos"
     with pytest.raises(ValueError, match="continues its prompt"):
         us.Contrast(model, us.models.TransformerLM(replace_vocabulary(model)))
 

@@ -10,8 +10,8 @@ from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.testing import TableModel, random_table
 
 
-def run(search, model, job):
-    ended = [path for frontier in search(model, job) for path in frontier.ended]
+def run(decoder, model, job):
+    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
     return sorted(ended, key=lambda path: (path.request, path.sample))
 
 
@@ -95,13 +95,13 @@ def test_as_many_texts_as_groups_are_the_best_of_each():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.randoms())
 def test_batch_mates_make_no_difference(seed, random):
-    model, search = random_table(6, seed), DiverseBeam(4, 2, 0.5, stop=FirstFull())
+    model, decoder = random_table(6, seed), DiverseBeam(4, 2, 0.5, stop=FirstFull())
     prompts = tuple(tuple(random.choices(range(6), k=random.randint(1, 3))) for _ in range(3))
     limits = tuple(random.randint(1, 6) for _ in prompts)
-    together = run(search, model, Job(prompts, limits, (0,) * 3, 4, frozenset({0})))
+    together = run(decoder, model, Job(prompts, limits, (0,) * 3, 4, frozenset({0})))
     for request, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
         mine = [path for path in together if path.request == request]
-        assert summary(mine) == summary(run(search, model, one(prompt, limit, 4, {0})))
+        assert summary(mine) == summary(run(decoder, model, one(prompt, limit, 4, {0})))
 
 
 def test_the_tree_holds_all_groups():
@@ -132,9 +132,9 @@ def test_more_texts_than_the_width_are_refused_at_once():
 
 
 def test_what_repr_prints_makes_the_same_search_again():
-    search = DiverseBeam(6, groups=3, penalty=0.5, length_penalty=GNMT(0.6))
-    assert repr(search) == "DiverseBeam(6, 3, 0.5, length_penalty=GNMT(alpha=0.6))"
-    assert eval(repr(search), {"DiverseBeam": DiverseBeam, "GNMT": GNMT}) == search
+    decoder = DiverseBeam(6, groups=3, penalty=0.5, length_penalty=GNMT(0.6))
+    assert repr(decoder) == "DiverseBeam(6, 3, 0.5, length_penalty=GNMT(alpha=0.6))"
+    assert eval(repr(decoder), {"DiverseBeam": DiverseBeam, "GNMT": GNMT}) == decoder
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -40,8 +40,8 @@ class Places(Abilities):
         return rest.log()
 
 
-def ask(model, search, **options):
-    return us.generate(model, [1], search, max_new_tokens=8, seed=0, **options)
+def ask(model, decoder, **options):
+    return us.generate(model, [1], decoder, max_new_tokens=8, seed=0, **options)
 
 
 def test_passes_by_hand():

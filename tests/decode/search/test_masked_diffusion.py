@@ -5,8 +5,8 @@ import unspool as us
 from .test_mask_predict import Places, V
 
 
-def ask(model, search, **options):
-    return us.generate(model, [1], search, max_new_tokens=8, seed=0, **options)
+def ask(model, decoder, **options):
+    return us.generate(model, [1], decoder, max_new_tokens=8, seed=0, **options)
 
 
 def test_steps_by_hand():
@@ -28,18 +28,18 @@ def test_what_is_shown_is_streamed_from_the_beginning_on():
 
 
 def test_draws_depend_on_the_seed_and_the_sample_alone():
-    search = us.MaskedDiffusion(2, temperature=1.5)
-    several = us.generate(Places(), [[1], [1]], search, max_new_tokens=8, seed=[3, 4], n=8)
-    alone = us.generate(Places(), [1], search, max_new_tokens=8, seed=4, n=8)
+    decoder = us.MaskedDiffusion(2, temperature=1.5)
+    several = us.generate(Places(), [[1], [1]], decoder, max_new_tokens=8, seed=[3, 4], n=8)
+    alone = us.generate(Places(), [1], decoder, max_new_tokens=8, seed=4, n=8)
     assert [out.tokens for out in several[1]] == [out.tokens for out in alone]
     assert len({out.tokens for out in alone}) > 1
 
 
 def test_every_prompt_and_every_repeat_of_it_draws_from_a_stream_of_its_own():
-    search = us.MaskedDiffusion(2, temperature=9.0)
+    decoder = us.MaskedDiffusion(2, temperature=9.0)
 
     def texts(prompts, **options):
-        found = us.generate(Places(((7, 0.0),)), prompts, search, max_new_tokens=8, seed=4, **options)
+        found = us.generate(Places(((7, 0.0),)), prompts, decoder, max_new_tokens=8, seed=4, **options)
         return [out.tokens for out in found]
 
     assert texts([[1]] * 6) == texts([1], n=6)

@@ -65,20 +65,20 @@ def scripted(*texts):
 
 def test_by_hand():
     # F1: (1 2 3, 1 2 4) = 2/3; (1 2 3, 5 6 4) = 0; (1 2 4, 5 6 4) = 1/3
-    search = scripted([1, 2, 3], [5, 6, 4], [1, 2, 4])
-    out = generate(MODEL, [0], search)
+    decoder = scripted([1, 2, 3], [5, 6, 4], [1, 2, 4])
+    out = generate(MODEL, [0], decoder)
     assert out.tokens == (1, 2, 4)
     assert out.total == pytest.approx((2 / 3 + 1 / 3) / 2)
-    three = generate(MODEL, [0], search, n=3)
+    three = generate(MODEL, [0], decoder, n=3)
     assert [o.tokens for o in three] == [(1, 2, 4), (1, 2, 3), (5, 6, 4)]
     assert [o.total for o in three] == pytest.approx([1 / 2, 1 / 3, 1 / 6])
     assert out.stats == {"candidates": 3, "different": 3}
 
 
 def test_a_text_drawn_twice_counts_twice_and_is_answered_once():
-    search = scripted([1, 1], [2, 3], [1, 4], [2, 3], [2, 2])
+    decoder = scripted([1, 1], [2, 3], [1, 4], [2, 3], [2, 2])
     # 2 3 against 1 1, 1 4, 2 3, 2 2: 0 + 0 + 1 + 1/2;   2 2: 0 + 1/2 + 0 + 1/2;   1 1 and 1 4: 1/2 each
-    outs = generate(MODEL, [0], search, n=5)
+    outs = generate(MODEL, [0], decoder, n=5)
     assert [o.tokens for o in outs] == [(2, 3), (2, 2), (1, 1), (1, 4)]
     assert [o.total for o in outs] == pytest.approx([1.5 / 4, 1 / 4, 0.5 / 4, 0.5 / 4])
 

@@ -113,9 +113,9 @@ def test_a_transform_is_given_a_distribution_and_the_step_is_not_changed():
 def test_what_is_no_transform_is_refused_by_every_search(rule, words):
     with pytest.raises(TypeError, match=words):
         check_transforms("a search", [rule])
-    for search in (Greedy, lambda *rules: Beam(3, *rules)):
+    for decoder in (Greedy, lambda *rules: Beam(3, *rules)):
         with pytest.raises(TypeError, match=words):
-            search(rule)
+            decoder(rule)
     with pytest.raises(TypeError, match=words):
         Sample(rule, TopP(0.9))
 
@@ -139,9 +139,9 @@ def test_what_a_host_asks_of_every_search_comes_first():
     only = LogitBias({0: -99.0})
     job = Job(((1,),), (2,), (0,), first=(only,))
     assert prepared((TopK(2),), random_table(4, 0), job) == (only, TopK(2))
-    for search in (Greedy(), Sample(TopK(1)), Beam(2)):
+    for decoder in (Greedy(), Sample(TopK(1)), Beam(2)):
         table = TableModel(lambda row: [0.9, 0.06, 0.03, 0.01])
-        paths = [path for frontier in search(table, job) for path in frontier.ended]
+        paths = [path for frontier in decoder(table, job) for path in frontier.ended]
         assert paths[0].tokens == (1, 1)
 
 
@@ -173,9 +173,9 @@ def test_a_malformed_transform_gets_one_error_at_any_vocabulary_size(name, size)
     ]
     searches += [us.Sample(rule, other) for other in others] + [us.Sample(other, rule) for other in others]
     searches += [us.Speculative(model, rule), us.StochasticBeam(2, rule), us.Sample(rule, us.Mirostat(3.0))]
-    for search in searches:
+    for decoder in searches:
         with pytest.raises(kind, match=said) as error:
-            us.generate(model, [1, 2], search, max_new_tokens=2, seed=0)
+            us.generate(model, [1, 2], decoder, max_new_tokens=2, seed=0)
         assert "\n" not in str(error.value)
 
 

@@ -112,8 +112,8 @@ def sequence_probability(model, transforms, tokens):
 )
 def test_sequences_have_exactly_the_models_distribution(length, transforms):
     draws, cells = 1000, list(itertools.product(range(3), repeat=3))
-    search = Speculative(DRAFT, *transforms, length=length)
-    outs = generate(STRONG, [0], search, max_new_tokens=3, n=draws, seed=11)
+    decoder = Speculative(DRAFT, *transforms, length=length)
+    outs = generate(STRONG, [0], decoder, max_new_tokens=3, n=draws, seed=11)
     counts = Counter(out.tokens for out in outs)
     p = {cell: sequence_probability(STRONG, transforms, cell) for cell in cells}
     assert sum(p.values()) == pytest.approx(1.0, abs=1e-5)
@@ -209,12 +209,12 @@ def test_thousands_of_texts_share_the_reading_of_a_prompt_and_wait_their_turn():
 
 
 def test_the_same_seed_gives_the_same_text_in_any_company():
-    search = Speculative(SMALL, length=3)
-    together = generate(LARGE, PROMPTS, search, max_new_tokens=12, n=2, seed=6)
+    decoder = Speculative(SMALL, length=3)
+    together = generate(LARGE, PROMPTS, decoder, max_new_tokens=12, n=2, seed=6)
     for prompt, group in zip(PROMPTS, together, strict=True):
-        alone = generate(LARGE, prompt, search, max_new_tokens=12, n=2, seed=6)
+        alone = generate(LARGE, prompt, decoder, max_new_tokens=12, n=2, seed=6)
         assert [out.tokens for out in alone] == [out.tokens for out in group]
-    seeds = [generate(LARGE, PROMPTS[0], search, max_new_tokens=12, seed=seed).tokens for seed in range(5)]
+    seeds = [generate(LARGE, PROMPTS[0], decoder, max_new_tokens=12, seed=seed).tokens for seed in range(5)]
     assert len(set(seeds)) > 2
 
 
@@ -274,12 +274,12 @@ def test_ends_in_the_middle_of_a_draft_are_ends():
 
 
 def test_a_stream_shows_what_a_round_accepts():
-    search = Speculative(LARGE, length=3)
-    pieces = list(stream(LARGE, [1, 2], search, max_new_tokens=10, seed=1))
+    decoder = Speculative(LARGE, length=3)
+    pieces = list(stream(LARGE, [1, 2], decoder, max_new_tokens=10, seed=1))
     assert [len(piece.tokens) for piece in pieces] == [4, 4, 2]
-    whole = generate(LARGE, [1, 2], search, max_new_tokens=10, seed=1)
+    whole = generate(LARGE, [1, 2], decoder, max_new_tokens=10, seed=1)
     assert sum((piece.tokens for piece in pieces), ()) == whole.tokens
-    assert search.streams
+    assert decoder.streams
 
 
 def test_a_contrast_may_be_drafted_for_and_may_draft():
@@ -396,8 +396,8 @@ def test_a_language_model_drafts_for_no_encoder_decoder():
 
 def test_speculative_promises_a_distribution_and_for_greedy_a_text():
     drawn = [
-        [generate(LARGE, [1, 2], search, seed=seed, max_new_tokens=12).tokens for seed in range(8)]
-        for search in (Sample(), Speculative(SMALL))
+        [generate(LARGE, [1, 2], decoder, seed=seed, max_new_tokens=12).tokens for seed in range(8)]
+        for decoder in (Sample(), Speculative(SMALL))
     ]
     assert drawn[0] != drawn[1]  # a seed draws other texts: only their distribution is the same
     assert "same distribution" in Speculative.__doc__

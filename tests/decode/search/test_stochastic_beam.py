@@ -31,8 +31,8 @@ def texts(limit):
     return found
 
 
-def run(search, model, job):
-    ended = [path for frontier in search(model, job) for path in frontier.ended]
+def run(decoder, model, job):
+    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
     return sorted(ended, key=lambda path: (path.request, path.sample))
 
 
@@ -81,10 +81,10 @@ def test_the_perturbed_log_probability_of_the_first_is_a_standard_gumbel():
 
 
 def test_a_request_is_independent_of_its_batch_mates():
-    search, table = StochasticBeam(3), random_table(6, 3)
-    together = run(search, table, Job(((1,), (2, 3)), (6, 3), (7, 8), 3, frozenset({0})))
+    decoder, table = StochasticBeam(3), random_table(6, 3)
+    together = run(decoder, table, Job(((1,), (2, 3)), (6, 3), (7, 8), 3, frozenset({0})))
     for request, (prompt, limit, seed) in enumerate([((1,), 6, 7), ((2, 3), 3, 8)]):
-        alone = run(search, table, Job((prompt,), (limit,), (seed,), 3, frozenset({0})))
+        alone = run(decoder, table, Job((prompt,), (limit,), (seed,), 3, frozenset({0})))
         mine = together[3 * request : 3 * request + 3]
         assert [(path.tokens, path.total) for path in mine] == [(path.tokens, path.total) for path in alone]
 

@@ -23,15 +23,15 @@ def model():
     return shape.build().eval()
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
-def test_what_it_says_is_the_same_and_nothing_is_read_twice(model, search):
+@pytest.mark.parametrize("decoder", SEARCHES, ids=repr)
+def test_what_it_says_is_the_same_and_nothing_is_read_twice(model, decoder):
     remembering, history = CachedPrefixModel(model, 2**20), [1, 2, 3]
     for turn in range(4):
         options = {"max_new_tokens": 9, "seed": turn}
-        found = us.generate(remembering, history, search, **options)
-        assert found == us.generate(model, history, search, **options)
+        found = us.generate(remembering, history, decoder, **options)
+        assert found == us.generate(model, history, decoder, **options)
         history += [*found.tokens, 5, 6, 7]
-    if not isinstance(search, us.ContrastiveSearch):  # which asks for the hidden vectors of the whole prompt
+    if not isinstance(decoder, us.ContrastiveSearch):  # which asks for the hidden vectors of the whole prompt
         # Of each turn: the question, and the last tokens of the answer, which nobody asked about.
         assert remembering.batch.shared_tokens > len(history) / 2
 

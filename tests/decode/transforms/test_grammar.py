@@ -57,8 +57,8 @@ def test_by_hand():
 
 
 def test_every_text_is_whole_and_of_the_grammar():
-    for search in (us.Greedy(SAME), us.Sample(SAME), us.Beam(2, SAME), us.StochasticBeam(2, SAME)):
-        for out in us.generate(MODEL, [[C]] * 5, search, max_new_tokens=5, seed=0):
+    for decoder in (us.Greedy(SAME), us.Sample(SAME), us.Beam(2, SAME), us.StochasticBeam(2, SAME)):
+        for out in us.generate(MODEL, [[C]] * 5, decoder, max_new_tokens=5, seed=0):
             assert out.text in ("aa", "ba", "b")
             assert out.finish_reason == "eos"
 
@@ -123,8 +123,8 @@ def test_choices_are_taken_as_they_are_written():
     text = r"a.b+[c]\d{2}|(x)^$ #&~/-" + "\n\té"
     model = TableModel(lambda row: [1 / 60] * 60, tokenizer=characters([text + "xyz"]))
     for seed in range(3):
-        search = us.Sample(Grammar(choices=[text]))
-        assert us.generate(model, [5], search, max_new_tokens=99, seed=seed).text == text
+        decoder = us.Sample(Grammar(choices=[text]))
+        assert us.generate(model, [5], decoder, max_new_tokens=99, seed=seed).text == text
 
 
 def test_json():

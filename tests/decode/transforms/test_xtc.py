@@ -85,9 +85,9 @@ def test_a_spared_token_must_exist():
 def test_the_coin_is_the_requests():
     """The seed of a request moves its coins, and those of no other."""
     coins = TableModel(lambda row: [0.6, 0.4])
-    search = Sample(XTC(0.1, 0.5))
-    texts = [generate(coins, [0], search, seed=seed, max_new_tokens=12).scores for seed in range(20)]
+    decoder = Sample(XTC(0.1, 0.5))
+    texts = [generate(coins, [0], decoder, seed=seed, max_new_tokens=12).scores for seed in range(20)]
     # A coin that falls cuts the likelier token, and the other one has log p = 0 then.
     assert len({tuple(score == 0 for score in scores) for scores in texts}) > 15
-    together = generate(coins, [[0]] * 20, search, seed=list(range(20)), max_new_tokens=12)
+    together = generate(coins, [[0]] * 20, decoder, seed=list(range(20)), max_new_tokens=12)
     assert [out.scores for out in together] == texts

@@ -332,12 +332,12 @@ WIDEST = 4
 """More texts than this, none of them gives."""
 
 
-def search_for(search: str, model: Any, *rules: Any) -> Any:
+def search_for(decoder: str, model: Any, *rules: Any) -> Any:
     """A search of this kind for a model: Speculative needs a draft that reads and speaks as the model does."""
     draft = "transformer_seq2seq" if model.is_encoder_decoder else "trigram"
     if model.source_vocab_size is not None:
         draft += " with sources apart"
-    return EXAMPLES[search](speaker(draft), *rules)
+    return EXAMPLES[decoder](speaker(draft), *rules)
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
@@ -385,9 +385,9 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
         )
     ),
     *(
-        (search, "*", pick, "cannot stand among the transforms", "it picks nothing, or by itself")
-        for search in (*RANKING, "ContrastiveSearch", "Greedy")
-        if search != "MBR"
+        (decoder, "*", pick, "cannot stand among the transforms", "it picks nothing, or by itself")
+        for decoder in (*RANKING, "ContrastiveSearch", "Greedy")
+        if decoder != "MBR"
         for pick in ("ArgMax", "BasisAware", "Multinomial")
     ),
     (
@@ -411,13 +411,13 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
 """Every pair that refuses, and why. One that refuses and is not here is an error, and the other way round."""
 
 
-def refusal(search: str, model: str, aspect: str, table: Sequence[Any] = REFUSALS) -> str | None:
+def refusal(decoder: str, model: str, aspect: str, table: Sequence[Any] = REFUSALS) -> str | None:
     """The words with which a cell refuses; None for one that must run."""
     model = model.removesuffix(COMPILED)
     found = [
         words
         for *patterns, words, _ in table
-        if all(fnmatchcase(*pair) for pair in zip((search, model, aspect), patterns, strict=True))
+        if all(fnmatchcase(*pair) for pair in zip((decoder, model, aspect), patterns, strict=True))
     ]
     return found[0] if found else None
 
@@ -472,9 +472,9 @@ class Cell:
     PROMPTS = ("fade", "b", "a cab")
     SEEDS = (3, 4, 5)
 
-    def __init__(self, search: str, model: str, *rules: Any) -> None:
-        self.name, self.model = search, speaker(model)
-        self.search = search_for(search, self.model, *rules)
+    def __init__(self, decoder: str, model: str, *rules: Any) -> None:
+        self.name, self.model = decoder, speaker(model)
+        self.decoder = search_for(decoder, self.model, *rules)
 
     @property
     def prompts(self) -> list[list[int]]:
@@ -494,7 +494,7 @@ class Cell:
         """Outputs of every prompt, each of them checked."""
         prompts = self.prompts if prompts is None else prompts
         asked = {"max_new_tokens": 4, "seed": self.SEEDS[: len(prompts)], "n": 1} | options
-        found = us.generate(self.model, prompts, self.search, **asked)
+        found = us.generate(self.model, prompts, self.decoder, **asked)
         groups = found if asked["n"] > 1 else [[out] for out in found]
         assert len(groups) == len(prompts)
         whole = [(prompt, out) for prompt, group in zip(prompts, groups, strict=True) for out in group]
@@ -586,8 +586,8 @@ def covering(cells: list[Any]) -> list[Any]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Names: of a search, of one that takes rules, of a model, of a kind of ours, of one with each head."""
-    if "search" in metafunc.fixturenames:
-        metafunc.parametrize("search", EXAMPLES)
+    if "decoder" in metafunc.fixturenames:
+        metafunc.parametrize("decoder", EXAMPLES)
     if "ruled_search" in metafunc.fixturenames:
         metafunc.parametrize("ruled_search", RULED)
     marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]

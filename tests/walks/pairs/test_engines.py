@@ -100,9 +100,9 @@ def both(pairs):
     return found
 
 
-def same(models, prompts, search, **asked):
+def same(models, prompts, decoder, **asked):
     """What the compiled model writes, which is what torch's does."""
-    want, found = (us.generate(model, prompts, search, **ASKED | asked) for model in models)
+    want, found = (us.generate(model, prompts, decoder, **ASKED | asked) for model in models)
     for theirs, ours in zip(flat(want), flat(found), strict=True):
         assert ours.tokens == theirs.tokens
         assert ours.finish_reason == theirs.finish_reason
@@ -116,12 +116,12 @@ def flat(outputs):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_search_on_every_shape(pairs, both, search, name):
+def test_every_search_on_every_shape(pairs, both, decoder, name):
     kind, _ = SHAPES[name]
     models = both(name)
     prompts = [pairs.TEXT.encode(prompt) for prompt in pairs.Cell.PROMPTS]
-    with pairs.refused(pairs.refusal(search, kind, "plain")):
-        same(models, prompts, pairs.search_for(search, models[0]), n=2)
+    with pairs.refused(pairs.refusal(decoder, kind, "plain")):
+        same(models, prompts, pairs.search_for(decoder, models[0]), n=2)
 
 
 @pytest.mark.parametrize("rules", RULES)

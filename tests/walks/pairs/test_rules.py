@@ -153,7 +153,7 @@ def test_every_pick_in_every_search_that_takes_rules(pairs, ruled_search, pick):
 def test_every_ranking_rule_in_every_beam(pairs, beam, rule, model):
     with pairs.refused(pairs.refusal(beam, model, rule)):
         cell = pairs.Cell(beam, model)
-        cell.search = BEAMS[beam](RANKED[rule])
+        cell.decoder = BEAMS[beam](RANKED[rule])
         for group in cell.ask(cell.prompts[:2], n=2):
             assert all(math.isfinite(out.total) for out in group)
 
@@ -162,5 +162,5 @@ def test_every_ranking_rule_in_every_beam(pairs, beam, rule, model):
 def test_every_utility_of_mbr(pairs, utility, model):
     with pairs.refused(pairs.refusal("MBR", model, utility)):
         cell = pairs.Cell("MBR", model)
-        cell.search = us.MBR(3, utility=UTILITIES[utility]())
+        cell.decoder = us.MBR(3, utility=UTILITIES[utility]())
         cell.ask(cell.prompts[:1])

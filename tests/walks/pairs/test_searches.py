@@ -71,15 +71,15 @@ def test_every_refusal_is_met_and_says_why(pairs):
 @pytest.mark.parametrize("filler", ["masked_lm", "masked_seq2seq"])
 def test_hidden_places_are_filled_by_searches_of_their_own_and_by_no_others(pairs, filler):
     model = pairs.built(filler)
-    for name, search in pairs.INFILLING.items():
-        outs = us.generate(model, [[5, 6], [7]], search(), max_new_tokens=6, seed=1)
-        alone = us.generate(model, [7], search(), max_new_tokens=6, seed=1)
+    for name, decoder in pairs.INFILLING.items():
+        outs = us.generate(model, [[5, 6], [7]], decoder(), max_new_tokens=6, seed=1)
+        alone = us.generate(model, [7], decoder(), max_new_tokens=6, seed=1)
         assert alone.tokens == outs[1].tokens, name
-        pieces = list(us.stream(model, [5, 6], search(), max_new_tokens=6, seed=1))
+        pieces = list(us.stream(model, [5, 6], decoder(), max_new_tokens=6, seed=1))
         assert "".join(piece.text for piece in pieces) == outs[0].text
         for speaker in ("transformer_lm", "rnn_seq2seq", "Ensemble", "TableModel"):
             with pytest.raises(ValueError, match="fills hidden places, and a"):
-                us.generate(pairs.speaker(speaker), [5], search(), max_new_tokens=2)
+                us.generate(pairs.speaker(speaker), [5], decoder(), max_new_tokens=2)
     for name in pairs.EXAMPLES:
         with pytest.raises(
             (ValueError, TypeError),
@@ -97,7 +97,7 @@ def text(cell, pairs):
         spelled, ids = "w0", cell.prompts[0]
     else:
         spelled, ids = "fade", cell.prompts[0]
-    out = us.generate(cell.model, spelled, cell.search, max_new_tokens=4, seed=3)
+    out = us.generate(cell.model, spelled, cell.decoder, max_new_tokens=4, seed=3)
     assert [out] == cell.ask([ids])[0]
 
 
@@ -209,7 +209,7 @@ def stream(cell, pairs):
 def streamed(cell, groups, prompts, **asked):
     """What is streamed is what is returned."""
     pieces = defaultdict(list)
-    for piece in us.stream(cell.model, prompts, cell.search, **asked):
+    for piece in us.stream(cell.model, prompts, cell.decoder, **asked):
         pieces[piece.request, piece.sample].append(piece)
     wanted = {(r, s): out for r, group in enumerate(groups) for s, out in enumerate(group)}
     assert set(pieces) == set(wanted)
@@ -233,7 +233,7 @@ def full(cell, pairs):
 
 
 def nan(cell, pairs):
-    us.generate(pairs.broken(cell.model), cell.prompts, cell.search, max_new_tokens=6, seed=1)
+    us.generate(pairs.broken(cell.model), cell.prompts, cell.decoder, max_new_tokens=6, seed=1)
 
 
 def together(cell, pairs):
@@ -257,29 +257,29 @@ ASPECTS = {
 }
 
 
-def hold(pairs, search, model, aspect):
+def hold(pairs, decoder, model, aspect):
     """The cell runs and holds what its aspect asks, or refuses in the words that the table expects."""
-    with pairs.refused(pairs.refusal(search, model, aspect)):
-        ASPECTS[aspect](pairs.Cell(search, model), pairs)
+    with pairs.refused(pairs.refusal(decoder, model, aspect)):
+        ASPECTS[aspect](pairs.Cell(decoder, model), pairs)
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
-def test_it_runs_or_refuses_in_words(pairs, search, model, aspect):
-    hold(pairs, search, model, aspect)
+def test_it_runs_or_refuses_in_words(pairs, decoder, model, aspect):
+    hold(pairs, decoder, model, aspect)
 
 
-def test_every_head_in_every_model(pairs, search, headed_model):
-    hold(pairs, search, headed_model, "together")
+def test_every_head_in_every_model(pairs, decoder, headed_model):
+    hold(pairs, decoder, headed_model, "together")
 
 
-def test_in_training_and_in_half_precision(pairs, search, kind):
-    with pairs.refused(pairs.refusal(search, kind, "plain")):
-        cell = pairs.Cell(search, kind)
+def test_in_training_and_in_half_precision(pairs, decoder, kind):
+    with pairs.refused(pairs.refusal(decoder, kind, "plain")):
+        cell = pairs.Cell(decoder, kind)
         half = copy.deepcopy(cell.model).to(torch.bfloat16)
         asked = {"max_new_tokens": 4, "seed": 1}
-        trained = us.generate(half.train(), cell.prompts, cell.search, **asked)
+        trained = us.generate(half.train(), cell.prompts, cell.decoder, **asked)
         assert half.training
-        assert trained == us.generate(half.eval(), cell.prompts, cell.search, **asked)
+        assert trained == us.generate(half.eval(), cell.prompts, cell.decoder, **asked)
         for prompt, out in zip(cell.prompts, trained, strict=True):
             (logp_TV,) = pairs.forced(half, [prompt], [out.tokens])
             want = [logp_V[token].item() for logp_V, token in zip(logp_TV, out.tokens, strict=True)]

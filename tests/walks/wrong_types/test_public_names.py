@@ -213,8 +213,8 @@ def use(name, made):
         made.step(np.full(4, 0.25)).accepts(1, tau=0.5)
 
 
-def decode(model, search):
-    us.generate(model, [4, 5], search, max_new_tokens=3, seed=1)
+def decode(model, decoder):
+    us.generate(model, [4, 5], decoder, max_new_tokens=3, seed=1)
 
 
 def test_every_public_name_is_called_right():

@@ -51,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
 
     import unspool as us
 
-    searches = {name: us.parse(spec) for name, spec in named.items()}
+    decoders = {name: us.parse(spec) for name, spec in named.items()}
     if args.figure:
         from unspool.plots.canvas import named as named_picture
 
         named_picture(args.figure)
     with reserved(args.figure):
-        found, failed = _all(args, searches)
+        found, failed = _all(args, decoders)
         if args.figure and found:
             _draw(found, args.figure)
     if args.json:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-def _all(args: argparse.Namespace, searches: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
+def _all(args: argparse.Namespace, decoders: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], int]:
     """What was found of each decoder, and how many could not be measured."""
     from unspool.diagnose.evaluation_texts import find_language
 
@@ -82,9 +82,9 @@ def _all(args: argparse.Namespace, searches: Mapping[str, Any]) -> tuple[dict[st
             "word: there is no truth to set decoders beside"
         )
     found, failed = {}, 0
-    for name, search in searches.items():
+    for name, decoder in decoders.items():
         try:
-            found[name] = _measured(search, model, language, args)
+            found[name] = _measured(decoder, model, language, args)
         except ValueError as error:  # one decoder may not suit the model; the others do
             tell(f"{name}: {error}")
             failed += 1
@@ -107,29 +107,34 @@ def _draw(found: Mapping[str, dict[str, Any]], path: Path) -> None:
     draw_intervals({column: of for column, of in panels.items() if of}, path)
 
 
-def _measured(search: Any, model: Any, language: Any, args: argparse.Namespace) -> dict[str, Any]:
+def _measured(decoder: Any, model: Any, language: Any, args: argparse.Namespace) -> dict[str, Any]:
     import unspool as us
     from unspool.decode.search import Greedy, Sample
     from unspool.evaluate.known_truth import decoder_truth, text_truth
 
     tokens = None
-    if isinstance(search, Greedy | Sample):
-        tokens = asdict(decoder_truth(search, model, language, sentences=args.sentences, seed=args.seed))
+    if isinstance(decoder, Greedy | Sample):
+        tokens = asdict(decoder_truth(decoder, model, language, sentences=args.sentences, seed=args.seed))
     longest = 256 if model.context is None else model.context - 1
     said = us.generate(
-        model, [language.bos], search, n=_several(search, args.texts), max_new_tokens=longest, seed=args.seed
+        model,
+        [language.bos],
+        decoder,
+        n=_several(decoder, args.texts),
+        max_new_tokens=longest,
+        seed=args.seed,
     )
     outs = said if isinstance(said, list) else [said]
     return {"tokens": tokens, "texts": asdict(text_truth([it.tokens for it in outs], language))}
 
 
-def _several(search: Any, texts: int) -> int:
+def _several(decoder: Any, texts: int) -> int:
     """How many different texts a search can give: one by Greedy, a beam's width."""
     from unspool.decode.search import Greedy, Sample
 
-    if isinstance(search, Sample):
+    if isinstance(decoder, Sample):
         return texts
-    return 1 if isinstance(search, Greedy) else min(texts, getattr(search, "width", 1))
+    return 1 if isinstance(decoder, Greedy) else min(texts, getattr(decoder, "width", 1))
 
 
 def _numbers(found: dict[str, Any]) -> list[float | None]:

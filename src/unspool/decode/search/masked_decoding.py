@@ -16,11 +16,11 @@ from unspool.decode.rng import torch_generator
 from unspool.interfaces import Infilling, StepModel
 
 
-def infilling(model: StepModel, search: Any) -> Infilling:
+def infilling(model: StepModel, decoder: Any) -> Infilling:
     """What fills hidden places, or an error for a model that does not."""
     if model.infilling is None:
         raise ValueError(
-            f"{search!r} fills hidden places, and a {type(model).__name__} says one token after another: "
+            f"{decoder!r} fills hidden places, and a {type(model).__name__} says one token after another: "
             "decode it by Greedy(), Sample() or Beam(), or train a masked_lm or masked_seq2seq"
         )
     return model.infilling

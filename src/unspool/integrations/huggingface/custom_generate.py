@@ -93,7 +93,7 @@ def _rows(paths: Sequence[Hypothesis], given_NT: Tensor, padding: int) -> Tensor
 class Streamed:
     """The same search; one that may change its mind (beam) shows everything at its end."""
 
-    search: Decoder
+    decoder: Decoder
     streamer: Any
     given_NT: Tensor
     """The prompt as `generate` has it: a streamer is given that first."""
@@ -101,7 +101,7 @@ class Streamed:
     @property
     def streams(self) -> bool:
         """As the search does."""
-        return self.search.streams
+        return self.decoder.streams
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """The frontiers of the search."""
@@ -109,7 +109,7 @@ class Streamed:
             raise ValueError("a streamer shows one text: give one prompt, and n=1")
         self.streamer.put(self.given_NT.cpu())
         shown = 0
-        for frontier in self.search(model, job):
+        for frontier in self.decoder(model, job):
             for path in (*(frontier.live if self.streams else ()), *frontier.ended):
                 for token in path.tokens[shown:]:
                     self.streamer.put(torch.tensor([token]))
@@ -133,7 +133,7 @@ OWN_ENDS = ("MaxLengthCriteria", "EosTokenCriteria")
 class CustomGenerate:
     """A search in the place of their decoding loop."""
 
-    search: Decoder
+    decoder: Decoder
     tokenizer: Any = None
     """For searches and rules that look at characters."""
 
@@ -176,9 +176,9 @@ class CustomGenerate:
             first=(_TheirRules(logits_processor, given_NT),) if logits_processor else (),
             stop_condition=_judge(stopping_criteria, given_NT),
         )
-        search = self.search if stream_to is None else Streamed(self.search, stream_to, given_NT)
+        decoder = self.decoder if stream_to is None else Streamed(self.decoder, stream_to, given_NT)
         groups: list[list[Hypothesis]] = [[] for _ in prompts]
-        for path in finished(speaker, job, search):
+        for path in finished(speaker, job, decoder):
             groups[path.request].append(path)
         return decoded(groups, given_NT, n, generation_config)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from unspool import config
 from unspool.decode.arguments import as_number, as_whole
-from unspool.decode.request import checked_search
 from unspool.decode.rng import fresh_seed
+from unspool.decode.spec import as_decoder
 from unspool.integrations.ray.actor_pool import ray_package
 from unspool.interfaces import Decoder
 
@@ -32,11 +32,13 @@ ASKED = "unspool: asked"
 class DatasetSpeaker:
     """A model in a process of its own, which answers batches of rows."""
 
-    def __init__(self, model: str, how: Mapping[str, Any], search: Decoder, asked: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: str, how: Mapping[str, Any], decoder: Decoder, asked: Mapping[str, Any]
+    ) -> None:
         from unspool.integrations.loading import load
 
         self.model = load(model, **how)
-        self.search = search
+        self.decoder = decoder
         self.asked = dict(asked)
         self.column = self.asked.pop("column")
         self.seed = self.asked.pop("seed")
@@ -50,7 +52,9 @@ class DatasetSpeaker:
         prompts, samples = asked_of(batch, self.column), batch[SAMPLE].to_pylist()
         seeds = seeds_of_rows(batch, self.seed)
         job = make_job(self.model, prompts, n=1, seed=seeds, first_samples=samples, **self.asked)
-        said = [output_of(path, job, self.model.tokenizer) for path in finished(self.model, job, self.search)]
+        said = [
+            output_of(path, job, self.model.tokenizer) for path in finished(self.model, job, self.decoder)
+        ]
         batch = batch.drop_columns([SAMPLE])
         for name in ADDED:
             cells = [[getattr(it, name) for it in said]]
@@ -100,7 +104,7 @@ def number_rows(group: Any) -> Any:
 def generate_dataset(
     ds: Any,
     model: str | os.PathLike[str],
-    search: Decoder | None = None,
+    decoder: Decoder | str | None = None,
     *,
     column: str = "prompt",
     seed: int | None = None,
@@ -142,7 +146,7 @@ def generate_dataset(
     }
     return numbered(ds, column, seed).map_batches(
         DatasetSpeaker,
-        fn_constructor_args=(os.fspath(model), dict(load or {}), checked_search(search), asked),
+        fn_constructor_args=(os.fspath(model), dict(load or {}), as_decoder(decoder), asked),
         batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),

@@ -86,13 +86,13 @@ def asked_decoder(params: Any) -> AskedDecoder | None:
 
 def _of_single_tokens(text: str) -> AskedDecoder:
     try:
-        search = parse(text)
+        decoder = parse(text)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    if isinstance(search, Sample):
-        return AskedDecoder(text, search.transforms, search.pick)
-    if isinstance(search, Greedy):
-        return AskedDecoder(text, search.transforms, ArgMax())
+    if isinstance(decoder, Sample):
+        return AskedDecoder(text, decoder.transforms, decoder.pick)
+    if isinstance(decoder, Greedy):
+        return AskedDecoder(text, decoder.transforms, ArgMax())
     raise ValueError(
         f"{text!r:.200}: vLLM asks for one token at a time, and has no rows for this search: give a Sample "
         "or a Greedy, or run the model with unspool"

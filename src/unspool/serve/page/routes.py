@@ -286,9 +286,9 @@ class Playground:
     async def next_token(self, body: NextTokenQuestion, request: Request) -> dict[str, Any]:
         """POST /playground/next-token: the distribution of the next token, and what decoders keep of it."""
         written = [self._read(decoder) for decoder in body.decoders]
-        searches = [each for each in written if not isinstance(each, Fates)]
+        decoders = [each for each in written if not isinstance(each, Fates)]
         work = partial(
-            next_token, prompt=body.prompt, tokens=body.tokens, decoders=searches, count=body.count
+            next_token, prompt=body.prompt, tokens=body.tokens, decoders=decoders, count=body.count
         )
         told: dict[str, Any] = await self._answer(body.model, work, request)
         found = iter(told["decoders"])
@@ -297,34 +297,34 @@ class Playground:
 
     async def beam_tree(self, body: BeamTreeQuestion, request: Request) -> dict[str, Any]:
         """POST /playground/beam-tree: every hypothesis of a beam."""
-        search = parse(body.decoder)
+        decoder = parse(body.decoder)
         limits = self._server.limits
-        check_search(search, type(limits)(width=min(WIDTH, limits.width)))
+        check_search(decoder, type(limits)(width=min(WIDTH, limits.width)))
         work = partial(
-            beam_tree, prompt=body.prompt, search=search, max_new_tokens=body.max_tokens, seed=body.seed
+            beam_tree, prompt=body.prompt, decoder=decoder, max_new_tokens=body.max_tokens, seed=body.seed
         )
         return await self._answer(body.model, work, request)
 
     async def attention(self, body: AttentionQuestion, request: Request) -> dict[str, Any]:
         """POST /playground/attention: where the heads of one layer look."""
-        search = parse(body.decoder)
-        check_search(search, self._server.limits)
+        decoder = parse(body.decoder)
+        check_search(decoder, self._server.limits)
 
         def work(model: SharedModel) -> Any:
             return attention_map(
-                model, body.prompt, search, body.max_tokens, body.kind, body.layer, read=model.with_model
+                model, body.prompt, decoder, body.max_tokens, body.kind, body.layer, read=model.with_model
             )
 
         return await self._answer(body.model, work, request)
 
-    def _read(self, decoder: str) -> Search | Fates:
+    def _read(self, spec: str) -> Search | Fates:
         """One decoder of several: what is wrong with it is told beside it, and the others are answered."""
         try:
-            search = parse(decoder)
-            check_search(search, self._server.limits)
+            decoder = parse(spec)
+            check_search(decoder, self._server.limits)
         except (ValueError, TypeError, ModuleNotFoundError) as error:
-            return Fates(decoder, error=str(error)[:500])
-        return search
+            return Fates(spec, error=str(error)[:500])
+        return decoder
 
     async def _answer(self, name: str, work: Any, request: Request) -> dict[str, Any]:
         question = Question(self._server.engine(name), self._server.pool, work)

@@ -56,14 +56,14 @@ class Fates:
     """Why there is nothing else here."""
 
 
-def rules_of(search: Decoder) -> tuple[Sequence[Any], Any]:
+def rules_of(decoder: Decoder) -> tuple[Sequence[Any], Any]:
     """The transforms and the pick of a search that chooses one token after the other."""
-    if isinstance(search, Sample):
-        return search.transforms, search.pick
-    if isinstance(search, Greedy):
-        return search.transforms, ArgMax()
+    if isinstance(decoder, Sample):
+        return decoder.transforms, decoder.pick
+    if isinstance(decoder, Greedy):
+        return decoder.transforms, ArgMax()
     raise ValueError(
-        f"{search!r:.80} chooses whole texts, not single tokens: give a Greedy or a Sample, "
+        f"{decoder!r:.80} chooses whole texts, not single tokens: give a Greedy or a Sample, "
         "or look at it as a beam tree or side by side"
     )
 
@@ -202,14 +202,14 @@ def _steps(model: StepModel, prompt: Sequence[int], tokens: Sequence[int]) -> li
 def _under(
     model: StepModel,
     job: Job,
-    search: Decoder,
+    decoder: Decoder,
     steps: Sequence[Step],
     tokens: Sequence[int],
     shown: Sequence[int],
 ) -> Fates:
     """What one decoder does; an error of its own where it cannot."""
     try:
-        rules, pick = rules_of(search)
+        rules, pick = rules_of(decoder)
         transforms = prepared(rules, model, job)
         pick = pick.bind(model, transforms) if isinstance(pick, Bindable) else pick
         path: Hypothesis = job.path(0, 0)
@@ -219,8 +219,8 @@ def _under(
             path = path.extend(token, float(step.logp_NV[0, token]), score, job)
         found = fates_of(pick, reshape(steps[-1], [path], transforms), steps[-1], shown)
     except (ValueError, TypeError, ModuleNotFoundError) as error:
-        return Fates(repr(search), error=str(error))
-    return replace(found, decoder=repr(search))
+        return Fates(repr(decoder), error=str(error))
+    return replace(found, decoder=repr(decoder))
 
 
 def _seen(text: TokenizerLike | None, token: int, p: float | None = None) -> SeenToken:
@@ -267,21 +267,21 @@ class BeamTree:
 def beam_tree(
     model: StepModel,
     prompt: str | Sequence[int],
-    search: Decoder,
+    decoder: Decoder,
     max_new_tokens: int = 12,
     n: int | None = None,
     seed: int = 0,
 ) -> BeamTree:
     """Run a beam on one prompt and tell all of it; `n` texts, or as many as the beam is wide."""
-    width = getattr(search, "width", None)
+    width = getattr(decoder, "width", None)
     if width is None:
-        raise ValueError(f"{search!r:.80} keeps no tree: give a beam, such as Beam(4) or DiverseBeam(6, 3)")
+        raise ValueError(f"{decoder!r:.80} keeps no tree: give a beam, such as Beam(4) or DiverseBeam(6, 3)")
     job = make_job(model, [prompt], max_new_tokens=max_new_tokens, n=n or width, seed=seed, stop=None)
-    ended = [path for frontier in search(model, job) for path in frontier.ended]
+    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
     outputs = [output_of(path, job, model.tokenizer) for path in ended]
     nodes = outputs[0].tree or ()
     return BeamTree(
-        repr(search),
+        repr(decoder),
         tuple(
             SeenNode(node.parent, node.token, _shown(model, node.token), node.logp, node.score, node.status)
             for node in nodes
@@ -329,7 +329,7 @@ class AttentionMap:
 def attention_map(
     model: StepModel,
     prompt: str | Sequence[int],
-    search: Decoder,
+    decoder: Decoder,
     max_new_tokens: int = 0,
     kind: Kind | None = None,
     layer: int = 0,
@@ -349,7 +349,7 @@ def attention_map(
             f"{LONGEST} cannot be read: shorten it"
         )
     if max_new_tokens:
-        (path,) = (path for frontier in search(model, job) for path in frontier.ended)
+        (path,) = (path for frontier in decoder(model, job) for path in frontier.ended)
         said = path.tokens
     run = read or (lambda work: work(model))
     maps: Mapping[Kind, Looks] = run(lambda it: attention_looks(it, ids, said))
