@@ -184,7 +184,7 @@ def special_model():
             given.extend(map(tuple, prompts))
             return super().start(prompts)
 
-    return Recorder(table, text=text), text, given
+    return Recorder(table, tokenizer=text), text, given
 
 
 def test_messages_cannot_spell_special_tokens():

@@ -30,7 +30,11 @@ def test_a_model_can_do_nothing_that_it_does_not_say():
     assert not model.is_encoder_decoder
     assert model.eos_ids == frozenset()
     for name in vars(Abilities):
-        if isinstance(vars(Abilities)[name], property) and name not in ("is_encoder_decoder", "eos_ids", "reads_bos"):
+        if isinstance(vars(Abilities)[name], property) and name not in (
+            "is_encoder_decoder",
+            "eos_ids",
+            "reads_bos",
+        ):
             assert getattr(model, name) is None, name
     assert len(us.generate(model, [0], max_new_tokens=3).tokens) == 3
 
