@@ -6,8 +6,8 @@
 
 From a model's logits to a token for every row: Hugging Face copies them, applies its warpers, then softmax and
 torch.multinomial, as its `generate` does; unspool normalises them, then draws, and has the token's
-log-probabilities besides: both in compiled code, as with a model whose engine is compiled, or both in torch
-(`--without-numba`). "plain" is unspool's own definition of the same in torch, transform by transform.
+log-probabilities besides, both in compiled code. "plain" is unspool's own definition of the same in torch,
+transform by transform, as it runs without numba.
 
 Every engine does the same work in turn, round after round, so that what disturbs the machine disturbs all of
 them; a ratio is taken within a round. On one thread the clock is the processor's, which does not run while
@@ -37,8 +37,8 @@ import unspool as us
 from unspool.decode.hypothesis import Hypothesis as Row
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.search.sampling import draw, reshape
-from unspool.decode.shortlist import chain
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
+from unspool.engine.log_softmax import log_softmax_rows
 from unspool.interfaces import Step, Transform
 
 PROMPTS = [
@@ -87,15 +87,6 @@ def real_logits(name: str, rows: int) -> Tensor:
     return torch.cat(parts).clone()
 
 
-def normalised(logits_NV: Tensor) -> Tensor:
-    """As a model does it that is compiled, or not."""
-    if chain.COMPILED:
-        from unspool.engine.log_softmax import log_softmax_rows
-
-        return log_softmax_rows(logits_NV)
-    return logits_NV.log_softmax(dim=-1)
-
-
 def engines(
     logits_NV: Tensor, ours: Sequence[Transform], theirs: Sequence[hf.LogitsProcessor]
 ) -> dict[str, Engine]:
@@ -113,7 +104,7 @@ def engines(
         return Multinomial().draw(reshape(step, paths, ours), step, dice)
 
     def unspool() -> Tensor:
-        step = Step(normalised(logits_NV))
+        step = Step(log_softmax_rows(logits_NV))
         return draw(step, paths, ours, Multinomial(), dice)[0]
 
     return {"Hugging Face": hugging_face, "plain": plain, "unspool": unspool}
@@ -146,12 +137,9 @@ def main() -> int:
         "--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULES", help="rows"
     )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--without-numba", action="store_true", help="as where numba is not installed")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    if args.without_numba:
-        chain.COMPILED = False
     torch.manual_seed(0)
     clock = time.process_time if args.threads == 1 else time.perf_counter
 

@@ -40,7 +40,7 @@ ROOMS = {
     "evaluate": "Measures",
 }
 # What makes a technique fast or proves it, and is none itself.
-WITHIN = ("basis/solver", "basis/verification", "decode/shortlist", "kernels", "nn/compiled")
+WITHIN = ("basis/solver", "basis/verification", "decode/fast_sampling", "decode/exact_sampling", "engine")
 # The equation of a module that has this name is computed by these functions, some of them in another file, …
 COMPUTED = {
     "AdamW": "AdamW.step",

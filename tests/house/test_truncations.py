@@ -1,22 +1,17 @@
-"""A truncation stands in three places: its transform, the shortlist and the critical settings. None is forgotten.
+"""Every truncation has a critical setting (how strict it may be before it cuts a given token) or is listed here.
 
-The transform is the definition. The shortlist draws by it without looking at every token, and the critical
-settings say how strict it may be before it cuts a given token. Whoever adds a truncation adds it to the other
-two, or says here that it is left out.
+`tests/decode/test_fast_sampling.py` does the same for kernels.
 """
 
 import pytest
 import torch
 
 import unspool as us
-from unspool.decode.shortlist.chain import RULES, shorten
-from unspool.decode.transforms import TRANSFORMS, Temperature, Truncation
+from unspool.decode.transforms import TRANSFORMS, Truncation
 from unspool.diagnose.critical_settings import Places, criteria
 
 WIDTH = 3
 
-# Rarer ones, drawn from in the plain way: the same tokens, in more time.
-NOT_SHORTLISTED = {"Kappa", "MinK", "PLess", "TailFree", "TopH"}
 # Not among the samplers that `unspool.diagnose.thresholds` matches: PLess has no setting, MinK's acts on rows
 # that are almost flat only, and the literature that matches settings by what they reject leaves out the others,
 # whose critical setting takes a sorted row.
@@ -33,10 +28,6 @@ def unlike(known, listed, left_out):
     return sorted((known ^ (listed | left_out)) | (listed & left_out))
 
 
-def shortlisted():
-    return {kind.__name__ for kind in RULES if kind is not Temperature}
-
-
 def rules_with_a_critical_setting():
     """{name of the transform: its criterion and what finds the critical settings}."""
     found = {}
@@ -44,10 +35,6 @@ def rules_with_a_critical_setting():
         (rule,) = us.parse(criterion.decoder(1)).transforms
         found[type(rule).__name__] = criterion, critical
     return found
-
-
-def test_every_truncation_is_in_the_shortlist_or_left_out_on_purpose():
-    assert unlike(truncations(), shortlisted(), NOT_SHORTLISTED) == []
 
 
 def test_every_truncation_has_critical_settings_or_is_left_out_on_purpose():
@@ -77,14 +64,6 @@ SOME = {
     "TopP": 0.8,
     "Typical": 0.7,
 }
-
-
-@pytest.mark.parametrize("name", sorted(shortlisted()))
-def test_the_shortlist_keeps_what_the_transform_keeps(name):
-    rule, logp_NV = TRANSFORMS[name](SOME[name]), logp()
-    kept_NV = rule.keeps(logp_NV)
-    assert 0 < int(kept_NV.sum()) < kept_NV.numel()
-    assert torch.equal(shorten(logp_NV, [rule]).whole() > -torch.inf, kept_NV)
 
 
 @pytest.mark.parametrize("name", sorted(rules_with_a_critical_setting()))

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,7 +39,7 @@ class Multinomial:
             V,
             draw_uniform(rngs, scores_NV),
             lambda token_NC: scores_NV.gather(1, token_NC).double().softmax(dim=-1),
-        ).token_N
+        )
 
 
 def draw_uniform(rngs: Sequence[Random], scores_NV: Tensor) -> Tensor:
@@ -67,53 +66,29 @@ def masses(weight_NV: Tensor) -> Tensor:
 def invert(weight_NV: Tensor, u_N: Tensor) -> Tensor:
     """(N, V) non-negative weights of any total, (N) in [0, 1) → (N): the token at that share of the mass."""
     V = weight_NV.shape[1]
-    return seek(masses(weight_NV), V, u_N, lambda token_NC: weight_NV.gather(1, token_NC)).token_N
+    return seek(masses(weight_NV), V, u_N, lambda token_NC: weight_NV.gather(1, token_NC))
 
 
-def seek(mass_NB: Tensor, V: int, u_N: Tensor, weigh: Callable[[Tensor], Tensor]) -> Found:
-    """The same from the masses of the blocks, for weights that are not all in memory; and how sure it is.
+def seek(mass_NB: Tensor, V: int, u_N: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
+    """(N): the same from the masses of the blocks, for weights that are not all in memory.
 
     `weigh` gives the weights of one block of every row, (N, C) token ids → (N, C), up to a factor of the row.
     """
-    block = _descend(mass_NB, u_N)
-    token_NC = block.entry_N[:, None] * BLOCK + torch.arange(BLOCK, device=mass_NB.device)
+    block_N, share_N = _descend(mass_NB, u_N)
+    token_NC = block_N[:, None] * BLOCK + torch.arange(BLOCK, device=mass_NB.device)
     weight_NC = weigh(token_NC.clamp(max=V - 1)).double().masked_fill(token_NC >= V, 0)
-    place = _descend(weight_NC, block.share_N)
-    return Found(block.entry_N * BLOCK + place.entry_N, block, place)
+    place_N, _ = _descend(weight_NC, share_N)
+    return block_N * BLOCK + place_N
 
 
-class Spot(NamedTuple):
-    """Where a share of a mass lies among the entries that the mass is made of."""
-
-    entry_N: Tensor
-    share_N: Tensor
-    """What share of the entry lies before the spot."""
-    here_N: Tensor
-    """The entry's mass."""
-    total_N: Tensor
-
-
-class Found(NamedTuple):
-    """The token of every row, and where in its block, and that block in the row, the spot lies."""
-
-    token_N: Tensor
-    block: Spot
-    place: Spot
-
-    def room(self) -> Tensor:
-        """(N): the share of the row's mass between the spot and the nearer end of the token it fell on."""
-        to_end_N = torch.minimum(self.place.share_N, 1 - self.place.share_N)
-        return to_end_N * (self.block.here_N / self.block.total_N) * (self.place.here_N / self.place.total_N)
-
-
-def _descend(mass_NB: Tensor, u_N: Tensor) -> Spot:
-    """The spot at that share of the mass."""
+def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The entry at the share u of the mass, and which share of that entry is below u."""
     upto_NB = mass_NB.cumsum(dim=-1)
     total_N = upto_NB[:, -1]
-    # Strictly below the total, whatever was rounded: so the entry found has mass of its own.
+    # Strictly below the total despite rounding, so that the entry has a positive mass.
     target_N = (u_N * total_N).minimum(total_N.nextafter(torch.zeros_like(total_N)))
     entry_N1 = torch.searchsorted(upto_NB, target_N[:, None], right=True)
-    here_N = mass_NB.gather(1, entry_N1)[:, 0]
-    before_N = upto_NB.gather(1, entry_N1)[:, 0] - here_N
+    mass_N = mass_NB.gather(1, entry_N1)[:, 0]
+    before_N = upto_NB.gather(1, entry_N1)[:, 0] - mass_N
     # A share, not a mass: the block's sum was rounded, and its last token must not pay for that.
-    return Spot(entry_N1[:, 0], ((target_N - before_N) / here_N).clamp(min=0), here_N, total_N)
+    return entry_N1[:, 0], ((target_N - before_N) / mass_N).clamp(min=0)

@@ -22,8 +22,8 @@ from unspool.basis.kappa_rule import KappaRule, KappaStep
 from unspool.basis.work import BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.delegating import original
+from unspool.decode.fast_sampling import best_tokens
 from unspool.decode.multinomial import Multinomial, invert
-from unspool.decode.shortlist.best_tokens import compiled_best
 from unspool.decode.transforms.nucleus import TopP
 from unspool.decode.transforms.scores import Truncation
 from unspool.interfaces import Step, StepModel, Transform
@@ -48,7 +48,7 @@ class ArgMax:
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N)."""
-        best = compiled_best(scores_NV, 1) if scores_NV.numel() > FEW else None
+        best = best_tokens(scores_NV, 1) if scores_NV.numel() > FEW else None
         return scores_NV.argmax(dim=-1) if best is None else best[1][:, 0]
 
 

@@ -1,6 +1,6 @@
-"""What compiled code is written in (numba, the extra `fast`): many numbers at once, threads that help.
+"""Compiled code (numba, the extra `fast`): kernels for the Transformer step, sampling and matrix products.
 
-Whoever imports a file of this package has asked `compiler_obstacle` first.
+Call `compiler_obstacle` before you import a module with kernels.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import warnings
 from functools import cache
 from importlib.util import find_spec
 
+TEMPERATURE, TOP_K, MIN_P, TOP_N_SIGMA, EPSILON, ETA, TOP_A, TOP_P, TYPICAL = range(9)
+"""Codes of the transforms that `sampling` implements."""
+
 
 @cache
 def compiler_obstacle() -> str | None:
-    """Why nothing can be compiled in this process; None if numba is there and may compile."""
+    """The reason why nothing can be compiled in this process; None if numba is installed and enabled."""
     if find_spec("numba") is None:
         return "numba is not installed (pip install unspool[fast])"
     if os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0"):

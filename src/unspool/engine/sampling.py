@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unspool.decode.transforms.nucleus import TopP, Typical
-from unspool.decode.transforms.temperature import COLDEST, HOTTEST, Temperature
-from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
-from unspool.engine import truncation
+from unspool.engine import (
+    EPSILON,
+    ETA,
+    MIN_P,
+    TEMPERATURE,
+    TOP_K,
+    TOP_N_SIGMA,
+    TOP_P,
+    TYPICAL,
+    truncation,
+)
 from unspool.engine.compile_cache import Announced, version
 from unspool.engine.kernel import NOUGHT, entry, kernel
 from unspool.engine.sampling_passes import (
@@ -40,7 +45,6 @@ from unspool.engine.sampling_passes import (
 )
 from unspool.engine.threads import finish, meet, take
 from unspool.engine.truncation import margin
-from unspool.interfaces import Transform
 
 # Draw from a list of weights by inverting their cumulative sum in two levels.
 #
@@ -81,15 +85,12 @@ def find_token(size: int, whole: float, u: float, block: int, before: float, roo
 # `sure`, and somebody else must decide (`shortlist/referee`).
 
 
-TEMPERATURE, TOP_K, MIN_P, TOP_N_SIGMA, EPSILON, ETA, TOP_A, TOP_P, TYPICAL = range(9)
-
-
 class Drawn(NamedTuple):
     """What comes out, for every row."""
 
     token: Any
     logp: Any
-    sure: Any
+    certain: Any
 
 
 class Weighed(NamedTuple):
@@ -204,7 +205,7 @@ def _take_part(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms
     row = take(turns, 0)
     while row < u.size:
         found = draw_row(scores[row], scores.shape[1], kinds, values, u[row], room)
-        drawn.token[row], drawn.logp[row], drawn.sure[row] = found
+        drawn.token[row], drawn.logp[row], drawn.certain[row] = found
         row = finish(turns, 0)
     meet(turns, 0, u.size)
 
@@ -226,35 +227,17 @@ draw_rows = Announced("the sampling step (once, about 10 seconds)", compiled(ver
 WORTH_SHARING = 200_000
 """Scores below which waking other threads takes longer than they would save."""
 
-Code = tuple[int, float]
-CODES: dict[type, Callable[[Any], Code]] = {
-    Temperature: lambda rule: (TEMPERATURE, min(max(rule.t, COLDEST), HOTTEST)),
-    TopK: lambda rule: (TOP_K, rule.k),
-    MinP: lambda rule: (MIN_P, rule.m),
-    TopNSigma: lambda rule: (TOP_N_SIGMA, rule.n),
-    Epsilon: lambda rule: (EPSILON, rule.epsilon),
-    Eta: lambda rule: (ETA, rule.eta),
-    TopA: lambda rule: (TOP_A, rule.a),
-    TopP: lambda rule: (TOP_P, rule.p),
-    Typical: lambda rule: (TYPICAL, rule.tau),
-}
 
-
-@lru_cache(maxsize=64)
-def coded(rules: tuple[Transform, ...]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Which rules, and their parameters."""
-    codes = [CODES[type(rule)](rule) for rule in rules if rule != Temperature(1.0)]
-    return np.array([kind for kind, _ in codes], np.int64), np.array(
-        [value for _, value in codes], np.float64
-    )
-
-
-def draw(scores_NV: NDArray[np.float32], rules: Sequence[Transform], u_N: NDArray[np.float64]) -> Drawn:
-    """For every row the token at the share u of the mass that the rules leave."""
-    kinds, values = coded(tuple(rules))
+def draw(
+    scores_NV: NDArray[np.float32],
+    codes: NDArray[np.int64],
+    parameters: NDArray[np.float64],
+    u_N: NDArray[np.float64],
+) -> Drawn:
+    """For every row the token at the share u of the mass that the rules keep."""
     N = len(u_N)
     drawn = Drawn(np.empty(N, np.int64), np.empty(N, np.float64), np.empty(N, np.bool_))
     threads = 1 if scores_NV.size < WORTH_SHARING or N == 1 else min(N, torch.get_num_threads())
     memory, turns = rooms(threads, scores_NV.shape[1]), np.zeros(4, np.int64)
-    draw_rows.shared(threads, scores_NV, kinds, values, u_N, drawn, memory, turns)
+    draw_rows.shared(threads, scores_NV, codes, parameters, u_N, drawn, memory, turns)
     return drawn

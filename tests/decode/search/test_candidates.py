@@ -4,16 +4,16 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from unspool.decode import fast_sampling
 from unspool.decode.search.candidates import BLOCK, highest, propose, settled
-from unspool.decode.shortlist import chain
 
 
 @pytest.fixture(autouse=True, params=["compiled", "torch"], scope="module")
 def way(request):
     """Both ways give the same candidates."""
-    before, chain.COMPILED = chain.COMPILED, request.param == "compiled"
+    before, fast_sampling.USE_KERNELS = fast_sampling.USE_KERNELS, request.param == "compiled"
     yield
-    chain.COMPILED = before
+    fast_sampling.USE_KERNELS = before
 
 
 def brute(beams, count, scores_NV):

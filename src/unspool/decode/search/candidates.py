@@ -23,8 +23,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unspool.decode.fast_sampling import best_tokens, can_compile
 from unspool.decode.hypothesis import Ranked
-from unspool.decode.shortlist.best_tokens import compiled_best, compiles
 
 BLOCK = 64
 """Tokens whose maximum is looked at before they are: a vocabulary is mostly blocks that hold nothing high."""
@@ -69,7 +69,7 @@ def propose(
     """
     keys_NV = scores_NV if keys_NV is None else keys_NV
     k = min(count, scores_NV.shape[1])
-    quick = compiled_best(keys_NV, k) if moved is None and compiles(logp_NV, scores_NV) else None
+    quick = best_tokens(keys_NV, k) if moved is None and can_compile(logp_NV, scores_NV) else None
     if quick is not None:
         return _merged(beams, count, *quick, logp_NV, scores_NV, covered_N)
     board = _Board.lay(beams, count, logp_NV, scores_NV, covered_N)
@@ -238,7 +238,7 @@ def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]
 
     def top(values_NV: Tensor) -> list[tuple[tuple[int, float], ...]]:
         k = min(count, values_NV.shape[1])
-        values_NK, tokens_NK = compiled_best(values_NV, k) or settled(values_NV, k)[:2]
+        values_NK, tokens_NK = best_tokens(values_NV, k) or settled(values_NV, k)[:2]
         rows = zip(tokens_NK.tolist(), values_NK.tolist(), strict=True)
         return [tuple(pair for pair in zip(*row, strict=True) if pair[1] > -math.inf) for row in rows]
 

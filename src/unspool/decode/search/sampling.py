@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode import shortlist
+from unspool.decode import fast_sampling
 from unspool.decode.arguments import function_of, is_model, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.multinomial import Multinomial, draw_uniform
@@ -187,12 +187,11 @@ def draw(
     rngs: Sequence[Random],
 ) -> tuple[Tensor, Tensor]:
     """(N) tokens, and (N) the log p of each in the distribution that it was drawn from."""
-    short = type(pick) is Multinomial and shortlist.pays(step.logp_NV)
-    if short and not on_logits(transforms):
-        return shortlist.draw(step, history, transforms, draw_uniform(rngs, step.logp_NV))
+    if type(pick) is Multinomial and fast_sampling.is_faster(step.logp_NV):
+        plain, compiled = fast_sampling.split(transforms)
+        scores_NV = reshape(step, history, plain)
+        return fast_sampling.draw(scores_NV, compiled, draw_uniform(rngs, scores_NV))
     scores_NV = reshape(step, history, transforms)
-    if short and shortlist.pays(scores_NV):
-        return shortlist.drawn(scores_NV, (), draw_uniform(rngs, scores_NV))
     tokens_N = pick.draw(scores_NV, step, rngs)
     return tokens_N, _of(scores_NV, tokens_N)
 

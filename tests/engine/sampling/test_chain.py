@@ -5,9 +5,12 @@ import sys
 import numba
 import numpy as np
 import pytest
+import torch
 
-from unspool.engine import sampling
-from unspool.engine.sampling import (
+from unspool.decode.exact_sampling import draw_exactly
+from unspool.decode.fast_sampling import encode
+from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
+from unspool.engine import (
     EPSILON,
     ETA,
     MIN_P,
@@ -17,6 +20,7 @@ from unspool.engine.sampling import (
     TOP_N_SIGMA,
     TOP_P,
     TYPICAL,
+    sampling,
 )
 from unspool.engine.sampling_passes import Scratch
 
@@ -92,8 +96,39 @@ def test_a_new_version_is_compiled_anew():
 def test_no_number_is_read_outside_an_array():
     """The tests of this room and those of either way once more, with numba looking at every index."""
     env = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    rooms = ["tests/decode/compiled", "tests/kernels/test_normalise.py", "tests/kernels/test_choices.py"]
+    rooms = ["tests/engine/sampling", "tests/kernels/test_normalise.py", "tests/kernels/test_choices.py"]
     only = ["-k", "not outside_an_array and not as_exact_as"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *rooms, *only]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+CHAINS = [
+    (),
+    (TopK(40),),
+    (TopP(0.9),),
+    (MinP(0.05),),
+    (Typical(0.9),),
+    (Eta(1e-3),),
+    (Temperature(0.7), TopP(0.8)),
+]
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=repr)
+@pytest.mark.parametrize("vocabulary", [1, 50, 4099, 200_000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_any_vocabulary_on_any_number_of_threads(chain, vocabulary, threads, monkeypatch):
+    monkeypatch.setattr(sampling, "WORTH_SHARING", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    if vocabulary < 40:
+        chain = tuple(rule for rule in chain if rule != TopK(40))
+    rng = np.random.default_rng(vocabulary)
+    scores = 2 * rng.normal(size=(6, vocabulary)).astype(np.float32)
+    before, u = scores.copy(), rng.random(6)
+    found = sampling.draw(scores, *encode(chain), u)
+    # If 200,000 tokens crowd around a threshold, half of the rows are uncertain.
+    assert found.certain.sum() >= (2 if vocabulary == 200_000 else 5)
+    for row in np.flatnonzero(found.certain):
+        token, logp = draw_exactly(scores[row], chain, u[row])
+        assert (found.token[row], found.logp[row]) == (token, pytest.approx(logp, abs=2e-6))
+    np.testing.assert_array_equal(scores, before)

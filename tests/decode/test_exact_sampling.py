@@ -5,8 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.shortlist.chain import RULES as QUICK
-from unspool.decode.shortlist.referee import RULES, decide, left
+from unspool.decode.exact_sampling import draw_exactly, truncate_exactly
 from unspool.decode.transforms import Epsilon, Eta, MinP, Temperature, TopA, TopK, TopNSigma, TopP, Typical
 
 P = np.array([0.05, 0.5, 0.15, 0.3])
@@ -42,36 +41,32 @@ def logs(p):
     ],
     ids=repr,
 )
-def test_by_hand(rule, tokens):
-    assert left(logs(P), [rule]).token.tolist() == tokens
+def test_kept_tokens_by_hand(rule, tokens):
+    assert truncate_exactly(logs(P), [rule]).token.tolist() == tokens
     scattered = np.zeros(900)
     scattered[[0, 200, 300, 600]] = P
     ids = [0, 200, 300, 600]
-    assert left(logs(scattered), [rule]).token.tolist() == [ids[token] for token in tokens]
+    assert truncate_exactly(logs(scattered), [rule]).token.tolist() == [ids[token] for token in tokens]
 
 
-def test_of_tied_tokens():
+def test_ties_at_the_edge():
     p = np.array([0.1, 0.2, 0.1, 0.4, 0.1, 0.1])
-    assert left(logs(p), [TopP(0.75)]).token.tolist() == [0, 1, 2, 3]
-    assert left(logs(p), [TopK(3)]).token.tolist() == [0, 1, 2, 3, 4, 5]
-    assert left(np.zeros(9, np.float32), [Typical(0.5)]).token.tolist() == list(range(9))
+    assert truncate_exactly(logs(p), [TopP(0.75)]).token.tolist() == [0, 1, 2, 3]
+    assert truncate_exactly(logs(p), [TopK(3)]).token.tolist() == [0, 1, 2, 3, 4, 5]
+    assert truncate_exactly(np.zeros(9, np.float32), [Typical(0.5)]).token.tolist() == list(range(9))
 
 
 @pytest.mark.parametrize(
     ("u", "token"), [(0.0, 1), (0.52, 1), (0.53, 2), (0.684, 2), (0.685, 3), (1 - 1e-16, 3)]
 )
-def test_the_dice_by_hand(u, token):
-    found, logp = decide(logs(P), [TopP(0.9)], u)
+def test_drawn_tokens_by_hand(u, token):
+    found, logp = draw_exactly(logs(P), [TopP(0.9)], u)
     assert (found, math.exp(logp)) == (token, pytest.approx(P[token] / 0.95))
 
 
-def test_both_quick_ways_have_a_referee():
-    assert RULES.keys() == QUICK.keys()
-
-
-def test_a_temperature_so_low_that_only_the_best_is_left():
-    assert decide(logs(P), [Temperature(1e-40)], 0.0) == (1, 0.0)
-    assert decide(logs(P), [Temperature(1e-40)], 1 - 1e-16) == (1, 0.0)
+def test_a_temperature_so_low_that_only_the_best_is_truncate_exactly():
+    assert draw_exactly(logs(P), [Temperature(1e-40)], 0.0) == (1, 0.0)
+    assert draw_exactly(logs(P), [Temperature(1e-40)], 1 - 1e-16) == (1, 0.0)
 
 
 RULE = st.one_of(
@@ -88,7 +83,7 @@ RULE = st.one_of(
 
 @settings(deadline=None, max_examples=100)
 @given(rule=RULE, seed=st.integers(0, 999))
-def test_it_keeps_what_the_definition_keeps_in_double_precision(rule, seed):
+def test_it_keeps_what_the_transform_keeps_in_float64(rule, seed):
     scores = 2 * torch.randn(1, 1500, generator=torch.Generator().manual_seed(seed))
     defined = rule.keeps(scores.double().log_softmax(dim=-1))[0].nonzero()[:, 0].tolist()
-    assert left(scores[0].numpy(), [rule]).token.tolist() == defined
+    assert truncate_exactly(scores[0].numpy(), [rule]).token.tolist() == defined
