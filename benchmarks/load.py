@@ -1,7 +1,7 @@
 """From a large file to the first token: seconds and memory, beside llama.cpp.
 
     python benchmarks/load.py                             # about a billion random weights, Q4_0 and Q8_0
-    python benchmarks/load.py --types q4_0 --weights "as stored" int8 float32 --json out/load.json
+    python benchmarks/load.py --types q4_0 --weights "stored" int8 float32 --json out/load.json
     python benchmarks/load.py --weights float32 --engine torch --alone
     python benchmarks/load.py --file model.gguf           # a file of your own
 
@@ -39,7 +39,7 @@ from unspool.models.loading.gguf_weights import gguf_config
 
 PROMPT = [1, *range(300, 315)]
 CONTEXT = 256
-WEIGHTS = ("as stored", "int8", "float32")
+WEIGHTS = ("stored", "int8", "float32")
 READY, FIRST_TOKEN, FACTOR, LIBRARIES = 5.0, 10.0, 1.2, 500 * MEGA
 MOST_OF_A_FILE = 6_000 * 10**6
 """Bytes that a random file may take on the disk."""
@@ -59,7 +59,7 @@ def lineup(file: Path, args: argparse.Namespace, console: Console) -> list[Conte
     found = [unspool(file, weights, args.engine, weights) for weights in args.weights]
     if not args.alone:
         try:
-            found.append(llama_cpp(file, "as stored", CONTEXT, llama_python(args.llama_python)))
+            found.append(llama_cpp(file, "stored", CONTEXT, llama_python(args.llama_python)))
         except FileNotFoundError as error:
             console.print(f"llama.cpp is left out: {error}", style="yellow", markup=False)
     return found
@@ -83,7 +83,7 @@ def measure(contenders: list[Contender], threads: int, console: Console) -> dict
 def kept_bytes(file: Path, weights: str) -> float:
     """All weights of a file, as they are kept."""
     tensors = open_gguf(file).tensors.values()
-    if weights == "as stored":
+    if weights == "stored":
         return sum(tensor.size for tensor in tensors)
     each = {1: FLOAT32_BYTES, 2: INT8_BYTES if weights == "int8" else FLOAT32_BYTES}
     return sum(math.prod(tensor.shape) * each[len(tensor.shape)] for tensor in tensors)

@@ -107,7 +107,7 @@ def main(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--weights", default="float32", help="how our server keeps them: as-stored, int8, …")
+    parser.add_argument("--weights", default="float32", help="how our server keeps them: stored, int8, …")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--alone", type=int, default=10, help="how many are asked again one at a time")

@@ -112,6 +112,6 @@ def test_a_dataclass_made_by_hand_is_checked_too():
 
 
 def test_a_word_among_choices_is_a_word():
-    choices = ("as stored", "int8")
+    choices = ("stored", "int8")
     assert [word_among(it, choices) for it in ("int8", "int4", None, 8)] == ["int8", None, None, None]
     assert word_among(np.array(["int8"]), choices) is None

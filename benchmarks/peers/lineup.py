@@ -54,7 +54,7 @@ def llama_python(given: str | None = None) -> str:
 
 def unspool(source: Path, name: str, engine: str, weights: str) -> Contender:
     each = {"float32": FLOAT32_BYTES, "int8": INT8_BYTES}
-    size = stored_bytes(source) if weights == "as stored" else converted_bytes(source, each[weights])
+    size = stored_bytes(source) if weights == "stored" else converted_bytes(source, each[weights])
     return Contender(
         f"unspool {name}",
         "peers.unspool_engine",
@@ -106,17 +106,17 @@ def full_lineup(
             for kind in GGUF_TYPES
             if there(f"llama.cpp {kind}", folder / f"{kind}.gguf")
         ]
-        found.append(llama_cpp(source, "as stored", context, path))
+        found.append(llama_cpp(source, "stored", context, path))
     except FileNotFoundError as error:
         absent["llama.cpp"] = str(error)
     found += [
         unspool(source, "torch", "torch", "float32"),
         unspool(source, "compiled", "compiled", "float32"),
         unspool(source, "int8", "compiled", "int8"),
-        unspool(source, "as stored", "compiled", "as stored"),
+        unspool(source, "stored", "compiled", "stored"),
     ]
     found += [
-        unspool(folder / f"{kind}.gguf", kind, "compiled", "as stored")
+        unspool(folder / f"{kind}.gguf", kind, "compiled", "stored")
         for kind in GGUF_TYPES
         if kind != "f32" and there(f"unspool {kind}", folder / f"{kind}.gguf")
     ]

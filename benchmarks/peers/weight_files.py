@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from unspool.io import cache_folder
 from unspool.models.loading.gguf_file import GGUFTensor, open_gguf
-from unspool.models.loading.names import PACKAGES, package_file
+from unspool.models.loading.model_names import PACKAGES, package_file
 
 if TYPE_CHECKING:
     import unspool as us

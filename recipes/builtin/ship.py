@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from unspool.models.loading import load_folder, save_folder
-from unspool.models.loading.names import BUILTIN, builtin_folder
+from unspool.models.loading.model_names import BUILTIN, builtin_folder
 from unspool.models.loading.safetensors_files import WEIGHTS, write_safetensors
 
 

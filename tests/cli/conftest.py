@@ -83,7 +83,7 @@ def loaded(monkeypatch):
 def saved(folder, **changes):
     """A random language model of a hundred characters, saved."""
     from unspool.models.loading.run_folder import save_folder
-    from unspool.tokenization import characters
+    from unspool.tokenization import train_characters as characters
 
     torch.manual_seed(0)
     text = characters(["".join(map(chr, range(32, 128)))])

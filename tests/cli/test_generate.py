@@ -25,10 +25,10 @@ def test_the_model_its_device_and_its_precision_are_passed_on(unspool, loaded):
 
 
 def test_how_its_weights_are_kept_and_what_computes_are_passed_on(unspool, loaded):
-    unspool(*GREEDY, "--weights", "as-stored", "--engine", "torch")
+    unspool(*GREEDY, "--weights", "stored", "--engine", "torch")
     unspool(*GREEDY, "--weak", "other", "--weights", "int8")
     assert loaded == [
-        ("smollm2", "cpu", ("weights", "as stored"), ("engine", "torch")),
+        ("smollm2", "cpu", ("weights", "stored"), ("engine", "torch")),
         ("smollm2", "cpu", ("weights", "int8")),
         ("other", "cpu", ("weights", "int8")),
     ]
@@ -37,7 +37,7 @@ def test_how_its_weights_are_kept_and_what_computes_are_passed_on(unspool, loade
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--weights", "int4"), "weights 'int4' is unknown: choose from 'as stored', 'float32', 'int8'"),
+        (("--weights", "int4"), "weights 'int4' is unknown: choose from 'stored', 'float32', 'int8'"),
         (("--engine", "quick"), "engine 'quick' is unknown: choose from torch, compiled"),
         (("--weights", "int8", "--dtype", "bfloat16"), "weights='int8' are multiplied with float32 numbers"),
     ],
@@ -49,7 +49,7 @@ def test_what_is_unknown_or_does_not_go_together_is_told(unspool, options, messa
     assert err.startswith(f"unspool: {message}")
 
 
-@pytest.mark.parametrize("weights", ["as-stored", "int8", "float32"])
+@pytest.mark.parametrize("weights", ["stored", "int8", "float32"])
 def test_a_model_speaks_with_weights_of_every_kind(unspool, weights):
     status, out, err = unspool(*GREEDY, "--model", "bible", "--weights", weights)
     assert (status, err) == (0, "")

@@ -6,16 +6,16 @@ import torch
 import unspool as us
 from unspool.cli.models import chosen_model, load_labeller, load_speaker, loading
 from unspool.models.encoders import RNNEncoderConfig
-from unspool.models.loading.names import PACKAGES, ModelPackage
+from unspool.models.loading.model_names import PACKAGES, ModelPackage
 from unspool.models.loading.run_folder import save_folder
-from unspool.tokenization import words
+from unspool.tokenization import train_words
 
 
 @pytest.fixture(params=[us.models.ClassifierConfig, us.models.TaggerConfig])
 def run(request, tmp_path):
     """The folder of a model that chooses labels."""
     torch.manual_seed(0)
-    text = words(["a b"])
+    text = train_words(["a b"])
     encoder = RNNEncoderConfig(width=4)
     config = request.param(vocab_size=text.vocab_size, labels=("x", "y"), encoder=encoder)
     save_folder(config.build(text), tmp_path / "run")

@@ -20,11 +20,6 @@ def test_defaults(parser):
     assert (args.weights, args.engine) == (None, None)
 
 
-def test_weights_may_be_written_without_quotes(parser):
-    assert parser.parse_args(["--weights", "as-stored"]).weights == "as stored"
-    assert parser.parse_args(["--weights", "as stored"]).weights == "as stored"
-
-
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])
 def test_positive_refuses(text):
     with pytest.raises(argparse.ArgumentTypeError, match="whole number of 1 or more"):

@@ -6,14 +6,14 @@ import torch
 
 import unspool as us
 from unspool.models.loading.run_folder import save_folder
-from unspool.tokenization import train_bpe, words
+from unspool.tokenization import train_bpe, train_words
 
 LINES = ["good soup and good bread", "the bad cheese was sour"]
 
 
 @pytest.fixture
 def classifier(tmp_path):
-    return saved(us.models.ClassifierConfig, ("bad", "fine", "good"), words(LINES), tmp_path / "classifier")
+    return saved(us.models.ClassifierConfig, ("bad", "fine", "good"), train_words(LINES), tmp_path / "classifier")
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_line_that_is_too_long_is_named(unspool, tmp_path):
     encoder = TransformerEncoderConfig(
         width=4, heads=2, inner_width=4, layers=1, positions="learned", context=3
     )
-    text = words(LINES)
+    text = train_words(LINES)
     save_folder(
         us.models.ClassifierConfig(vocab_size=text.vocab_size, labels=("a", "b"), encoder=encoder).build(
             text

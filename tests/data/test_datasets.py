@@ -7,7 +7,7 @@ import pytest
 from unspool.config import choose, kind_of
 from unspool.data.datasets import DATA, OwnText
 from unspool.data.line_formats import TSV, Lines
-from unspool.tokenization import Tokenizer, words
+from unspool.tokenization import Tokenizer, train_words
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -38,7 +38,7 @@ def test_an_unknown_key_is_said_with_the_nearest() -> None:
 def test_data_may_bring_its_vocabulary() -> None:
     class Spoken:
         def codec(self) -> Tokenizer:
-            return words(["a b"])
+            return train_words(["a b"])
 
     assert isinstance(Spoken(), OwnText)
     assert not isinstance(Lines(train="a"), OwnText)

@@ -11,9 +11,9 @@ from unspool.data import encoded_store
 from unspool.data.batch import Ragged
 from unspool.data.encoded_store import Damaged, Encoded, Filled, encoded, handfuls, read_encoded
 from unspool.data.examples import END, Pairs, Texts
-from unspool.tokenization import words
+from unspool.tokenization import train_words
 
-CODEC = words(["a b c"], add_bos=True)  # a = 4, b = 5, c = 6
+CODEC = train_words(["a b c"], add_bos=True)  # a = 4, b = 5, c = 6
 ROWS = [("a",), ("b b",), (" ",), ("c",)]
 HELD = np.array([False, True, False])
 
@@ -121,7 +121,7 @@ def test_a_failure_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_numbers_of_sources_have_room(tmp_path: Path) -> None:
-    many = words([" ".join(f"w{at}" for at in range(70_000))])  # more than two bytes hold
+    many = train_words([" ".join(f"w{at}" for at in range(70_000))])  # more than two bytes hold
     text = replace(CODEC, source=many)
     rows = [("w9 w69999", "a")]
     found = encoded(rows, None, np.zeros(1, dtype=bool), Pairs(), text, tmp_path / "x")

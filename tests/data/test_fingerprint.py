@@ -8,7 +8,7 @@ import pytest
 
 from unspool.data import encoded_store
 from unspool.data.line_formats import Lines
-from unspool.tokenization import BPE, Words, words
+from unspool.tokenization import BPE, Words, train_words
 
 Write = Callable[..., str]
 
@@ -30,9 +30,9 @@ def test_the_seed_counts_where_it_chooses_what_is_held_out(write: Write) -> None
 
 
 def test_a_text_counts_by_the_ids_it_gives() -> None:
-    assert encoded_store.of_text(words(["a b"])) == encoded_store.of_text(words(["b a"]))
-    assert encoded_store.of_text(words(["a b"])) != encoded_store.of_text(words(["a c"]))
-    codec = words(["a b"])
+    assert encoded_store.of_text(train_words(["a b"])) == encoded_store.of_text(train_words(["b a"]))
+    assert encoded_store.of_text(train_words(["a b"])) != encoded_store.of_text(train_words(["a c"]))
+    codec = train_words(["a b"])
     assert encoded_store.of_text(codec) != encoded_store.of_text(replace(codec, literal=False))
 
 
@@ -66,6 +66,6 @@ def test_several_files_count_in_their_order(write: Write) -> None:
 
 
 def test_the_vocabulary_of_sources_counts() -> None:
-    codec = words(["a b"])
-    names = {encoded_store.of_text(replace(codec, source=it)) for it in (None, codec, words(["c d"]))}
+    codec = train_words(["a b"])
+    names = {encoded_store.of_text(replace(codec, source=it)) for it in (None, codec, train_words(["c d"]))}
     assert len(names) == 3

@@ -5,9 +5,9 @@ import pytest
 
 from unspool.data.batch import ragged
 from unspool.data.labelled_examples import Classes, LabelledExamples, Tags, choice, numbers
-from unspool.tokenization import characters, words
+from unspool.tokenization import train_characters, train_words
 
-CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
+CODEC = train_words(["a b c"])  # a = 4, b = 5, c = 6
 CLASSES, TAGS = Classes(("bad", "good")), Tags(("N", "V"))
 
 
@@ -48,7 +48,7 @@ def test_a_label_that_training_did_not_have_is_said() -> None:
 
 
 def test_the_first_token_of_a_word_has_its_tag_by_hand() -> None:
-    codec = characters(["ab c"])  # " " = 4, a = 5, b = 6, c = 7
+    codec = train_characters(["ab c"])  # " " = 4, a = 5, b = 6, c = 7
     ((ids, targets),) = TAGS.encode([("ab c", "N V")], codec)
     assert (ids, targets) == ([5, 6, 4, 7], [0, 2, 2, 1])
     batch = TAGS.examples([ragged([ids, [7]]), ragged([targets, [0]])]).batch(np.array([1, 0]))

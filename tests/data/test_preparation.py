@@ -30,7 +30,7 @@ from unspool.data.examples import Row, RowForm, Texts
 from unspool.data.preparation import Prepared
 from unspool.data.reading import Advance
 from unspool.data.split import HeldOut
-from unspool.tokenization import BPE, TEXTS, Characters, Separate, Tokenizer, Words, words
+from unspool.tokenization import BPE, TOKENIZER_CONFIGS, Characters, Separate, Tokenizer, Words, train_words
 
 Write = Callable[..., str]
 
@@ -133,13 +133,13 @@ def test_changed_content_is_encoded_anew(write: Write, tmp_path: Path) -> None:
 def test_the_vocabulary_is_learnt_from_training_lines_only(write: Write) -> None:
     data = Lines(train=write("a.txt", "a b\nb a\n"), valid=write("v.txt", "a z\n"))
     prepared = prepare(data, Words(), Bucketed(64))
-    assert prepared.text.token_id("z") is None
+    assert prepared.text.token_to_id("z") is None
     held = Lines(train=write("b.txt", "".join(f"w{at} x\n" for at in range(20))), valid_lines=5)
     assert prepare(held, Words(), Bucketed(64)).text.vocab_size == 4 + 15 + 1
 
 
 def test_a_vocabulary_that_exists_is_used(write: Write) -> None:
-    codec = words(["z y x a b"], add_bos=True)
+    codec = train_words(["z y x a b"], add_bos=True)
     prepared = prepare(Lines(train=write("a.txt", "a b\n")), codec, Bucketed(64))
     assert prepared.text is codec
     assert prepared.train.batch(0).inputs_NT.tolist() == [codec.encode("a b")]
@@ -231,7 +231,7 @@ class Counting(HeldOut):
         return Texts()
 
     def codec(self) -> Tokenizer:
-        return words(["one two three four"])
+        return train_words(["one two three four"])
 
 
 def test_a_label_of_the_validation_alone_is_said_with_its_file_and_line(write: Write) -> None:
@@ -312,7 +312,7 @@ def test_bad_validation_data_is_said(write: Write) -> None:
 
 def test_a_recipe_is_enough(write: Write) -> None:
     data = choose(DATA, {"kind": "tsv", "train": write("a.tsv", "a b\tx y\nc\tz\n")}, "data")
-    text = choose(TEXTS, {"kind": "words"}, "text")
+    text = choose(TOKENIZER_CONFIGS, {"kind": "words"}, "text")
     batches = choose(BATCHES, {"kind": "bucketed", "tokens": 32}, "batches")
     assert spoken(prepare(data, text, batches)) == ["x y", "z"]
 
@@ -327,7 +327,7 @@ def test_a_large_file_is_never_in_memory(
     line = " ".join(Random(0).choices(names, k=length)) + "\n"
     path = write("a.txt", line * lines)
     assert Path(path).stat().st_size > 6_000_000
-    codec = words([" ".join(names)])
+    codec = train_words([" ".join(names)])
     data = Lines(train=path, valid_lines=10)
     tracemalloc.start()
     try:

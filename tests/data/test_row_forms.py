@@ -7,9 +7,9 @@ import pytest
 
 from unspool.data.batch import ragged
 from unspool.data.examples import Pairs, Texts, bare, ends, framed
-from unspool.tokenization import Tokenizer, words
+from unspool.tokenization import Tokenizer, train_words
 
-CODEC = words(["a b c"])  # a = 4, b = 5, c = 6
+CODEC = train_words(["a b c"])  # a = 4, b = 5, c = 6
 
 
 def test_a_text_is_what_encode_gives_and_eos() -> None:
@@ -35,18 +35,16 @@ def test_examples_know_source_from_target() -> None:
 
 
 def test_a_bos_that_the_codec_writes_itself_is_not_there_twice() -> None:
-    codec = words(["a b"], add_bos=True)
+    codec = train_words(["a b"], add_bos=True)
     assert (bare(["a"], codec), framed(["a"], codec)) == ([[4]], [[1, 4, 2]])
 
 
 def test_eos_stands_in_for_a_bos_that_is_not_there() -> None:
-    assert ends(Tokenizer(CODEC.tokenizer, eos_ids=frozenset({2}))) == (2, 2)
-    assert ends(
-        Tokenizer(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)
-    ) == (
+    assert ends(Tokenizer(CODEC.backend, eos_ids=frozenset({2}))) == (2, 2)
+    assert ends(Tokenizer(CODEC.backend, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)) == (
         1,
         2,
     )
-    assert ends(Tokenizer(CODEC.tokenizer, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
+    assert ends(Tokenizer(CODEC.backend, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
     with pytest.raises(ValueError, match="could not learn to stop"):
-        ends(Tokenizer(CODEC.tokenizer, bos_id=1))
+        ends(Tokenizer(CODEC.backend, bos_id=1))

@@ -5,11 +5,11 @@ import pytest
 
 import unspool as us
 from unspool.testing import TableModel
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
 # A system's words begin with s, a user's with u, an answer with a.
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}a"
-TEXT = replace(characters(["abcdsux."]), chat_template=TEMPLATE)
+TEXT = replace(train_characters(["abcdsux."]), chat_template=TEMPLATE)
 V, EOS = TEXT.vocab_size, 2
 READ = []
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_said_is_refused(chat):
         with pytest.raises(ValueError, match="say something"):
             chat.ask(said)
     with pytest.raises(ValueError, match="no chat template"):
-        us.Chat(TableModel(table, tokenizer=characters(["abcdsux."]))).ask("x")
+        us.Chat(TableModel(table, tokenizer=train_characters(["abcdsux."]))).ask("x")
     with pytest.raises(TypeError, match="load it first"):
         us.Chat("smollm2")
     with pytest.raises(TypeError, match="is no search"):

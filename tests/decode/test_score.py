@@ -12,7 +12,7 @@ from unspool.decode.search import Sample
 from unspool.decode.transforms import BadWords
 from unspool.interfaces import Abilities
 from unspool.testing import TableModel, bigram, random_table
-from unspool.tokenization import Tokenizer, characters, train_bpe
+from unspool.tokenization import Tokenizer, train_bpe, train_characters
 
 CHAIN = bigram([[0.1, 0.9], [0.4, 0.6]])
 
@@ -171,7 +171,7 @@ def test_a_text_after_the_first_token_alone_is_a_beginning(kind):
 
 
 def test_a_text_before_the_prompt_of_a_right_to_left_model():
-    for text in (characters(["abc "]), train_bpe(["ab cab ab c"] * 3, 280)):
+    for text in (train_characters(["abc "]), train_bpe(["ab cab ab c"] * 3, 280)):
         text = replace(text, right_to_left=True)
         model = TableModel(random_table(text.vocab_size, seed=3).table, tokenizer=text)
         found = score(model, "c ab", "ab ")

@@ -4,9 +4,9 @@ import torch
 import unspool as us
 from unspool.diagnose.text_attention import attention_looks, source_looks, spelled
 from unspool.testing import bigram
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
+TEXT = train_characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8}
 
 

@@ -5,9 +5,9 @@ from unspool.data.conllu import TreeSentence, TreeWord
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.interfaces import Abilities, AttentionStack
 from unspool.models.rnn_lm import RNNConfig
-from unspool.tokenization.vocabulary import words
+from unspool.tokenization.vocabulary import train_words
 
-TEXT = words(["I prefer the flight"])
+TEXT = train_words(["I prefer the flight"])
 SENTENCE = TreeSentence(
     "I prefer the flight",
     (

@@ -6,7 +6,7 @@ import torch
 import unspool as us
 from unspool.evaluate.prompt_coherence import coherence
 from unspool.testing import TableModel, bigram
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
 COIN = bigram([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 
@@ -35,7 +35,7 @@ def test_of_one_text_or_equal_prompts_there_is_no_gain():
 
 
 def test_hidden_states_of_a_real_model():
-    text = characters(["abcdef. "])
+    text = train_characters(["abcdef. "])
     torch.manual_seed(0)
     sizes = {"vocab_size": text.vocab_size, "width": 8, "heads": 2, "inner_width": 8, "layers": 1}
     model = us.models.TransformerConfig(**sizes).build(text).eval()

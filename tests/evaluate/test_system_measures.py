@@ -7,9 +7,9 @@ import unspool as us
 from unspool.evaluate import overlap, perplexity
 from unspool.evaluate.system_measures import measure_system, paired_tests
 from unspool.testing import bigram
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
+TEXT = train_characters(["abcdef. "])
 
 
 def model(seed=0):
@@ -118,7 +118,7 @@ def test_what_does_not_fit_together_is_refused(texts, beside, said):
 
 
 def test_nats_by_hand():
-    letters = characters(["ab"])
+    letters = train_characters(["ab"])
     size = letters.vocab_size
     even = bigram([[1 / size] * size] * size, tokenizer=letters)
     assert measure_system("x", ["abab"], model=even).values["perplexity"] == pytest.approx(size)

@@ -171,7 +171,7 @@ def test_the_reference_has_every_kind_and_every_key(root, reference):
     from unspool.data.known_languages import LANGUAGES
     from unspool.data.known_languages.tasks import TASKS
     from unspool.objectives import OBJECTIVES
-    from unspool.tokenization import TEXTS
+    from unspool.tokenization import TOKENIZER_CONFIGS as TEXTS
     from unspool.training import TrainSettings
     from unspool.training.hooks import HOOKS
     from unspool.training.optim import SCHEDULES

@@ -90,11 +90,11 @@ def test_help_and_readme_state_the_same_memory(readme):
     assert by_help == by_readme
     assert set(by_help) == {
         ("bible", "float32"),
-        *(("smollm2", how) for how in ("float32", "int8", "as stored")),
+        *(("smollm2", how) for how in ("float32", "int8", "stored")),
     }
 
 
-@pytest.mark.parametrize("how", ["float32", "int8", "as stored"])
+@pytest.mark.parametrize("how", ["float32", "int8", "stored"])
 def test_the_memory_that_is_stated_is_that_of_the_weights_and_of_the_libraries(readme, how):
     by_help, _, shown = stated(readme)
     (libraries,) = {float(re.search(r"About ([\d.]+) GB", page).group(1)) for page in (shown, readme)}
@@ -131,7 +131,7 @@ def peak_gigabytes(*options):
 def test_the_command_takes_the_memory_that_is_stated(readme):
     """Beyond that of a small model, for libraries differ between machines."""
     by_help, _, _ = stated(readme)
-    for how in ("float32", "int8", "as stored"):
+    for how in ("float32", "int8", "stored"):
         asked = ("--model", "smollm2", "--weights", how.replace(" ", "-"))
         peak_gigabytes(*asked)  # kernels are compiled now, which takes memory
         more = peak_gigabytes(*asked) - peak_gigabytes("--model", "bible")

@@ -5,7 +5,7 @@ import pytest
 
 from unspool.models.model_config import at_least_one, given, needs, one_of, positive, shares
 from unspool.models.rnn_lm import RNNConfig
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
 
 def test_what_is_right_goes_through():
@@ -37,7 +37,7 @@ def test_what_is_wrong_is_named():
 def test_a_model_is_made_from_its_own_settings_and_a_tokenizer():
     config = RNNConfig(vocab_size=5, width=2)
     given(config, RNNConfig, None)
-    given(config, RNNConfig, characters(["ab"]))
+    given(config, RNNConfig, train_characters(["ab"]))
     for wrong in (None, {"width": 2}, RNNConfig, SimpleNamespace(width=2)):
         with pytest.raises(TypeError, match=r"this model is made from RNNConfig\(…\), and .* is none"):
             given(wrong, RNNConfig, None)

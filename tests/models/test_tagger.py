@@ -7,7 +7,7 @@ from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
 from unspool.models.labelling import TaggerConfig
 from unspool.models.loading.run_folder import load_folder, save_folder
-from unspool.tokenization.vocabulary import characters, train_bpe, words
+from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
 
 ENCODERS = {
     "lstm": RNNEncoderConfig(width=16, cell="lstm"),
@@ -60,7 +60,7 @@ def test_batch_mates_and_padding_never_change_an_answer(encoder):
 
 
 def test_a_text_is_tagged_word_by_word_after_saving(tmp_path):
-    model = make("lstm", words(["the cat saw the dog"])).eval()
+    model = make("lstm", train_words(["the cat saw the dog"])).eval()
     save_folder(model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == model.config
@@ -70,7 +70,7 @@ def test_a_text_is_tagged_word_by_word_after_saving(tmp_path):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("make_text", [lambda lines: train_bpe(lines, 264, min_count=2), characters])
+@pytest.mark.parametrize("make_text", [lambda lines: train_bpe(lines, 264, min_count=2), train_characters])
 def test_a_word_of_several_tokens_has_one_tag(encoder, make_text):
     text = make_text(["the cat saw the dog"])
     model = (
@@ -82,7 +82,7 @@ def test_a_word_of_several_tokens_has_one_tag(encoder, make_text):
     with torch.no_grad():
         logp_TK = model(torch.tensor([text.encode(line)]), torch.tensor([len(text.encode(line))]))[0]
     starts = [match.start() for match in re.finditer(r"\S+", line)]
-    offsets = text.tokenizer.encode(line, add_special_tokens=False).offsets
+    offsets = text.backend.encode(line, add_special_tokens=False).offsets
     for tag, start in zip(tags, starts, strict=True):
         first = next(place for place, (_, end) in enumerate(offsets) if end > start)
         assert tag.p == pytest.approx(logp_TK[first].exp().max().item())
@@ -99,12 +99,12 @@ def test_words_need_a_tokenizer_that_knows_its_characters():
     with pytest.raises(TypeError, match="Other does not say which characters a token spells"):
         make("lstm", Other()).tag(["a b"])
     with pytest.raises(ValueError, match="lone surrogate"):
-        make("lstm", words(["a b"])).tag(["a \ud800"])
+        make("lstm", train_words(["a b"])).tag(["a \ud800"])
 
 
 def test_tokens_are_shown_by_number_or_by_text():
     assert [it.word for it in make("lstm").tag([[3, 4]])[0]] == ["#3", "#4"]
-    assert [it.word for it in make("lstm", words(["a b"])).tag([[5, 4]])[0]] == ["b", "a"]
+    assert [it.word for it in make("lstm", train_words(["a b"])).tag([[5, 4]])[0]] == ["b", "a"]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -12,7 +12,7 @@ from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.tokenization.vocabulary import words
+from unspool.tokenization.vocabulary import train_words
 
 SHAPE = {"width": 8, "heads": 2, "inner_width": 12}
 
@@ -109,8 +109,8 @@ def pairs():
 @pytest.fixture
 def spoken():
     """An encoder–decoder with a text of two words, and a batch of two pairs for it."""
-    text = words(["a b"])
-    a, b, eos = (text.token_id(it) for it in ("a", "b", "</s>")) if text.token_id("</s>") else (4, 5, 2)
+    text = train_words(["a b"])
+    a, b, eos = (text.token_to_id(it) for it in ("a", "b", "</s>")) if text.token_to_id("</s>") else (4, 5, 2)
     torch.manual_seed(0)
     layers = {"encoder_layers": 1, "decoder_layers": 1}
     model = TransformerSeq2SeqConfig(vocab_size=text.vocab_size, **{**SHAPE, **layers}).build(text)

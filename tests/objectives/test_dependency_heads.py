@@ -6,7 +6,7 @@ import torch
 from unspool.interfaces import Clock
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.objectives.dependency_heads import DependencyHeads, arc_cost, as_batch
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
 CLOCK = Clock(0, 1)
 ROWS = (
@@ -31,7 +31,7 @@ def make(layers=2, **options):
         "layers": layers,
         **options,
     }
-    text = characters(["ab c d"])
+    text = train_characters(["ab c d"])
     return TransformerConfig(vocab_size=text.vocab_size, **shape).build(text)
 
 

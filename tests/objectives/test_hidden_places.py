@@ -14,7 +14,7 @@ from unspool.objectives.masked import HidingObjective, Masked
 from unspool.objectives.scheduled_sampling import ScheduledSampling
 from unspool.objectives.unlikelihood import SequenceUnlikelihood, Unlikelihood
 from unspool.objectives.weighted_sum import Share, WeightedSum
-from unspool.tokenization import words
+from unspool.tokenization import train_words
 
 SHAPE = {"vocab_size": 7, "width": 8, "heads": 2, "inner_width": 8}
 PAIRS = MaskedSeq2SeqConfig(**SHAPE, encoder_layers=1, decoder_layers=1, bos=1, eos=2, longest=5)
@@ -93,7 +93,7 @@ def test_models_that_say_one_token_after_another_are_refused():
     [CrossEntropy(), Unlikelihood(), SequenceUnlikelihood(), ScheduledSampling(), Reinforce(), MinimumRisk()],
 )
 def test_what_is_of_the_next_token_refuses_models_that_fill_places(objective):
-    masked = PAIRS.build(words(["a b c"]))
+    masked = PAIRS.build(train_words(["a b c"]))
     beside = WeightedSum(Masked(), ((objective, Share(0.5, begin=1000)),))
     for it in (objective, beside):
         with pytest.raises(ValueError, match="is of the next token, and a MaskedSeq2Seq fills hidden places"):

@@ -5,9 +5,9 @@ from unspool.decode.output import Piece
 from unspool.serve.requests import CompletionRequest
 from unspool.serve.responses import CHAT, COMPLETION
 from unspool.serve.streaming import Begun, GrowingAnswer
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcd"])
+TEXT = train_characters(["abcd"])
 A, B, C, D = TEXT.encode("abcd")
 PIECES = (
     Piece("a", (A,), 0, 0, None, (-1.0,)),

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.tokenization import words
+from unspool.tokenization import train_words
 from unspool.training import train
 from unspool.training.validation import corpus_bleu, corpus_chrf, pairs
 
-TEXT = words(["a b c"])
+TEXT = train_words(["a b c"])
 
 
 @pytest.fixture

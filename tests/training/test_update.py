@@ -18,7 +18,7 @@ from unspool.models import (
 )
 from unspool.models.encoders import ENCODERS
 from unspool.objectives import OBJECTIVES, CrossEntropy, Masked, Share, WeightedSum
-from unspool.tokenization import characters
+from unspool.tokenization import train_characters
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
 from unspool.training.update import numbers, update
@@ -66,7 +66,7 @@ def test_batches_added_up_are_the_big_batch(tiny):
         torch.testing.assert_close(gradient[name], it, rtol=1e-5, atol=1e-7)
 
 
-TEXT = characters(["abcdef"])
+TEXT = train_characters(["abcdef"])
 SHAPE = {"vocab_size": TEXT.vocab_size, "width": 16, "heads": 2, "inner_width": 16}
 BOTH = {"encoder_layers": 2, "decoder_layers": 2}
 ENCODER = ENCODERS["transformer"](layers=2, width=16, heads=2, inner_width=16)
@@ -85,7 +85,7 @@ BANK = (
     "# text = ab c d\n1\tab\t_\t_\t_\t_\t2\tnsubj\t_\t_\n2\tc\t_\t_\t_\t_\t0\troot\t_\t_\n3\td\t_\t_\t_\t_\t2\tobj\t_\t_\n\n"
     "# text = d ab\n1\td\t_\t_\t_\t_\t2\tobj\t_\t_\n2\tab\t_\t_\t_\t_\t0\troot\t_\t_\n"
 )
-TEXT_OF_BANK = characters([" abcd"])
+TEXT_OF_BANK = train_characters([" abcd"])
 
 
 def model_and_rows(kind, text=TEXT):

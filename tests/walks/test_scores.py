@@ -9,9 +9,9 @@ import unspool as us
 from unspool.data.known_languages import Agreement
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.heads import HEADS
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
+TEXT = train_characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 8, "heads": 2, "inner_width": 8}
 RNN = {"vocab_size": TEXT.vocab_size, "width": 8}
 CONFIGS = {

@@ -63,7 +63,7 @@ def without_ray(args: argparse.Namespace) -> None:
 
 def corpus_of(args: argparse.Namespace, path: Path, columns: tuple[str, ...]) -> Any:
     """The corpus at `path`, and the folder that --output names."""
-    from unspool.integrations.ray.corpus import ROWS, Corpus
+    from unspool.integrations.ray.corpus import LINES_PER_BLOCK as ROWS, Corpus
     from unspool.integrations.ray.corpus_blocks import corpus_files
 
     if args.output is None:
@@ -135,7 +135,7 @@ def answer_corpus(args: argparse.Namespace) -> int:
         raise ValueError("give a PROMPT or --file, not both")
     from unspool.decode.spec import parse
     from unspool.integrations.ray.actor_pool import ray_package
-    from unspool.integrations.ray.corpus import first_asked, run_corpus
+    from unspool.integrations.ray.corpus import read_job as first_asked, run_corpus
 
     ray_package()
     corpus = corpus_of(args, args.file, COLUMNS)

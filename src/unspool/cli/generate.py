@@ -47,9 +47,9 @@ peak memory on a CPU, one thread, short prompts:
   bible     1.6 M parameters                       0.39 GB
   smollm2   135 M parameters                       0.93 GB
   smollm2   135 M parameters, --weights int8       0.53 GB
-  smollm2   135 M parameters, --weights as-stored  0.49 GB
+  smollm2   135 M parameters, --weights stored  0.49 GB
 About 0.38 GB of it are Python, torch and compiled code. Weights take 4 bytes a parameter in float32, 1.06 in
-int8, and as-stored what they take in their file; --dtype bfloat16 takes 2 once it is loaded, 4 before.
+int8, and stored what they take in their file; --dtype bfloat16 takes 2 once it is loaded, 4 before.
 """
 
 

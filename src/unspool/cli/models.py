@@ -29,7 +29,7 @@ LOADING = ("device", "dtype", "weights", "engine")
 
 def chosen_model(asked: str | None) -> str:
     """The name that was asked for, or the default one; where that is the second choice, it is said."""
-    from unspool.models.loading.names import PACKAGES, default_model
+    from unspool.models.loading.model_names import PACKAGES, default_model
 
     name = default_model() if asked is None else asked
     if asked is None and name != config.MODEL:

@@ -74,11 +74,6 @@ def device_name(text: str) -> str:
     return text
 
 
-def weights_name(text: str) -> str:
-    """How weights are kept: as `us.load` calls it, with a hyphen where a shell would want quotes."""
-    return text.replace("-", " ")
-
-
 def add_running_options(parser: argparse._ActionsContainer) -> None:
     """Where the model runs, how its weights are kept, and what computes."""
     parser.add_argument(
@@ -90,9 +85,8 @@ def add_running_options(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument(
         "--weights",
-        type=weights_name,
         metavar="HOW",
-        help="how its weights are kept: float32; as-stored, packed as in their file and used from there; or "
+        help="how its weights are kept: float32; stored, packed as in their file and used from there; or "
         "int8, a quarter of the memory at nearly the same probabilities (default: float32). All but int8 may "
         "map the file into memory: truncating it while the model is in use crashes the process",
     )

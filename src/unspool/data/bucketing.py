@@ -189,7 +189,7 @@ def resegmented(feed: Feed, config: object, text: Tokenizer, limit: int, seed: i
     rates = drops(config)
     if not rates:
         return feed
-    codecs = (text, text.reading)
+    codecs = (text, text.source_tokenizer)
     target, source = (
         BPEDropout(codec, rate) if rate else None for codec, rate in zip(codecs, rates, strict=True)
     )

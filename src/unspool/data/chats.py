@@ -57,7 +57,7 @@ class Chats:
         encoded = []
         for (whole, begins), tokens in zip(written, found, strict=True):
             plain = whole.ordinary and not text.literal
-            located = (tokens.ids, tokens.offsets) if plain else text.located(whole)
+            located = (tokens.ids, tokens.offsets) if plain else text.encode_with_offsets(whole)
             ids, places = _cut(whole, begins, *located, text)
             ids, counts = _counted(ids, places, text)
             row = text.with_bos(ids)
@@ -126,7 +126,7 @@ def _cut(
         starts = [start for start, _ in offsets]
         return ids, [bisect_left(starts, begin) for begin in begins]
     parts = [whole[begin:end] for begin, end in pairwise((0, *begins, len(whole)))]
-    found = [text.located(part)[0] for part in parts]
+    found = [text.encode_with_offsets(part)[0] for part in parts]
     return [it for ids in found for it in ids], list(accumulate(map(len, found[:-1])))
 
 

@@ -319,7 +319,7 @@ def of_text(text: Tokenizer) -> str:
     order = ["right to left"] if text.right_to_left else []
     template = [] if text.chat_template is None else [text.chat_template]
     ends = [text.bos_id, text.add_bos, sorted(text.eos_ids)]
-    return _digest([text.tokenizer.to_str(), *ends, text.literal, *template, *order])
+    return _digest([text.backend.to_str(), *ends, text.literal, *template, *order])
 
 
 def together(*names: str) -> str:

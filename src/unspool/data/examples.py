@@ -218,7 +218,7 @@ class Pairs:
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """BOS … EOS for both sides, each in its own vocabulary where it has one."""
         sources, targets = ([row[side] for row in rows] for side in (0, 1))
-        return list(zip(framed(sources, text.reading), framed(targets, text), strict=True))
+        return list(zip(framed(sources, text.source_tokenizer), framed(targets, text), strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of an encoder–decoder."""
@@ -228,7 +228,7 @@ class Pairs:
 
 def bare(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
     """The tokens of each text in the model's order, without a BOS that `encode` may write; on all cores."""
-    return [text.ordered(each.ids) for each in text.encode_batch(lines)]
+    return [text.to_model_order(each.ids) for each in text.encode_batch(lines)]
 
 
 def whole(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
@@ -250,6 +250,6 @@ def ends(text: Tokenizer) -> tuple[int, int]:
     """BOS and EOS; EOS stands in for a BOS that is not there, as in GPT-2."""
     if not text.eos_ids:
         raise ValueError("the text has no token that ends a text (eos_ids): a model could not learn to stop")
-    named = text.token_id(text.eos_token)
+    named = text.token_to_id(text.eos_token)
     eos = named if named in text.eos_ids else min(text.eos_ids)
     return (eos if text.bos_id is None else text.bos_id), eos

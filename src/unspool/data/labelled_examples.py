@@ -19,7 +19,7 @@ from unspool.data.batch import Batch, Ragged
 from unspool.data.examples import Examples, Row, bare, real
 from unspool.data.split import Ints
 from unspool.tokenization import Tokenizer
-from unspool.tokenization.word_alignment import WordTokens, word_tokens
+from unspool.tokenization.word_alignment import WordTokens, tokenize_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Tags:
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """The tokens, and for each a tag or none: the first token of a word has the word's."""
-        encoded = word_tokens([words for words, _ in rows], text)
+        encoded = tokenize_words([words for words, _ in rows], text)
         return [self._row(found, self.labels_of(row)) for found, row in zip(encoded, rows, strict=True)]
 
     def _row(self, found: WordTokens, tags: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -27,7 +27,7 @@ from unspool.data.labelled_examples import UnknownLabelError
 from unspool.data.reading import check_files, metered, silent, size
 from unspool.interfaces import Feed
 from unspool.io import discard
-from unspool.tokenization import Separate, TextConfig, Tokenizer
+from unspool.tokenization import Separate, Tokenizer, TokenizerConfig
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Prepared:
 
 def prepare(
     data: Data,
-    text: TextConfig | Tokenizer | None,
+    text: TokenizerConfig | Tokenizer | None,
     batches: Batches,
     seed: int = 0,
     cache: str | Path | None = None,
@@ -88,7 +88,7 @@ def prepare(
     return Prepared(codec, feed, checks, work.form.labels, facts, tuple(notes))
 
 
-def _doubts(text: TextConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
+def _doubts(text: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
     asked: list[tuple[str, Any, Tokenizer | None]] = [("text", text, learnt)]
     if isinstance(text, Separate):
         sides = {"source": learnt.source, "target": learnt}
@@ -125,7 +125,7 @@ class _Work:
         self._key: str | None = None
         self._held: npt.NDArray[np.bool_] | None = None
 
-    def vocabulary(self, text: TextConfig | Tokenizer | None) -> Tokenizer:
+    def vocabulary(self, text: TokenizerConfig | Tokenizer | None) -> Tokenizer:
         """The one given, or the data's own, or one learnt from the rows to train on (kept in the cache)."""
         if isinstance(text, Tokenizer):
             return text
@@ -214,7 +214,7 @@ class _Work:
         self.notes.append(f"the cache was damaged and is made again: {error}")
         discard(folder)
 
-    def _trained(self, text: TextConfig) -> Tokenizer:
+    def _trained(self, text: TokenizerConfig) -> Tokenizer:
         if isinstance(text, Separate) and isinstance(self.form, Pairs):
             return text.train_pairs(self._texts(0), self._texts(1))
         learnt = text.train(self._texts())

@@ -23,7 +23,7 @@ from unspool.decode.arguments import as_whole, declares_abilities, items, shown
 from unspool.nn.attention_weights import label_arcs, picks, word_attention
 from unspool.objectives.dependency_heads import as_batch
 from unspool.tokenization import Tokenizer
-from unspool.tokenization.word_alignment import spelled_words
+from unspool.tokenization.word_alignment import align_words
 
 ROWS = 8
 
@@ -105,7 +105,7 @@ def _read(
     kept = []
     for it in sentences:
         places = [(word.begin, word.end) for word in it.words]
-        spelled = spelled_words(it.text, places, model.tokenizer, bos=model.reads_bos)
+        spelled = align_words(it.text, places, model.tokenizer, bos=model.reads_bos)
         if model.context is None or len(spelled.ids) <= model.context:
             kept.append((it, spelled))
     if not kept:

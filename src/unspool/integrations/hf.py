@@ -33,7 +33,7 @@ from unspool.interfaces import Decoder, Pick, Transform
 
 if TYPE_CHECKING:
     from unspool.integrations.huggingface.custom_generate import CustomGenerate
-    from unspool.integrations.huggingface.logits_processor import RuleProcessor
+    from unspool.integrations.huggingface.logits_processor import UnspoolLogitsProcessor
 
 P = ParamSpec("P")
 
@@ -43,7 +43,7 @@ def processor(
     model: Any = None,
     tokenizer: Any = None,
     seed: int | Sequence[int] | None = None,
-) -> RuleProcessor:
+) -> UnspoolLogitsProcessor:
     """Rules of ours as a LogitsProcessor: transforms, and a pick last where it is to draw the token itself.
 
     `model` is their model, for rules that look at it (BasisAware, Grammar), and for knowing padding and rows
@@ -52,7 +52,7 @@ def processor(
     prompt-lookup decoding included; outside of `generate`, `reset()` says that a new text begins.
     """
     TRANSFORMERS.imported("us.hf.processor")
-    from unspool.integrations.huggingface.logits_processor import RuleProcessor
+    from unspool.integrations.huggingface.logits_processor import UnspoolLogitsProcessor as RuleProcessor
 
     return RuleProcessor(rules, model, tokenizer, seed)
 
@@ -68,7 +68,7 @@ def decoder(decoder: Decoder | str, tokenizer: Any = None) -> CustomGenerate:
     return CustomGenerate(as_decoder(decoder), tokenizer)
 
 
-def _made(kind: Callable[P, Decoder]) -> Callable[P, CustomGenerate]:
+def _as_custom_generate(kind: Callable[P, Decoder]) -> Callable[P, CustomGenerate]:
     def make(*args: P.args, **keywords: P.kwargs) -> CustomGenerate:
         return decoder(kind(*args, **keywords))
 
@@ -76,13 +76,13 @@ def _made(kind: Callable[P, Decoder]) -> Callable[P, CustomGenerate]:
     return make
 
 
-beam = _made(Beam)
-beam_sample = _made(BeamSample)
-constrained_beam = _made(ConstrainedBeam)
-contrastive_search = _made(ContrastiveSearch)
-diverse_beam = _made(DiverseBeam)
-greedy = _made(Greedy)
-mbr = _made(MBR)
-sample = _made(Sample)
-speculative = _made(Speculative)
-stochastic_beam = _made(StochasticBeam)
+beam = _as_custom_generate(Beam)
+beam_sample = _as_custom_generate(BeamSample)
+constrained_beam = _as_custom_generate(ConstrainedBeam)
+contrastive_search = _as_custom_generate(ContrastiveSearch)
+diverse_beam = _as_custom_generate(DiverseBeam)
+greedy = _as_custom_generate(Greedy)
+mbr = _as_custom_generate(MBR)
+sample = _as_custom_generate(Sample)
+speculative = _as_custom_generate(Speculative)
+stochastic_beam = _as_custom_generate(StochasticBeam)

@@ -25,19 +25,19 @@ from unspool.integrations.loading import LLAMA_CPP
 from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.loading.gguf_file import open_gguf
 from unspool.models.loading.output_matrix import output_matrix_of_gguf
-from unspool.models.loading.tokenizer import text_of_gguf
+from unspool.models.loading.tokenizer import load_gguf_tokenizer
 
 # One context of llama.cpp: a cache that many sequences share, and decoding of batches over it.
 #
 # Its cache has room for a number of cells, one for each token of each sequence, shared ones counted once.
 
 
-SEQUENCES = 256
+MAX_SEQUENCES = 256
 """Rows that llama.cpp holds at most."""
-BATCH = 512
+MAX_BATCH_TOKENS = 512
 """Tokens of one call."""
 
-Token = tuple[int, int, int, bool]
+BatchToken = tuple[int, int, int, bool]
 """A token, its place in the row, the row's sequence, and whether what follows it is asked for."""
 
 
@@ -51,8 +51,8 @@ class LlamaContext:
     def __init__(self, library: Any, model: Any, cells: int, threads: int, vocab_size: int) -> None:
         self.library, self.cells, self.vocab_size = library, cells, vocab_size
         asked = library.llama_context_default_params()
-        asked.n_ctx, asked.n_batch, asked.n_ubatch = cells, BATCH, BATCH
-        asked.n_seq_max = SEQUENCES
+        asked.n_ctx, asked.n_batch, asked.n_ubatch = cells, MAX_BATCH_TOKENS, MAX_BATCH_TOKENS
+        asked.n_seq_max = MAX_SEQUENCES
         asked.kv_unified = True
         asked.n_threads = asked.n_threads_batch = threads
         asked.no_perf = True
@@ -62,7 +62,7 @@ class LlamaContext:
                 f"llama.cpp has no memory for {cells} tokens: lower batch_size, or take a smaller model"
             )
         self._memory = library.llama_get_memory(self._context)
-        self._batch = library.llama_batch_init(BATCH, 0, 1)
+        self._batch = library.llama_batch_init(MAX_BATCH_TOKENS, 0, 1)
 
     def __del__(self) -> None:
         if getattr(self, "_context", None):
@@ -82,12 +82,15 @@ class LlamaContext:
         """Forget a sequence from a place on, or as a whole."""
         self.library.llama_memory_seq_rm(self._memory, sequence, since, -1)
 
-    def decode(self, tokens: Sequence[Token]) -> Tensor:
+    def decode(self, tokens: Sequence[BatchToken]) -> Tensor:
         """(M, V): the logits after those tokens that ask for them, in their order."""
-        found = [self._decode(tokens[first : first + BATCH]) for first in range(0, len(tokens), BATCH)]
+        found = [
+            self._decode(tokens[first : first + MAX_BATCH_TOKENS])
+            for first in range(0, len(tokens), MAX_BATCH_TOKENS)
+        ]
         return found[0] if len(found) == 1 else torch.cat(found)
 
-    def _decode(self, tokens: Sequence[Token]) -> Tensor:
+    def _decode(self, tokens: Sequence[BatchToken]) -> Tensor:
         batch = self._batch
         batch.n_tokens = len(tokens)
         for place, (token, position, sequence, asked) in enumerate(tokens):
@@ -110,7 +113,7 @@ class LlamaContext:
 
 
 @dataclass(frozen=True)
-class Moves:
+class SequencePlan:
     """What the cache must be told before rows stand as they were asked to.
 
     Which of llama.cpp's sequences holds each row.
@@ -128,7 +131,7 @@ class Moves:
     """Sequences that no row needs any more."""
 
 
-def moves(sequences: Sequence[int], rows: Sequence[int], most: int) -> Moves:
+def plan_sequences(sequences: Sequence[int], rows: Sequence[int], most: int) -> SequencePlan:
     """How rows that stand in these sequences become those asked for; `most`: how many sequences there are."""
     kept = {sequences[row] for row in rows}
     free = iter([it for it in range(most) if it not in kept])
@@ -146,11 +149,11 @@ def moves(sequences: Sequence[int], rows: Sequence[int], most: int) -> Moves:
             place = fresh
         used.add(place)
         found.append(place)
-    return Moves(tuple(found), tuple(copies), tuple(it for it in sequences if it not in kept))
+    return SequencePlan(tuple(found), tuple(copies), tuple(it for it in sequences if it not in kept))
 
 
 ENGINE = "llama.cpp"
-ROOM = 256
+SPARE_CELLS_PER_ROW = 256
 """Cells kept free for the new tokens of each row when prompts are read."""
 ALL_LAYERS = 999
 
@@ -167,7 +170,7 @@ class LlamaState:
     def select(self, rows_M: Tensor) -> LlamaState:
         """Reorder, repeat or drop rows: numbers of sequences change, and no cell is copied."""
         rows = rows_M.tolist()
-        plan = moves(self.sequences, rows, SEQUENCES)
+        plan = plan_sequences(self.sequences, rows, MAX_SEQUENCES)
         for sequence in plan.dropped:
             self.context.drop(sequence)
         for source, target in plan.copies:
@@ -181,7 +184,7 @@ class LlamaState:
         try:
             logits = self.context.decode(_batch(self.sequences, tokens, self.rows, every))
         except FullCacheError:
-            self._move(2 * sum(map(len, grown)) + ROOM * len(grown))
+            self._move(2 * sum(map(len, grown)) + SPARE_CELLS_PER_ROW * len(grown))
             logits = self.context.decode(_batch(self.sequences, tokens, self.rows, every))
         self.rows = grown
         return logits
@@ -196,7 +199,7 @@ class LlamaState:
 
 def _batch(
     sequences: Sequence[int], tokens: Sequence[Sequence[int]], before: Sequence[Sequence[int]], every: bool
-) -> list[Token]:
+) -> list[BatchToken]:
     return [
         (token, len(past) + place, sequence, every or place == len(new) - 1)
         for sequence, new, past in zip(sequences, tokens, before, strict=True)
@@ -209,9 +212,9 @@ class LlamaCppModel(Abilities):
 
     def __init__(self, path: str | Path, layers_on_gpu: int = 0) -> None:
         self._library = LLAMA_CPP.imported("engine='llama.cpp'")
-        _quiet(self._library)
+        _silence_log(self._library)
         self._file = open_gguf(Path(path))
-        self.tokenizer: TokenizerLike | None = text_of_gguf(self._file)
+        self.tokenizer: TokenizerLike | None = load_gguf_tokenizer(self._file)
         asked = self._library.llama_model_default_params()
         asked.n_gpu_layers = layers_on_gpu
         self._model = self._library.llama_model_load_from_file(str(path).encode(), asked)
@@ -250,20 +253,20 @@ class LlamaCppModel(Abilities):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LlamaState]:
         """Read the prompts side by side."""
-        if len(prompts) > SEQUENCES:
-            raise ValueError(f"llama.cpp holds {SEQUENCES} rows at most: say batch_size={SEQUENCES}")
-        needed = sum(map(len, prompts)) + ROOM * len(prompts)
+        if len(prompts) > MAX_SEQUENCES:
+            raise ValueError(f"llama.cpp holds {MAX_SEQUENCES} rows at most: say batch_size={MAX_SEQUENCES}")
+        needed = sum(map(len, prompts)) + SPARE_CELLS_PER_ROW * len(prompts)
         state = LlamaState(self, self.new_context(needed), tuple(range(len(prompts))), ((),) * len(prompts))
         weakref.finalize(state, self._take_back, state.context)
-        return _said(state.read(prompts, every=False)), state
+        return _step_from_logits(state.read(prompts, every=False)), state
 
     def step(self, state: LlamaState, tokens_N: Tensor) -> tuple[Step, LlamaState]:
         """Append one token to every row."""
-        return _said(state.read([(token,) for token in tokens_N.tolist()], every=False)), state
+        return _step_from_logits(state.read([(token,) for token in tokens_N.tolist()], every=False)), state
 
     def extend(self, state: LlamaState, tokens_NT: Tensor) -> tuple[Step, LlamaState]:
         """Append T tokens to every row; the Step has T rows for each of them."""
-        return _said(state.read(tokens_NT.tolist(), every=True)), state
+        return _step_from_logits(state.read(tokens_NT.tolist(), every=True)), state
 
     def rewind(self, state: LlamaState, tokens: int) -> LlamaState:
         """Forget the last `tokens` tokens of every row."""
@@ -300,19 +303,19 @@ def load_llama(path: Path, device: str) -> LlamaCppModel:
     return LlamaCppModel(path, ALL_LAYERS)
 
 
-def _said(logits_NV: Tensor) -> Step:
+def _step_from_logits(logits_NV: Tensor) -> Step:
     return Step(normalised(logits_NV), log_norm_N=logits_NV.logsumexp(-1))
 
 
-def _quiet(library: Any) -> None:
+def _silence_log(library: Any) -> None:
     """llama.cpp tells its whole story on standard error unless somebody else listens."""
-    global _LISTENER
-    if _LISTENER is None:
-        _LISTENER = library.llama_log_callback(lambda _level, _text, _data: None)
-        library.llama_log_set(_LISTENER, None)
+    global _LOG_CALLBACK
+    if _LOG_CALLBACK is None:
+        _LOG_CALLBACK = library.llama_log_callback(lambda _level, _text, _data: None)
+        library.llama_log_set(_LOG_CALLBACK, None)
 
 
-_LISTENER: Any = None
+_LOG_CALLBACK: Any = None
 
 
 # llama.cpp, through llama-cpp-python: GGUF files of any family that it knows, as models of ours.

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from unspool.config import word_among
 from unspool.engine.engine_choice import ENGINES
 from unspool.lazy import gc_paused
-from unspool.models.loading.names import check_name, gguf_path, huggingface_folder, load as load_native
-from unspool.models.loading.settings import UnsupportedModelError
-from unspool.models.loading.weights import PRECISIONS, known_precision, known_weights, usable_device
+from unspool.models.loading.config_reader import UnsupportedModelError
+from unspool.models.loading.model_names import check_name, gguf_path, huggingface_folder, load as load_native
+from unspool.models.loading.weights import DTYPES, parse_device, parse_dtype, parse_weights
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ def load(
     `dtype` "bfloat16" or "float16" halves the memory of the weights. Log-probabilities are normalised all the
     same; those of bfloat16 are off by some hundredths, those of float16 by some thousandths.
 
-    `weights` is how they are kept: "float32" (None), "as stored" in their file, or "int8". The latter two are
+    `weights` is how they are kept: "float32" (None), "stored" in their file, or "int8". The latter two are
     for generation on a CPU, in float32 otherwise, and such a model cannot be trained. Weights that are used
     as they are stored, and float32 ones, may stay in their file, which is mapped into memory: replace it by
     another, but do not write into it while the model is in use. Truncating it crashes the process. int8
@@ -62,20 +62,20 @@ def load(
     family that is not ours is run by transformers where that is installed, with a warning that says so.
     """
     said = check_name(name)
-    if engine is not None and word_among(engine, (*ENGINES, *OTHERS)) is None:
-        known = ", ".join((*ENGINES, *OTHERS))
+    if engine is not None and word_among(engine, (*ENGINES, *OTHER_ENGINES)) is None:
+        known = ", ".join((*ENGINES, *OTHER_ENGINES))
         raise ValueError(f"engine {engine!r:.40} is unknown: choose from {known}, or None for the best")
-    if engine in OTHERS:
-        return OTHERS[engine](said, device, dtype, weights)
+    if engine in OTHER_ENGINES:
+        return OTHER_ENGINES[engine](said, device, dtype, weights)
     try:
         return load_native(said, device=device, dtype=dtype, weights=weights, engine=engine)
     except UnsupportedModelError as unsupported:
         if engine is not None:
             raise
-        return _by_another(said, device, dtype, weights, unsupported)
+        return _load_with_transformers(said, device, dtype, weights, unsupported)
 
 
-def _by_another(
+def _load_with_transformers(
     name: str, device: Any, dtype: Any, weights: str | None, unsupported: UnsupportedModelError
 ) -> Model:
     """The model run by transformers, with a word about it; what is no folder of theirs stays refused."""
@@ -102,8 +102,8 @@ def _by_another(
 def _transformers(name: str, device: Any, dtype: Any, weights: str | None) -> Model:
     from unspool.integrations.huggingface.loading import load_folder
 
-    place, precision = usable_device(device), known_precision(dtype)
-    if known_weights(weights) != "float32":
+    place, precision = parse_device(device), parse_dtype(dtype)
+    if parse_weights(weights) != "float32":
         raise ValueError(f"weights={weights!r} is for this package's own engines: leave it out, or engine")
     folder = huggingface_folder(name)
     if folder is None:
@@ -118,7 +118,7 @@ def _transformers(name: str, device: Any, dtype: Any, weights: str | None) -> Mo
 def _llama_cpp(name: str, device: Any, dtype: Any, weights: str | None) -> Model:
     from unspool.integrations.llama_cpp import load_llama
 
-    if known_precision(dtype) != PRECISIONS["float32"] or weights not in (None, "as stored"):
+    if parse_dtype(dtype) != DTYPES["float32"] or weights not in (None, "stored"):
         raise ValueError("llama.cpp keeps weights as they are stored: leave dtype and weights out")
     path = gguf_path(name)
     if path is None:
@@ -127,7 +127,7 @@ def _llama_cpp(name: str, device: Any, dtype: Any, weights: str | None) -> Model
     return model  # type: ignore[no-any-return]
 
 
-OTHERS: dict[str, Callable[[str, Any, Any, str | None], Model]] = {
+OTHER_ENGINES: dict[str, Callable[[str, Any, Any, str | None], Model]] = {
     "llama.cpp": _llama_cpp,
     "transformers": _transformers,
 }
@@ -138,7 +138,7 @@ OTHERS: dict[str, Callable[[str, Any, Any, str | None], Model]] = {
 
 
 @dataclass(frozen=True)
-class Package:
+class OptionalPackage:
     """A library that is imported when its adapter is first used."""
 
     module: str
@@ -159,7 +159,7 @@ class Package:
                 f"{why} needs {self.distribution}: pip install 'unspool[{self.extra}]'", name=self.module
             ) from error
         version = self._version(found)
-        if _numbers(version) < self.least:
+        if _release(version) < self.least:
             least = ".".join(map(str, self.least))
             raise ImportError(
                 f"{why} needs {self.distribution} {least} or later, and {version} is installed: "
@@ -176,12 +176,12 @@ class Package:
             return str(getattr(module, "__version__", ""))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _release(version: str) -> tuple[int, ...]:
     """The release of a version: 5.1.0rc1 is (5, 1, 0)."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, found.group().split("."))) if found else ()
 
 
-TRANSFORMERS = Package("transformers", "transformers", (5, 5), "huggingface")
-LLAMA_CPP = Package("llama_cpp", "llama-cpp-python", (0, 3, 10), "llama-cpp")
-VLLM = Package("vllm", "vllm", (0, 12), "vllm")
+TRANSFORMERS = OptionalPackage("transformers", "transformers", (5, 5), "huggingface")
+LLAMA_CPP = OptionalPackage("llama_cpp", "llama-cpp-python", (0, 3, 10), "llama-cpp")
+VLLM = OptionalPackage("vllm", "vllm", (0, 12), "vllm")

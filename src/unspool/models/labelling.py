@@ -21,7 +21,7 @@ from unspool.models.model_config import at_least_one, given, shares
 from unspool.models.sequence_model import decodes, unit_embedding
 from unspool.models.sources import padded
 from unspool.tokenization.tokenizer import Tokenizer
-from unspool.tokenization.word_alignment import WordTokens, word_tokens
+from unspool.tokenization.word_alignment import WordTokens, tokenize_words
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -301,7 +301,7 @@ class Tagger(Labeller):
                 "cannot be found; give token ids, or build the model with an unspool.tokenization.Tokenizer"
             )
         check_characters(text, "the text")
-        (found,) = word_tokens([text if text.strip() else ""], self.tokenizer)
+        (found,) = tokenize_words([text if text.strip() else ""], self.tokenizer)
         return found
 
     def of_tokens(self, ids: list[int]) -> WordTokens:

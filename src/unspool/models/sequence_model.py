@@ -144,7 +144,7 @@ class EncoderDecoder(SequenceModel):
             return None
         if self.source_vocab_size is None:
             return (
-                self.tokenizer.reading
+                self.tokenizer.source_tokenizer
                 if isinstance(self.tokenizer, Tokenizer) and self.tokenizer.right_to_left
                 else None
             )

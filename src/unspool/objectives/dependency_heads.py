@@ -27,7 +27,7 @@ from unspool.nn.attention_weights import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss
 from unspool.objectives.rollouts import nothing_to_learn
 from unspool.tokenization import Tokenizer
-from unspool.tokenization.word_alignment import SpelledWords, spelled_words
+from unspool.tokenization.word_alignment import AlignedWords, align_words
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class DependencyHeads(AttentionLoss):
         return found
 
     @cached_property
-    def _spelled(self) -> dict[int, SpelledWords]:
+    def _spelled(self) -> dict[int, AlignedWords]:
         return {}
 
     def check(self, model: Trainable) -> None:
@@ -116,7 +116,7 @@ class DependencyHeads(AttentionLoss):
         return [int(it) % count for it in bits(self.rows, clock.seed)]
 
     def _loss(
-        self, model: Trainable, batch: Batch, kept: list[tuple[int, SpelledWords]], right_to_left: bool
+        self, model: Trainable, batch: Batch, kept: list[tuple[int, AlignedWords]], right_to_left: bool
     ) -> Loss:
         _, (stack,) = self.reading(model).read_attention(as_batch([it.ids for _, it in kept], batch))
         costs = []
@@ -132,11 +132,11 @@ class DependencyHeads(AttentionLoss):
         cost_A = torch.cat(costs)
         return Loss(cost_A.sum(), float(len(cost_A)), {"dependency_heads": float(cost_A.detach().sum())})
 
-    def _tokens(self, at: int, model: Any) -> SpelledWords:
+    def _tokens(self, at: int, model: Any) -> AlignedWords:
         if at not in self._spelled:
             sentence = self._sentences[at]
             places = [(it.begin, it.end) for it in sentence.words]
-            self._spelled[at] = spelled_words(sentence.text, places, model.tokenizer, bos=model.reads_bos)
+            self._spelled[at] = align_words(sentence.text, places, model.tokenizer, bos=model.reads_bos)
         return self._spelled[at]
 
 

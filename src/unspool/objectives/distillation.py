@@ -48,7 +48,7 @@ class Distillation(Generating):
 
     @cached_property
     def _model(self) -> Any:
-        from unspool.models.loading.names import load
+        from unspool.models.loading.model_names import load
 
         return load(self.teacher)
 

@@ -2,34 +2,34 @@
 
 from unspool.tokenization.chat_template import render_chat
 from unspool.tokenization.detokenizer import IncrementalDetokenizer
-from unspool.tokenization.gguf_tokenizer import codec_from_gguf
-from unspool.tokenization.huggingface_tokenizer import codec_from_folder
+from unspool.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from unspool.tokenization.huggingface_tokenizer import tokenizer_from_folder
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.vocabulary import (
     BPE,
-    TEXTS,
+    TOKENIZER_CONFIGS,
     Characters,
     Separate,
-    TextConfig,
+    TokenizerConfig,
     Words,
-    characters,
     train_bpe,
-    words,
+    train_characters,
+    train_words,
 )
 
 __all__ = [
     "BPE",
-    "TEXTS",
+    "TOKENIZER_CONFIGS",
     "Characters",
     "IncrementalDetokenizer",
     "Separate",
-    "TextConfig",
     "Tokenizer",
+    "TokenizerConfig",
     "Words",
-    "characters",
-    "codec_from_folder",
-    "codec_from_gguf",
     "render_chat",
+    "tokenizer_from_folder",
+    "tokenizer_from_gguf",
     "train_bpe",
-    "words",
+    "train_characters",
+    "train_words",
 ]

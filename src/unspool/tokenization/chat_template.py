@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-SANDBOX = Path(__file__).with_name("template_sandbox.py")
+SANDBOX_SCRIPT = Path(__file__).with_name("template_sandbox.py")
 """Run, and not imported: this process has no need of jinja2."""
 
 
@@ -29,7 +29,7 @@ class HelperProcess:
     there is a new process. Each is asked by one thread at a time.
     """
 
-    def __init__(self, script: Path = SANDBOX) -> None:
+    def __init__(self, script: Path = SANDBOX_SCRIPT) -> None:
         self.script = script
         self.forget()
         atexit.register(self.close)
@@ -101,13 +101,13 @@ class HelperProcess:
             self._stop()
 
 
-TEMPLATES = HelperProcess()
+TEMPLATE_PROCESS = HelperProcess()
 """The one that this Python program asks for chat templates."""
 
 
-LONGEST_TEMPLATE = 200_000
+MAX_TEMPLATE_CHARS = 200_000
 """Characters. The longest templates in use have about a tenth of this."""
-LONGEST_TIME = 86_400
+MAX_SECONDS = 86_400
 """Seconds."""
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "model")
 """Roles that every template may be given; others if the template names them."""
@@ -128,14 +128,14 @@ def render_chat(
     TimeoutError after `seconds`; ValueError where the template fails, refuses the messages or writes more
     than `size` characters, or if a role is unknown.
     """
-    if len(template) > LONGEST_TEMPLATE:
+    if len(template) > MAX_TEMPLATE_CHARS:
         raise ValueError(
-            f"the chat template has {len(template):,} characters, more than the {LONGEST_TEMPLATE:,} allowed"
+            f"the chat template has {len(template):,} characters; the limit is {MAX_TEMPLATE_CHARS:,}"
         )
-    if not 0.0 < seconds < LONGEST_TIME:
-        raise ValueError(f"seconds is {seconds}; it must be above 0 and below {LONGEST_TIME:,}")
+    if not 0.0 < seconds < MAX_SECONDS:
+        raise ValueError(f"seconds is {seconds}; it must be above 0 and below {MAX_SECONDS:,}")
     variables = {
-        "messages": _checked(messages, template),
+        "messages": _check_messages(messages, template),
         "tools": None,
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
@@ -143,7 +143,7 @@ def render_chat(
         "eos_token": eos_token,
     }
     try:
-        answer = TEMPLATES.ask(seconds, template=template, variables=variables, size=size)
+        answer = TEMPLATE_PROCESS.ask(seconds, template=template, variables=variables, size=size)
     except TimeoutError:
         raise TimeoutError(
             f"the chat template did not end within {seconds:g} s and was stopped; write the prompt by hand"
@@ -155,7 +155,7 @@ def render_chat(
     return answer["text"]
 
 
-def _checked(messages: Sequence[Mapping[str, str]], template: str) -> list[dict[str, str]]:
+def _check_messages(messages: Sequence[Mapping[str, str]], template: str) -> list[dict[str, str]]:
     expected = 'expected a list such as [{"role": "user", "content": "Hello"}], all strings'
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise TypeError(f"messages is a {type(messages).__name__}; {expected}")

@@ -101,12 +101,12 @@ class ControlTokens:
         text = render(messages)
         if not self.names:
             return ChatPrompt(text)
-        mask = next(_unused({*text, *_characters(messages)}))
+        mask = next(_unused_characters({*text, *_characters(messages)}))
         try:
             masked = render([self._all_masked(message, mask) for message in messages])
         except ValueError:  # a template may refuse what it does not know
             masked = ""
-        if not _agree(masked, text, mask):
+        if not _differ_only_in_mask(masked, text, mask):
             masked, back = self._names_masked(messages, render)
             text = masked.translate(back)
         spans = self.find(masked)
@@ -150,7 +150,7 @@ class ControlTokens:
         """The tokenizer with the same ids, in which control tokens have their secret names."""
         facts = json.loads(self._tokenizer.to_str())
         facts["post_processor"] = None
-        _rename_model(facts["model"], self._secret)
+        _rename_tokens(facts["model"], self._secret)
         for token in facts["added_tokens"]:
             if token["content"] in self._secret:
                 token |= {"content": self._secret[token["content"]], "normalized": False, "special": False}
@@ -181,7 +181,7 @@ class ControlTokens:
             for key, some in found.items()
             for at in some
         }
-        masks = dict(zip(sorted(hidden), _unused(_characters(messages)), strict=False))
+        masks = dict(zip(sorted(hidden), _unused_characters(_characters(messages)), strict=False))
         masked = [
             {
                 key: "".join(
@@ -209,7 +209,7 @@ class ControlTokens:
         return re.compile(f"(?={'|'.join(map(re.escape, names))})", re.IGNORECASE)
 
 
-def _agree(masked: str, text: str, mask: str) -> bool:
+def _differ_only_in_mask(masked: str, text: str, mask: str) -> bool:
     """Whether two renderings differ in masked characters alone."""
     return len(masked) == len(text) and all(
         one in (mask, other) for one, other in zip(masked, text, strict=True)
@@ -220,7 +220,7 @@ def _characters(messages: Sequence[Message]) -> set[str]:
     return {each for message in messages for value in message.values() for each in value}
 
 
-def _unused(used: set[str]) -> Iterator[str]:
+def _unused_characters(used: set[str]) -> Iterator[str]:
     """Private-use characters that do not occur."""
     for at in chain(range(0xE000, 0xF900), range(0xF0000, 0x10FFFE)):
         if chr(at) not in used:
@@ -240,7 +240,7 @@ def _plain(token: AddedToken) -> AddedToken:
     )
 
 
-def _rename_model(model: dict[str, Any], names: Mapping[str, str]) -> None:
+def _rename_tokens(model: dict[str, Any], names: Mapping[str, str]) -> None:
     """Give tokens of a model (of tokenizer.json) other names: no text is made of the old ones any more."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):

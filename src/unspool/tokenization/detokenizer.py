@@ -18,14 +18,14 @@ from tokenizers import Tokenizer
 from unspool.interfaces import FinishReason
 from unspool.tokenization.tokenizer_file import library_errors
 
-BROKEN = "\N{REPLACEMENT CHARACTER}"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _one_mark_per_byte(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
-    return BROKEN * (error.end - error.start), error.end
+    return REPLACEMENT * (error.end - error.start), error.end
 
 
 codecs.register_error("unspool.one_mark_per_byte", _one_mark_per_byte)
@@ -41,7 +41,7 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTES = _byte_alphabet()
 
 
-class Pieces:
+class TokenBytes:
     """The bytes that a token adds after another one.
 
     What each token adds to the text, in bytes: a character may be spread over several tokens.
@@ -56,9 +56,9 @@ class Pieces:
     stays.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        decoder = tokenizer.decoder
+    def __init__(self, backend: Tokenizer) -> None:
+        self.backend = backend
+        decoder = backend.decoder
         # What a decoder does is asked of it, not of its class: it may sit inside a sequence of decoders.
         self._byte_level = decoder is not None and decoder.decode(["Ġ", "Ã", "©"]) == " é"
         self._byte_fallback = decoder is not None and decoder.decode(["a", "<0xC3>", "<0xA9>"]) == "aé"
@@ -67,16 +67,16 @@ class Pieces:
     @cached_property
     def silent(self) -> frozenset[int]:
         """The special tokens: they steer the model and are no text."""
-        added = self.tokenizer.get_added_tokens_decoder()
+        added = self.backend.get_added_tokens_decoder()
         return frozenset(token for token, entry in added.items() if entry.special)
 
     def __call__(self, last: int | None, token: int) -> bytes | None:
         """The bytes of `token` after the visible token `last`; None where it is not visible itself."""
-        spelling = None if token in self.silent else self.tokenizer.id_to_token(token)
+        spelling = None if token in self.silent else self.backend.id_to_token(token)
         if spelling is None:
             return None
         if self._byte_level:
-            return _spelled_bytes(spelling)
+            return _byte_level_bytes(spelling)
         byte = _BYTE_TOKEN.fullmatch(spelling) if self._byte_fallback else None
         if byte is not None and (last is not None or byte[1] >= "80"):
             return bytes.fromhex(byte[1])
@@ -101,7 +101,7 @@ class Pieces:
 
     def _plain(self, tokens: list[int]) -> str:
         with DECODING_ERRORS:
-            text: str = self.tokenizer.decode(tokens, skip_special_tokens=False)
+            text: str = self.backend.decode(tokens, skip_special_tokens=False)
             return text
 
 
@@ -109,7 +109,7 @@ DECODING_ERRORS = library_errors("the tokens cannot be decoded")
 
 
 @lru_cache(maxsize=1 << 16)
-def _spelled_bytes(spelling: str) -> bytes:
+def _byte_level_bytes(spelling: str) -> bytes:
     try:
         return bytes([_BYTES[character] for character in spelling])
     except KeyError:  # a token that was added by hand is written as it reads
@@ -120,7 +120,7 @@ def _spelled_bytes(spelling: str) -> bytes:
 class IncrementalDetokenizer:
     """One hypothesis's text so far. Immutable: a beam may go on from it in several ways."""
 
-    pieces: Pieces = field(repr=False)
+    token_bytes: TokenBytes = field(repr=False)
     stop: tuple[str, ...] = ()
     """Text that ends the hypothesis; it is cut before the earliest of them."""
     text: str = ""
@@ -141,26 +141,28 @@ class IncrementalDetokenizer:
         """The reader after one more token; after a stop string nothing changes any more."""
         if self.finish_reason is not None:
             return self
-        piece = self.pieces(self.last, token)
+        piece = self.token_bytes(self.last, token)
         if piece is None:
             return self
-        new, partial = self.pieces.characters(self.partial + piece)
+        new, partial = self.token_bytes.characters(self.partial + piece)
         tail = self.held + new
-        cut = _earliest(tail, self.stop)
+        cut = _first_stop(tail, self.stop)
         if cut is not None:
-            return IncrementalDetokenizer(self.pieces, self.stop, self.text + tail[:cut], "stop", last=token)
+            return IncrementalDetokenizer(
+                self.token_bytes, self.stop, self.text + tail[:cut], "stop", last=token
+            )
         certain = len(tail) - _overlap(tail, self.stop)
         return IncrementalDetokenizer(
-            self.pieces, self.stop, self.text + tail[:certain], None, tail[certain:], partial, last=token
+            self.token_bytes, self.stop, self.text + tail[:certain], None, tail[certain:], partial, last=token
         )
 
     def close(self) -> str:
         """The whole text; the beginning of a character that never ended is marked with U+FFFD."""
-        tail = self.held + self.pieces.characters(self.partial, final=True)[0]
-        return self.text + tail[: _earliest(tail, self.stop)]
+        tail = self.held + self.token_bytes.characters(self.partial, final=True)[0]
+        return self.text + tail[: _first_stop(tail, self.stop)]
 
 
-def _earliest(text: str, stop: tuple[str, ...]) -> int | None:
+def _first_stop(text: str, stop: tuple[str, ...]) -> int | None:
     """Where the first stop string begins."""
     found = [at for at in map(text.find, stop) if at >= 0]
     return min(found) if found else None

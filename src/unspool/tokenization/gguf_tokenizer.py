@@ -19,9 +19,9 @@ from tokenizers import AddedToken, decoders, models, normalizers
 
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.tokenizer_file import library_errors
-from unspool.tokenization.vocabulary import SPLITS, WHOLE_WORDS
+from unspool.tokenization.vocabulary import IGNORE_MERGES, PRE_TOKENIZERS
 
-LONGEST_TOKEN = 10_000
+MAX_TOKEN_CHARS = 10_000
 """Characters: every way to cut a token in two is looked at."""
 _ACCEPTED: dict[type[Any], tuple[type[Any], ...]] = {
     str: (str,),
@@ -44,9 +44,9 @@ _TURN_ENDS = (
 )
 
 
-def codec_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     """The codec that `metadata` describes; ValueError where a key is missing or a kind is not known."""
-    facts = _Facts(metadata)
+    facts = _Metadata(metadata)
     build = _KINDS.get(str(facts.get("model")))
     if build is None:
         raise ValueError(
@@ -59,7 +59,7 @@ def codec_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     return Tokenizer(
         tokenizer,
         bos_id=bos_id,
-        eos_ids=_ends(facts),
+        eos_ids=_eos_ids(facts),
         add_bos=bos_id is not None and bool(facts.get("add_bos_token", facts.adds_bos)),
         chat_template=facts.chat_template,
         bos_token="" if bos_id is None else facts.tokens[bos_id],
@@ -67,7 +67,7 @@ def codec_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     )
 
 
-class _Facts:
+class _Metadata:
     """The metadata under tokenizer.*, checked."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -75,9 +75,9 @@ class _Facts:
         # An empty token cannot be looked up; llama.cpp gives it this name.
         self.tokens = [token or f"[EMPTY_{at}]" for at, token in enumerate(self.listed("tokens", str))]
         longest = max(map(len, self.tokens), default=0)
-        if longest > LONGEST_TOKEN:
+        if longest > MAX_TOKEN_CHARS:
             raise ValueError(
-                f"tokenizer.ggml.tokens has a token of {longest:,} characters; the limit is {LONGEST_TOKEN:,}"
+                f"tokenizer.ggml.tokens: a token has {longest:,} characters; the limit is {MAX_TOKEN_CHARS:,}"
             )
         self.types = self.listed("token_type", int, [_NORMAL] * len(self.tokens))
         self.vocabulary = {token: at for at, token in enumerate(self.tokens)}
@@ -92,7 +92,7 @@ class _Facts:
         if not isinstance(self.pre, str):
             raise ValueError(f"tokenizer.ggml.pre is {self.pre!r:.40}, but must be a string")
         self.is_sentencepiece = self.get("model") == "llama"
-        self.adds_bos = self.is_sentencepiece or self.pre in WHOLE_WORDS
+        self.adds_bos = self.is_sentencepiece or self.pre in IGNORE_MERGES
         self.bos_id = self.token("bos_token_id", 1 if self.is_sentencepiece else None)
         self.eos_id = self.token("eos_token_id", 2 if self.is_sentencepiece else None)
         template = metadata.get("tokenizer.chat_template")
@@ -119,24 +119,26 @@ class _Facts:
         return int(found) if found is not None and 0 <= found < len(self.tokens) else None
 
 
-def _byte_level(facts: _Facts) -> tokenizers.Tokenizer:
+def _byte_level(facts: _Metadata) -> tokenizers.Tokenizer:
     pre = facts.pre
-    if pre not in SPLITS:
-        raise ValueError(f"tokenizer.ggml.pre is {pre!r}; this version knows {', '.join(sorted(SPLITS))}")
+    if pre not in PRE_TOKENIZERS:
+        raise ValueError(
+            f"tokenizer.ggml.pre is {pre!r}; this version knows {', '.join(sorted(PRE_TOKENIZERS))}"
+        )
     listed = facts.listed("merges", str)
     try:
         # The space between the halves is not the first character, which may be one itself.
         merges = [(merge[: (at := merge.index(" ", 1))], merge[at + 1 :]) for merge in listed]
-        model = models.BPE(facts.vocabulary, merges, ignore_merges=pre in WHOLE_WORDS)
+        model = models.BPE(facts.vocabulary, merges, ignore_merges=pre in IGNORE_MERGES)
     except Exception as error:  # tokenizers raises nothing more precise
         raise ValueError(f"tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}") from error
     tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = SPLITS[pre]
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _sentencepiece(facts: _Facts) -> tokenizers.Tokenizer:
+def _sentencepiece(facts: _Metadata) -> tokenizers.Tokenizer:
     unknown = facts.token("unknown_token_id", 0)
     model = models.BPE(
         facts.vocabulary,
@@ -154,10 +156,13 @@ def _sentencepiece(facts: _Facts) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-_KINDS: dict[str, Callable[[_Facts], tokenizers.Tokenizer]] = {"gpt2": _byte_level, "llama": _sentencepiece}
+_KINDS: dict[str, Callable[[_Metadata], tokenizers.Tokenizer]] = {
+    "gpt2": _byte_level,
+    "llama": _sentencepiece,
+}
 
 
-def _merges(facts: _Facts) -> list[tuple[str, str]]:
+def _merges(facts: _Metadata) -> list[tuple[str, str]]:
     """Every way to make a token of two others, the token with the highest score first."""
     scores = facts.listed("scores", float)
     if len(scores) != len(facts.tokens):
@@ -176,7 +181,7 @@ def _merges(facts: _Facts) -> list[tuple[str, str]]:
     return [(left, right) for left, right, _ in found]
 
 
-def _add_special_tokens(tokenizer: tokenizers.Tokenizer, facts: _Facts) -> None:
+def _add_special_tokens(tokenizer: tokenizers.Tokenizer, facts: _Metadata) -> None:
     """Control tokens are read whole and never shown; user-defined ones are read whole and shown."""
     kinds = list(zip(facts.tokens, facts.types, strict=True))
     if facts.is_sentencepiece:
@@ -186,7 +191,7 @@ def _add_special_tokens(tokenizer: tokenizers.Tokenizer, facts: _Facts) -> None:
         add([AddedToken(t, special=special, normalized=False) for t, its_kind in kinds if its_kind == kind])
 
 
-def _ends(facts: _Facts) -> frozenset[int]:
+def _eos_ids(facts: _Metadata) -> frozenset[int]:
     """The end of a text, and of a turn where the chat template says how a turn ends."""
     named = (facts.eos_id, facts.token("eot_token_id"), facts.token("eom_token_id"))
     template = facts.chat_template or ""

@@ -18,11 +18,11 @@ import tokenizers
 from tokenizers import AddedToken
 
 from unspool.io import read_bounded
-from unspool.tokenization.tokenizer import TOKENIZER_FILE, Tokenizer, read_object, spelled
+from unspool.tokenization.tokenizer import TOKENIZER_FILE, Tokenizer, id_to_token, read_json_object
 from unspool.tokenization.tokenizer_file import library_errors, read_tokenizer
 
 
-def codec_from_folder(path: str | Path) -> Tokenizer | None:
+def tokenizer_from_folder(path: str | Path) -> Tokenizer | None:
     """The folder's codec; None where it has no tokenizer.json."""
     folder = Path(path)
     if not (folder / TOKENIZER_FILE).is_file():
@@ -47,7 +47,7 @@ def codec_from_folder(path: str | Path) -> Tokenizer | None:
     )
 
 
-def eos_ids_of_folder(folder: Path) -> frozenset[int]:
+def eos_ids_from_folder(folder: Path) -> frozenset[int]:
     """The end-of-text tokens that the model's settings name, for a folder without a tokenizer."""
     return _ids(_model_settings(folder).get("eos_token_id"))
 
@@ -58,7 +58,7 @@ def _model_settings(folder: Path) -> dict[str, Any]:
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+    return read_json_object(path) if path.is_file() else {}
 
 
 def _spelling(token: Any) -> str:
@@ -76,7 +76,7 @@ def _special(tokenizer: tokenizers.Tokenizer, token: str) -> int | None:
 
 
 def _known(tokenizer: tokenizers.Tokenizer, token: Any) -> int | None:
-    known = isinstance(token, int) and spelled(tokenizer, token) is not None
+    known = isinstance(token, int) and id_to_token(tokenizer, token) is not None
     return token if known else None
 
 

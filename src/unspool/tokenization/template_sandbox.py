@@ -28,7 +28,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MOST_MEMORY = 1 << 29
+MAX_MEMORY_BYTES = 1 << 29
 """Bytes of the whole process, where the system has such a limit (Linux has). A tenth of it is Python."""
 
 
@@ -45,7 +45,7 @@ class ChatSandbox(ImmutableSandboxedEnvironment):
 def render(template: str, variables: Mapping[str, Any], size: int) -> dict[str, str]:
     """{"text": …}, or {"syntax": …} or {"error": …} where there is none."""
     try:
-        return {"text": _joined(_compiled(template).generate(variables), size)}
+        return {"text": _join(_compiled(template).generate(variables), size)}
     except TemplateSyntaxError as error:
         return {"syntax": f"line {error.lineno}: {error.message}"}
     except MemoryError:
@@ -59,7 +59,7 @@ def confine() -> None:
     with suppress(ImportError):  # Windows has none
         import resource
 
-        for name, most in (("RLIMIT_AS", MOST_MEMORY), ("RLIMIT_NOFILE", 0), ("RLIMIT_CORE", 0)):
+        for name, most in (("RLIMIT_AS", MAX_MEMORY_BYTES), ("RLIMIT_NOFILE", 0), ("RLIMIT_CORE", 0)):
             with suppress(ValueError, OSError):  # macOS refuses some
                 resource.setrlimit(getattr(resource, name), (most, most))
 
@@ -90,7 +90,7 @@ def _sandbox() -> ChatSandbox:
     return ChatSandbox()
 
 
-def _joined(pieces: Iterable[str], size: int) -> str:
+def _join(pieces: Iterable[str], size: int) -> str:
     held, length = [], 0
     for piece in pieces:
         held.append(piece)

@@ -25,13 +25,18 @@ from unspool.interfaces import Detokenizer
 from unspool.io import read_bounded
 from unspool.tokenization.chat_template import render_chat
 from unspool.tokenization.control_tokens import ChatPrompt, ControlTokens
-from unspool.tokenization.detokenizer import BROKEN, BackwardDetokenizer, IncrementalDetokenizer, Pieces
+from unspool.tokenization.detokenizer import (
+    REPLACEMENT,
+    BackwardDetokenizer,
+    IncrementalDetokenizer,
+    TokenBytes,
+)
 from unspool.tokenization.tokenizer_file import library_errors, read_tokenizer
 
 # Reads a JSON object from a file, and names the file when it cannot.
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """The object that `path` holds; ValueError where it is not JSON, or JSON of another kind."""
     content = read_bounded(path)
     try:
@@ -44,8 +49,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 TOKENIZER_FILE = "tokenizer.json"
-CODEC_FILE = "text.json"
-SOURCE = "source_"
+SETTINGS_FILE = "text.json"
+SOURCE_PREFIX = "source_"
 """How the files of a source's vocabulary begin."""
 
 
@@ -53,7 +58,7 @@ SOURCE = "source_"
 class Tokenizer:
     """str ↔ token ids. Truncation and padding that the tokenizer carries are switched off."""
 
-    tokenizer: tokenizers.Tokenizer = field(repr=False)
+    backend: tokenizers.Tokenizer = field(repr=False)
     bos_id: int | None = None
     """The token that begins a text."""
     eos_ids: frozenset[int] = frozenset()
@@ -76,44 +81,44 @@ class Tokenizer:
     def __post_init__(self) -> None:
         if self.bos_id is None and self.add_bos:
             raise ValueError("add_bos asks for a first token, but bos_id is None; give one, or no add_bos")
-        if self.bos_id is not None and spelled(self.tokenizer, self.bos_id) is None:
+        if self.bos_id is not None and id_to_token(self.backend, self.bos_id) is None:
             raise ValueError(f"bos_id {self.bos_id} is not among the tokenizer's {self.vocab_size} tokens")
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
-        if self.tokenizer.encode_special_tokens != self.literal:  # tokenizer.json does not keep it
-            # On a copy: another codec may read the same tokenizer the other way.
-            object.__setattr__(self, "tokenizer", tokenizers.Tokenizer.from_str(self.tokenizer.to_str()))
-            self.tokenizer.encode_special_tokens = self.literal
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        if self.backend.encode_special_tokens != self.literal:  # tokenizer.json does not keep it
+            # On a copy: another Tokenizer may read the same tokenizer the other way.
+            object.__setattr__(self, "backend", tokenizers.Tokenizer.from_str(self.backend.to_str()))
+            self.backend.encode_special_tokens = self.literal
 
     @cached_property
     def vocab_size(self) -> int:
         """One more than the largest id."""
-        return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
+        return 1 + max(self.backend.get_vocab().values(), default=-1)
 
     @cached_property
-    def pieces(self) -> Pieces:
+    def token_bytes(self) -> TokenBytes:
         """The bytes of each token."""
-        return Pieces(self.tokenizer)
+        return TokenBytes(self.backend)
 
     @cached_property
-    def reading(self) -> Tokenizer:
+    def source_tokenizer(self) -> Tokenizer:
         """How sources are read: from left to right, in their own vocabulary where they have one."""
         return self.source or (replace(self, right_to_left=False) if self.right_to_left else self)
 
-    def ordered(self, ids: list[int]) -> list[int]:
+    def to_model_order(self, ids: list[int]) -> list[int]:
         """Tokens from left to right in the order in which the model has them, and the other way round."""
         return ids[::-1] if self.right_to_left else ids
 
-    def token_id(self, token: str) -> int | None:
+    def token_to_id(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it ("<pad>"); None where there is no such token."""
-        found: int | None = self.tokenizer.token_to_id(token)
+        found: int | None = self.backend.token_to_id(token)
         return found
 
     @cached_property
     def control(self) -> ControlTokens:
         """The tokens that structure a prompt, and that no message of a chat may spell."""
         ends = self.eos_ids if self.bos_id is None else self.eos_ids | {self.bos_id}
-        return ControlTokens(self.tokenizer, ends, self.chat_template)
+        return ControlTokens(self.backend, ends, self.chat_template)
 
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
         """Token ids; with add_bos, bos_id comes first exactly once, even if the text spells it.
@@ -124,7 +129,9 @@ class Tokenizer:
         if not isinstance(text, str):
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
         check_characters(text, "the text")
-        return self.with_bos(self.ordered(self.located(text, special_tokens=special_tokens)[0]))
+        return self.with_bos(
+            self.to_model_order(self.encode_with_offsets(text, special_tokens=special_tokens)[0])
+        )
 
     def with_bos(self, ids: list[int]) -> list[int]:
         """The tokens of a whole text as a model reads them: with add_bos, BOS comes first."""
@@ -132,7 +139,9 @@ class Tokenizer:
             return [self.bos_id, *ids]
         return ids
 
-    def located(self, text: str, *, special_tokens: bool = True) -> tuple[list[int], list[tuple[int, int]]]:
+    def encode_with_offsets(
+        self, text: str, *, special_tokens: bool = True
+    ) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids from left to right without the first token of `add_bos`, and the characters of each."""
         with library_errors("the text cannot be encoded"):
             if isinstance(text, ChatPrompt) and special_tokens and (self.literal or not text.ordinary):
@@ -140,13 +149,13 @@ class Tokenizer:
             if not special_tokens:
                 return self.control.encode(text, ())
             # The tokenizer's own post-processor would add special tokens, and often the first one twice.
-            found = self.tokenizer.encode(text, add_special_tokens=False)
+            found = self.backend.encode(text, add_special_tokens=False)
             return found.ids, found.offsets
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         """Each text as the tokenizers library has it, without BOS and from left to right; on all cores."""
         with library_errors("a text cannot be encoded"):
-            found: list[Encoding] = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            found: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
             return found
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -155,19 +164,19 @@ class Tokenizer:
         if tokens and not 0 <= min(tokens) <= max(tokens) < 2**32:
             wrong = min(tokens) if min(tokens) < 0 else max(tokens)
             raise ValueError(f"{wrong} is no token id; they run from 0 to {self.vocab_size - 1}")
-        tokens = self.ordered(tokens)
+        tokens = self.to_model_order(tokens)
         with library_errors("the tokens cannot be decoded"):
-            text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return self.pieces.join(tokens) if BROKEN in text else text
+            text: str = self.backend.decode(tokens, skip_special_tokens=True)
+        return self.token_bytes.join(tokens) if REPLACEMENT in text else text
 
     def show(self, token: int) -> str:
         """One token for people to read: what it adds to a text that has begun, a special one by its name.
 
         Bytes that are a part of a character are written as \\xe2; an id without a token as <7>.
         """
-        piece = self.pieces(token, token)
+        piece = self.token_bytes(token, token)
         if piece is None:
-            return spelled(self.tokenizer, token) or f"<{token}>"
+            return id_to_token(self.backend, token) or f"<{token}>"
         return piece.decode("utf-8", "backslashreplace")
 
     def piece(self, token: int, *, first: bool = False) -> bytes | None:
@@ -175,7 +184,7 @@ class Tokenizer:
 
         None for a special token, and for an id without a token: they add nothing.
         """
-        return self.pieces(None if first else token, token)
+        return self.token_bytes(None if first else token, token)
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool = False) -> ChatPrompt:
         """Messages as the one string that the model was taught to answer; `answered`: the last is an answer,
@@ -209,8 +218,8 @@ class Tokenizer:
             check_characters(each, "a stop string")
         if self.right_to_left:
             return BackwardDetokenizer(self.decode, tuple(stop))
-        visible = after is not None and self.pieces(None, after) is not None
-        return IncrementalDetokenizer(self.pieces, tuple(stop), last=after if visible else None)
+        visible = after is not None and self.token_bytes(None, after) is not None
+        return IncrementalDetokenizer(self.token_bytes, tuple(stop), last=after if visible else None)
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json and text.json into a folder, which is made where there is none.
@@ -221,27 +230,31 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         self._write(folder, "")
         if self.source is not None:
-            self.source._write(folder, SOURCE)
+            self.source._write(folder, SOURCE_PREFIX)
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
         """What `save` wrote; FileNotFoundError or ValueError names the file that is missing or broken."""
         folder = Path(folder)
-        source = cls._read(folder, SOURCE) if (folder / f"{SOURCE}{CODEC_FILE}").exists() else None
+        source = (
+            cls._read(folder, SOURCE_PREFIX)
+            if (folder / f"{SOURCE_PREFIX}{SETTINGS_FILE}").exists()
+            else None
+        )
         return cls._read(folder, "", source)
 
     def _write(self, folder: Path, begin: str) -> None:
         # Not `tokenizer.save`, whose errors name neither the file nor what is wrong with it.
-        written = self.tokenizer.to_str(pretty=False)
+        written = self.backend.to_str(pretty=False)
         (folder / f"{begin}{TOKENIZER_FILE}").write_text(written, encoding="utf-8")
         facts = {name: getattr(self, name) for name in _SAVED} | {"eos_ids": sorted(self.eos_ids)}
         text = json.dumps(facts, ensure_ascii=False, indent=2)
-        (folder / f"{begin}{CODEC_FILE}").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{begin}{SETTINGS_FILE}").write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def _read(cls, folder: Path, begin: str, source: Tokenizer | None = None) -> Tokenizer:
-        path = folder / f"{begin}{CODEC_FILE}"
-        facts = read_object(path)
+        path = folder / f"{begin}{SETTINGS_FILE}"
+        facts = read_json_object(path)
         for name in ("literal", "right_to_left"):  # a vocabulary of before there was the choice
             facts.setdefault(name, False)
         if set(facts) != set(_SAVED):
@@ -254,7 +267,7 @@ class Tokenizer:
             raise ValueError(f"{path} has a wrong value ({error}); write it with Tokenizer.save") from error
 
 
-_SAVED = tuple(each.name for each in fields(Tokenizer) if each.name not in ("tokenizer", "source"))
+_SAVED = tuple(each.name for each in fields(Tokenizer) if each.name not in ("backend", "source"))
 
 
 def _ids(found: Any, path: Path) -> frozenset[int]:
@@ -264,7 +277,7 @@ def _ids(found: Any, path: Path) -> frozenset[int]:
         raise ValueError(f"{path} has a wrong value ({error}); write it with Tokenizer.save") from error
 
 
-def spelled(tokenizer: tokenizers.Tokenizer, token: int) -> str | None:
+def id_to_token(tokenizer: tokenizers.Tokenizer, token: int) -> str | None:
     """A token as the vocabulary spells it; None where there is none of that id, whatever the number."""
     found: str | None = tokenizer.id_to_token(token) if 0 <= token < 2**32 else None
     return found

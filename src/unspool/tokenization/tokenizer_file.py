@@ -18,10 +18,10 @@ from unspool.errors import message_line
 from unspool.io import cache_folder, private_folder
 from unspool.tokenization.chat_template import HelperProcess
 
-SECONDS = 30.0
+PROBE_SECONDS = 30.0
 """For a file to be tried; one of 17 MB takes a second or two."""
-MOST_BYTES = 1 << 28
-REMEMBERED = 1000
+MAX_BYTES = 1 << 28
+MAX_REMEMBERED = 1000
 """How many files the cache folder remembers."""
 
 PROBE = HelperProcess(Path(__file__).with_name("tokenizer_probe.py"))
@@ -51,10 +51,10 @@ class library_errors:  # noqa: N801
 def read_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of a tokenizer.json; ValueError says why a file is not read."""
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise ValueError(f"{path} has {size >> 20} MiB, and a tokenizer.json may have {MOST_BYTES >> 20}")
+    if size > MAX_BYTES:
+        raise ValueError(f"{path} has {size >> 20} MiB, and a tokenizer.json may have {MAX_BYTES >> 20}")
     data = path.read_bytes()
-    _try(path, data)
+    _probe(path, data)
     with library_errors(str(path)):
         try:
             found = Tokenizer.from_buffer(data)
@@ -67,26 +67,28 @@ def read_tokenizer(path: Path) -> Tokenizer:
         return found
 
 
-def _try(path: Path, data: bytes) -> None:
+def _probe(path: Path, data: bytes) -> None:
     digest = hashlib.sha256(data).hexdigest()
-    passed = _passed(digest)
+    passed = _marker_file(digest)
     if passed is not None and passed.exists():
         return
     try:
-        answer = PROBE.ask(SECONDS, path=str(path.absolute()))
+        answer = PROBE.ask(PROBE_SECONDS, path=str(path.absolute()))
     except TimeoutError:
-        raise ValueError(f"{path} is not read: to encode some short texts took over {SECONDS:g} s") from None
+        raise ValueError(
+            f"{path} is not read: to encode some short texts took over {PROBE_SECONDS:g} s"
+        ) from None
     if "error" in answer:
         raise ValueError(f"{path} is no tokenizer that can be used: {message_line(answer['error'], 300)}")
     if answer["sha256"] != digest:
         raise ValueError(f"{path} was changed while it was read: load it again")
     if passed is not None:
         with suppress(OSError):
-            _forget_oldest(passed.parent)
+            _evict_oldest(passed.parent)
             passed.touch()
 
 
-def _passed(digest: str) -> Path | None:
+def _marker_file(digest: str) -> Path | None:
     """The file that says that a tokenizer was tried, by this version of the library; None without a cache."""
     try:
         folder = private_folder(cache_folder() / "tokenizers")
@@ -95,7 +97,7 @@ def _passed(digest: str) -> Path | None:
     return folder / f"{tokenizers.__version__}-{digest}"
 
 
-def _forget_oldest(folder: Path) -> None:
+def _evict_oldest(folder: Path) -> None:
     kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in kept[: -REMEMBERED + 1]:
+    for path in kept[: -MAX_REMEMBERED + 1]:
         path.unlink(missing_ok=True)

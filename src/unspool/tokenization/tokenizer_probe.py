@@ -37,18 +37,18 @@ KINDS = {
     "decoder": "BPEDecoder ByteFallback ByteLevel CTC Fuse Metaspace Replace Sequence Strip WordPiece",
     "model": "BPE Unigram WordLevel WordPiece",
 }
-MOST_BYTES, MOST_PARTS, LONGEST_PATTERN, LONGEST_PIECE, GROWTH = 1 << 28, 64, 10_000, 1000, 256
-RUN = 500
+MAX_BYTES, MAX_COMPONENTS, MAX_PATTERN_CHARS, MAX_PIECE_CHARS, MAX_GROWTH = 1 << 28, 64, 10_000, 1000, 256
+REPEATS = 500
 """How often a character or a token is repeated in the texts that are tried."""
-MEMORY = 1 << 30
+BASE_MEMORY_BYTES = 1 << 30
 """Bytes for a small file; a large one gets 64 times its size on top."""
 
 
-class Refused(Exception):  # noqa: N818
+class RefusedTokenizer(Exception):  # noqa: N818
     """Why a file is not read."""
 
 
-def parts(found: Any, where: str) -> Iterator[dict[str, Any]]:
+def components(found: Any, where: str) -> Iterator[dict[str, Any]]:
     """The components of one section of the file, in order; a Sequence stands for what it holds."""
     waiting = [found]
     while waiting:
@@ -57,7 +57,7 @@ def parts(found: Any, where: str) -> Iterator[dict[str, Any]]:
             continue
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(part, dict) or kind not in KINDS[where].split():
-            raise Refused(f"the {where} has a component of the unknown kind {str(kind)[:40]!r}")
+            raise RefusedTokenizer(f"the {where} has a component of the unknown kind {str(kind)[:40]!r}")
         if kind == "Sequence":
             held = next((it for it in part.values() if isinstance(it, list)), [])
             waiting += reversed(held)
@@ -65,7 +65,7 @@ def parts(found: Any, where: str) -> Iterator[dict[str, Any]]:
             yield part
 
 
-def check_part(part: dict[str, Any], where: str) -> float:
+def check_component(part: dict[str, Any], where: str) -> float:
     """Refuse settings that the library panics on; by how much the component may lengthen a text."""
     kind = part["type"]
     if kind == "Replace":
@@ -76,12 +76,12 @@ def check_part(part: dict[str, Any], where: str) -> float:
         _pattern(part)
     if kind == "ByteLevel":
         return 2.0
-    if kind == "Prepend" and len(str(part.get("prepend"))) > GROWTH:
-        raise Refused(f"the {where} prepends more than {GROWTH} characters")
+    if kind == "Prepend" and len(str(part.get("prepend"))) > MAX_GROWTH:
+        raise RefusedTokenizer(f"the {where} prepends more than {MAX_GROWTH} characters")
     if kind == "FixedLength" and not part.get("length", 1):
-        raise Refused("the pre_tokenizer cuts texts into pieces of length 0")
-    if kind == "Strip" and any(int(part.get(side) or 0) > GROWTH for side in ("start", "stop")):
-        raise Refused(f"the decoder strips more than {GROWTH} characters")
+        raise RefusedTokenizer("the pre_tokenizer cuts texts into pieces of length 0")
+    if kind == "Strip" and any(int(part.get(side) or 0) > MAX_GROWTH for side in ("start", "stop")):
+        raise RefusedTokenizer(f"the decoder strips more than {MAX_GROWTH} characters")
     return charsmap_growth(part.get("precompiled_charsmap")) if kind == "Precompiled" else 1.0
 
 
@@ -90,77 +90,81 @@ def charsmap_growth(encoded: Any) -> float:
     try:
         data = base64.b64decode(encoded or "", validate=True)
     except (TypeError, binascii.Error):
-        raise Refused("the normalizer's precompiled_charsmap is not base64") from None
+        raise RefusedTokenizer("the normalizer's precompiled_charsmap is not base64") from None
     size = int.from_bytes(data[:4], "little")
     if not data:
         return 1.0
     if len(data) < 8 or not 0 < size <= len(data) - 4 or size % 4:
-        raise Refused("the normalizer's precompiled_charsmap is damaged")
+        raise RefusedTokenizer("the normalizer's precompiled_charsmap is damaged")
     return float(max(map(len, data[4 + size :].split(b"\0"))))
 
 
 def _pattern(part: dict[str, Any]) -> str:
     pattern = part.get("pattern")
     found = next(iter(pattern.values()), "") if isinstance(pattern, dict) else pattern
-    if not isinstance(found, str) or len(found) > LONGEST_PATTERN:
-        raise Refused(f"a {part['type']} has no pattern of at most {LONGEST_PATTERN:,} characters")
+    if not isinstance(found, str) or len(found) > MAX_PATTERN_CHARS:
+        raise RefusedTokenizer(f"a {part['type']} has no pattern of at most {MAX_PATTERN_CHARS:,} characters")
     return found
 
 
 def check_spec(spec: Any) -> list[str]:
     """Refuse what is known to be harmful; the patterns of the file."""
     if not isinstance(spec, dict):
-        raise Refused("it is no JSON object")
+        raise RefusedTokenizer("it is no JSON object")
     model = spec.get("model")
     if isinstance(model, dict) and model.get("type") == "Unigram":
         longest = max((len(str(it[0])) for it in model.get("vocab") or [] if it), default=0)
-        if longest > LONGEST_PIECE:  # all pieces that begin at a character are looked at, for every character
-            raise Refused(f"it has a piece of {longest:,} characters, and {LONGEST_PIECE:,} are the most")
+        if (
+            longest > MAX_PIECE_CHARS
+        ):  # all pieces that begin at a character are looked at, for every character
+            raise RefusedTokenizer(
+                f"it has a piece of {longest:,} characters, and {MAX_PIECE_CHARS:,} are the most"
+            )
     patterns, count = [], 0
     for where in KINDS:
         growth = 1.0
-        for part in parts(spec.get(where), where):
+        for part in components(spec.get(where), where):
             count += 1
-            growth *= check_part(part, where)
+            growth *= check_component(part, where)
             if "pattern" in part:
                 patterns.append(_pattern(part))
-            if count > MOST_PARTS:
-                raise Refused(f"it has more than {MOST_PARTS} components")
-            if growth > GROWTH:
-                raise Refused(f"its {where} may make a text more than {GROWTH} times as long")
+            if count > MAX_COMPONENTS:
+                raise RefusedTokenizer(f"it has more than {MAX_COMPONENTS} components")
+            if growth > MAX_GROWTH:
+                raise RefusedTokenizer(f"its {where} may make a text more than {MAX_GROWTH} times as long")
     return patterns
 
 
-def texts(patterns: list[str], tokenizer: Tokenizer) -> Iterator[str]:
+def probe_texts(patterns: list[str], tokenizer: Tokenizer) -> Iterator[str]:
     """What is encoded and decoded."""
     yield "Hello, World! It's 1234,567.89 €\u00a0\u3000\r\n\t naïve e\u0301 ﷺ ﬁ Ⅻ \x00\ufffd"
     yield "한국어 日本語 שלום हिन्दी 👩\u200d👧"
     yield "".join(map(chr, range(1, 0x800)))
     named = {it for pattern in patterns for it in pattern if it.isprintable()}
     for character in (*sorted(named)[:64], *" a1é\n."):
-        yield character * RUN + "\x01"
+        yield character * REPEATS + "\x01"
     for token in sorted(tokenizer.get_vocab(), key=len)[-2:]:
-        yield (token * RUN)[: 16 * RUN]
+        yield (token * REPEATS)[: 16 * REPEATS]
 
 
 def probe(path: str) -> dict[str, str]:
     """{"sha256": …} of a file that was read, or {"error": …}."""
     with open(path, "rb") as file:  # noqa: PTH123 (a path would be one more import)
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        return {"error": f"it has more than {MOST_BYTES >> 20} MiB"}
-    _limit(MEMORY + 64 * len(data))
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return {"error": f"it has more than {MAX_BYTES >> 20} MiB"}
+    _limit_memory(BASE_MEMORY_BYTES + 64 * len(data))
     try:
         patterns = check_spec(json.loads(data))
         tokenizer = Tokenizer.from_buffer(data)
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode("")  # with its post-processor
-        for text in texts(patterns, tokenizer):
+        for text in probe_texts(patterns, tokenizer):
             with suppress(Exception):  # a character that it does not know may be an error
                 ids = tokenizer.encode(text, add_special_tokens=False).ids
-                tokenizer.decode(ids[:RUN], skip_special_tokens=False)
-    except (Refused, ValueError, RecursionError) as error:
+                tokenizer.decode(ids[:REPEATS], skip_special_tokens=False)
+    except (RefusedTokenizer, ValueError, RecursionError) as error:
         return {"error": str(error)}
     except MemoryError:
         return {"error": "it takes too much memory"}
@@ -169,7 +173,7 @@ def probe(path: str) -> dict[str, str]:
     return {"sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _limit(size: int) -> None:
+def _limit_memory(size: int) -> None:
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, macOS refuses it
         import resource
 

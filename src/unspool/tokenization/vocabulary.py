@@ -32,12 +32,12 @@ from unspool.tokenization.tokenizer import Tokenizer
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
-_AMONG_WORDS = tuple(f"< {each[1:-1]} >" for each in SPECIALS)
+_WORD_SPECIALS = tuple(f"< {each[1:-1]} >" for each in SPECIALS)
 """How a vocabulary of words spells them: with spaces, which no word has."""
 
-MAX_WORD = 256
+MAX_WORD_CHARS = 256
 """Longer words are learnt from in parts of so many characters: BPE would stall on them."""
-_LONG_WORD = re.compile(rf"\S{{{MAX_WORD + 1},}}|\s{{{MAX_WORD + 1},}}")
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1},}}|\s{{{MAX_WORD_CHARS + 1},}}")
 
 
 def train_bpe(
@@ -60,12 +60,12 @@ def train_bpe(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_split_long_words(_texts(lines)), trainer)
+    tokenizer.train_from_iterator(_split_long_words(_check_lines(lines)), trainer)
     # The cuts between "<", letters and ">" keep joins from making a special token; <unk> must be visible.
-    return _codec(_only_in_the_vocabulary(tokenizer, UNK_ID), SPECIALS, add_bos)
+    return _make_tokenizer(_without_special(tokenizer, UNK_ID), SPECIALS, add_bos)
 
 
-def words(
+def train_words(
     lines: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1, add_bos: bool = False
 ) -> Tokenizer:
     """The words between white space, the most frequent first; the others are <unk>.
@@ -77,29 +77,29 @@ def words(
         raise ValueError(
             f"vocab_size is {vocab_size}; the special tokens and one word need {len(SPECIALS) + 1}"
         )
-    counts = Counter(word for line in _texts(lines) for word in line.split())
+    counts = Counter(word for line in _check_lines(lines) for word in line.split())
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     kept = [word for word, count in ranked if count >= min_count][:room]
     if not kept:
         raise ValueError(f"no word occurs {min_count} times or more; give more text or a smaller min_count")
-    tokenizer = _one_token_each(_AMONG_WORDS, kept)
+    tokenizer = _word_level(_WORD_SPECIALS, kept)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # "< unk >" → "<unk>", then a space before every word but the first (no word begins with the prefix " ").
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(" ", ""), decoders.WordPiece(prefix=" ", cleanup=False)]
     )
-    return _codec(tokenizer, _AMONG_WORDS, add_bos)
+    return _make_tokenizer(tokenizer, _WORD_SPECIALS, add_bos)
 
 
-def characters(lines: Iterable[str], *, add_bos: bool = False) -> Tokenizer:
+def train_characters(lines: Iterable[str], *, add_bos: bool = False) -> Tokenizer:
     """Every character that occurs, in the order of their code points; the others are <unk>."""
     seen: set[str] = set()
-    for line in _texts(lines):
+    for line in _check_lines(lines):
         seen.update(line)
-    tokenizer = _one_token_each(SPECIALS, sorted(seen))
+    tokenizer = _word_level(SPECIALS, sorted(seen))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return _codec(tokenizer, SPECIALS, add_bos)
+    return _make_tokenizer(tokenizer, SPECIALS, add_bos)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,9 @@ class Words:
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
         """The vocabulary of these lines."""
-        learnt = _with_a_choice(words(lines, vocab_size=self.vocab_size, min_count=self.min_count), "word")
+        learnt = _check_vocabulary(
+            train_words(lines, vocab_size=self.vocab_size, min_count=self.min_count), "word"
+        )
         return replace(learnt, right_to_left=self.right_to_left)
 
 
@@ -151,7 +153,7 @@ class Characters:
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
         """The vocabulary of these lines."""
-        learnt = _with_a_choice(characters(lines), "character")
+        learnt = _check_vocabulary(train_characters(lines), "character")
         return replace(learnt, right_to_left=self.right_to_left)
 
 
@@ -167,11 +169,11 @@ class Separate:
     def __post_init__(self) -> None:
         # All settings are written out, so that equal ones are equal however they were said.
         for side in ("source", "target"):
-            object.__setattr__(self, side, kind_of(SIDES, self.side(side)))
+            object.__setattr__(self, side, kind_of(SIDE_CONFIGS, self.side(side)))
 
     def side(self, name: str) -> BPE | Words | Characters:
         """The settings of "source" or "target"."""
-        found: BPE | Words | Characters = choose(SIDES, getattr(self, name), f"text.{name}")
+        found: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"text.{name}")
         return found
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
@@ -187,11 +189,15 @@ class Separate:
         return replace(self.side("target").train(targets), source=self.side("source").train(sources))
 
 
-TextConfig = BPE | Words | Characters | Separate
+TokenizerConfig = BPE | Words | Characters | Separate
 
-SIDES: dict[str, type[BPE | Words | Characters]] = {"bpe": BPE, "characters": Characters, "words": Words}
+SIDE_CONFIGS: dict[str, type[BPE | Words | Characters]] = {
+    "bpe": BPE,
+    "characters": Characters,
+    "words": Words,
+}
 """What one side of pairs may have."""
-TEXTS: dict[str, type[TextConfig]] = {
+TOKENIZER_CONFIGS: dict[str, type[TokenizerConfig]] = {
     "bpe": BPE,
     "characters": Characters,
     "separate": Separate,
@@ -199,10 +205,10 @@ TEXTS: dict[str, type[TextConfig]] = {
 }
 
 
-def _with_a_choice(codec: Tokenizer, what: str) -> Tokenizer:
+def _check_vocabulary(codec: Tokenizer, what: str) -> Tokenizer:
     """The vocabulary, if a model can learn which of its tokens comes next."""
     if codec.vocab_size < len(SPECIALS) + 2:
-        only = codec.tokenizer.id_to_token(len(SPECIALS))
+        only = codec.backend.id_to_token(len(SPECIALS))
         raise ValueError(
             f"the vocabulary has one {what}, {only!r}: there is nothing to predict; give more text"
             + (", or a larger vocab_size or smaller min_count" if what == "word" else "")
@@ -210,7 +216,7 @@ def _with_a_choice(codec: Tokenizer, what: str) -> Tokenizer:
     return codec
 
 
-def _texts(lines: Iterable[str]) -> Iterator[str]:
+def _check_lines(lines: Iterable[str]) -> Iterator[str]:
     """The lines, once it is certain that there is something in them."""
     if isinstance(lines, str):
         raise TypeError("lines is one string; give a list of strings or an open file")
@@ -233,27 +239,27 @@ def _split_long_words(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         start = 0
         for run in _LONG_WORD.finditer(line):
-            for cut in range(run.start() + MAX_WORD, run.end(), MAX_WORD):
+            for cut in range(run.start() + MAX_WORD_CHARS, run.end(), MAX_WORD_CHARS):
                 yield line[start:cut]
                 start = cut
         yield line[start:]
 
 
-def _one_token_each(specials: tuple[str, ...], tokens: list[str]) -> tokenizers.Tokenizer:
+def _word_level(specials: tuple[str, ...], tokens: list[str]) -> tokenizers.Tokenizer:
     vocabulary = {token: at for at, token in enumerate((*specials, *tokens))}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=specials[UNK_ID]))
     tokenizer.add_special_tokens([*specials[:UNK_ID]])
     return tokenizer
 
 
-def _only_in_the_vocabulary(tokenizer: tokenizers.Tokenizer, token: int) -> tokenizers.Tokenizer:
+def _without_special(tokenizer: tokenizers.Tokenizer, token: int) -> tokenizers.Tokenizer:
     """The same tokenizer, with the token no longer special. Only its file says which ones are."""
     said = json.loads(tokenizer.to_str())
     said["added_tokens"] = [each for each in said["added_tokens"] if each["id"] != token]
     return tokenizers.Tokenizer.from_str(json.dumps(said))
 
 
-def _codec(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...], add_bos: bool) -> Tokenizer:
+def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...], add_bos: bool) -> Tokenizer:
     return Tokenizer(
         tokenizer,
         bos_id=BOS_ID,
@@ -285,7 +291,7 @@ _TEKKEN = (
 )
 
 
-def _cut(*patterns: str) -> PreTokenizer:
+def _split_at(*patterns: str) -> PreTokenizer:
     """Cut at every match of the first pattern, then what is left at the second, and so on."""
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
     return pre_tokenizers.Sequence([*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -293,15 +299,15 @@ def _cut(*patterns: str) -> PreTokenizer:
 
 _gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 _digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2])
-_llama3 = _cut(_LLAMA3)
-_qwen2 = _cut(_QWEN2)
+_llama3 = _split_at(_LLAMA3)
+_qwen2 = _split_at(_QWEN2)
 
-SPLITS: dict[str, PreTokenizer] = {
-    "default": _cut(r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {
+    "default": _split_at(r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
     "command-r": _digits,
     "dbrx": _llama3,
     "deepseek-r1-qwen": _qwen2,
-    "falcon": _cut(r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
+    "falcon": _split_at(r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
     "falcon3": _llama3,
     "gpt-2": _gpt2,
     "llama-bpe": _llama3,
@@ -316,11 +322,11 @@ SPLITS: dict[str, PreTokenizer] = {
     "smollm": _digits,
     "stablelm2": _qwen2,
     "starcoder": _digits,
-    "tekken": _cut(_TEKKEN),
+    "tekken": _split_at(_TEKKEN),
 }
 
 # A word that is a token as it stands is not joined from its bytes; and the text begins with the first token.
-WHOLE_WORDS = frozenset({"falcon3", "llama-bpe", "llama-v3", "llama3", "tekken"})
+IGNORE_MERGES = frozenset({"falcon3", "llama-bpe", "llama-v3", "llama3", "tekken"})
 
 
 class BPEDropout:
@@ -338,7 +344,7 @@ class BPEDropout:
     """
 
     def __init__(self, text: Tokenizer, rate: float) -> None:
-        model = json.loads(text.tokenizer.to_str())["model"]
+        model = json.loads(text.backend.to_str())["model"]
         if model["type"] != "BPE":
             raise ValueError(f"BPE-dropout is for a vocabulary of BPE, and this one is {model['type']}")
         joins = (it.split(" ") if isinstance(it, str) else it for it in model["merges"])
@@ -348,13 +354,13 @@ class BPEDropout:
 
     def __call__(self, ids: Sequence[int], dice: Random) -> list[int]:
         """Other tokens of the same text, without special ones; the same where their text is no whole one."""
-        tokenizer, ordered = self._text.tokenizer, self._text.ordered(list(ids))
+        tokenizer, ordered = self._text.backend, self._text.to_model_order(list(ids))
         words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(self._forwards.decode(ordered))]
         if "".join(words) != "".join(tokenizer.id_to_token(token) or "" for token in ordered):
             return list(ids)  # a cut inside of a character
         # A round looks at the whole word: a very long one is cut first, or its rounds would take hours.
-        cut = [word[at : at + MAX_WORD] for word in words for at in range(0, len(word), MAX_WORD)]
-        return self._text.ordered([self._ids[part] for word in cut for part in self.parts(word, dice)])
+        cut = [word[at : at + MAX_WORD_CHARS] for word in words for at in range(0, len(word), MAX_WORD_CHARS)]
+        return self._text.to_model_order([self._ids[part] for word in cut for part in self.parts(word, dice)])
 
     def parts(self, word: str, dice: Random) -> list[str]:
         """One word, whose bytes are characters, in parts."""

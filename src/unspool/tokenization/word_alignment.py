@@ -16,7 +16,7 @@ from unspool.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class SpelledWords:
+class AlignedWords:
     """A text as tokens, and the tokens of its words."""
 
     ids: tuple[int, ...]
@@ -25,12 +25,12 @@ class SpelledWords:
     """For each word, the places of its tokens."""
 
 
-def spelled_words(
+def align_words(
     text: str, places: Sequence[tuple[int, int]], codec: Tokenizer, *, bos: bool = True
-) -> SpelledWords:
+) -> AlignedWords:
     """The tokens of words that stand at these places (begin, end) of a text; `bos`: the model reads BOS."""
     (encoded,) = codec.encode_batch([text])
-    bare = codec.ordered(list(encoded.ids))
+    bare = codec.to_model_order(list(encoded.ids))
     ids = codec.with_bos(bare) if bos else bare
     spans = encoded.offsets[::-1] if codec.right_to_left else encoded.offsets
     found = []
@@ -45,7 +45,7 @@ def spelled_words(
                 f"the tokenizer has no token for the word {text[begin:end][:40]!r} of {text[:60]!r}"
             )
         found.append(of_word)
-    return SpelledWords(tuple(ids), tuple(found))
+    return AlignedWords(tuple(ids), tuple(found))
 
 
 _WORD = re.compile(r"\S+")
@@ -71,16 +71,16 @@ class WordTokens:
     """For each word, the place of its first token."""
 
 
-def word_tokens(lines: Sequence[str], text: Tokenizer) -> Iterator[WordTokens]:
+def tokenize_words(lines: Sequence[str], text: Tokenizer) -> Iterator[WordTokens]:
     """Every line as tokens, with the words that white space separates; on all cores."""
     # Of the tokenizer itself, which knows the characters that each token spells.
     encoded = text.encode_batch(lines)
     for line, found in zip(lines, encoded, strict=True):
         words = list(_WORD.finditer(line))
-        yield WordTokens(found.ids, [word.group() for word in words], _firsts(words, found.offsets))
+        yield WordTokens(found.ids, [word.group() for word in words], _first_tokens(words, found.offsets))
 
 
-def _firsts(words: Sequence[re.Match[str]], offsets: Sequence[tuple[int, int]]) -> list[int]:
+def _first_tokens(words: Sequence[re.Match[str]], offsets: Sequence[tuple[int, int]]) -> list[int]:
     firsts, place = list[int](), 0
     for word in words:
         while place < len(offsets) and offsets[place][1] <= word.start():

@@ -18,7 +18,7 @@ from typing import Any
 
 from unspool.data.examples import ends
 from unspool.models.loading.lora_file import fingerprint
-from unspool.models.loading.names import load
+from unspool.models.loading.model_names import load
 from unspool.models.loading.run_folder import load_folder
 from unspool.models.lora import LoRA, add_adapters
 from unspool.tokenization import Tokenizer

@@ -32,7 +32,7 @@ from unspool.models import MODELS, configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
 from unspool.objectives.expected_reward import Rewarded
 from unspool.objectives.rewards import runs_code
-from unspool.tokenization import TEXTS, Separate
+from unspool.tokenization import TOKENIZER_CONFIGS, Separate
 from unspool.training.hooks import HOOKS
 from unspool.training.optim import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.pretrained import Pretrained
@@ -123,7 +123,7 @@ class Recipe:
             if recipe_of(self.settings) == self:
                 return self.settings
         kinds: dict[str, Mapping[str, type[Any]]] = {
-            **{"data": DATA, "text": TEXTS, "batches": BATCHES},
+            **{"data": DATA, "text": TOKENIZER_CONFIGS, "batches": BATCHES},
             **{"objective": OBJECTIVES, "schedule": SCHEDULES},
         }
         parts = {name: getattr(self, name) for name in kinds}
@@ -170,7 +170,7 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     recipe = Recipe(
         settings,
         data,
-        choose(TEXTS, settings["text"], "text") if "text" in settings else None,
+        choose(TOKENIZER_CONFIGS, settings["text"], "text") if "text" in settings else None,
         settings["model"],
         build(TrainSettings, settings["train"], "train"),
         choose(BATCHES, {"kind": "bucketed", **settings.get("batches", {})}, "batches"),

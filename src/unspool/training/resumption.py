@@ -18,7 +18,7 @@ from unspool.data import BATCHES, DATA
 from unspool.data.encoded_store import Files
 from unspool.models import MODELS, PARTS
 from unspool.objectives import OBJECTIVES
-from unspool.tokenization import TEXTS
+from unspool.tokenization import TOKENIZER_CONFIGS
 from unspool.training.hooks import HOOKS
 from unspool.training.optim import SCHEDULES
 from unspool.training.recipe import Recipe
@@ -53,7 +53,7 @@ def spelled(recipe: Recipe, shape: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"seed": recipe.seed}
     sections: dict[str, tuple[Any, Mapping[str, type[Any]]]] = {
         "data": (recipe.data, DATA),
-        "text": (recipe.text, TEXTS),
+        "text": (recipe.text, TOKENIZER_CONFIGS),
         "batches": (recipe.batches, BATCHES),
         "model": (shape, MODELS),
         "objective": (recipe.objective, OBJECTIVES),

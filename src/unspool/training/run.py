@@ -21,7 +21,7 @@ from unspool.data.bucketing import resegmented
 from unspool.data.encoded_store import Files, of_files
 from unspool.interfaces import Feed, Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config
-from unspool.models.loading.tokenizer import text_of_run
+from unspool.models.loading.tokenizer import load_run_tokenizer
 from unspool.nn.transformer import recompute
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.curves import CURVES
@@ -76,7 +76,9 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
     history = [] if found is None else _history(recipe, path, found, files)
     model = None if recipe.pretrained is None else recipe.pretrained.beginning(found)
     # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
-    learnt = model.tokenizer if model is not None else None if found is None else text_of_run(found.path)
+    learnt = (
+        model.tokenizer if model is not None else None if found is None else load_run_tokenizer(found.path)
+    )
     prepared = _prepared(recipe, path, team, reporter.draws, files, learnt)
     for note in prepared.notes:
         reporter.warn(note)

@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from unspool.io import beside, new_file
-from unspool.models.loading.lora_file import ADAPTERS, settings_of, write_adapters
-from unspool.models.loading.run_folder import CONFIG, write_files
+from unspool.models.loading.lora_file import ADAPTERS, lora_settings, write_adapters
+from unspool.models.loading.run_folder import CONFIG, write_run_folder
 from unspool.models.lora import adapter_weights
 from unspool.training.checkpoint import (
     ABOUT,
@@ -57,9 +57,9 @@ class Snapshot:
 
 def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
     """The files that us.load reads, and adapters as they are."""
-    write_files(Snapshot(run.model.config, run.model.tokenizer, weights), folder)
+    write_run_folder(Snapshot(run.model.config, run.model.tokenizer, weights), folder)
     if run.base is not None:
-        write_adapters(folder / ADAPTERS, settings_of(run.model), run.base, adapter_weights(run.model))
+        write_adapters(folder / ADAPTERS, lora_settings(run.model), run.base, adapter_weights(run.model))
 
 
 def last_checkpoint(path: Path, team: Team, say: Callable[[str], None]) -> Checkpoint | None:

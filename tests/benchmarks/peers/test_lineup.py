@@ -32,7 +32,7 @@ def test_who_cannot_take_part_is_named_with_the_reason(tiny, tmp_path, monkeypat
     requantise(tiny, tmp_path / "q8_0.gguf", Type.Q8_0)
     found, absent = full_lineup(tiny, tmp_path, 256, None)
     assert [it.name for it in found] == [
-        *("unspool torch", "unspool compiled", "unspool int8", "unspool as stored", "unspool q8_0")
+        *("unspool torch", "unspool compiled", "unspool int8", "unspool stored", "unspool q8_0")
     ]
     assert absent[REFERENCE] == "ImportError: no transformers"
     assert "make peers" in absent["llama.cpp"]
@@ -60,7 +60,7 @@ def test_everybody_takes_part_whose_files_are_there(tiny, tmp_path):
     assert {it.python for it in found if it.name.startswith("llama.cpp")} == {"some/python"}
     sizes = {it.name: it.weight_bytes for it in found}
     assert sizes["CTranslate2 int8"] == 5
-    assert sizes["llama.cpp q8_0"] == sizes["unspool q8_0"] == sizes["llama.cpp as stored"]
+    assert sizes["llama.cpp q8_0"] == sizes["unspool q8_0"] == sizes["llama.cpp stored"]
     assert sizes["llama.cpp q4_0"] < sizes["llama.cpp q8_0"] < sizes["llama.cpp f32"] == sizes[REFERENCE]
 
     names = [it.name for it in chosen(found, ["LLAMA.cpp", "unspool int8"])]

@@ -4,7 +4,7 @@ import pytest
 
 import unspool as us
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
 ROW = "# text = ab c\n1\tab\t_\t_\t_\t_\t2\tnsubj\t_\t_\n2\tc\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
 
@@ -17,7 +17,7 @@ def bank(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    text = characters(["ab c"])
+    text = train_characters(["ab c"])
     shape = {"width": 8, "heads": 2, "inner_width": 8, "layers": 1}
     us.save(TransformerConfig(vocab_size=text.vocab_size, **shape).build(text), tmp_path / "model")
     return tmp_path / "model"

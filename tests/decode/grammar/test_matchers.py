@@ -3,11 +3,11 @@ import pytest
 
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.grammar import Matchers, TokenBytes
-from unspool.tokenization.vocabulary import characters, train_bpe, words
+from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
 
 EOS = 2
-LETTERS = characters(["abc"])  # a, b, c are 4, 5, 6
-WORDS = words(["ja nein"])  # ja is 4, nein is 5
+LETTERS = train_characters(["abc"])  # a, b, c are 4, 5, 6
+WORDS = train_words(["ja nein"])  # ja is 4, nein is 5
 
 
 def matchers(text, regex, kept=100):

@@ -4,7 +4,7 @@ import pytest
 
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.grammar import TokenBytes, parser, token_bytes
-from unspool.tokenization.vocabulary import characters, train_bpe, words
+from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
 
 ENDS = frozenset({2})
 
@@ -22,7 +22,7 @@ def test_a_vocabulary_of_bytes_is_there_once():
 
 
 def test_words_are_there_twice_with_and_without_a_space():
-    text = words(["ja nein"])
+    text = train_words(["ja nein"])
     found = TokenBytes(text, text.vocab_size, ENDS)
     assert found.twice
     assert found.pieces()[:6] == [b"< pad >", b"< bos >", b"< eos >", b" <unk>", b" ja", b" nein"]
@@ -35,7 +35,7 @@ def test_words_are_there_twice_with_and_without_a_space():
 
 
 def test_a_mask_over_both_halves_is_one_over_tokens():
-    text = words(["ja nein"])
+    text = train_words(["ja nein"])
     found = TokenBytes(text, text.vocab_size, ENDS)  # six tokens: ids 0…5, and 6…11 for the first
     bits = (1 << 2 | 1 << 5 | 1 << 10).to_bytes(2, "little")
     assert found.allowed(bits, first=True).nonzero()[0].tolist() == [2, 4]
@@ -43,7 +43,7 @@ def test_a_mask_over_both_halves_is_one_over_tokens():
 
 
 def test_ids_that_only_the_model_has_are_never_allowed():
-    text = characters(["ab"])
+    text = train_characters(["ab"])
     found = TokenBytes(text, text.vocab_size + 3, ENDS)
     assert found.pieces()[-3:] == [b""] * 3
     matcher = parser().LLMatcher(found.known, parser().LLMatcher.grammar_from_regex("[ab<>a-z]*"))
@@ -51,7 +51,7 @@ def test_ids_that_only_the_model_has_are_never_allowed():
 
 
 def test_the_same_text_is_read_once():
-    text = characters(["ab"])
+    text = train_characters(["ab"])
     assert token_bytes(text, 6, ENDS) is token_bytes(text, 6, ENDS)
     assert token_bytes(text, 6, ENDS) is not token_bytes(text, 6, frozenset({1}))
 

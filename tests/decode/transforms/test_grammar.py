@@ -11,9 +11,9 @@ from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms import Grammar
 from unspool.interfaces import Step
 from unspool.testing import TableModel
-from unspool.tokenization.vocabulary import characters, train_bpe, words
+from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
 
-TEXT = characters(["abc"])
+TEXT = train_characters(["abc"])
 EOS, A, B, C = 2, 4, 5, 6
 V = TEXT.vocab_size
 
@@ -121,7 +121,7 @@ def test_every_way_to_say_the_same():
 
 def test_choices_are_taken_as_they_are_written():
     text = r"a.b+[c]\d{2}|(x)^$ #&~/-" + "\n\té"
-    model = TableModel(lambda row: [1 / 60] * 60, tokenizer=characters([text + "xyz"]))
+    model = TableModel(lambda row: [1 / 60] * 60, tokenizer=train_characters([text + "xyz"]))
     for seed in range(3):
         decoder = us.Sample(Grammar(choices=[text]))
         assert us.generate(model, [5], decoder, max_new_tokens=99, seed=seed).text == text
@@ -129,7 +129,7 @@ def test_choices_are_taken_as_they_are_written():
 
 def test_json():
     signs = '{}[]":,. -+0123456789eE\\/bfnrtu' + "abcdefghijklmnopqrstuvwxyz"
-    codec = characters([signs])
+    codec = train_characters([signs])
     size = codec.vocab_size
     model = TableModel(lambda row: [1 / size] * size, tokenizer=codec)
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
@@ -142,7 +142,9 @@ def test_json():
 
 
 def test_words():
-    model = TableModel(lambda row: [0.0, 0.0, 0.25, 0.0, 0.25, 0.25, 0.25], tokenizer=words(["yes no maybe"]))
+    model = TableModel(
+        lambda row: [0.0, 0.0, 0.25, 0.0, 0.25, 0.25, 0.25], tokenizer=train_words(["yes no maybe"])
+    )
     rule = Grammar(regex="(yes|no)( maybe)?")
     outs = us.generate(model, "maybe", us.Sample(rule), max_new_tokens=5, n=40, seed=0)
     assert {out.text for out in outs} == {" yes", " no", " yes maybe", " no maybe"}
@@ -225,8 +227,8 @@ def backward_model(text):
 @pytest.mark.parametrize(
     ("text", "choices"),
     [
-        (characters(["xy1z"]), ["xy1", "y1", "1", "zzxy1"]),
-        (words(["the cat sat"]), ["the cat sat", "cat", "sat the cat"]),
+        (train_characters(["xy1z"]), ["xy1", "y1", "1", "zzxy1"]),
+        (train_words(["the cat sat"]), ["the cat sat", "cat", "sat the cat"]),
         (train_bpe(["the cat é sat on the mat é"] * 3, 300), ["the cat", "é", "sat é", "日"]),
     ],
 )

@@ -4,7 +4,7 @@ from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.lab.claims.loop_rate import CLAIM, rates, rises
 from unspool.testing import TableModel
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
 
 def test_rising_allows_for_chance():
@@ -18,7 +18,7 @@ def test_a_language_of_one_word_always_loops():
 
 
 def test_texts_of_prompts_that_are_alike_loop_independently():
-    text = characters([ascii_letters])
+    text = train_characters([ascii_letters])
     letters = text.encode(ascii_letters)
 
     def table(row):

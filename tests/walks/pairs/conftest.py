@@ -33,10 +33,10 @@ from unspool.interfaces import FinishReason, Step
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
 from unspool.testing import TableModel
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
-APART = replace(TEXT, source=characters(["abcdefgh. "]))
+TEXT = train_characters(["abcdef. "])
+APART = replace(TEXT, source=train_characters(["abcdefgh. "]))
 """A text whose sources have a vocabulary of their own."""
 V = TEXT.vocab_size
 CONTEXT = 40

@@ -15,9 +15,9 @@ import torch
 
 import unspool as us
 from unspool.models.encoders import ENCODERS
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
+TEXT = train_characters(["abcdef. "])
 SIZES = {"vocab_size": TEXT.vocab_size, "width": 4, "heads": 2, "inner_width": 4}
 LM = us.models.TransformerConfig(**SIZES, layers=2, kv_heads=2, head_width=2, context=12).build(TEXT).eval()
 PAIRS = us.models.TransformerSeq2SeqConfig(**SIZES, encoder_layers=1, decoder_layers=1).build(TEXT).eval()

@@ -14,9 +14,9 @@ from unspool.data.known_languages import Agreement
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.evaluate import Answer, DecoderRow, Dial
 from unspool.heads import HEADS
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
+TEXT = train_characters(["abcdef. "])
 V = TEXT.vocab_size
 SIZES = {"vocab_size": V, "width": 4, "heads": 2, "inner_width": 4, "layers": 1, "context": 12}
 torch.manual_seed(0)

@@ -16,9 +16,9 @@ from unspool.decode.search import UTILITIES
 from unspool.decode.search.beam_state import BeamKeywords
 from unspool.decode.transforms import TRANSFORMS
 from unspool.models.encoders import ENCODERS
-from unspool.tokenization.vocabulary import characters
+from unspool.tokenization.vocabulary import train_characters
 
-TEXT = characters(["abcdef. "])
+TEXT = train_characters(["abcdef. "])
 V = TEXT.vocab_size
 NOT_CALLED = ("MODELS",)
 PUBLIC = {

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from unspool.interfaces import Abilities, Step
 from unspool.tokenization.tokenizer import Tokenizer
-from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS, words as word_vocabulary
+from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS, train_words as word_vocabulary
 
 S = TypeVar("S")
 Probabilities = NDArray[np.float64]

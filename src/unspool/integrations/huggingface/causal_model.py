@@ -42,9 +42,9 @@ class SpecialTokens(Ends):
     @classmethod
     def of(cls, model: Any, text: TokenizerLike | None) -> SpecialTokens:  # type: ignore[override]
         """From the settings of a model, or else from its text."""
-        eos = ending_ids(model) or (text.eos_ids if text is not None else frozenset())
-        bos = stated(model, "decoder_start_token_id")
-        bos = stated(model, "bos_token_id") if bos is None else bos
+        eos = model_eos_ids(model) or (text.eos_ids if text is not None else frozenset())
+        bos = generation_setting(model, "decoder_start_token_id")
+        bos = generation_setting(model, "bos_token_id") if bos is None else bos
         if bos is None or not eos:
             raise ValueError(
                 f"the settings of this {type(model).__name__} do not say which token begins an answer "
@@ -58,7 +58,7 @@ class SpecialTokens(Ends):
         return ids if ids[-1] in self.eos else [*ids, min(self.eos)]
 
 
-def stated(model: Any, name: str) -> Any:
+def generation_setting(model: Any, name: str) -> Any:
     """A setting of `generate`, or else of the model; None where neither has it."""
     for settings in (model.generation_config, model.config):
         value = getattr(settings, name, None)
@@ -67,12 +67,12 @@ def stated(model: Any, name: str) -> Any:
     return None
 
 
-def ending_ids(model: Any) -> frozenset[int]:
+def model_eos_ids(model: Any) -> frozenset[int]:
     """The tokens that end a text."""
-    return ids(stated(model, "eos_token_id"))
+    return as_token_ids(generation_setting(model, "eos_token_id"))
 
 
-def ids(value: Any) -> frozenset[int]:
+def as_token_ids(value: Any) -> frozenset[int]:
     """Their settings have one token, several, or none."""
     if value is None:
         return frozenset()
@@ -83,7 +83,7 @@ def ids(value: Any) -> frozenset[int]:
 ENGINE = "transformers"
 
 
-class WrappedModel(nn.Module, Abilities):
+class TransformersModel(nn.Module, Abilities):
     """A model of transformers; a subclass says how it reads prompts."""
 
     def __init__(self, model: Any, text: TokenizerLike | None) -> None:
@@ -125,7 +125,7 @@ class WrappedModel(nn.Module, Abilities):
         """The tokenizer's, or else those of their generation_config or config."""
         if self.tokenizer is not None:
             return self.tokenizer.eos_ids
-        return frozenset(token for token in ending_ids(self.model) if 0 <= token < self.vocab_size)
+        return frozenset(token for token in model_eos_ids(self.model) if 0 <= token < self.vocab_size)
 
     @property
     def context(self) -> int | None:
@@ -196,21 +196,21 @@ class WrappedModel(nn.Module, Abilities):
         raise NotImplementedError
 
 
-def said(logits_NV: Tensor, hidden_ND: Tensor | None, attention: Tensor | None = None) -> Step:
+def step_from_logits(logits_NV: Tensor, hidden_ND: Tensor | None, attention: Tensor | None = None) -> Step:
     """One Step of logits."""
     logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
     return Step(normalised(logits_NV), hidden_ND, attention, log_norm_N=logits_NV.logsumexp(-1))
 
 
-def flat(out: Any, hidden_NTD: Tensor | None) -> Step:
+def steps_at_all_positions(out: Any, hidden_NTD: Tensor | None) -> Step:
     """A Step of every place of every row."""
     hidden = None if hidden_NTD is None else hidden_NTD.flatten(0, 1)
-    return said(out.logits.flatten(0, 1), hidden)
+    return step_from_logits(out.logits.flatten(0, 1), hidden)
 
 
-def last(out: Any, hidden_NTD: Tensor | None) -> Step:
+def step_at_last_position(out: Any, hidden_NTD: Tensor | None) -> Step:
     """A Step of every row's last place."""
-    return said(out.logits[:, -1], None if hidden_NTD is None else hidden_NTD[:, -1])
+    return step_from_logits(out.logits[:, -1], None if hidden_NTD is None else hidden_NTD[:, -1])
 
 
 # A causal language model of transformers as a StepModel: any family that their `generate` serves.
@@ -221,9 +221,9 @@ def last(out: Any, hidden_NTD: Tensor | None) -> Step:
 # their own cache in their first pass and cannot be rewound.
 
 
-CACHES = ("past_key_values", "cache_params", "state")
+CACHE_NAMES = ("past_key_values", "cache_params", "state")
 """What families call the cache, in `forward` and in what it returns."""
-ATTENTION = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 """Kinds of layers whose cache is keys and values only."""
 
 
@@ -241,14 +241,14 @@ class CausalState:
         """Reorder, repeat or drop rows."""
         if rows_M.tolist() == list(range(len(self.seen_NT))):
             return self
-        cache = _reordered(self.cache, rows_M)
+        cache = _reorder_cache(self.cache, rows_M)
         return CausalState(cache, self.seen_NT.index_select(0, rows_M), self.padded)
 
 
-def _reordered(cache: Any, rows_M: Tensor) -> Any:
+def _reorder_cache(cache: Any, rows_M: Tensor) -> Any:
     if isinstance(cache, list):  # RWKV
         return [part.index_select(0, rows_M) for part in cache]
-    foreign = _foreign_layers(cache)
+    foreign = _custom_cache_layer(cache)
     if foreign is not None:
         raise ValueError(
             f"rows of a {foreign} cannot be reordered, which batches, beams and n > 1 need: "
@@ -261,13 +261,13 @@ def _reordered(cache: Any, rows_M: Tensor) -> Any:
     return cache
 
 
-def _foreign_layers(cache: Any) -> str | None:
+def _custom_cache_layer(cache: Any) -> str | None:
     """A family's own class of cache layers (DeepSeek-V4): `reorder_cache` misses a part of what they keep."""
     kinds = (type(layer) for layer in getattr(cache, "layers", ()))
     return next((kind.__name__ for kind in kinds if kind.__module__ != "transformers.cache_utils"), None)
 
 
-class CausalModel(WrappedModel):
+class TransformersCausalLM(TransformersModel):
     """Continues prompts."""
 
     def forward(self, tokens_NT: Tensor) -> Tensor:
@@ -285,7 +285,7 @@ class CausalModel(WrappedModel):
         tokens_NT, state = self._lay_out(prompts)
         kept = {"logits_to_keep": 1} if "logits_to_keep" in self._takes else {}
         out, hidden_NTD = self._read(tokens_NT, state, **kept)
-        return last(out, hidden_NTD), state
+        return step_at_last_position(out, hidden_NTD), state
 
     @decodes
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, CausalState]:
@@ -293,19 +293,19 @@ class CausalModel(WrappedModel):
         tokens_NT, state = self._lay_out(prompts)
         out, hidden_NTD = self._read(tokens_NT, state)
         assert hidden_NTD is not None
-        return hidden_NTD, last(out, hidden_NTD), state
+        return hidden_NTD, step_at_last_position(out, hidden_NTD), state
 
     @decodes
     def step(self, state: CausalState, tokens_N: Tensor) -> tuple[Step, CausalState]:
         """Append one token to every row."""
         state = self._grown(state, tokens_N[:, None])
-        return last(*self._read(tokens_N[:, None], state)), state
+        return step_at_last_position(*self._read(tokens_N[:, None], state)), state
 
     @decodes
     def extend(self, state: CausalState, tokens_NT: Tensor) -> tuple[Step, CausalState]:
         """Append T tokens to every row; the Step has T rows for each of them."""
         state = self._grown(state, tokens_NT)
-        return flat(*self._read(tokens_NT, state)), state
+        return steps_at_all_positions(*self._read(tokens_NT, state)), state
 
     @torch.inference_mode()
     def rewind(self, state: CausalState, tokens: int) -> CausalState:
@@ -360,7 +360,7 @@ class CausalModel(WrappedModel):
     @property
     def _recurrent(self) -> bool:
         kinds = getattr(self._settings, "layer_types", None) or ()
-        return super()._recurrent or not ATTENTION.issuperset(kinds)
+        return super()._recurrent or not ATTENTION_LAYER_TYPES.issuperset(kinds)
 
     def _new_cache(self) -> Any:
         """A recurrent model makes its own in its first pass."""
@@ -371,7 +371,7 @@ class CausalModel(WrappedModel):
         return CausalState(state.cache, torch.cat((state.seen_NT, new), dim=1), state.padded)
 
     def _read(self, tokens_NT: Tensor, state: CausalState, **more: Any) -> tuple[Any, Tensor | None]:
-        name = next((it for it in CACHES if it in self._takes), None)
+        name = next((it for it in CACHE_NAMES if it in self._takes), None)
         if name is None:
             raise self._no_cache()
         if name == "state":
@@ -388,7 +388,7 @@ class CausalModel(WrappedModel):
         state.cache = getattr(out, name, None)
         if state.cache is None:
             raise self._no_cache()
-        if state.padded and _foreign_layers(state.cache) is not None:
+        if state.padded and _custom_cache_layer(state.cache) is not None:
             raise self._no_padding()
         return out, hidden_NTD
 

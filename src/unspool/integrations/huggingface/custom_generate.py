@@ -23,9 +23,9 @@ from transformers.utils import ModelOutput
 from unspool.decode.generate import finished
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import seeds_of
-from unspool.integrations.huggingface.causal_model import ending_ids, ids
-from unspool.integrations.huggingface.encoder_decoder_model import AnsweringModel, Encoded
+from unspool.integrations.huggingface.causal_model import as_token_ids, model_eos_ids
 from unspool.integrations.huggingface.loading import from_huggingface
+from unspool.integrations.huggingface.seq2seq_model import EncoderOutput, TransformersSeq2Seq
 from unspool.interfaces import Decoder, StepModel
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Decoded(ModelOutput):  # type: ignore[misc]  # transformers has no types
+class GenerateOutput(ModelOutput):  # type: ignore[misc]  # transformers has no types
     """What `generate` returns with return_dict_in_generate=True."""
 
     sequences: Tensor | None = None
@@ -50,7 +50,9 @@ class Decoded(ModelOutput):  # type: ignore[misc]  # transformers has no types
     """Why each text ended: "eos", "length" or "stop"."""
 
 
-def decoded(groups: Sequence[Sequence[Hypothesis]], given_NT: Tensor, n: int, config: Any) -> Any:
+def make_generate_output(
+    groups: Sequence[Sequence[Hypothesis]], given_NT: Tensor, n: int, config: Any
+) -> Any:
     """n texts of every prompt, prompt after prompt."""
     for place, group in enumerate(groups):
         if len(group) < n:
@@ -59,10 +61,10 @@ def decoded(groups: Sequence[Sequence[Hypothesis]], given_NT: Tensor, n: int, co
                 f"of prompt {place}: ask for fewer"
             )
     paths = [path for group in groups for path in group]
-    sequences = _rows(paths, given_NT, _padding(config))
+    sequences = _sequences(paths, given_NT, _pad_id(config))
     if not config.return_dict_in_generate:
         return sequences
-    return Decoded(
+    return GenerateOutput(
         sequences,
         torch.tensor([sum(path.logps) if path.total is None else path.total for path in paths]),
         tuple(path.logps for path in paths),
@@ -71,7 +73,7 @@ def decoded(groups: Sequence[Sequence[Hypothesis]], given_NT: Tensor, n: int, co
     )
 
 
-def _padding(config: Any) -> int:
+def _pad_id(config: Any) -> int:
     if config.pad_token_id is not None:
         return int(config.pad_token_id)
     eos = config.eos_token_id
@@ -79,7 +81,7 @@ def _padding(config: Any) -> int:
     return 0 if first is None else int(first)
 
 
-def _rows(paths: Sequence[Hypothesis], given_NT: Tensor, padding: int) -> Tensor:
+def _sequences(paths: Sequence[Hypothesis], given_NT: Tensor, padding: int) -> Tensor:
     longest = max(len(path.tokens) for path in paths)
     rows = [[*path.tokens, *[padding] * (longest - len(path.tokens))] for path in paths]
     given = given_NT[[path.request for path in paths]]
@@ -90,7 +92,7 @@ def _rows(paths: Sequence[Hypothesis], given_NT: Tensor, padding: int) -> Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed:
+class StreamedDecoder:
     """The same search; one that may change its mind (beam) shows everything at its end."""
 
     decoder: Decoder
@@ -118,14 +120,14 @@ class Streamed:
         self.streamer.end()
 
 
-KNOWN = frozenset(
+KNOWN_MODEL_KWARGS = frozenset(
     {
         *("attention_mask", "decoder_attention_mask", "encoder_outputs", "past_key_values"),
         *("position_ids", "cache_position", "use_cache", "logits_to_keep"),
     }
 )
 """What `generate` hands over and the search reads, or has a counterpart of."""
-OWN_ENDS = ("MaxLengthCriteria", "EosTokenCriteria")
+HANDLED_CRITERIA = ("MaxLengthCriteria", "EosTokenCriteria")
 """Criteria that the search has counterparts of."""
 
 
@@ -162,25 +164,25 @@ class CustomGenerate:
         mask = model_kwargs.get("attention_mask")
         mask = None if mask is None else mask[::each]
         prompts: list[tuple[int, ...]]
-        if isinstance(speaker, AnsweringModel):
+        if isinstance(speaker, TransformersSeq2Seq):
             assert inputs_tensor is not None
             prompts = [_Source.at(place, ids) for place, ids in enumerate(unpadded(inputs_tensor, mask))]
             memory = model_kwargs["encoder_outputs"].last_hidden_state[::each]
-            encoded = Encoded(memory, _seen(inputs_tensor, mask))
-            speaker = _Encoded(model, speaker.tokenizer, encoded, given_NT)
+            encoded = EncoderOutput(memory, _bool_mask(inputs_tensor, mask))
+            speaker = _PreEncodedSeq2Seq(model, speaker.tokenizer, encoded, given_NT)
         else:
             prompts = unpadded(given_NT, mask)
         job = _job(speaker, prompts, given_NT, generation_config, seed, n)
         job = replace(
             job,
-            first=(_TheirRules(logits_processor, given_NT),) if logits_processor else (),
-            stop_condition=_judge(stopping_criteria, given_NT),
+            first=(_LogitsProcessors(logits_processor, given_NT),) if logits_processor else (),
+            stop_condition=_stop_condition(stopping_criteria, given_NT),
         )
-        decoder = self.decoder if stream_to is None else Streamed(self.decoder, stream_to, given_NT)
+        decoder = self.decoder if stream_to is None else StreamedDecoder(self.decoder, stream_to, given_NT)
         groups: list[list[Hypothesis]] = [[] for _ in prompts]
         for path in finished(speaker, job, decoder):
             groups[path.request].append(path)
-        return decoded(groups, given_NT, n, generation_config)
+        return make_generate_output(groups, given_NT, n, generation_config)
 
 
 class _Source(tuple[int, ...]):
@@ -195,14 +197,14 @@ class _Source(tuple[int, ...]):
         return source
 
 
-class _Encoded(AnsweringModel):
+class _PreEncodedSeq2Seq(TransformersSeq2Seq):
     """An encoder–decoder whose sources `generate` has encoded, and whose answers begin as it says."""
 
-    def __init__(self, model: Any, text: Any, encoded: Encoded, prefix_NT: Tensor) -> None:
+    def __init__(self, model: Any, text: Any, encoded: EncoderOutput, prefix_NT: Tensor) -> None:
         super().__init__(model, text)
         self._encoded, self._prefix_NT = encoded, prefix_NT
 
-    def encode(self, prompts: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, prompts: Sequence[Sequence[int]]) -> EncoderOutput:
         """What was said of these prompts."""
         return self._encoded.select(self._places(prompts))
 
@@ -215,7 +217,7 @@ class _Encoded(AnsweringModel):
 
 
 @dataclass(frozen=True, eq=False)
-class _TheirRules:
+class _LogitsProcessors:
     """Their logits processors as a transform: they are given logits, and rows as `generate` has them."""
 
     processors: Any
@@ -224,30 +226,34 @@ class _TheirRules:
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         logits_NV = scores_NV if step.log_norm_N is None else scores_NV + step.log_norm_N[:, None]
-        rows = torch.stack([_row(self.given_NT, path) for path in history])
+        rows = torch.stack([_full_sequence(self.given_NT, path) for path in history])
         processed: Tensor = self.processors(rows, logits_NV.clone())
         return processed
 
 
-def _row(given_NT: Tensor, path: Hypothesis) -> Tensor:
+def _full_sequence(given_NT: Tensor, path: Hypothesis) -> Tensor:
     return torch.cat((given_NT[path.request], given_NT.new_tensor(path.tokens)))
 
 
-def _judge(criteria: Any, given_NT: Tensor) -> Any:
+def _stop_condition(criteria: Any, given_NT: Tensor) -> Any:
     """Their stopping criteria, but for those that the search has itself; None where there are no others."""
-    others = [it for it in criteria if type(it).__name__ not in OWN_ENDS]
+    others = [it for it in criteria if type(it).__name__ not in HANDLED_CRITERIA]
     if not others:
         return None
 
     def judge(path: Hypothesis) -> Hypothesis:
-        row_1T = _row(given_NT, path)[None]
+        row_1T = _full_sequence(given_NT, path)[None]
         return replace(path, finish_reason="stop") if any(bool(it(row_1T, None)) for it in others) else path
 
     return judge
 
 
 def _check(config: Any, inputs_tensor: Tensor | None, model_kwargs: Mapping[str, Any]) -> None:
-    foreign = [name for name, given in model_kwargs.items() if name not in KNOWN and _is_given(given)]
+    foreign = [
+        name
+        for name, given in model_kwargs.items()
+        if name not in KNOWN_MODEL_KWARGS and _holds_tensor(given)
+    ]
     if foreign:
         raise ValueError(
             f"{foreign[0]} is not read by a search of unspool, which reads token ids: give input_ids alone"
@@ -275,7 +281,7 @@ def _check(config: Any, inputs_tensor: Tensor | None, model_kwargs: Mapping[str,
 def _job(
     model: Any, prompts: Sequence[tuple[int, ...]], given_NT: Tensor, config: Any, seed: Any, n: int
 ) -> Job:
-    ends = ids(config.eos_token_id) or ending_ids(model.model)
+    ends = as_token_ids(config.eos_token_id) or model_eos_ids(model.model)
     if seed is None:  # transformers.set_seed and torch.manual_seed decide
         seed = int(torch.randint(2**31, (1,), device=given_NT.device))
     prefixes = tuple(tuple(row) for row in given_NT[:, 1:].tolist()) if model.is_encoder_decoder else ()
@@ -296,18 +302,18 @@ def _job(
     )
 
 
-def _is_given(value: Any) -> bool:
+def _holds_tensor(value: Any) -> bool:
     """Whether an argument is one that changes a text: a tensor, or several."""
     return isinstance(value, Tensor) or (
         isinstance(value, list | tuple | dict) and any(isinstance(it, Tensor) for it in value)
     )
 
 
-def _seen(tokens_NT: Tensor, mask: Tensor | None) -> Tensor:
+def _bool_mask(tokens_NT: Tensor, mask: Tensor | None) -> Tensor:
     return torch.ones_like(tokens_NT, dtype=torch.bool) if mask is None else mask.bool()
 
 
 def unpadded(tokens_NT: Tensor, mask: Tensor | None) -> list[tuple[int, ...]]:
     """The tokens of every row that the mask shows."""
-    seen = _seen(tokens_NT, mask)
+    seen = _bool_mask(tokens_NT, mask)
     return [tuple(row[kept].tolist()) for row, kept in zip(tokens_NT, seen, strict=True)]

@@ -16,11 +16,11 @@ import tokenizers
 import torch
 from torch import nn
 
-from unspool.integrations.huggingface.causal_model import CausalModel, ending_ids
-from unspool.integrations.huggingface.encoder_decoder_model import AnsweringModel
+from unspool.integrations.huggingface.causal_model import TransformersCausalLM, model_eos_ids
+from unspool.integrations.huggingface.seq2seq_model import TransformersSeq2Seq
 from unspool.integrations.loading import TRANSFORMERS
-from unspool.models.loading.huggingface_export import twin_of
-from unspool.models.loading.tokenizer import text_of_huggingface
+from unspool.models.loading.huggingface_export import export_to_huggingface
+from unspool.models.loading.tokenizer import load_huggingface_tokenizer
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.tokenization.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # A tokenizer of transformers as a model's text, for all that is built on the tokenizers library.
 
 
-def text_of(tokenizer: Any, model: Any) -> Tokenizer:
+def convert_tokenizer(tokenizer: Any, model: Any) -> Tokenizer:
     """The codec that reads and writes as the tokenizer does; texts end where it or the model says."""
     inner = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(inner, tokenizers.Tokenizer):
@@ -44,7 +44,7 @@ def text_of(tokenizer: Any, model: Any) -> Tokenizer:
     return Tokenizer(
         tokenizers.Tokenizer.from_str(inner.to_str()),  # a copy: ours switches truncation and padding off
         bos_id=bos,
-        eos_ids=ending_ids(model) | (frozenset() if eos is None else {eos}),
+        eos_ids=model_eos_ids(model) | (frozenset() if eos is None else {eos}),
         add_bos=bos is not None and tokenizer("").input_ids[:1] == [bos],
         chat_template=template if isinstance(template, str) else None,
         bos_token=tokenizer.bos_token or "",
@@ -52,11 +52,11 @@ def text_of(tokenizer: Any, model: Any) -> Tokenizer:
     )
 
 
-OURS = ("encode", "decode", "detokenizer", "eos_ids")
+TOKENIZER_METHODS = ("encode", "decode", "detokenizer", "eos_ids")
 """What a text of ours has."""
 
 
-def from_huggingface(model: Any, tokenizer: Any = None) -> CausalModel | AnsweringModel:
+def from_huggingface(model: Any, tokenizer: Any = None) -> TransformersCausalLM | TransformersSeq2Seq:
     """A StepModel that runs a model of transformers; nothing of it is copied or changed.
 
     `tokenizer` is theirs, or the text of another model of ours. Without one the model speaks token ids, and a
@@ -68,8 +68,8 @@ def from_huggingface(model: Any, tokenizer: Any = None) -> CausalModel | Answeri
             f"{model!r:.80} is no model of transformers that generates text: give one such as "
             "AutoModelForCausalLM or AutoModelForSeq2SeqLM loads"
         )
-    text = _text(tokenizer, model)
-    found = (AnsweringModel if model.config.is_encoder_decoder else CausalModel)(model, text)
+    text = _as_tokenizer(tokenizer, model)
+    found = (TransformersSeq2Seq if model.config.is_encoder_decoder else TransformersCausalLM)(model, text)
     if text is not None and text.vocab_size > found.vocab_size:
         raise ValueError(
             f"the tokenizer knows {text.vocab_size} tokens, the model only {found.vocab_size}: it belongs to "
@@ -78,14 +78,16 @@ def from_huggingface(model: Any, tokenizer: Any = None) -> CausalModel | Answeri
     return found
 
 
-def _text(tokenizer: Any, model: Any) -> TokenizerLike | None:
-    if tokenizer is None or all(hasattr(tokenizer, name) for name in OURS):
+def _as_tokenizer(tokenizer: Any, model: Any) -> TokenizerLike | None:
+    if tokenizer is None or all(hasattr(tokenizer, name) for name in TOKENIZER_METHODS):
         ours: TokenizerLike | None = tokenizer
         return ours
-    return text_of(tokenizer, model)
+    return convert_tokenizer(tokenizer, model)
 
 
-def load_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalModel | AnsweringModel:
+def load_folder(
+    folder: Path, device: torch.device, dtype: torch.dtype
+) -> TransformersCausalLM | TransformersSeq2Seq:
     """The model with its tokenizer, where there is a tokenizer.json.
 
     A Hugging Face folder, read and run by transformers: families that this package has no classes for.
@@ -95,7 +97,7 @@ def load_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> Causa
     """
     library = TRANSFORMERS.imported(f"{folder}: a model of this family")
     try:
-        with _quiet(library):
+        with _quiet_logging(library):
             model, info = _read(library, folder, dtype)
     except MemoryError:
         raise
@@ -113,7 +115,7 @@ def load_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> Causa
             UserWarning,
             stacklevel=2,
         )
-    return from_huggingface(model.to(device).eval(), text_of_huggingface(folder))
+    return from_huggingface(model.to(device).eval(), load_huggingface_tokenizer(folder))
 
 
 def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -131,7 +133,7 @@ def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _quiet(library: Any) -> Iterator[None]:
+def _quiet_logging(library: Any) -> Iterator[None]:
     """Without the tables of missing tensors that transformers logs: what matters is said here."""
     before = library.logging.get_verbosity()
     library.logging.set_verbosity_error()
@@ -169,7 +171,7 @@ def to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> Any:
     without their package.
     """
     transformers = TRANSFORMERS.imported("to_huggingface")
-    twin = twin_of(model)
+    twin = export_to_huggingface(model)
     config = transformers.AutoConfig.for_model(twin.family, **twin.config)
     made = getattr(transformers, twin.architecture)(config)
     tied = twin.config["tie_word_embeddings"]

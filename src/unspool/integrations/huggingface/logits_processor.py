@@ -31,17 +31,17 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import seeds_of
 from unspool.decode.search.sampling import Sample, draw, prepared, reshaped
-from unspool.integrations.huggingface.causal_model import ending_ids, said, stated
+from unspool.integrations.huggingface.causal_model import generation_setting, model_eos_ids, step_from_logits
 from unspool.integrations.huggingface.custom_generate import unpadded
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.interfaces import Bindable, Pick, Preparing, Transform
 
-KEPT_STEPS = 64
+MAX_ROLLBACK = 64
 """How many steps a single row can be rolled back; batches and beams, which nothing rolls back, keep one."""
 
 
 @dataclass
-class _Visit:
+class _StepState:
     """Every row at one length: what the rules know before the next token, and what came of it."""
 
     rows: list[tuple[int, ...]]
@@ -53,15 +53,15 @@ class _Visit:
 
 
 @dataclass
-class _Text:
+class _GenerateCall:
     """One call of `generate`, or of an assistant in it."""
 
     rules: tuple[tuple[Transform, ...], Pick | None]
-    start: _Visit
-    visits: dict[int, _Visit] = field(default_factory=dict)
+    start: _StepState
+    visits: dict[int, _StepState] = field(default_factory=dict)
     """The latest one of every length that the text may be rolled back to."""
 
-    def visit(self, rows: list[tuple[int, ...]], eos: frozenset[int]) -> _Visit | None:
+    def visit(self, rows: list[tuple[int, ...]], eos: frozenset[int]) -> _StepState | None:
         """These rows, if they are the prompts or a visited text with one more token; else None."""
         if rows == self.start.rows:
             return replace(self.start, rng_states=list(self.start.rng_states))
@@ -69,17 +69,19 @@ class _Text:
         parents = None if before is None else _parents(before.rows, rows)
         if before is None or parents is None:
             return None
-        paths = [_grown(before, parent, row[-1], eos) for parent, row in zip(parents, rows, strict=True)]
-        return _Visit(rows, paths, [before.rng_states[parent] for parent in parents])
+        paths = [
+            _append_token(before, parent, row[-1], eos) for parent, row in zip(parents, rows, strict=True)
+        ]
+        return _StepState(rows, paths, [before.rng_states[parent] for parent in parents])
 
-    def keep(self, visit: _Visit) -> None:
+    def keep(self, visit: _StepState) -> None:
         """Remember a visit in the place of what stood at its length and behind."""
-        length, kept = len(visit.rows[0]), KEPT_STEPS if len(visit.rows) == 1 else 1
+        length, kept = len(visit.rows[0]), MAX_ROLLBACK if len(visit.rows) == 1 else 1
         self.visits = {at: it for at, it in self.visits.items() if length - kept < at < length}
         self.visits[length] = visit
 
 
-class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has no types
+class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has no types
     """A chain of rules as one of their processors."""
 
     def __init__(
@@ -90,22 +92,22 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
         seed: int | Sequence[int] | None = None,
     ) -> None:
         sample = Sample(*rules)
-        self._transforms, self._pick = sample.transforms, sample.pick if _draws(rules) else None
+        self._transforms, self._pick = sample.transforms, sample.pick if _has_pick(rules) else None
         asking = [rule for rule in rules if isinstance(rule, Bindable | Preparing)]
         if asking and model is None:
             raise ValueError(f"{asking[0]!r} must look at the model: say processor(…, model=model)")
         self._model = None if model is None else from_huggingface(model, tokenizer)
-        self._eos = frozenset() if model is None else ending_ids(model)
-        self._pad = None if model is None else stated(model, "pad_token_id")
+        self._eos = frozenset() if model is None else model_eos_ids(model)
+        self._pad = None if model is None else generation_setting(model, "pad_token_id")
         self._answers = self._model is not None and self._model.is_encoder_decoder
         self._seed = seed
-        self._texts: dict[int, tuple[Any, _Text]] = {}
+        self._texts: dict[int, tuple[Any, _GenerateCall]] = {}
         """id of a LogitsProcessorList → a weak reference to it, and its text; 0: calls without a list."""
         self._rngs: list[Random] = []
         self._sources: list[tuple[int, ...]] = []
         """What the encoder read last."""
         if self._answers and self._pick is not None:
-            _note_sources(model, self)
+            _record_sources(model, self)
 
     def reset(self) -> None:
         """Forget every text: the next ids are prompts. `generate` does not need it."""
@@ -116,7 +118,7 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
         rows = [tuple(row) for row in input_ids.tolist()]
         text, visit = self._find(_calling_list(), rows, scores)
         live = [place for place, path in enumerate(visit.paths) if path.finish_reason is None]
-        step = said(scores, None)
+        step = step_from_logits(scores, None)
         visit.logp_NV = visit.scores_NV = step.logp_NV
         text.keep(visit)
         if not live:
@@ -137,7 +139,9 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
             out_NV = torch.full_like(out_NV, -torch.inf).scatter_(1, tokens_N[:, None], 0.0)
         return scores.index_copy(0, chosen, out_NV.to(scores.dtype))
 
-    def _find(self, owner: Any, rows: list[tuple[int, ...]], scores: Tensor) -> tuple[_Text, _Visit]:
+    def _find(
+        self, owner: Any, rows: list[tuple[int, ...]], scores: Tensor
+    ) -> tuple[_GenerateCall, _StepState]:
         """The text that these rows of a list belong to."""
         key = 0 if owner is None else id(owner)
         known = self._texts.get(key)
@@ -169,7 +173,7 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
 
         return ref(owner, forget)
 
-    def _begin(self, rows: list[tuple[int, ...]], scores: Tensor) -> _Text:
+    def _begin(self, rows: list[tuple[int, ...]], scores: Tensor) -> _GenerateCall:
         prompts = [_unpadded(row, self._pad) for row in rows]
         if self._answers and self._sources and len(rows) % len(self._sources) == 0:
             each = len(rows) // len(self._sources)  # `generate` repeats a source for each of its answers
@@ -189,7 +193,7 @@ class RuleProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has 
             pick = pick.bind(self._model, transforms) if isinstance(pick, Bindable) else pick
         rng_states = [None if pick is None else job.rng(path).getstate() for path in paths]
         self._rngs.extend(Random(0) for _ in range(len(rows) - len(self._rngs)))
-        return _Text((transforms, pick), _Visit(rows, paths, rng_states))
+        return _GenerateCall((transforms, pick), _StepState(rows, paths, rng_states))
 
     def _seeds(self, count: int, device: torch.device) -> tuple[int, ...]:
         if self._seed is None:  # transformers.set_seed and torch.manual_seed decide
@@ -206,7 +210,7 @@ def _parents(before: list[tuple[int, ...]], rows: list[tuple[int, ...]]) -> list
     return [places[row] for row in begun] if all(row in places for row in begun) else None
 
 
-def _grown(before: _Visit, parent: int, token: int, eos: frozenset[int]) -> Hypothesis:
+def _append_token(before: _StepState, parent: int, token: int, eos: frozenset[int]) -> Hypothesis:
     path = before.paths[parent]
     if path.finish_reason is not None:
         return path
@@ -227,11 +231,11 @@ def _calling_list() -> Any:
     return caller if isinstance(caller, LogitsProcessorList) else None
 
 
-def _draws(rules: Sequence[Any]) -> bool:
+def _has_pick(rules: Sequence[Any]) -> bool:
     return bool(rules) and isinstance(rules[-1], Pick)
 
 
-def _note_sources(model: Any, processor: RuleProcessor) -> None:
+def _record_sources(model: Any, processor: UnspoolLogitsProcessor) -> None:
     """Let the processor know what the encoder of a model reads, for as long as the processor is in use."""
     noting = ref(processor)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from unspool.integrations.ray.corpus_blocks import Block, block_lines
 
-WAVE = 1024
+BLOCKS_PER_WAVE = 1024
 """Blocks that Ray is told of at once. The models are loaded anew for each wave."""
 
 Lines = Sequence[tuple[str, str]]
@@ -34,7 +34,7 @@ class BlockActor:
         try:
             self.work: Worker = make()
         except (ValueError, TypeError, OSError, ImportError) as error:
-            self.work = _refusing(str(error))
+            self.work = _failing_worker(str(error))
 
     def __call__(self, batch: Any) -> dict[str, list[Any]]:
         """One block; what is wrong with its lines is told, not raised: Ray would try it again elsewhere."""
@@ -47,7 +47,7 @@ class BlockActor:
         return {"number": [row["number"]], "rows": [row["rows"]], "content": [content], "wrong": [wrong]}
 
 
-def _refusing(wrong: str) -> Worker:
+def _failing_worker(wrong: str) -> Worker:
     """In the place of a worker that could not be made: Ray would try for ever to start its actor anew."""
 
     def refuse(lines: Lines, first_samples: Sequence[int]) -> str:  # noqa: ARG001
@@ -65,7 +65,7 @@ class FinishedBlock:
     content: str
 
 
-def pooled(
+def map_blocks(
     ray: Any,
     blocks: Iterable[Block],
     make: Callable[[], Worker],
@@ -76,7 +76,7 @@ def pooled(
 ) -> Iterator[FinishedBlock]:
     """What became of every block, as soon as it is there."""
     waves = iter(blocks)
-    while wave := [asdict(block) for block in islice(waves, WAVE)]:
+    while wave := [asdict(block) for block in islice(waves, BLOCKS_PER_WAVE)]:
         dataset = ray.data.from_items(wave, override_num_blocks=len(wave)).map_batches(
             BlockActor,
             fn_constructor_args=(make, tuple(columns)),
@@ -100,7 +100,7 @@ def pool_size(ray: Any, asked: int | None) -> int:
 # Ray itself, if it is there and new enough.
 
 
-OLDEST = (2, 40)
+MIN_RAY_VERSION = (2, 40)
 """The first release whose actor pools restart what a lost node has taken with it, as the tests need it."""
 
 
@@ -110,8 +110,8 @@ def ray_package() -> Any:
         found = version("ray")
     except PackageNotFoundError:
         raise ImportError("work on Ray needs its package: pip install 'unspool[ray]'") from None
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
+    if tuple(int(part) for part in found.split(".")[:2]) < MIN_RAY_VERSION:
+        oldest = ".".join(map(str, MIN_RAY_VERSION))
         raise ImportError(f"ray {found} is too old, and {oldest} needed: pip install -U 'unspool[ray]'")
     try:
         import ray
@@ -124,7 +124,7 @@ def ray_package() -> Any:
 
 
 @contextmanager
-def joined() -> Iterator[Any]:
+def connect_ray() -> Iterator[Any]:
     """Ray in a cluster: the one that this process is in, or RAY_ADDRESS names, or runs on this machine; else
     one is started here. What was joined here is left at the end."""
     ray = ray_package()

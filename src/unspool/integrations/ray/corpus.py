@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from unspool.integrations.ray.actor_pool import Lines, Worker, joined, pooled, ray_package
+from unspool.integrations.ray.actor_pool import Lines, Worker, connect_ray, map_blocks, ray_package
 from unspool.integrations.ray.corpus_blocks import Block, block_lines, corpus_blocks
 from unspool.io import new_file
 
@@ -50,7 +50,7 @@ class PartFolder:
             fresh.write_text(content, encoding="utf-8", newline="\n")
 
 
-def first_asked(folder: Path) -> dict[str, Any]:
+def read_job(folder: Path) -> dict[str, Any]:
     """The job that a folder was begun with; empty where there is none."""
     if not (folder / JOB).exists():
         return {}
@@ -79,7 +79,7 @@ def part_folder(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartFolder]:
         ) from error
     with lock:
         wanted = json.loads(json.dumps(asked))
-        begun = first_asked(folder)
+        begun = read_job(folder)
         other = sorted(key for key in wanted.keys() | begun.keys() if wanted.get(key) != begun.get(key))
         if begun and other and any(folder.glob("part-*")):
             told = "; ".join(
@@ -94,7 +94,7 @@ def part_folder(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartFolder]:
         yield PartFolder(folder, wanted)
 
 
-ROWS = 256
+LINES_PER_BLOCK = 256
 """Lines of a block, where nothing is said: as many as are decoded side by side."""
 
 
@@ -106,7 +106,7 @@ class Corpus:
     folder: Path
     columns: Sequence[str]
     """Of Parquet, what is read."""
-    rows: int = ROWS
+    rows: int = LINES_PER_BLOCK
     """Lines of a block."""
 
     def blocks(self) -> Iterator[Block]:
@@ -119,7 +119,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Finished:
+class CorpusResult:
     """How much there was to do."""
 
     rows: int
@@ -129,7 +129,7 @@ class Finished:
 
 
 @contextmanager
-def silent(rows: int) -> Iterator[Callable[[int], None]]:  # noqa: ARG001
+def no_progress(rows: int) -> Iterator[Callable[[int], None]]:  # noqa: ARG001
     """Progress that nobody sees."""
     yield lambda count: None  # noqa: ARG005
 
@@ -141,9 +141,9 @@ def run_corpus(
     *,
     workers: int | None = None,
     gpus: float = 0,
-    shown: Callable[[int], AbstractContextManager[Callable[[int], None]]] = silent,
+    shown: Callable[[int], AbstractContextManager[Callable[[int], None]]] = no_progress,
     first_samples: Callable[[Lines], Sequence[int]] | None = None,
-) -> Finished:
+) -> CorpusResult:
     """Do every block that has no part yet; `shown`, given the number of lines, says what to call when some
     of them are done.
 
@@ -159,17 +159,19 @@ def run_corpus(
                 kept, kept_rows = kept + 1, kept_rows + block.rows
         if not rows:
             raise ValueError(f"{corpus.files[0]}: there is nothing to read in {_files(len(corpus.files))}")
-        with shown(rows) as done, joined() if kept < blocks else nullcontext() as ray:
+        with shown(rows) as done, connect_ray() if kept < blocks else nullcontext() as ray:
             done(kept_rows)
-            counted = _counted(corpus, first_samples)
+            counted = _blocks_with_samples(corpus, first_samples)
             missing = (block for block in counted if not folder.has(block.number))
-            for result in pooled(ray, missing, make, corpus.columns, workers=workers, gpus=gpus):
+            for result in map_blocks(ray, missing, make, corpus.columns, workers=workers, gpus=gpus):
                 folder.write(result.number, result.content)
                 done(result.rows)
-    return Finished(rows, blocks, kept)
+    return CorpusResult(rows, blocks, kept)
 
 
-def _counted(corpus: Corpus, first_samples: Callable[[Lines], Sequence[int]] | None) -> Iterator[Block]:
+def _blocks_with_samples(
+    corpus: Corpus, first_samples: Callable[[Lines], Sequence[int]] | None
+) -> Iterator[Block]:
     """The blocks with the sample numbers of their lines: those that are done count, too."""
     for block in corpus.blocks():
         if first_samples is None:

@@ -18,8 +18,8 @@ from typing import Any
 
 PARQUET = ".parquet"
 SUFFIXES = (".jsonl", ".ndjson", PARQUET)
-_BREAK = re.compile(r"\r\n|\n|\r")
-_MARK = "\ufeff"
+_LINE_BREAK = re.compile(r"\r\n|\n|\r")
+_BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,21 @@ def block_lines(block: Block, columns: Sequence[str]) -> list[tuple[str, str]]:
         ]
     with path.open("rb") as file:
         file.seek(block.begin)
-        text = _decoded(file.read(block.end - block.begin), path, first=block.begin == 0)
-    lines = enumerate(_BREAK.split(text), start=block.line)
+        text = _decode(file.read(block.end - block.begin), path, first=block.begin == 0)
+    lines = enumerate(_LINE_BREAK.split(text), start=block.line)
     return [(f"{path}:{number}", line) for number, line in lines if line.strip()]
 
 
-Place = tuple[int, int, int, int, int]
+BlockRange = tuple[int, int, int, int, int]
 """begin, end, line, rows, group of a Block."""
 
 
-def _line_blocks(path: Path, rows: int) -> Iterator[Place]:
+def _line_blocks(path: Path, rows: int) -> Iterator[BlockRange]:
     begin, line, count = 0, 1, 0
     at, seen = 0, 0
     with path.open("rb") as file:
         for raw in file:
-            lines = _BREAK.split(_decoded(raw, path, first=at == 0))
+            lines = _LINE_BREAK.split(_decode(raw, path, first=at == 0))
             at += len(raw)
             seen += len(lines) - (1 if raw.endswith(b"\n") else 0)
             count += sum(bool(it.strip()) for it in lines)
@@ -103,15 +103,15 @@ def _line_blocks(path: Path, rows: int) -> Iterator[Place]:
         yield begin, at, line, count, 0
 
 
-def _decoded(raw: bytes, path: Path, *, first: bool) -> str:
+def _decode(raw: bytes, path: Path, *, first: bool) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error}") from None
-    return text.removeprefix(_MARK) if first else text
+    return text.removeprefix(_BOM) if first else text
 
 
-def _parquet_blocks(path: Path, rows: int) -> Iterator[Place]:
+def _parquet_blocks(path: Path, rows: int) -> Iterator[BlockRange]:
     told = _parquet(str(path)).metadata
     line = 1
     for group in range(told.num_row_groups):

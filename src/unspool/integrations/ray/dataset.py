@@ -22,14 +22,14 @@ from unspool.decode.spec import as_decoder
 from unspool.integrations.ray.actor_pool import ray_package
 from unspool.interfaces import Decoder
 
-ADDED = ("text", "finish_reason", "total", "seed")
-SAMPLE = "unspool: sample"
+OUTPUT_COLUMNS = ("text", "finish_reason", "total", "seed")
+SAMPLE_COLUMN = "unspool: sample"
 """The column that numbers the rows of one prompt and seed; it is dropped when they are answered."""
-ASKED = "unspool: asked"
+GROUP_COLUMN = "unspool: asked"
 """The column that rows are brought together by."""
 
 
-class DatasetSpeaker:
+class DatasetGenerator:
     """A model in a process of its own, which answers batches of rows."""
 
     def __init__(
@@ -49,21 +49,21 @@ class DatasetSpeaker:
         from unspool.decode.output import output_of
         from unspool.decode.request import make_job
 
-        prompts, samples = asked_of(batch, self.column), batch[SAMPLE].to_pylist()
+        prompts, samples = prompts_of(batch, self.column), batch[SAMPLE_COLUMN].to_pylist()
         seeds = seeds_of_rows(batch, self.seed)
         job = make_job(self.model, prompts, n=1, seed=seeds, first_samples=samples, **self.asked)
         said = [
             output_of(path, job, self.model.tokenizer) for path in finished(self.model, job, self.decoder)
         ]
-        batch = batch.drop_columns([SAMPLE])
-        for name in ADDED:
+        batch = batch.drop_columns([SAMPLE_COLUMN])
+        for name in OUTPUT_COLUMNS:
             cells = [[getattr(it, name) for it in said]]
             at = batch.schema.get_field_index(name)
             batch = batch.append_column(name, cells) if at < 0 else batch.set_column(at, name, cells)
         return batch
 
 
-def asked_of(batch: Any, column: str) -> list[str]:
+def prompts_of(batch: Any, column: str) -> list[str]:
     """The prompts of a batch of rows."""
     return [str(it) for it in batch[column].to_pylist()]
 
@@ -74,18 +74,18 @@ def seeds_of_rows(batch: Any, seed: int) -> list[int]:
     return [seed if it is None else int(it) for it in own]
 
 
-def numbered(ds: Any, column: str, seed: int) -> Any:
+def number_samples(ds: Any, column: str, seed: int) -> Any:
     """The dataset with the sample number of every row among the rows of its prompt and seed."""
 
     def keyed(batch: Any) -> Any:
-        keys = zip(seeds_of_rows(batch, seed), asked_of(batch, column), strict=True)
-        return batch.append_column(ASKED, [[f"{own} {prompt}" for own, prompt in keys]])
+        keys = zip(seeds_of_rows(batch, seed), prompts_of(batch, column), strict=True)
+        return batch.append_column(GROUP_COLUMN, [[f"{own} {prompt}" for own, prompt in keys]])
 
     return (
         ds.map_batches(keyed, batch_format="pyarrow")
-        .groupby(ASKED)
+        .groupby(GROUP_COLUMN)
         .map_groups(number_rows, batch_format="pyarrow")
-        .drop_columns([ASKED])
+        .drop_columns([GROUP_COLUMN])
     )
 
 
@@ -98,7 +98,7 @@ def number_rows(group: Any) -> Any:
         order = sorted(range(len(rows)), key=rows.__getitem__)
     except TypeError:  # cells that have no order, such as structs
         order = sorted(range(len(rows)), key=lambda row: repr(rows[row]))
-    return group.take(order).append_column(SAMPLE, [list(range(len(order)))])
+    return group.take(order).append_column(SAMPLE_COLUMN, [list(range(len(order)))])
 
 
 def generate_dataset(
@@ -142,10 +142,10 @@ def generate_dataset(
         "column": column,
         "seed": seed,
         "max_new_tokens": as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
-        "stop": _stops(stop),
+        "stop": _as_stop_strings(stop),
     }
-    return numbered(ds, column, seed).map_batches(
-        DatasetSpeaker,
+    return number_samples(ds, column, seed).map_batches(
+        DatasetGenerator,
         fn_constructor_args=(os.fspath(model), dict(load or {}), as_decoder(decoder), asked),
         batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
         batch_format="pyarrow",
@@ -155,7 +155,7 @@ def generate_dataset(
     )
 
 
-def _stops(stop: Any) -> list[str]:
+def _as_stop_strings(stop: Any) -> list[str]:
     stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
     if not isinstance(stops, Sequence) or not all(isinstance(it, str) for it in stops):
         raise TypeError(f"stop is {stop!r:.60}, but must be a string or a list of strings")

@@ -13,14 +13,14 @@ from vllm.logger import init_logger
 from vllm.v1.sample.logits_processor import LogitsProcessor as ForV1
 
 from unspool.integrations.loading import VLLM
-from unspool.integrations.vllm.batch_rows import BatchRows, SlotRows
-from unspool.integrations.vllm.sequences import RunningTexts, asked_decoder
+from unspool.integrations.vllm.model_runners import V1BatchRows, V2RequestSlots
+from unspool.integrations.vllm.sequences import SequenceSampler, request_decoder
 from unspool.integrations.vllm.served_model import ServedModel
 
 VLLM.imported("unspool's decoders in vLLM")
 
 
-def _kinds() -> tuple[type, ...]:
+def _base_classes() -> tuple[type, ...]:
     """The classes that the runners of the installed version ask for."""
     try:
         from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as ForV2
@@ -31,21 +31,21 @@ def _kinds() -> tuple[type, ...]:
     return (ForV1, ForV2)
 
 
-class Decoders(*_kinds()):  # type: ignore[misc]  # vLLM's classes are known when it is there
+class UnspoolLogitsProcessor(*_base_classes()):  # type: ignore[misc]  # vLLM's classes are known when it is there
     """Draws the tokens of those requests that name a decoder; all others are vLLM's."""
 
     def __init__(self, vllm_config: Any, *given: Any) -> None:
-        texts = RunningTexts(ServedModel(vllm_config), init_logger("vllm.unspool").error)
+        texts = SequenceSampler(ServedModel(vllm_config), init_logger("vllm.unspool").error)
         self._rows: Any
         if len(given) == 1:
-            self._rows = SlotRows(texts, given[0], drafts=vllm_config.speculative_config is not None)
+            self._rows = V2RequestSlots(texts, given[0], drafts=vllm_config.speculative_config is not None)
         else:
-            self._rows = BatchRows(texts)
+            self._rows = V1BatchRows(texts)
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
         """Refuse a request whose decoder cannot be read, where it arrives."""
-        asked_decoder(sampling_params)
+        request_decoder(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
         """V1: no, so that it is called before anything that vLLM does to choose."""

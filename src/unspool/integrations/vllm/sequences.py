@@ -32,9 +32,9 @@ from unspool.interfaces import Bindable, Counting, Pick, Preparing, Step, Transf
 
 KEY = "unspool"
 """Where in `extra_args` the decoder stands; the same over HTTP, in `vllm_xargs`."""
-LONGEST = 10_000
+MAX_DECODER_CHARS = 10_000
 """Characters of a decoder."""
-NEUTRAL = {
+NEUTRAL_SAMPLING_PARAMS = {
     "temperature": 1.0,
     "top_p": 1.0,
     "min_p": 0.0,
@@ -43,12 +43,12 @@ NEUTRAL = {
     "presence_penalty": 0.0,
 }
 """vLLM's own settings of how a token is chosen, where they do nothing."""
-BEFORE = ("logit_bias", "bad_words", "allowed_token_ids", "structured_outputs", "min_tokens")
+LOGIT_CHANGING_PARAMS = ("logit_bias", "bad_words", "allowed_token_ids", "structured_outputs", "min_tokens")
 """What vLLM does to logits before we see them, where it is asked to."""
 
 
 @dataclass(frozen=True)
-class AskedDecoder:
+class RequestDecoder:
     """What chooses the tokens of a request, one at a time.
 
     The decoder that a request to vLLM asks for, as text among its `extra_args`.
@@ -64,7 +64,7 @@ class AskedDecoder:
     pick: Pick
 
 
-def asked_decoder(params: Any) -> AskedDecoder | None:
+def request_decoder(params: Any) -> RequestDecoder | None:
     """The decoder of a request (its SamplingParams); None where it leaves all to vLLM.
 
     Whatever is wrong with it, in itself or beside other settings of the request, is a ValueError.
@@ -72,46 +72,48 @@ def asked_decoder(params: Any) -> AskedDecoder | None:
     text = (getattr(params, "extra_args", None) or {}).get(KEY)
     if text is None:
         return None
-    if not isinstance(text, str) or len(text) > LONGEST:
+    if not isinstance(text, str) or len(text) > MAX_DECODER_CHARS:
         raise ValueError(
             f"extra_args[{KEY!r}] is {shown(text)}, but must be a decoder as text, of at most "
-            f'{LONGEST} characters, such as "Sample(Temperature(0.8), TopP(0.9))"'
+            f'{MAX_DECODER_CHARS} characters, such as "Sample(Temperature(0.8), TopP(0.9))"'
         )
-    found = _of_single_tokens(text)
-    _check_alone(params)
+    found = _parse_decoder(text)
+    _check_no_sampling_params(params)
     if isinstance(found.pick, BasisAware) and found.pick.on == "model":
-        _check_untouched(params)
+        _check_unchanged_logits(params)
     return found
 
 
-def _of_single_tokens(text: str) -> AskedDecoder:
+def _parse_decoder(text: str) -> RequestDecoder:
     try:
         decoder = parse(text)
     except TypeError as error:
         raise ValueError(str(error)) from error
     if isinstance(decoder, Sample):
-        return AskedDecoder(text, decoder.transforms, decoder.pick)
+        return RequestDecoder(text, decoder.transforms, decoder.pick)
     if isinstance(decoder, Greedy):
-        return AskedDecoder(text, decoder.transforms, ArgMax())
+        return RequestDecoder(text, decoder.transforms, ArgMax())
     raise ValueError(
         f"{text!r:.200}: vLLM asks for one token at a time, and has no rows for this search: give a Sample "
         "or a Greedy, or run the model with unspool"
     )
 
 
-def _check_alone(params: Any) -> None:
-    said = [name for name, neutral in NEUTRAL.items() if getattr(params, name, neutral) != neutral]
+def _check_no_sampling_params(params: Any) -> None:
+    said = [
+        name for name, neutral in NEUTRAL_SAMPLING_PARAMS.items() if getattr(params, name, neutral) != neutral
+    ]
     said += ["top_k"] if getattr(params, "top_k", 0) not in (0, -1) else []
     if said:
         raise ValueError(
             f"extra_args[{KEY!r}] and {said[0]}={getattr(params, said[0])!r} both say how a token is chosen: "
-            f"write it into the decoder, and leave {said[0]} at {NEUTRAL.get(said[0], 0)!r} (a server takes "
-            "it from the model's files unless it is started with --generation-config vllm)"
+            f"write it into the decoder, and leave {said[0]} at {NEUTRAL_SAMPLING_PARAMS.get(said[0], 0)!r} "
+            "(a server takes it from the model's files unless it is started with --generation-config vllm)"
         )
 
 
-def _check_untouched(params: Any) -> None:
-    beside = next((name for name in BEFORE if getattr(params, name, None)), None)
+def _check_unchanged_logits(params: Any) -> None:
+    beside = next((name for name in LOGIT_CHANGING_PARAMS if getattr(params, name, None)), None)
     if beside is not None:
         raise ValueError(
             f"BasisAware tests the model's own probabilities, and {beside} changes them before it sees them: "
@@ -126,12 +128,12 @@ def _check_untouched(params: Any) -> None:
 # it again later; what was remembered of it is then taken up where it was left.
 
 
-UNTOLD = -1
+PLACEHOLDER_TOKEN = -1
 """What vLLM writes for a token that is not yet back from the device: it is the one that was drawn."""
 
 
 @dataclass
-class Drawn:
+class DrawnToken:
     """A token that was drawn, and may still be thrown away."""
 
     token: int
@@ -142,10 +144,10 @@ class Drawn:
 
 
 @dataclass(eq=False)
-class RunningText:
+class RunningSequence:
     """A request's text as it grows."""
 
-    decoder: AskedDecoder | None
+    decoder: RequestDecoder | None
     """It has looked at the model and the request; None where there is none that can."""
     seed: int
     prompt: tuple[int, ...]
@@ -157,7 +159,7 @@ class RunningText:
     """Why it had to be ended."""
     path: Hypothesis = field(init=False)
     rng: Random = field(init=False)
-    drawn: Drawn | None = field(init=False, default=None)
+    drawn: DrawnToken | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         # Rules see such tokens as a part of the prompt; a draw takes one number, but for rejections.
@@ -176,8 +178,8 @@ class RunningText:
         known = len(self.tokens) + len(self.path.tokens)
         if self.drawn is not None and count == known:
             self.rng.setstate(self.drawn.state)
-        elif self.drawn is not None and count == known + 1 and last in (UNTOLD, self.drawn.token):
-            self.path = _grown(self.path, self.drawn)
+        elif self.drawn is not None and count == known + 1 and last in (PLACEHOLDER_TOKEN, self.drawn.token):
+            self.path = _append_token(self.path, self.drawn)
         elif count != known:
             return False
         self.drawn = None
@@ -189,7 +191,7 @@ class RunningText:
         return self.prompt == tuple(prompt) and tuple(tokens) in (self.written, (*self.written, *pending))
 
 
-def _grown(path: Hypothesis, drawn: Drawn) -> Hypothesis:
+def _append_token(path: Hypothesis, drawn: DrawnToken) -> Hypothesis:
     return replace(
         path,
         tokens=(*path.tokens, drawn.token),
@@ -198,34 +200,34 @@ def _grown(path: Hypothesis, drawn: Drawn) -> Hypothesis:
     )
 
 
-LEFT = 256
+MAX_PREEMPTED = 256
 """Texts that are remembered after they have left: one that was only set aside is among them."""
-READY = 256
+MAX_BOUND_DECODERS = 256
 """Decoders that are kept ready for the next request that asks for the same."""
-ENDLESS = 2**31
+NO_LIMIT = 2**31
 
 
-class RunningTexts:
+class SequenceSampler:
     """Begins texts, and draws their tokens."""
 
     def __init__(self, model: ServedModel, report: Callable[[str], None]) -> None:
         self._model, self._report = model, report
-        self._left: deque[RunningText] = deque(maxlen=LEFT)
-        self._ready: dict[str, AskedDecoder] = {}
+        self._left: deque[RunningSequence] = deque(maxlen=MAX_PREEMPTED)
+        self._ready: dict[str, RequestDecoder] = {}
 
     def begin(
         self,
         params: Any,
         prompt: Sequence[int] | None,
         tokens: Sequence[int],
-        aside: Sequence[RunningText] = (),
-    ) -> RunningText | None:
+        aside: Sequence[RunningSequence] = (),
+    ) -> RunningSequence | None:
         """The text of a request that enters the batch; None where it is not ours to write.
 
         Where it has tokens, it was here before: it is looked for among those that left, and `aside`.
         """
         try:
-            asked = asked_decoder(params)
+            asked = request_decoder(params)
         except ValueError as error:  # vLLM has asked before, but for requests that go around its door
             return self.refused(params, str(error))
         if asked is None:
@@ -233,31 +235,31 @@ class RunningTexts:
         found = self._resumed(params, asked, prompt or (), tokens, aside) if tokens else None
         return found or self._new(params, asked, tuple(prompt or ()), tuple(tokens))
 
-    def leave(self, text: RunningText) -> None:
+    def leave(self, text: RunningSequence) -> None:
         """A request that has left the batch, for good or for a while."""
         self._left.append(text)
         if text.decoder is not None and isinstance(text.decoder.pick, Counting):
             text.decoder.pick.counted(text.rng)
 
-    def draw(self, logits_NV: Tensor, rows: Sequence[tuple[int, RunningText]]) -> None:
+    def draw(self, logits_NV: Tensor, rows: Sequence[tuple[int, RunningSequence]]) -> None:
         """Write into the rows of some texts that their token is drawn; rows that share a decoder together."""
-        together: dict[int, list[tuple[int, RunningText]]] = {}
+        together: dict[int, list[tuple[int, RunningSequence]]] = {}
         for row, text in rows:
             together.setdefault(id(text.decoder), []).append((row, text))
         for group in together.values():
             self._draw(logits_NV, group)
 
-    def refused(self, params: Any, reason: str) -> RunningText:
+    def refused(self, params: Any, reason: str) -> RunningSequence:
         """A request that cannot be written: its text ends with its first token."""
-        text = RunningText(None, 0, (), _ends(params))
+        text = RunningSequence(None, 0, (), _eos_ids(params))
         self._end(text, reason)
         return text
 
-    def _draw(self, logits_NV: Tensor, group: Sequence[tuple[int, RunningText]]) -> None:
+    def _draw(self, logits_NV: Tensor, group: Sequence[tuple[int, RunningSequence]]) -> None:
         decoder = group[0][1].decoder
         going = [(row, text) for row, text in group if text.fault is None]
         try:
-            tokens = _drawn(logits_NV, decoder, going) if decoder is not None and going else []
+            tokens = _draw_tokens(logits_NV, decoder, going) if decoder is not None and going else []
         except Exception as error:  # one request's fault must not end the others
             if len(going) > 1:
                 for alone in going:
@@ -266,30 +268,30 @@ class RunningTexts:
                 self._end(going[0][1], f"{type(error).__name__}: {error}")
         else:
             for (row, _), token in zip(going, tokens, strict=True):
-                _take(logits_NV, row, token)
+                _force_token(logits_NV, row, token)
         for row, text in group:
             if text.fault is not None:
-                _take(logits_NV, row, min(text.ends, default=0))
+                _force_token(logits_NV, row, min(text.ends, default=0))
 
-    def _end(self, text: RunningText, reason: str) -> None:
+    def _end(self, text: RunningSequence, reason: str) -> None:
         text.fault = reason
         self._report(f"a text with extra_args[{KEY!r}] was ended: {reason}")
 
     def _new(
-        self, params: Any, asked: AskedDecoder, prompt: tuple[int, ...], tokens: tuple[int, ...]
-    ) -> RunningText:
-        ends, seed = _ends(params), params.seed
+        self, params: Any, asked: RequestDecoder, prompt: tuple[int, ...], tokens: tuple[int, ...]
+    ) -> RunningSequence:
+        ends, seed = _eos_ids(params), params.seed
         if seed is None:  # torch's own: workers that share a model draw the same
-            seed = int(torch.randint(ENDLESS, (1,)))
-        limit = params.max_tokens or ENDLESS
+            seed = int(torch.randint(NO_LIMIT, (1,)))
+        limit = params.max_tokens or NO_LIMIT
         job = Job((prompt or (0,),), (limit,), (seed,), eos=ends, rows=1)
         try:
             decoder = self._prepared(asked, job)
         except Exception as error:  # a matrix that is missing, a tokenizer, a package
             return self.refused(params, f"{type(error).__name__}: {error}")
-        return RunningText(decoder, seed, prompt, ends, tokens)
+        return RunningSequence(decoder, seed, prompt, ends, tokens)
 
-    def _prepared(self, asked: AskedDecoder, job: Job) -> AskedDecoder:
+    def _prepared(self, asked: RequestDecoder, job: Job) -> RequestDecoder:
         """The decoder that has looked at the model, and at the request where one of its rules wants to."""
         alone = any(isinstance(rule, Preparing) for rule in asked.transforms)
         if not alone and asked.text in self._ready:
@@ -298,9 +300,9 @@ class RunningTexts:
         pick = asked.pick
         if isinstance(pick, Bindable):
             pick = pick.bind(self._model, transforms)
-        ready = AskedDecoder(asked.text, transforms, pick)
+        ready = RequestDecoder(asked.text, transforms, pick)
         if not alone:
-            if len(self._ready) >= READY:
+            if len(self._ready) >= MAX_BOUND_DECODERS:
                 self._ready.clear()
             self._ready[asked.text] = ready
         return ready
@@ -308,11 +310,11 @@ class RunningTexts:
     def _resumed(
         self,
         params: Any,
-        asked: AskedDecoder,
+        asked: RequestDecoder,
         prompt: Sequence[int],
         tokens: Sequence[int],
-        aside: Sequence[RunningText],
-    ) -> RunningText | None:
+        aside: Sequence[RunningSequence],
+    ) -> RunningSequence | None:
         for text in (*reversed(self._left), *aside):
             same = text.decoder is not None and text.decoder.text == asked.text
             if same and params.seed in (None, text.seed) and text.goes_on_with(prompt, tokens):
@@ -323,13 +325,15 @@ class RunningTexts:
         return None
 
 
-def _ends(params: Any) -> frozenset[int]:
+def _eos_ids(params: Any) -> frozenset[int]:
     """What ends a text, as the request has it: the model's own end of text, and others."""
     first = getattr(params, "eos_token_id", None)
     return frozenset(params.all_stop_token_ids) | (frozenset() if first is None else {first})
 
 
-def _drawn(logits_NV: Tensor, decoder: AskedDecoder, group: Sequence[tuple[int, RunningText]]) -> list[int]:
+def _draw_tokens(
+    logits_NV: Tensor, decoder: RequestDecoder, group: Sequence[tuple[int, RunningSequence]]
+) -> list[int]:
     rows_M = torch.tensor([row for row, _ in group], device=logits_NV.device)
     texts = [text for _, text in group]
     paths, rngs = [text.path for text in texts], [text.rng for text in texts]
@@ -348,10 +352,10 @@ def _drawn(logits_NV: Tensor, decoder: AskedDecoder, group: Sequence[tuple[int, 
     logps = step.logp_NV.gather(1, tokens_M[:, None]).squeeze(1).tolist()
     found = zip(texts, tokens, logps, scores_M.tolist(), before, strict=True)
     for text, token, logp, score, state in found:
-        text.drawn = Drawn(token, logp, score, state)
+        text.drawn = DrawnToken(token, logp, score, state)
     return tokens
 
 
-def _take(logits_NV: Tensor, row: int, token: int) -> None:
+def _force_token(logits_NV: Tensor, row: int, token: int) -> None:
     logits_NV[row] = -torch.inf
     logits_NV[row, token] = 0.0

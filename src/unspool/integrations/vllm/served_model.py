@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.loading.gguf_file import open_gguf
-from unspool.models.loading.names import gguf_path, hub_folder, is_hub_id
+from unspool.models.loading.model_names import gguf_path, hub_folder, is_hub_id
 from unspool.models.loading.output_matrix import output_matrix_of_folder, output_matrix_of_gguf
-from unspool.models.loading.tokenizer import text_of_gguf, text_of_huggingface
+from unspool.models.loading.tokenizer import load_gguf_tokenizer, load_huggingface_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,9 @@ class ServedModel(Abilities):
         name = str(self._config.tokenizer)
         file = gguf_path(name)
         folder = _folder(name, self._config.tokenizer_revision)
-        text = text_of_gguf(open_gguf(file)) if file is not None else text_of_huggingface(folder)
+        text = (
+            load_gguf_tokenizer(open_gguf(file)) if file is not None else load_huggingface_tokenizer(folder)
+        )
         if text is not None and text.vocab_size > self.vocab_size:
             raise ValueError(
                 f"the tokenizer of {name} knows {text.vocab_size} tokens, and vLLM's model only "

@@ -14,8 +14,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unspool.errors import one_line
-from unspool.models.loading.dialect import Dialect, Target, plan
-from unspool.models.loading.weights import KEPT, Pieces, Source, State, Weights, put_stored
+from unspool.models.loading.weight_layout import TargetTensor, WeightLayout, plan_tensors
+from unspool.models.loading.weights import (
+    READERS,
+    StackedWeights,
+    StateDict,
+    TensorSource,
+    WeightFormat,
+    install_stored_weights,
+)
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
@@ -25,7 +32,7 @@ M = TypeVar("M", bound=nn.Module, covariant=True)
 Outlined = TypeVar("Outlined", bound=nn.Module)
 
 
-class Shape(Protocol[M]):
+class ModelConfig(Protocol[M]):
     """The configuration of a kind of model."""
 
     @property
@@ -38,26 +45,33 @@ class Shape(Protocol[M]):
         ...
 
 
-def assemble(
-    source: Source, config: TransformerConfig, dialect: Dialect, weights: Weights = "float32"
-) -> State:
+def read_weights(
+    source: TensorSource, config: TransformerConfig, dialect: WeightLayout, weights: WeightFormat = "float32"
+) -> StateDict:
     """Our state dict. Nothing is allocated before every name and shape has been found right."""
-    return fill(source, plan(config, dialect), dialect.ignored, weights)
+    return read_tensors(source, plan_tensors(config, dialect), dialect.ignored, weights)
 
 
-def fill(source: Source, targets: Iterable[Target], ignored: str, weights: Weights) -> State:
+def read_tensors(
+    source: TensorSource, targets: Iterable[TargetTensor], ignored: str, weights: WeightFormat
+) -> StateDict:
     """The same for tensors that are planned already."""
-    return {target.name: KEPT[weights](source, target) for target in _checked(source, targets, ignored)}
+    return {
+        target.name: READERS[weights](source, target) for target in _check_targets(source, targets, ignored)
+    }
 
 
-def build(
-    config: Shape[M], state: Mapping[str, Tensor | Pieces], text: TokenizerLike | None, label: str
+def build_model(
+    config: ModelConfig[M],
+    state: Mapping[str, Tensor | StackedWeights],
+    text: TokenizerLike | None,
+    label: str,
 ) -> M:
     """A model around tensors that exist already: none is copied, none is drawn at random first."""
-    return furnish(outline(config, text, label, len(state)), state, label)
+    return assign_weights(build_on_meta(config, text, label, len(state)), state, label)
 
 
-def outline(config: Shape[M], text: TokenizerLike | None, label: str, tensors: int) -> M:
+def build_on_meta(config: ModelConfig[M], text: TokenizerLike | None, label: str, tensors: int) -> M:
     """A model of this shape without any numbers, to be made of so many tensors."""
     if text is not None and text.vocab_size > config.vocab_size:
         raise ValueError(
@@ -65,24 +79,24 @@ def outline(config: Shape[M], text: TokenizerLike | None, label: str, tensors: i
             "it belongs to another model: put the right tokenizer files beside the weights"
         )
     _check_depth(config, tensors, label)
-    with named(label), torch.device("meta"), _Uninitialised():
+    with errors_with_label(label), torch.device("meta"), _SkipInit():
         try:
             return config.build(text)
         except RuntimeError as error:  # of sizes whose product is beyond every number of bytes
             raise ValueError(f"no model of this shape can be built: {error}") from error
 
 
-def furnish(model: Outlined, state: Mapping[str, Tensor | Pieces], label: str) -> Outlined:
+def assign_weights(model: Outlined, state: Mapping[str, Tensor | StackedWeights], label: str) -> Outlined:
     """Give a model without numbers its tensors, after a look at their names and shapes."""
     check_shapes(model, {name: _shape(kept) for name, kept in state.items()}, label)
-    put_stored(model, {name: kept for name, kept in state.items() if isinstance(kept, tuple)})
+    install_stored_weights(model, {name: kept for name, kept in state.items() if isinstance(kept, tuple)})
     plain = {name: kept for name, kept in state.items() if isinstance(kept, Tensor)}
     model.load_state_dict(plain, assign=True, strict=False)
     return model.eval()
 
 
 @contextmanager
-def named(label: str) -> Iterator[None]:
+def errors_with_label(label: str) -> Iterator[None]:
     """What is wrong with a shape, with the file that asked for it."""
     try:
         yield
@@ -92,7 +106,7 @@ def named(label: str) -> Iterator[None]:
         raise ValueError(f"{label}: {error}") from error
 
 
-class _Uninitialised(TorchFunctionMode):
+class _SkipInit(TorchFunctionMode):
     """Skips `torch.nn.init`, whose functions import torch's compiler (seconds) on the meta device."""
 
     def __torch_function__(
@@ -104,28 +118,28 @@ class _Uninitialised(TorchFunctionMode):
         return func(*args, **arguments)
 
 
-def _checked(source: Source, targets: Iterable[Target], ignored: str) -> list[Target]:
+def _check_targets(source: TensorSource, targets: Iterable[TargetTensor], ignored: str) -> list[TargetTensor]:
     checked, used = [], set()
     for target in targets:
         for piece in target.pieces:
             if piece.source is not None:
-                _check(source, piece.source, piece.stored_shape)
+                _check_tensor(source, piece.source, piece.stored_shape)
                 used.add(piece.source)
         checked.append(target)
     extra = sorted(name for name in source.shapes if name not in used and not re.fullmatch(ignored, name))
     if extra:
         raise ValueError(
             f"{source.label}: tensors without a place in the model that the configuration describes: "
-            f"{_some(extra)}; the file holds another kind of model"
+            f"{_list_names(extra)}; the file holds another kind of model"
         )
     return checked
 
 
-def _check(source: Source, name: str, expected: tuple[int, ...]) -> None:
+def _check_tensor(source: TensorSource, name: str, expected: tuple[int, ...]) -> None:
     found = source.shapes.get(name)
     if found is None:
         near = difflib.get_close_matches(name, source.shapes, n=3)
-        hint = f"; there are {_some(near)}" if near else ""
+        hint = f"; there are {_list_names(near)}" if near else ""
         raise ValueError(f"{source.label}: tensor {name!r} of shape {list(expected)} is missing{hint}")
     if found != expected:
         raise ValueError(
@@ -151,9 +165,9 @@ def check_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], label: 
     """Refuse tensors of other names or shapes than the model's."""
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if missing := sorted(expected.keys() - found.keys()):
-        raise ValueError(f"{label}: tensors are missing: {_some(missing)}")
+        raise ValueError(f"{label}: tensors are missing: {_list_names(missing)}")
     if extra := sorted(found.keys() - expected.keys()):
-        raise ValueError(f"{label}: tensors without a place in the model: {_some(extra)}")
+        raise ValueError(f"{label}: tensors without a place in the model: {_list_names(extra)}")
     for name, shape in expected.items():
         if found[name] != shape:
             raise ValueError(
@@ -162,11 +176,11 @@ def check_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], label: 
             )
 
 
-def _shape(kept: Tensor | Pieces) -> tuple[int, ...]:
+def _shape(kept: Tensor | StackedWeights) -> tuple[int, ...]:
     if isinstance(kept, Tensor):
         return tuple(kept.shape)
     return sum(piece.shape[0] for piece in kept), kept[0].shape[1]
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(map(one_line, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_DEEPEST_ARRAY = 4
+_MAX_ARRAY_DEPTH = 4
 
 
 class GGUFCursor:
@@ -106,8 +106,8 @@ class GGUFCursor:
         if kind == _STRING:
             return self.strings(count, what)
         if kind == _ARRAY:
-            if depth == _DEEPEST_ARRAY:
-                self.fail(f"arrays no more than {_DEEPEST_ARRAY} deep in {what}")
+            if depth == _MAX_ARRAY_DEPTH:
+                self.fail(f"arrays no more than {_MAX_ARRAY_DEPTH} deep in {what}")
             self.need(count, 4 + 8, what)
             return [self.array(what, depth + 1) for _ in range(count)]
         code = self.code(kind, what)
@@ -138,9 +138,9 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 
 # What the smallest member of a list takes: a count that asks for more than the rest of the file is a lie.
-_SMALLEST_PAIR = 8 + 4 + 1
-_SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8
-_MOST_DIMENSIONS = 4
+_MIN_PAIR_BYTES = 8 + 4 + 1
+_MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
+_MAX_DIMENSIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ def _header(cursor: GGUFCursor) -> tuple[int, int]:
         )
     tensor_count = cursor.scalar("Q", "the number of tensors")
     pair_count = cursor.scalar("Q", "the number of metadata pairs")
-    cursor.need(pair_count, _SMALLEST_PAIR, f"{pair_count} metadata pairs")
-    cursor.need(tensor_count, _SMALLEST_TENSOR, f"{tensor_count} tensors")
+    cursor.need(pair_count, _MIN_PAIR_BYTES, f"{pair_count} metadata pairs")
+    cursor.need(tensor_count, _MIN_TENSOR_BYTES, f"{tensor_count} tensors")
     return tensor_count, pair_count
 
 
@@ -204,7 +204,7 @@ def _tensors(cursor: GGUFCursor, count: int, metadata: dict[str, Any]) -> dict[s
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"{cursor.path}: general.alignment must be a power of two, found {alignment!r}")
-    cursor.need(count, _SMALLEST_TENSOR, f"{count} tensors")
+    cursor.need(count, _MIN_TENSOR_BYTES, f"{count} tensors")
     entries = [(cursor.at, *_tensor(cursor, number)) for number in range(count)]
     start_of_data = -(-cursor.at // alignment) * alignment
     tensors: dict[str, GGUFTensor] = {}
@@ -243,8 +243,8 @@ def _block(quantisation: int) -> tuple[int, int] | None:
 def _tensor(cursor: GGUFCursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:
     name = cursor.string(f"the name of tensor {number}")
     dimensions = cursor.scalar("I", f"the number of {name}'s dimensions")
-    if not 1 <= dimensions <= _MOST_DIMENSIONS:
-        cursor.fail(f"1 to {_MOST_DIMENSIONS} dimensions for {name}, found {dimensions}")
+    if not 1 <= dimensions <= _MAX_DIMENSIONS:
+        cursor.fail(f"1 to {_MAX_DIMENSIONS} dimensions for {name}, found {dimensions}")
     shape = tuple(cursor.scalar("Q", f"{name}'s shape") for _ in range(dimensions))[::-1]
     quantisation = cursor.scalar("I", f"{name}'s number type")
     offset = cursor.scalar("Q", f"{name}'s offset")
@@ -259,8 +259,8 @@ def _tensor(cursor: GGUFCursor, number: int) -> tuple[str, tuple[int, ...], int,
 
 # Numbers restored at once: enough that numpy's own overhead vanishes, few enough that its temporary arrays
 # stay in the second-level cache and on the heap (larger ones go back to the system each time).
-_CHUNK = 1 << 16
-_ALIGNED = 4
+_NUMBERS_PER_CHUNK = 1 << 16
+_ALIGNMENT = 4
 """Bytes that numbers are read from at multiples of; files keep to 32, unless they say otherwise."""
 
 
@@ -292,7 +292,7 @@ class GGUFFile:
         if order_R is not None:  # a bias, too, has as many rows as there are numbers in the order
             packed = packed.view(len(order_R), -1)[order_R].view(rows, -1)
             self.let_go(name)
-        elif tensor.offset % _ALIGNED:
+        elif tensor.offset % _ALIGNMENT:
             packed = packed.clone()
         weight = StoredWeight(kind, packed, (rows, columns))
         if not weight.is_finite():
@@ -333,7 +333,7 @@ class GGUFFile:
 
         kind = GGMLQuantizationType(tensor.quantisation)
         block, block_bytes = GGML_QUANT_SIZES[kind]
-        stride = max(1, _CHUNK // block) * block_bytes
+        stride = max(1, _NUMBERS_PER_CHUNK // block) * block_bytes
         for start in range(0, packed.size, stride):
             try:
                 # One long row: `dequantize` would cut many short ones into groups of sixteen.

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from unspool.heads import CappedHeadConfig
-from unspool.models.loading.assembly import assemble, named
-from unspool.models.loading.dialect import Dialect, TensorPart
-from unspool.models.loading.llama_families import renamed, sliding
-from unspool.models.loading.settings import Settings, UnsupportedModelError
-from unspool.models.loading.weights import State, Weights
+from unspool.models.loading.assembly import errors_with_label, read_weights
+from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
+from unspool.models.loading.llama_families import with_names, with_sliding_window
+from unspool.models.loading.weight_layout import SourcePart, WeightLayout
+from unspool.models.loading.weights import StateDict, WeightFormat
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
 
@@ -50,47 +50,59 @@ if TYPE_CHECKING:
 # positions.
 
 
-Shaped = tuple[TransformerConfig, Dialect]
-Change = Callable[[TransformerConfig, Dialect, "GGUFFile", Settings], Shaped]
+ConfigAndLayout = tuple[TransformerConfig, WeightLayout]
+FamilyChange = Callable[[TransformerConfig, WeightLayout, "GGUFFile", ConfigReader], ConfigAndLayout]
 """What a family makes of Llama's shape and names."""
 
 _QUERY_NORM, _KEY_NORM = "blk.{}.attn_q_norm", "blk.{}.attn_k_norm"
-_BEHIND, _LAST = "blk.{}.post_attention_norm", "blk.{}.post_ffw_norm"
-_UNTURNED = 4
+_POST_ATTENTION_NORM, _POST_FFW_NORM = "blk.{}.post_attention_norm", "blk.{}.post_ffw_norm"
+_NO_ROPE_INTERVAL = 4
 """SmolLM3: every so manieth layer has no positions."""
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
 """Layers of the models whose scores are divided by √(D/H) instead of √I."""
 
 
-def _normalised(dialect: Dialect) -> Dialect:
-    return renamed(dialect, attention__norm__query=(_QUERY_NORM,), attention__norm__key=(_KEY_NORM,))
+def _with_qk_norm(dialect: WeightLayout) -> WeightLayout:
+    return with_names(dialect, attention__norm__query=(_QUERY_NORM,), attention__norm__key=(_KEY_NORM,))
 
 
-def _qwen3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, __: Settings) -> Shaped:
-    return replace(config, qk_norm="head"), _normalised(dialect)
+def _qwen3(
+    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, __: ConfigReader
+) -> ConfigAndLayout:
+    return replace(config, qk_norm="head"), _with_qk_norm(dialect)
 
 
-def _olmo2(config: TransformerConfig, dialect: Dialect, _: GGUFFile, __: Settings) -> Shaped:
-    dialect = renamed(_normalised(dialect), attention_norm=(_BEHIND,), feed_forward_norm=(_LAST,))
+def _olmo2(
+    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, __: ConfigReader
+) -> ConfigAndLayout:
+    dialect = with_names(
+        _with_qk_norm(dialect), attention_norm=(_POST_ATTENTION_NORM,), feed_forward_norm=(_POST_FFW_NORM,)
+    )
     return replace(config, qk_norm="whole", norm_place="after"), dialect
 
 
-def _phi3(config: TransformerConfig, dialect: Dialect, file: GGUFFile, _: Settings) -> Shaped:
+def _phi3(
+    config: TransformerConfig, dialect: WeightLayout, file: GGUFFile, _: ConfigReader
+) -> ConfigAndLayout:
     if "rope_factors_long.weight" in file.tensors:
         raise UnsupportedModelError(
             f"{file.path}: its rotary positions are stretched by tables (longrope), which is not supported"
         )
     fused = {"attention__qkv": ("blk.{}.attn_qkv",), "feed_forward__up": ("blk.{}.ffn_up",)}
-    return config, renamed(dialect, **fused)
+    return config, with_names(dialect, **fused)
 
 
-def _smollm3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: Settings) -> Shaped:
+def _smollm3(
+    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, settings: ConfigReader
+) -> ConfigAndLayout:
     settings.demand("rope.dimension_count", config.each_width)  # pairs of a part of a head are not undone
-    unturned = tuple(layer for layer in range(config.layers) if (layer + 1) % _UNTURNED == 0)
+    unturned = tuple(layer for layer in range(config.layers) if (layer + 1) % _NO_ROPE_INTERVAL == 0)
     return replace(config, unrotated_layers=unturned), replace(dialect, interleaved=True)
 
 
-def _gemma(config: TransformerConfig, dialect: Dialect, settings: Settings, every: int) -> Shaped:
+def _gemma(
+    config: TransformerConfig, dialect: WeightLayout, settings: ConfigReader, every: int
+) -> ConfigAndLayout:
     """All but every so manieth layer see the window."""
     window: int | None = None
     windowed: tuple[int, ...] = ()
@@ -106,7 +118,9 @@ def _gemma(config: TransformerConfig, dialect: Dialect, settings: Settings, ever
         window=window,
         windowed_layers=windowed,
     )
-    return config, renamed(dialect, attention_post_norm=(_BEHIND,), feed_forward_post_norm=(_LAST,))
+    return config, with_names(
+        dialect, attention_post_norm=(_POST_ATTENTION_NORM,), feed_forward_post_norm=(_POST_FFW_NORM,)
+    )
 
 
 def _query_scale(config: TransformerConfig, largest: int) -> float:
@@ -114,7 +128,9 @@ def _query_scale(config: TransformerConfig, largest: int) -> float:
     return math.sqrt(config.each_width * config.heads / config.width) if config.layers == largest else 1.0
 
 
-def _gemma2(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: Settings) -> Shaped:
+def _gemma2(
+    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, settings: ConfigReader
+) -> ConfigAndLayout:
     config, dialect = _gemma(config, dialect, settings, 2)
     scale = _query_scale(config, _GEMMA2_27B)
     config = replace(
@@ -128,7 +144,9 @@ def _gemma2(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: 
     return config, replace(dialect, adjusted={"blocks.{}.attention.qkv": query})
 
 
-def _gemma3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: Settings) -> Shaped:
+def _gemma3(
+    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, settings: ConfigReader
+) -> ConfigAndLayout:
     config, dialect = _gemma(config, dialect, settings, 6)
     capped = settings.has("final_logit_softcapping")
     config = replace(
@@ -139,10 +157,10 @@ def _gemma3(config: TransformerConfig, dialect: Dialect, _: GGUFFile, settings: 
     )
     scale = _query_scale(config, _GEMMA3_27B)
     adjusted = {"blocks.{}.attention.norm.query": ((scale, 0.0),)}
-    return config, replace(_normalised(dialect), adjusted=adjusted)
+    return config, replace(_with_qk_norm(dialect), adjusted=adjusted)
 
 
-FAMILIES: dict[str, Change] = {
+FAMILIES: dict[str, FamilyChange] = {
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "olmo2": _olmo2,
@@ -153,33 +171,33 @@ FAMILIES: dict[str, Change] = {
 """llama.cpp's architecture → what it changes."""
 
 
-_OUTSIDE = {"embed": ("token_embd",), "norm": ("output_norm",), "head": ("output",)}
-_INSIDE = {
+_OUTER_NAMES = {"embed": ("token_embd",), "norm": ("output_norm",), "head": ("output",)}
+_BLOCK_NAMES = {
     "blocks.{}.attention_norm": ("blk.{}.attn_norm",),
     "blocks.{}.attention.out": ("blk.{}.attn_output",),
     "blocks.{}.feed_forward_norm": ("blk.{}.ffn_norm",),
     "blocks.{}.feed_forward.down": ("blk.{}.ffn_down",),
 }
 _LLAMA_NAMES = {
-    **_OUTSIDE,
-    **_INSIDE,
+    **_OUTER_NAMES,
+    **_BLOCK_NAMES,
     "blocks.{}.attention.qkv": ("blk.{}.attn_q", "blk.{}.attn_k", "blk.{}.attn_v"),
     "blocks.{}.feed_forward.up": ("blk.{}.ffn_gate", "blk.{}.ffn_up"),
 }
 _GPT2_NAMES = {
-    **_OUTSIDE,
-    **_INSIDE,
+    **_OUTER_NAMES,
+    **_BLOCK_NAMES,
     "positions": ("position_embd",),
     "blocks.{}.attention.qkv": ("blk.{}.attn_qkv",),
     "blocks.{}.feed_forward.up": ("blk.{}.ffn_up",),
 }
-_FREQUENCIES = "rope_freqs.weight"
+_ROPE_FREQS = "rope_freqs.weight"
 _LLAMA3_THRESHOLDS = (1.0, 4.0, 8192)
 """Llama 3 stretches fully below the first and not at all above the second number of turns in the third."""
 
 
 @dataclass(frozen=True)
-class _Source:
+class _GGUFSource:
     """The tensors of a GGUF file, as `assemble` wants them."""
 
     file: GGUFFile
@@ -192,41 +210,41 @@ class _Source:
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.file.tensors.items()}
 
-    def stored(self, piece: TensorPart) -> StoredWeight | None:
+    def stored(self, piece: SourcePart) -> StoredWeight | None:
         assert piece.source is not None
-        return self.file.stored(piece.source, _order(piece))
+        return self.file.stored(piece.source, _row_order(piece))
 
-    def fill(self, piece: TensorPart, out: Tensor) -> None:
+    def fill(self, piece: SourcePart, out: Tensor) -> None:
         assert piece.source is not None
-        self.file.fill(piece.source, out, _order(piece))
+        self.file.fill(piece.source, out, _row_order(piece))
 
-    def let_go(self, piece: TensorPart) -> None:
+    def let_go(self, piece: SourcePart) -> None:
         assert piece.source is not None
         self.file.let_go(piece.source)
 
 
-def _order(piece: TensorPart) -> Tensor | None:
-    return paired_rows(piece.heads, piece.shape[0]) if piece.heads else None
+def _row_order(piece: SourcePart) -> Tensor | None:
+    return deinterleaved_rows(piece.heads, piece.shape[0]) if piece.heads else None
 
 
-def paired_rows(heads: int, rows: int) -> Tensor:
+def deinterleaved_rows(heads: int, rows: int) -> Tensor:
     """For each of our rows, the stored row with the same meaning: halves of a head out of its pairs."""
     return torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(-1)
 
 
 def gguf_config(file: GGUFFile) -> TransformerConfig:
     """The shape of the model in the file."""
-    return _read(file)[0]
+    return _read_config(file)[0]
 
 
-def gguf_weights(file: GGUFFile, weights: Weights = "float32") -> tuple[TransformerConfig, State]:
+def gguf_weights(file: GGUFFile, weights: WeightFormat = "float32") -> tuple[TransformerConfig, StateDict]:
     """The model in the file: its shape, and its weights under our names."""
-    config, dialect = _read(file)
-    return config, assemble(_Source(file), config, dialect, weights)
+    config, dialect = _read_config(file)
+    return config, read_weights(_GGUFSource(file), config, dialect, weights)
 
 
-def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
-    general = Settings(str(file.path), file.metadata)
+def _read_config(file: GGUFFile) -> tuple[TransformerConfig, WeightLayout]:
+    general = ConfigReader(str(file.path), file.metadata)
     if general.has("split.count") and file.metadata["split.count"] != 1:
         raise ValueError(f"{file.path}: one part of several; merge them with llama.cpp's gguf-split --merge")
     architecture = general.word("general.architecture")
@@ -235,11 +253,13 @@ def _read(file: GGUFFile) -> tuple[TransformerConfig, Dialect]:
         raise UnsupportedModelError(
             f"{file.path}: architecture {architecture!r:.40} is unknown; known are {known}"
         )
-    with named(str(file.path)):
-        return ARCHITECTURES[architecture](file, Settings(str(file.path), file.metadata, architecture + "."))
+    with errors_with_label(str(file.path)):
+        return ARCHITECTURES[architecture](
+            file, ConfigReader(str(file.path), file.metadata, architecture + ".")
+        )
 
 
-def _gpt2(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _gpt2(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
     config = TransformerConfig(
         vocab_size=_vocab_size(file),
@@ -251,16 +271,16 @@ def _gpt2(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialec
         inner_width=settings.integer("feed_forward_length"),
         context=settings.integer("context_length"),
         norm="layer",
-        norm_eps=_eps(settings, "attention.layer_norm_epsilon"),
+        norm_eps=_norm_eps(settings, "attention.layer_norm_epsilon"),
         positions="learned",
         activation="gelu_tanh",
         bias=True,
         tied="output.weight" not in file.tensors,
     )
-    return config, Dialect(_GPT2_NAMES)
+    return config, WeightLayout(_GPT2_NAMES)
 
 
-def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     for key, harmless in (("expert_count", 0), ("attention.causal", True)):
         settings.demand(key, harmless)
     stretched = settings.word("rope.scaling.type", "none") == "linear"
@@ -282,7 +302,7 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
         head_width=head_width,
         inner_width=settings.integer("feed_forward_length"),
         context=settings.integer("context_length"),
-        norm_eps=_eps(settings, "attention.layer_norm_rms_epsilon"),
+        norm_eps=_norm_eps(settings, "attention.layer_norm_rms_epsilon"),
         rotary_base=base,
         rotary_scaling=_scaling(file, head_width, base),
         rotary_factor=settings.number("rope.scaling.factor") if stretched else 1.0,
@@ -293,21 +313,25 @@ def _llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Diale
     )
     window = settings.values.get(settings.prefix + "attention.sliding_window", 0)
     if window != 0:  # 0 is how a file says that there is none
-        config = sliding(config, settings.integer("attention.sliding_window"), range(config.layers))
-    return config, Dialect(_LLAMA_NAMES, ignored=re.escape(_FREQUENCIES), unbiased=unbiased)
+        config = with_sliding_window(
+            config, settings.integer("attention.sliding_window"), range(config.layers)
+        )
+    return config, WeightLayout(_LLAMA_NAMES, ignored=re.escape(_ROPE_FREQS), unbiased=unbiased)
 
 
-def _interleaved_llama(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _interleaved_llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     config, dialect = _llama(file, settings)
     settings.demand("rope.dimension_count", config.each_width)
     return config, replace(dialect, interleaved=True)
 
 
-def _like_llama(change: Change) -> Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]:
+def _like_llama(
+    change: FamilyChange,
+) -> Callable[[GGUFFile, ConfigReader], tuple[TransformerConfig, WeightLayout]]:
     return lambda file, settings: change(*_llama(file, settings), file, settings)
 
 
-def _granite(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _granite(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     config, dialect = _interleaved_llama(file, settings)
     branch = (settings.number("residual_scale", 1.0), 0.0)
     # Our scores are divided by √I, theirs multiplied by a number of their own.
@@ -324,7 +348,7 @@ def _granite(file: GGUFFile, settings: Settings) -> tuple[TransformerConfig, Dia
     )
 
 
-ARCHITECTURES: dict[str, Callable[[GGUFFile, Settings], tuple[TransformerConfig, Dialect]]] = {
+ARCHITECTURES: dict[str, Callable[[GGUFFile, ConfigReader], tuple[TransformerConfig, WeightLayout]]] = {
     "gpt2": _gpt2,
     "granite": _granite,
     "llama": _interleaved_llama,
@@ -340,13 +364,13 @@ def _vocab_size(file: GGUFFile) -> int:
     return embedding.shape[0]
 
 
-def _head_width(settings: Settings, width: int, heads: int) -> int:
+def _head_width(settings: ConfigReader, width: int, heads: int) -> int:
     if width % heads and not settings.has("attention.key_length"):
         raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
     return max(1, width // heads)
 
 
-def _eps(settings: Settings, key: str) -> float:
+def _norm_eps(settings: ConfigReader, key: str) -> float:
     """The ε that was meant: GGUF stores 1e-5 as the float32 nearest to it, 9.999999747378752e-06."""
     return float(np.format_float_scientific(np.float32(settings.number(key)), unique=True))
 
@@ -367,18 +391,18 @@ def _biases(file: GGUFFile) -> tuple[str, frozenset[str]]:
 
 
 def _scaling(file: GGUFFile, head_width: int, base: float) -> RotaryScaling | None:
-    if _FREQUENCIES not in file.tensors:
+    if _ROPE_FREQS not in file.tensors:
         return None
-    if file.tensors[_FREQUENCIES].shape != (head_width // 2,):
-        shape = list(file.tensors[_FREQUENCIES].shape)
-        raise ValueError(f"{file.path}: {_FREQUENCIES} has shape {shape}; expected [{head_width // 2}]")
+    if file.tensors[_ROPE_FREQS].shape != (head_width // 2,):
+        shape = list(file.tensors[_ROPE_FREQS].shape)
+        raise ValueError(f"{file.path}: {_ROPE_FREQS} has shape {shape}; expected [{head_width // 2}]")
     stretch = torch.empty(head_width // 2)
-    file.fill(_FREQUENCIES, stretch)
+    file.fill(_ROPE_FREQS, stretch)
     scaling = RotaryScaling(float(stretch.max()), *_LLAMA3_THRESHOLDS)
     omega = 1.0 / base ** (torch.arange(0, head_width, 2) / head_width)
     if not torch.allclose(omega / scaling(omega), stretch, rtol=1e-4):
         raise ValueError(
-            f"{file.path}: {_FREQUENCIES} does not stretch frequencies as Llama 3 does "
+            f"{file.path}: {_ROPE_FREQS} does not stretch frequencies as Llama 3 does "
             f"(factor {scaling.factor:g}); no other kind is supported"
         )
     return scaling

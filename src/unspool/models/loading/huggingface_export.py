@@ -20,21 +20,21 @@ from torch import Tensor
 
 from unspool.heads import SoftmaxHeadConfig
 from unspool.heads.softmax import TiedSoftmax
-from unspool.models.loading.dialect import Dialect, TensorPart
+from unspool.models.loading.config_reader import ConfigReader
 from unspool.models.loading.huggingface_folder import SEQ2SEQ_FAMILIES, seq2seq_plan
 from unspool.models.loading.safetensors_files import WEIGHTS, write_safetensors
-from unspool.models.loading.settings import Settings
+from unspool.models.loading.weight_layout import SourcePart, WeightLayout
 from unspool.models.lora import merged_weights
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
-from unspool.tokenization.tokenizer import TOKENIZER_FILE, Tokenizer, spelled
+from unspool.tokenization.tokenizer import TOKENIZER_FILE, Tokenizer, id_to_token
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True)
-class Twin:
+class HuggingFaceExport:
     """What one of their classes is filled with."""
 
     family: str
@@ -47,14 +47,14 @@ class Twin:
     """Tensors that their class makes of others, or of nothing."""
 
 
-UNKNOWN_TO_THEM = (
+UNSUPPORTED_OPTIONS = (
     *("attention_cap", "embed_scale", "qk_norm", "rotary_factor", "rotary_width", "rotary_yarn"),
     *("unrotated_layers", "window_rotary_base"),
 )
 """Options of other families."""
 
 
-def huggingface_twin(model: TransformerLM) -> Twin:
+def export_causal_lm(model: TransformerLM) -> HuggingFaceExport:
     """The settings and weights of the equal `LlamaForCausalLM`, `MistralForCausalLM` or `GPT2LMHeadModel`.
 
     Mistral is Llama with sliding-window attention in every layer and without biases. Adapters are merged into
@@ -72,7 +72,7 @@ def huggingface_twin(model: TransformerLM) -> Twin:
             f"attention={config.attention!r} has no Hugging Face twin: give it keys first "
             "(unspool.models.key_elimination.with_keys)"
         )
-    for name in UNKNOWN_TO_THEM:
+    for name in UNSUPPORTED_OPTIONS:
         if getattr(config, name) != getattr(TransformerConfig, name):
             raise ValueError(
                 f"{name}={getattr(config, name)!r:.60} has no place in the classes of Llama and GPT-2, "
@@ -90,13 +90,13 @@ def huggingface_twin(model: TransformerLM) -> Twin:
     ours = {name: value.detach() for name, value in merged_weights(model).items()}
     if is_llama and config.windowed_layers:
         said = {**_mistral_config(config), **shared}
-        return Twin("mistral", "MistralForCausalLM", said, _llama_weights(config, ours) | head)
+        return HuggingFaceExport("mistral", "MistralForCausalLM", said, _llama_weights(config, ours) | head)
     if is_llama:
         said = {**_llama_config(config), **shared}
-        return Twin("llama", "LlamaForCausalLM", said, _llama_weights(config, ours) | head)
+        return HuggingFaceExport("llama", "LlamaForCausalLM", said, _llama_weights(config, ours) | head)
     if kind == ("layer", "learned", "gelu_tanh"):
         said = {**_gpt2_config(config), **shared}
-        return Twin("gpt2", "GPT2LMHeadModel", said, _gpt2_weights(config, ours) | head)
+        return HuggingFaceExport("gpt2", "GPT2LMHeadModel", said, _gpt2_weights(config, ours) | head)
     raise ValueError(
         f"a model with norm={config.norm!r}, positions={config.positions!r} and "
         f"activation={config.activation!r} is neither of the Llama nor of the GPT-2 family: "
@@ -239,18 +239,24 @@ ARCHITECTURES = {
     "relative": ("t5", "T5ForConditionalGeneration"),
 }
 """Our positions → their `model_type`, and the name of their class."""
-FREE = ("bos", "dropout", "eos", "head", "tied")
+UNCHECKED_FIELDS = ("bos", "dropout", "eos", "head", "tied")
 """Fields that settings need not give back: they are said elsewhere, or are no part of what is computed."""
-_NETWORKS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "geglu": "gated-gelu", "swiglu": "gated-silu"}
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "swish"}
+_T5_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "geglu": "gated-gelu",
+    "swiglu": "gated-silu",
+}
+_BART_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "swish"}
 
 
-def twin_of(model: TransformerLM | TransformerSeq2Seq) -> Twin:
+def export_to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> HuggingFaceExport:
     """The settings and weights of the class of theirs that says the same as the model."""
-    return seq2seq_twin(model) if isinstance(model, TransformerSeq2Seq) else huggingface_twin(model)
+    return export_seq2seq(model) if isinstance(model, TransformerSeq2Seq) else export_causal_lm(model)
 
 
-def seq2seq_twin(model: TransformerSeq2Seq) -> Twin:
+def export_seq2seq(model: TransformerSeq2Seq) -> HuggingFaceExport:
     """The same of an encoder–decoder. Adapters are merged into their matrices."""
     c = model.config
     if c.positions not in ARCHITECTURES:
@@ -262,33 +268,33 @@ def seq2seq_twin(model: TransformerSeq2Seq) -> Twin:
     _check_head(c, family)
     said = CONFIGS[family](model)
     theirs, dialect = SEQ2SEQ_FAMILIES[family](
-        Settings(f"{architecture}'s settings", {"model_type": family, **said})
+        ConfigReader(f"{architecture}'s settings", {"model_type": family, **said})
     )
     _check_shape(model, theirs, architecture)
     ours = {name: value.detach() for name, value in merged_weights(model).items()}
-    weights = _their_weights(c, dialect, ours)
+    weights = _seq2seq_weights(c, dialect, ours)
     copies = [f"{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
     copies = copies if family == "t5" else [f"model.{name}" for name in copies]
     if not c.tied and family != "t5":  # their class then has an embedding for each side
         weights |= dict.fromkeys(copies, ours["embed.weight"])
     places = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
     implied = frozenset([*copies, *places, "final_logits_bias"])
-    return Twin(family, architecture, said, weights, implied)
+    return HuggingFaceExport(family, architecture, said, weights, implied)
 
 
-def _their_weights(
-    config: TransformerSeq2SeqConfig, dialect: Dialect, ours: Mapping[str, Tensor]
+def _seq2seq_weights(
+    config: TransformerSeq2SeqConfig, dialect: WeightLayout, ours: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     theirs: dict[str, Tensor] = {}
     for target in seq2seq_plan(config, dialect):
         rows = [piece.shape[0] for piece in target.pieces]
         for piece, part in zip(target.pieces, torch.split(ours[target.name], rows), strict=True):
             if piece.source is not None:
-                theirs[piece.source] = _laid_out(piece, part)
+                theirs[piece.source] = _stored_layout(piece, part)
     return theirs
 
 
-def _laid_out(piece: TensorPart, part: Tensor) -> Tensor:
+def _stored_layout(piece: SourcePart, part: Tensor) -> Tensor:
     """A part of ours as a file of theirs has it; rows that nobody reads are zeros."""
     if not piece.as_it_is:
         part = (part - piece.plus) / piece.scale
@@ -314,7 +320,7 @@ def _check_shape(model: TransformerSeq2Seq, theirs: TransformerSeq2SeqConfig, ar
     theirs = replace(theirs, kv_heads=theirs.key_value_heads, head_width=theirs.each_width)
     for it in fields(ours):
         mine, other = getattr(ours, it.name), getattr(theirs, it.name)
-        if it.name not in FREE and mine != other:
+        if it.name not in UNCHECKED_FIELDS and mine != other:
             raise ValueError(
                 f"{it.name}={mine!r:.60} has no place in {architecture}, the Hugging Face class with such "
                 f"positions, where it is {other!r:.60}: save the model as ours"
@@ -358,7 +364,7 @@ def _marian_config(model: TransformerSeq2Seq) -> dict[str, Any]:
         "encoder_layers": c.encoder_layers,
         "decoder_layers": c.decoder_layers,
         **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()},
-        "activation_function": _known(_ACTIVATIONS, c.activation),
+        "activation_function": _known(_BART_ACTIVATIONS, c.activation),
         "scale_embedding": model.scale != 1.0,
         "forced_eos_token_id": None,
     }
@@ -377,7 +383,7 @@ def _t5_config(model: TransformerSeq2Seq) -> dict[str, Any]:
         "relative_attention_num_buckets": c.relative_buckets,
         "relative_attention_max_distance": c.relative_distance,
         "layer_norm_epsilon": c.norm_eps,
-        "feed_forward_proj": _known(_NETWORKS, c.activation),
+        "feed_forward_proj": _known(_T5_ACTIVATIONS, c.activation),
     }
 
 
@@ -389,7 +395,7 @@ CONFIGS: dict[str, Callable[[TransformerSeq2Seq], dict[str, Any]]] = {
 """Their `model_type` → their settings."""
 
 
-ENDS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
+SPECIAL_TOKEN_KEYS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 """Settings that their `generate` wants to have."""
 
 
@@ -400,12 +406,12 @@ def write_huggingface(model: Any, folder: Path) -> None:
 
     config.json   model.safetensors   generation_config.json   tokenizer.json   tokenizer_config.json
     """
-    twin = twin_of(model)
+    twin = export_to_huggingface(model)
     dtype = str(next(iter(twin.weights.values())).dtype).removeprefix("torch.")
     said = {"architectures": [twin.architecture], "model_type": twin.family, "dtype": dtype, **twin.config}
-    _write(folder / "config.json", said)
-    ends = {name: twin.config.get(name) for name in ENDS}
-    _write(folder / "generation_config.json", {name: it for name, it in ends.items() if it is not None})
+    _write_json(folder / "config.json", said)
+    ends = {name: twin.config.get(name) for name in SPECIAL_TOKEN_KEYS}
+    _write_json(folder / "generation_config.json", {name: it for name, it in ends.items() if it is not None})
     # Each with memory of its own: slices of one matrix would be written as the whole of it.
     weights = {name: it.cpu().clone().contiguous() for name, it in twin.weights.items()}
     write_safetensors(weights, folder / WEIGHTS, {"format": "pt"})
@@ -424,33 +430,33 @@ def _write_tokenizer(text: Any, folder: Path, context: int | None, *, answers: b
             'save it in the format "unspool"'
         )
     eos = min(text.eos_ids, default=None)
-    named = text.token_id(text.eos_token)
-    written = _with_ends(text, named if answers and named is not None else eos if answers else None)
+    named = text.token_to_id(text.eos_token)
+    written = _with_post_processor(text, named if answers and named is not None else eos if answers else None)
     (folder / TOKENIZER_FILE).write_text(written.to_str(pretty=False), encoding="utf-8")
     said = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": None if text.bos_id is None else spelled(text.tokenizer, text.bos_id),
-        "eos_token": text.eos_token if named is not None or eos is None else spelled(text.tokenizer, eos),
+        "bos_token": None if text.bos_id is None else id_to_token(text.backend, text.bos_id),
+        "eos_token": text.eos_token if named is not None or eos is None else id_to_token(text.backend, eos),
         "chat_template": text.chat_template,
         "add_bos_token": text.add_bos,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }
-    _write(folder / "tokenizer_config.json", {name: it for name, it in said.items() if it})
+    _write_json(folder / "tokenizer_config.json", {name: it for name, it in said.items() if it})
 
 
-def _with_ends(text: Tokenizer, eos: int | None) -> tokenizers.Tokenizer:
+def _with_post_processor(text: Tokenizer, eos: int | None) -> tokenizers.Tokenizer:
     """The tokenizer with a post-processor that writes what the model was trained with.
 
     A language model's texts begin with BOS if the codec says so; an encoder–decoder's sources end with EOS.
     """
     begin = [text.bos_id] if text.add_bos and text.bos_id is not None else []
     end = [] if eos is None else [eos]
-    if text.tokenizer.encode("").ids == [*begin, *end]:
-        return text.tokenizer
-    names = {token: str(spelled(text.tokenizer, token)) for token in (*begin, *end)}
+    if text.backend.encode("").ids == [*begin, *end]:
+        return text.backend
+    names = {token: str(id_to_token(text.backend, token)) for token in (*begin, *end)}
     first, last = ([names[token] for token in side] for side in (begin, end))
-    made = tokenizers.Tokenizer.from_str(text.tokenizer.to_str())
+    made = tokenizers.Tokenizer.from_str(text.backend.to_str())
     made.post_processor = TemplateProcessing(
         single=[*first, "$A", *last],
         pair=[*first, "$A", *last, *(f"{name}:1" for name in first), "$B:1", *(f"{name}:1" for name in last)],
@@ -459,5 +465,5 @@ def _with_ends(text: Tokenizer, eos: int | None) -> tokenizers.Tokenizer:
     return made
 
 
-def _write(path: Path, said: Mapping[str, Any]) -> None:
+def _write_json(path: Path, said: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -14,26 +14,26 @@ from pathlib import Path
 import torch
 
 from unspool.heads import SoftmaxHeadConfig
-from unspool.models.loading.assembly import assemble, fill, named
-from unspool.models.loading.dialect import (
-    Dialect,
-    ModulePart,
-    Target,
-    TensorPart,
-    block_parts,
-    module_targets,
-)
+from unspool.models.loading.assembly import errors_with_label, read_tensors, read_weights
+from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
 from unspool.models.loading.llama_families import GEMMA_FAMILIES, LLAMA_FAMILIES, Family
 from unspool.models.loading.safetensors_files import SafetensorsFiles, open_safetensors
-from unspool.models.loading.seq2seq_families import FAMILIES as BART_FAMILIES, Seq2SeqFamily, t5
-from unspool.models.loading.settings import Settings, UnsupportedModelError
-from unspool.models.loading.weights import State, Weights
+from unspool.models.loading.seq2seq_families import BART_FAMILIES, Seq2SeqFamily, read_t5
+from unspool.models.loading.weight_layout import (
+    ModuleShape,
+    SourcePart,
+    TargetTensor,
+    WeightLayout,
+    block_modules,
+    module_tensors,
+)
+from unspool.models.loading.weights import StateDict, WeightFormat
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
-from unspool.tokenization.tokenizer import read_object
+from unspool.tokenization.tokenizer import read_json_object
 
 
-def seq2seq_plan(config: TransformerSeq2SeqConfig, dialect: Dialect) -> Iterator[Target]:
+def seq2seq_plan(config: TransformerSeq2SeqConfig, dialect: WeightLayout) -> Iterator[TargetTensor]:
     """Our tensors one by one, each with its pieces; a layer that is missing is found as soon as it is due.
 
     What the tensors of a Transformer encoder–decoder are made of, under the names that a family gives them.
@@ -44,36 +44,40 @@ def seq2seq_plan(config: TransformerSeq2SeqConfig, dialect: Dialect) -> Iterator
 
     A dialect (`dialect.py`) names the modules of both sides, "{}" stands for the layer.
     """
-    for module, part in _outside(config).items():
+    for module, part in _outer_modules(config).items():
         adjusted = dialect.adjusted.get(module, ())
-        yield from module_targets(module, dialect.names[module], part, dialect, adjusted, biased=True)
+        yield from module_tensors(module, dialect.names[module], part, dialect, adjusted, biased=True)
     if isinstance(config.head, SoftmaxHeadConfig) and config.head.bias:
         words = (config.vocab_size,)
         (bias,) = dialect.names["head.bias"]
-        yield Target("head.bias", words, (TensorPart(bias, words, in_row=True),))
-    inside = block_parts(config)
+        yield TargetTensor("head.bias", words, (SourcePart(bias, words, in_row=True),))
+    inside = block_modules(config)
     yield from _blocks("encoder.blocks.{}.", config.encoder_layers, inside, dialect)
-    yield from _blocks("blocks.{}.", config.decoder_layers, inside | _cross_parts(config), dialect)
+    yield from _blocks(
+        "blocks.{}.", config.decoder_layers, inside | _cross_attention_modules(config), dialect
+    )
 
 
-def _blocks(side: str, layers: int, inside: dict[str, ModulePart], dialect: Dialect) -> Iterator[Target]:
+def _blocks(
+    side: str, layers: int, inside: dict[str, ModuleShape], dialect: WeightLayout
+) -> Iterator[TargetTensor]:
     for layer in range(layers):
         for module, part in inside.items():
             template = side + module
             sources = tuple(source.format(layer) for source in dialect.names[template])
             adjusted = dialect.adjusted.get(template, ())
-            yield from module_targets(template.format(layer), sources, part, dialect, adjusted, biased=True)
+            yield from module_tensors(template.format(layer), sources, part, dialect, adjusted, biased=True)
 
 
-def _outside(c: TransformerSeq2SeqConfig) -> dict[str, ModulePart]:
-    words = ModulePart((c.vocab_size,), c.width, matrix=True)
-    norm = ModulePart((c.width,), None, c.norm == "layer")
+def _outer_modules(c: TransformerSeq2SeqConfig) -> dict[str, ModuleShape]:
+    words = ModuleShape((c.vocab_size,), c.width, matrix=True)
+    norm = ModuleShape((c.width,), None, c.norm == "layer")
     parts = {"embed": words}
     for side in ("encoder.", ""):
         if c.positions == "learned" and c.context is not None:
-            parts[f"{side}positions"] = ModulePart((c.context,), c.width)
+            parts[f"{side}positions"] = ModuleShape((c.context,), c.width)
         if c.positions == "relative":
-            parts[f"{side}relative"] = ModulePart((c.relative_buckets,), c.heads)
+            parts[f"{side}relative"] = ModuleShape((c.relative_buckets,), c.heads)
         if c.embed_norm:
             parts[f"{side}embed_norm"] = norm
         if c.norm_place != "post":
@@ -83,14 +87,14 @@ def _outside(c: TransformerSeq2SeqConfig) -> dict[str, ModulePart]:
     return parts
 
 
-def _cross_parts(c: TransformerSeq2SeqConfig) -> dict[str, ModulePart]:
+def _cross_attention_modules(c: TransformerSeq2SeqConfig) -> dict[str, ModuleShape]:
     """What a block of the decoder has for its source."""
     queries, keys, biased = c.heads * c.each_width, c.key_value_heads * c.each_width, c.bias or c.qkv_bias
     return {
-        "cross_attention_norm": ModulePart((c.width,), None, c.norm == "layer"),
-        "cross_attention.query": ModulePart((queries,), c.width, biased, True),
-        "cross_attention.kv": ModulePart((keys, keys), c.width, biased, True),
-        "cross_attention.out": ModulePart((c.width,), queries, c.bias, True),
+        "cross_attention_norm": ModuleShape((c.width,), None, c.norm == "layer"),
+        "cross_attention.query": ModuleShape((queries,), c.width, biased, True),
+        "cross_attention.kv": ModuleShape((keys, keys), c.width, biased, True),
+        "cross_attention.out": ModuleShape((c.width,), queries, c.bias, True),
     }
 
 
@@ -100,35 +104,35 @@ def _cross_parts(c: TransformerSeq2SeqConfig) -> dict[str, ModulePart]:
 # of its users: copies are skipped. Where it holds something else there, the model is not ours.
 
 
-SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {**BART_FAMILIES, "t5": t5}
+SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {**BART_FAMILIES, "t5": read_t5}
 """Their `model_type` → our shape and their names."""
-ENDS = ("bos_token_id", "decoder_start_token_id", "eos_token_id")
+SPECIAL_TOKEN_KEYS = ("bos_token_id", "decoder_start_token_id", "eos_token_id")
 """What generation_config.json says, config.json need not."""
-COPIES = r"(.*\.)?(encoder|decoder)\.embed_tokens\.weight"
+EMBEDDING_COPIES = r"(.*\.)?(encoder|decoder)\.embed_tokens\.weight"
 
 
-def seq2seq_config(folder: Path, settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+def seq2seq_config(folder: Path, settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
     """The shape of the model in the folder, and their names for its parts."""
     path = folder / "generation_config.json"
-    stated = read_object(path) if path.is_file() else {}
-    ends = {name: stated[name] for name in ENDS if stated.get(name) is not None}
+    stated = read_json_object(path) if path.is_file() else {}
+    ends = {name: stated[name] for name in SPECIAL_TOKEN_KEYS if stated.get(name) is not None}
     settings = replace(settings, values={**settings.values, **ends})
-    with named(settings.source):
+    with errors_with_label(settings.source):
         return SEQ2SEQ_FAMILIES[settings.word("model_type")](settings)
 
 
 def seq2seq_weights(
-    source: SafetensorsFiles, config: TransformerSeq2SeqConfig, dialect: Dialect, weights: Weights
-) -> tuple[TransformerSeq2SeqConfig, State]:
+    source: SafetensorsFiles, config: TransformerSeq2SeqConfig, dialect: WeightLayout, weights: WeightFormat
+) -> tuple[TransformerSeq2SeqConfig, StateDict]:
     """The model's weights under our names, and its shape as they have it."""
-    config, dialect = _follow(source, config, _without_copies(source, dialect))
-    return config, fill(source, seq2seq_plan(config, dialect), dialect.ignored, weights)
+    config, dialect = _match_file(source, config, _without_copies(source, dialect))
+    return config, read_tensors(source, seq2seq_plan(config, dialect), dialect.ignored, weights)
 
 
-def _without_copies(source: SafetensorsFiles, dialect: Dialect) -> Dialect:
+def _without_copies(source: SafetensorsFiles, dialect: WeightLayout) -> WeightLayout:
     """The embedding is read under one name: that of both sides' own, or else of one of them."""
     shared = f"{dialect.names['embed'][0]}.weight"
-    copies = [name for name in source.shapes if re.fullmatch(COPIES, name)]
+    copies = [name for name in source.shapes if re.fullmatch(EMBEDDING_COPIES, name)]
     if shared not in source.shapes and copies:
         shared = copies[0]
         names = {**dialect.names, "embed": (shared.removesuffix(".weight"),)}
@@ -143,9 +147,9 @@ def _without_copies(source: SafetensorsFiles, dialect: Dialect) -> Dialect:
     return replace(dialect, ignored=ignored)
 
 
-def _follow(
-    source: SafetensorsFiles, config: TransformerSeq2SeqConfig, dialect: Dialect
-) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+def _match_file(
+    source: SafetensorsFiles, config: TransformerSeq2SeqConfig, dialect: WeightLayout
+) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
     """What a file has need not be in the settings: a bias of the logits, waves that were written down."""
     bias = dialect.names.get("head.bias", ("",))[0] in source.shapes
     config = replace(config, head=SoftmaxHeadConfig(bias=True) if bias else None)
@@ -156,7 +160,7 @@ def _follow(
 
 
 AnyConfig = TransformerConfig | TransformerSeq2SeqConfig
-_GPT2 = Dialect(
+_GPT2 = WeightLayout(
     {
         "embed": ("transformer.wte",),
         "positions": ("transformer.wpe",),
@@ -182,23 +186,23 @@ _GPT2_ACTIVATIONS = {
 
 def huggingface_config(folder: Path) -> AnyConfig:
     """The shape of the model in the folder, as its config.json has it."""
-    return _read(folder)[0]
+    return _read_config(folder)[0]
 
 
-def huggingface_weights(folder: Path, weights: Weights = "float32") -> tuple[AnyConfig, State]:
+def huggingface_weights(folder: Path, weights: WeightFormat = "float32") -> tuple[AnyConfig, StateDict]:
     """The model in the folder: its shape, and its weights under our names."""
-    config, dialect = _read(folder)
+    config, dialect = _read_config(folder)
     source = open_safetensors(folder)
     dialect = _without_prefix(source, dialect)
-    config, dialect = _tie(source, config, dialect)
+    config, dialect = _match_tying(source, config, dialect)
     if isinstance(config, TransformerSeq2SeqConfig):
         return seq2seq_weights(source, config, dialect, weights)
-    return config, assemble(source, config, dialect, weights)
+    return config, read_weights(source, config, dialect, weights)
 
 
-def _read(folder: Path) -> tuple[AnyConfig, Dialect]:
+def _read_config(folder: Path) -> tuple[AnyConfig, WeightLayout]:
     path = folder / "config.json"
-    settings = Settings(str(path), read_object(path))
+    settings = ConfigReader(str(path), read_json_object(path))
     family = settings.word("model_type")
     if family not in FAMILIES and family not in SEQ2SEQ_FAMILIES:
         known = ", ".join(sorted([*FAMILIES, *SEQ2SEQ_FAMILIES]))
@@ -209,11 +213,11 @@ def _read(folder: Path) -> tuple[AnyConfig, Dialect]:
         )
     if family in SEQ2SEQ_FAMILIES:
         return seq2seq_config(folder, settings)
-    with named(str(path)):
+    with errors_with_label(str(path)):
         return FAMILIES[family](settings)
 
 
-def _gpt2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _gpt2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     settings.demand("scale_attn_weights", True)
     settings.demand("scale_attn_by_inverse_layer_idx", False)
     settings.demand("add_cross_attention", False)
@@ -247,13 +251,13 @@ FAMILIES: dict[str, Family] = {"gpt2": _gpt2, **LLAMA_FAMILIES, **GEMMA_FAMILIES
 """Their `model_type` → our shape and their names."""
 
 
-def _head_width(settings: Settings, width: int, heads: int) -> int:
+def _head_width(settings: ConfigReader, width: int, heads: int) -> int:
     if width % heads:
         raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
     return width // heads
 
 
-def _without_prefix(source: SafetensorsFiles, dialect: Dialect) -> Dialect:
+def _without_prefix(source: SafetensorsFiles, dialect: WeightLayout) -> WeightLayout:
     """Bare models (GPT2Model, LlamaModel) are saved without the prefix that those with a head have."""
     prefix, _, bare = dialect.names["embed"][0].partition(".")
     if f"{bare}.weight" not in source.shapes:
@@ -265,7 +269,9 @@ def _without_prefix(source: SafetensorsFiles, dialect: Dialect) -> Dialect:
     return replace(dialect, names=names)
 
 
-def _tie(source: SafetensorsFiles, config: AnyConfig, dialect: Dialect) -> tuple[AnyConfig, Dialect]:
+def _match_tying(
+    source: SafetensorsFiles, config: AnyConfig, dialect: WeightLayout
+) -> tuple[AnyConfig, WeightLayout]:
     """Follow the weights where they and the configuration disagree about tying, as transformers does."""
     head, embed = (f"{dialect.names[module][0]}.weight" for module in ("head", "embed"))
     if not config.tied or head not in source.shapes:

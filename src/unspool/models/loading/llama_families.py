@@ -20,18 +20,20 @@ from dataclasses import replace
 from typing import Any
 
 from unspool.heads import CappedHeadConfig
-from unspool.models.loading.dialect import Dialect
-from unspool.models.loading.settings import Settings, UnsupportedModelError
+from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
+from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling, YarnScaling
 
 # Rotary positions as in configurations of Hugging Face's; transformers 5 keeps all in rope_parameters.
 
 
-KINDS = ("default", "linear", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
-def rotary_settings(settings: Settings, head_width: int, group: Settings | None = None) -> dict[str, Any]:
+def rotary_settings(
+    settings: ConfigReader, head_width: int, group: ConfigReader | None = None
+) -> dict[str, Any]:
     """The rotary fields of a TransformerConfig; `group` is the table, where a model has several."""
     if group is None:
         group = settings.group("rope_parameters" if settings.has("rope_parameters") else "rope_scaling")
@@ -42,9 +44,9 @@ def rotary_settings(settings: Settings, head_width: int, group: Settings | None 
     if share != 1.0:
         found["rotary_width"] = int(head_width * share)
     kind = group.word("rope_type", group.word("type", "default"))
-    if kind not in KINDS:
+    if kind not in ROPE_TYPES:
         raise UnsupportedModelError(
-            f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are {', '.join(KINDS)}"
+            f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are {', '.join(ROPE_TYPES)}"
         )
     context = settings.integer("max_position_embeddings", 2048)
     if kind == "linear":
@@ -61,12 +63,14 @@ def rotary_settings(settings: Settings, head_width: int, group: Settings | None 
     return found
 
 
-def _yarn(group: Settings, context: int) -> YarnScaling:
+def _yarn(group: ConfigReader, context: int) -> YarnScaling:
     original = group.integer("original_max_position_embeddings", context)
     factor = group.number("factor", context / original)
     magnitude = group.number("attention_factor") if group.has("attention_factor") else None
     if magnitude is None and group.has("mscale") and group.has("mscale_all_dim"):
-        magnitude = _grown(factor, group.number("mscale")) / _grown(factor, group.number("mscale_all_dim"))
+        magnitude = _yarn_magnitude(factor, group.number("mscale")) / _yarn_magnitude(
+            factor, group.number("mscale_all_dim")
+        )
     return YarnScaling(
         factor,
         original,
@@ -77,14 +81,14 @@ def _yarn(group: Settings, context: int) -> YarnScaling:
     )
 
 
-def _grown(factor: float, share: float) -> float:
+def _yarn_magnitude(factor: float, share: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
 
 
-Family = Callable[[Settings], tuple[TransformerConfig, Dialect]]
+Family = Callable[[ConfigReader], tuple[TransformerConfig, WeightLayout]]
 
 _LAYER = "model.layers.{}."
-LLAMA = Dialect(
+LLAMA = WeightLayout(
     {
         "embed": ("model.embed_tokens",),
         "norm": ("model.norm",),
@@ -104,18 +108,20 @@ QUERY_KEY_NORMS = {
 }
 
 
-def renamed(dialect: Dialect, **names: Any) -> Dialect:
+def with_names(dialect: WeightLayout, **names: Any) -> WeightLayout:
     """The same dialect with other names for some modules, "." written as "__" and "blocks.{}." left out."""
     ours = {"blocks.{}." + name.replace("__", "."): theirs for name, theirs in names.items()}
     return replace(dialect, names={**dialect.names, **ours})
 
 
-def llama_like(
-    settings: Settings, context: int, activation: str = "swiglu", **more: Any
+def read_llama_config(
+    settings: ConfigReader, context: int, activation: str = "swiglu", **more: Any
 ) -> TransformerConfig:
     """What all of these families say in the same words."""
     width, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
-    head_width = settings.integer("head_dim") if settings.has("head_dim") else _shared(settings, width, heads)
+    head_width = (
+        settings.integer("head_dim") if settings.has("head_dim") else _head_width(settings, width, heads)
+    )
     return TransformerConfig(
         **{
             "vocab_size": settings.integer("vocab_size"),
@@ -134,25 +140,25 @@ def llama_like(
     )
 
 
-def _shared(settings: Settings, width: int, heads: int) -> int:
+def _head_width(settings: ConfigReader, width: int, heads: int) -> int:
     if width % heads:
         raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
     return width // heads
 
 
-def _plain(settings: Settings, longest: int, **more: Any) -> TransformerConfig:
+def _read_silu_config(settings: ConfigReader, longest: int, **more: Any) -> TransformerConfig:
     settings.demand("hidden_act", "silu")
-    return llama_like(settings, settings.integer("max_position_embeddings", longest), **more)
+    return read_llama_config(settings, settings.integer("max_position_embeddings", longest), **more)
 
 
-def _biased(settings: Settings, config: TransformerConfig) -> tuple[TransformerConfig, Dialect]:
+def _with_biases(settings: ConfigReader, config: TransformerConfig) -> tuple[TransformerConfig, WeightLayout]:
     attention, feed_forward = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
     unbiased = {"attention.qkv", "attention.out"} if not attention else set()
     unbiased |= {"feed_forward.up", "feed_forward.down"} if not feed_forward else set()
     return replace(config, bias=attention or feed_forward), replace(LLAMA, unbiased=frozenset(unbiased))
 
 
-def windowed_layers(settings: Settings, layers: int, default: Sequence[int]) -> tuple[int, ...]:
+def windowed_layers(settings: ConfigReader, layers: int, default: Sequence[int]) -> tuple[int, ...]:
     """The sliding-window layers: those that `layer_types` names, else the family's default."""
     kinds = settings.values.get("layer_types")
     if kinds is None:
@@ -162,7 +168,7 @@ def windowed_layers(settings: Settings, layers: int, default: Sequence[int]) -> 
     return tuple(n for n, kind in enumerate(kinds) if kind == "sliding_attention")
 
 
-def sliding(config: TransformerConfig, window: int, layers: Sequence[int]) -> TransformerConfig:
+def with_sliding_window(config: TransformerConfig, window: int, layers: Sequence[int]) -> TransformerConfig:
     """The config with sliding-window attention in `layers`, unless the window covers the whole context."""
     if not layers or (config.context is not None and window >= config.context):
         return config
@@ -170,7 +176,7 @@ def sliding(config: TransformerConfig, window: int, layers: Sequence[int]) -> Tr
 
 
 def _sliding_if_used(
-    settings: Settings, config: TransformerConfig, default: Sequence[int], window: int | None = None
+    settings: ConfigReader, config: TransformerConfig, default: Sequence[int], window: int | None = None
 ) -> TransformerConfig:
     """Families that switch the window on with `use_sliding_window`; `window` is its default size."""
     if (
@@ -179,63 +185,65 @@ def _sliding_if_used(
     ):
         return config
     layers = windowed_layers(settings, config.layers, default)
-    return sliding(config, settings.integer("sliding_window", window), layers)
+    return with_sliding_window(config, settings.integer("sliding_window", window), layers)
 
 
-def _qwen_layers(settings: Settings, config: TransformerConfig) -> range:
+def _qwen_layers(settings: ConfigReader, config: TransformerConfig) -> range:
     first = settings.values.get("max_window_layers", 28)
     if isinstance(first, bool) or not isinstance(first, int) or first < 0:
         raise ValueError(f"{settings.source}: max_window_layers is {first!r:.80}; expected a whole number")
     return range(min(first, config.layers), config.layers)
 
 
-def _llama(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    return _biased(settings, _plain(settings, 2048))
+def _llama(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    return _with_biases(settings, _read_silu_config(settings, 2048))
 
 
-def _mistral(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config = _plain(settings, 131072)
+def _mistral(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config = _read_silu_config(settings, 131072)
     # Absent and null differ: Mistral's own default is a window of 4096, null is none.
     if settings.values.get("sliding_window", 4096) is None:
         return config, LLAMA
-    return sliding(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
+    return with_sliding_window(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
 
 
-def _qwen2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config = _plain(settings, 32768, qkv_bias=True)
+def _qwen2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config = _read_silu_config(settings, 32768, qkv_bias=True)
     return _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096), LLAMA
 
 
-def _qwen3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config, dialect = _biased(settings, _plain(settings, 32768, qk_norm="head"))
+def _qwen3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config, dialect = _with_biases(settings, _read_silu_config(settings, 32768, qk_norm="head"))
     config = _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096)
     return config, replace(dialect, names={**dialect.names, **QUERY_KEY_NORMS})
 
 
-def _olmo2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config, dialect = _biased(settings, _plain(settings, 2048, qk_norm="whole", norm_place="after"))
+def _olmo2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config, dialect = _with_biases(
+        settings, _read_silu_config(settings, 2048, qk_norm="whole", norm_place="after")
+    )
     behind = {
         "attention_norm": (_LAYER + "post_attention_layernorm",),
         "feed_forward_norm": (_LAYER + "post_feedforward_layernorm",),
     }
     return config, replace(
-        renamed(dialect, **behind), names={**renamed(dialect, **behind).names, **QUERY_KEY_NORMS}
+        with_names(dialect, **behind), names={**with_names(dialect, **behind).names, **QUERY_KEY_NORMS}
     )
 
 
-def _phi3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config = _plain(settings, 4096)
+def _phi3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config = _read_silu_config(settings, 4096)
     fused = {
         "attention__qkv": (_LAYER + "self_attn.qkv_proj",),
         "feed_forward__up": (_LAYER + "mlp.gate_up_proj",),
     }
     if settings.has("sliding_window"):
-        config = sliding(config, settings.integer("sliding_window"), range(config.layers))
-    return config, renamed(LLAMA, **fused)
+        config = with_sliding_window(config, settings.integer("sliding_window"), range(config.layers))
+    return config, with_names(LLAMA, **fused)
 
 
-def _smollm3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config, dialect = _biased(settings, _plain(settings, 32768))
+def _smollm3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config, dialect = _with_biases(settings, _read_silu_config(settings, 32768))
     every = settings.integer("no_rope_layer_interval", 4)
     turned = settings.values.get("no_rope_layers") or [
         int((it + 1) % every != 0) for it in range(config.layers)
@@ -247,9 +255,9 @@ def _smollm3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
     return replace(config, unrotated_layers=unrotated), dialect
 
 
-def _granite(settings: Settings) -> tuple[TransformerConfig, Dialect]:
-    config, dialect = _biased(
-        settings, _plain(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
+def _granite(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+    config, dialect = _with_biases(
+        settings, _read_silu_config(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
     )
     branch = (settings.number("residual_multiplier", 1.0), 0.0)
     # Our scores are divided by √I, theirs multiplied by a number of their own.
@@ -285,23 +293,23 @@ LLAMA_FAMILIES: dict[str, Family] = {
 
 
 _LAYER = "model.layers.{}."
-NORMS = ("attention_norm", "attention_post_norm", "feed_forward_norm", "feed_forward_post_norm")
-GEMMA = renamed(
+BLOCK_NORMS = ("attention_norm", "attention_post_norm", "feed_forward_norm", "feed_forward_post_norm")
+GEMMA = with_names(
     LLAMA,
     attention_post_norm=(_LAYER + "post_attention_layernorm",),
     feed_forward_norm=(_LAYER + "pre_feedforward_layernorm",),
     feed_forward_post_norm=(_LAYER + "post_feedforward_layernorm",),
 )
-LESS_ONE = ((1.0, 1.0),)
+MINUS_ONE = ((1.0, 1.0),)
 """A gain that is stored less 1."""
-GAINS = {"norm": LESS_ONE, **{f"blocks.{{}}.{norm}": LESS_ONE for norm in NORMS}}
+NORM_GAINS = {"norm": MINUS_ONE, **{f"blocks.{{}}.{norm}": MINUS_ONE for norm in BLOCK_NORMS}}
 
 
-def _gemma(settings: Settings, **more: Any) -> TransformerConfig:
+def _gemma(settings: ConfigReader, **more: Any) -> TransformerConfig:
     settings.demand("hidden_activation", "gelu_pytorch_tanh")
     settings.demand("attention_bias", False)
     settings.demand("use_bidirectional_attention", False)
-    return llama_like(
+    return read_llama_config(
         settings,
         settings.integer("max_position_embeddings", 8192),
         "geglu",
@@ -312,37 +320,37 @@ def _gemma(settings: Settings, **more: Any) -> TransformerConfig:
     )
 
 
-def _windowed(settings: Settings, layers: int, every: int) -> tuple[int, ...]:
+def _window_layers(settings: ConfigReader, layers: int, every: int) -> tuple[int, ...]:
     """All layers but every so manieth, unless `layer_types` says otherwise."""
     return windowed_layers(settings, layers, [n for n in range(layers) if (n + 1) % every])
 
 
-def _query_scale(settings: Settings, config: TransformerConfig) -> float:
+def _query_scale(settings: ConfigReader, config: TransformerConfig) -> float:
     """What makes of our 1/√I their 1/√s."""
     return math.sqrt(config.each_width / settings.number("query_pre_attn_scalar", 256.0))
 
 
-def _gemma2(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _gemma2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     config = _gemma(settings)
-    capped = settings.number("final_logit_softcapping", 30.0) if _asked(settings, "final_logit") else None
+    capped = settings.number("final_logit_softcapping", 30.0) if _is_capped(settings, "final_logit") else None
     config = replace(
         config,
         attention_cap=settings.number("attn_logit_softcapping", 50.0)
-        if _asked(settings, "attn_logit")
+        if _is_capped(settings, "attn_logit")
         else None,
-        windowed_layers=_windowed(settings, config.layers, 2),
+        windowed_layers=_window_layers(settings, config.layers, 2),
         head=None if capped is None else CappedHeadConfig(capped),
     )
     query = ((_query_scale(settings, config), 0.0), (1.0, 0.0), (1.0, 0.0))
-    return config, replace(GEMMA, adjusted=GAINS | {"blocks.{}.attention.qkv": query})
+    return config, replace(GEMMA, adjusted=NORM_GAINS | {"blocks.{}.attention.qkv": query})
 
 
-def _asked(settings: Settings, which: str) -> bool:
+def _is_capped(settings: ConfigReader, which: str) -> bool:
     """Absent and null differ: Gemma 2's own default is a cap, null is none."""
     return settings.values.get(f"{which}_softcapping", 1.0) is not None
 
 
-def _gemma3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
+def _gemma3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     for cap in ("final_logit_softcapping", "attn_logit_softcapping"):
         settings.demand(cap, None)
     tables = settings.group("rope_parameters")
@@ -356,14 +364,14 @@ def _gemma3(settings: Settings) -> tuple[TransformerConfig, Dialect]:
         rotary["rotary_base"] = settings.number("rope_theta", 1000000.0)
     config = _gemma(settings, qk_norm="head", window_rotary_base=base, **rotary)
     every = settings.integer("sliding_window_pattern", 6)
-    config = replace(config, windowed_layers=_windowed(settings, config.layers, every))
+    config = replace(config, windowed_layers=_window_layers(settings, config.layers, every))
     scale = _query_scale(settings, config)
     norms = {
         "blocks.{}.attention.norm.query": ((scale, scale),),
-        "blocks.{}.attention.norm.key": LESS_ONE,
+        "blocks.{}.attention.norm.key": MINUS_ONE,
     }
     dialect = replace(GEMMA, names={**GEMMA.names, **QUERY_KEY_NORMS})
-    return config, replace(dialect, adjusted=GAINS | norms)
+    return config, replace(dialect, adjusted=NORM_GAINS | norms)
 
 
 GEMMA_FAMILIES: dict[str, Family] = {"gemma2": _gemma2, "gemma3_text": _gemma3}

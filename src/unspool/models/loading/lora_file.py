@@ -36,7 +36,7 @@ def save_adapters(model: Any, path: str | PathLike[str]) -> None:
     if not adapters_of(model):
         raise ValueError("the model has no adapters: add_adapters(model, LoRA()) gives it some")
     with new_file(Path(fspath(path)).expanduser()) as fresh:
-        write_adapters(fresh, settings_of(model), fingerprint(model), adapter_weights(model))
+        write_adapters(fresh, lora_settings(model), fingerprint(model), adapter_weights(model))
 
 
 def load_adapters(model: Any, path: str | PathLike[str]) -> None:
@@ -72,7 +72,7 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
     model.load_state_dict(weights, strict=False)
 
 
-def settings_of(model: nn.Module) -> LoRA:
+def lora_settings(model: nn.Module) -> LoRA:
     """The settings that give a model the adapters that it has."""
     found = adapters_of(model)
     first = next(iter(found.values()))

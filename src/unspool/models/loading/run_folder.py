@@ -24,21 +24,21 @@ from unspool.engine.stored_weights import WEIGHT_MEMORY
 from unspool.engine.weight_formats import all_finite
 from unspool.io import new_folder, present
 from unspool.models import MODELS, configured, described
-from unspool.models.loading.assembly import check_shapes, furnish, outline
-from unspool.models.loading.dialect import Target, TensorPart
+from unspool.models.loading.assembly import assign_weights, build_on_meta, check_shapes
 from unspool.models.loading.huggingface_export import write_huggingface
 from unspool.models.loading.safetensors_files import WEIGHTS, open_safetensors, write_safetensors
-from unspool.models.loading.tokenizer import save_text, text_of_run
-from unspool.models.loading.weights import KEPT, Weights, storable
+from unspool.models.loading.tokenizer import load_run_tokenizer, save_tokenizer
+from unspool.models.loading.weight_layout import SourcePart, TargetTensor
+from unspool.models.loading.weights import READERS, WeightFormat, storable_weights
 from unspool.models.lora import without_adapters
-from unspool.tokenization.tokenizer import read_object
+from unspool.tokenization.tokenizer import read_json_object
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 CONFIG = "config.json"
 FORMAT, VERSION = "unspool", 1
-SMALL = 2**26
+MAX_COPIED_WEIGHTS = 2**26
 """Weights of a model that is copied when it is loaded, at most: a quarter of a gigabyte."""
 
 
@@ -60,18 +60,18 @@ def save_folder(model: Saveable, path: Path, *, replace: bool = False) -> None:
     model or the new one at any time.
     """
     with new_folder(path, replace=replace) as folder:
-        write_files(model, folder)
+        write_run_folder(model, folder)
 
 
-def write_files(model: Saveable, folder: Path) -> None:
+def write_run_folder(model: Saveable, folder: Path) -> None:
     """The files of a run folder, into a folder that nobody reads yet."""
     said = {"format": FORMAT, "version": VERSION, "config": described(model.config)}
     (folder / CONFIG).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-    write_safetensors(_apart(model.state_dict()), folder / WEIGHTS)
-    save_text(model.tokenizer, folder)
+    write_safetensors(_unshared(model.state_dict()), folder / WEIGHTS)
+    save_tokenizer(model.tokenizer, folder)
 
 
-def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unshared(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor in main memory, with memory of its own: a file cannot hold one number under two names."""
     found: dict[str, Tensor] = {}
     places = set[int]()
@@ -86,32 +86,32 @@ def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def is_run_folder(path: Path) -> bool:
     """Whether there is a folder in our own format, complete or set aside by a killed replacement."""
     config = present(path) / CONFIG
-    return config.is_file() and read_object(config).get("format") == FORMAT
+    return config.is_file() and read_json_object(config).get("format") == FORMAT
 
 
-def load_folder(path: Path, weights: Weights = "float32") -> Any:
+def load_folder(path: Path, weights: WeightFormat = "float32") -> Any:
     """The model in a run folder.
 
     Float32 weights are private maps of the file, or copies: fast, and safe to train on.
     """
     folder = present(path)
     config, files = run_config(folder), open_safetensors(folder)
-    model = outline(config, text_of_run(folder), str(folder), len(files.files))
+    model = build_on_meta(config, load_run_tokenizer(folder), str(folder), len(files.files))
     check_shapes(model, files.shapes, str(folder))  # before a tensor is read
-    matrices = storable(model)
+    matrices = storable_weights(model)
     state = {
-        name: KEPT[weights](files, Target(name, shape, (TensorPart(name, shape),), name in matrices))
+        name: READERS[weights](files, TargetTensor(name, shape, (SourcePart(name, shape),), name in matrices))
         for name, shape in files.shapes.items()
     }
-    if weights == "float32" and sum(map(math.prod, files.shapes.values())) <= SMALL:
+    if weights == "float32" and sum(map(math.prod, files.shapes.values())) <= MAX_COPIED_WEIGHTS:
         state = {name: WEIGHT_MEMORY.copy(kept) for name, kept in state.items() if isinstance(kept, Tensor)}
-    return furnish(model, state, str(folder))
+    return assign_weights(model, state, str(folder))
 
 
 def run_config(folder: Path) -> Any:
     """The shape of the model in a run folder."""
     path = folder / CONFIG
-    said = dict(read_object(path))
+    said = dict(read_json_object(path))
     found = f"{said.pop('format', None)!r} {said.pop('version', None)!r}"
     if found != f"{FORMAT!r} {VERSION}":
         raise ValueError(f"{path}: format {found} cannot be read; expected {FORMAT!r} {VERSION}")
@@ -160,7 +160,7 @@ def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool
 
 
 def _write_ours(model: Any, folder: Path) -> None:
-    write_files(without_adapters(model), folder)
+    write_run_folder(without_adapters(model), folder)
 
 
 FORMATS: dict[str, Callable[[Any, Path], None]] = {

@@ -20,8 +20,8 @@ from torch import Tensor
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import BF16, F16, F32, all_finite
 from unspool.io import checksum
-from unspool.models.loading.dialect import TensorPart
-from unspool.tokenization.tokenizer import read_object
+from unspool.models.loading.weight_layout import SourcePart
+from unspool.tokenization.tokenizer import read_json_object
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -29,7 +29,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 """How the names of files end that `torch.load` would read, and that could run code when read."""
 CHECKSUM = "unspool.crc32"
 _FLOATS = ("F64", "F32", "F16", "BF16")
-_KINDS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
+_FORMATS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 
 
 @dataclass(frozen=True)
@@ -55,22 +55,22 @@ class SafetensorsFiles:
         tensor: Tensor = self.files[name].get_tensor(name)
         return tensor
 
-    def stored(self, piece: TensorPart) -> StoredWeight | None:
+    def stored(self, piece: SourcePart) -> StoredWeight | None:
         """The matrix as it lies in the file, unless it must be turned; None where it is no matrix."""
         assert piece.source is not None
         if len(piece.shape) != 2:
             return None
         tensor = self._taken(piece)
-        if tensor.dtype not in _KINDS:
+        if tensor.dtype not in _FORMATS:
             tensor = tensor.float()
         tensor = tensor.T.contiguous() if piece.turned else tensor
         rows, columns = tensor.shape
-        weight = StoredWeight(_KINDS[tensor.dtype], tensor.view(torch.uint8), (rows, columns))
+        weight = StoredWeight(_FORMATS[tensor.dtype], tensor.view(torch.uint8), (rows, columns))
         if not weight.is_finite():
             self._refuse(piece.source)
         return weight
 
-    def fill(self, piece: TensorPart, out: Tensor) -> None:
+    def fill(self, piece: SourcePart, out: Tensor) -> None:
         """Write the piece's numbers into `out`."""
         assert piece.source is not None
         tensor = self._taken(piece)
@@ -78,10 +78,10 @@ class SafetensorsFiles:
         if not all_finite(out):
             self._refuse(piece.source)
 
-    def let_go(self, piece: TensorPart) -> None:
+    def let_go(self, piece: SourcePart) -> None:
         """Nothing: the library has mapped the file as a whole, until the last of its tensors is gone."""
 
-    def _taken(self, piece: TensorPart) -> Tensor:
+    def _taken(self, piece: SourcePart) -> Tensor:
         """The stored tensor without what is left out of it."""
         assert piece.source is not None
         tensor = self.tensor(piece.source)
@@ -98,9 +98,9 @@ class SafetensorsFiles:
 def open_safetensors(folder: Path) -> SafetensorsFiles:
     """The folder's weights, from model.safetensors or from the shards that its index lists."""
     if (folder / WEIGHTS).is_file():
-        return SafetensorsFiles(str(folder / WEIGHTS), _tensors(folder / WEIGHTS))
+        return SafetensorsFiles(str(folder / WEIGHTS), _open_file(folder / WEIGHTS))
     if (folder / INDEX).is_file():
-        return SafetensorsFiles(str(folder), _shards(folder))
+        return SafetensorsFiles(str(folder), _open_shards(folder))
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if pickles:
         raise ValueError(
@@ -142,7 +142,7 @@ def _checksum_place(path: Path) -> tuple[int, int]:
     return begin, begin + 8
 
 
-def _tensors(path: Path) -> dict[str, Any]:
+def _open_file(path: Path) -> dict[str, Any]:
     try:
         file: Any = safe_open(str(path), framework="pt")
         check_safetensors(path, file.metadata())
@@ -153,8 +153,8 @@ def _tensors(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _shards(folder: Path) -> dict[str, Any]:
-    index = read_object(folder / INDEX).get("weight_map")
+def _open_shards(folder: Path) -> dict[str, Any]:
+    index = read_json_object(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(shard, str) for shard in index.values()):
         raise ValueError(f"{folder / INDEX}: weight_map must map tensor names to file names")
     files: dict[str, Any] = {}
@@ -163,7 +163,7 @@ def _shards(folder: Path) -> dict[str, Any]:
             raise ValueError(f"{folder / INDEX}: {shard!r} is not the name of a file in the same folder")
         if not (folder / shard).is_file():
             raise FileNotFoundError(f"{folder / shard}: this shard is missing; fetch the whole model")
-        files |= _tensors(folder / shard)
+        files |= _open_file(folder / shard)
     for name, shard in index.items():
         if name not in files:
             raise ValueError(f"{folder / shard}: tensor {name!r} is missing, though {INDEX} promises it")

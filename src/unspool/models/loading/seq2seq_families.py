@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from unspool.heads import SoftmaxHeadConfig
-from unspool.models.loading.dialect import Dialect
-from unspool.models.loading.settings import Settings, UnsupportedModelError
+from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
+from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 
-Seq2SeqFamily = Callable[[Settings], tuple[TransformerSeq2SeqConfig, Dialect]]
+Seq2SeqFamily = Callable[[ConfigReader], tuple[TransformerSeq2SeqConfig, WeightLayout]]
 
 BART_ACTIVATIONS = {
     "gelu": "gelu",
@@ -63,7 +63,7 @@ BART_NAMES = {
 }
 
 
-def both_sides(settings: Settings, name: str) -> int:
+def shared_size(settings: ConfigReader, name: str) -> int:
     """A size that the encoder and the decoder say apart, and that is the same in our model."""
     sizes = [settings.integer(f"{side}_{name}") for side in ("encoder", "decoder")]
     if sizes[0] != sizes[1]:
@@ -74,7 +74,7 @@ def both_sides(settings: Settings, name: str) -> int:
     return sizes[0]
 
 
-def known_activation(settings: Settings, key: str, default: str) -> str:
+def read_activation(settings: ConfigReader, key: str, default: str) -> str:
     """Our name of an activation."""
     said = settings.word(key, default)
     if said not in BART_ACTIVATIONS:
@@ -84,7 +84,7 @@ def known_activation(settings: Settings, key: str, default: str) -> str:
     return BART_ACTIVATIONS[said]
 
 
-def token(settings: Settings, key: str, default: int | None = None) -> int | None:
+def token_id(settings: ConfigReader, key: str, default: int | None = None) -> int | None:
     """The id of a token; None where nothing is said of it."""
     value = settings.values.get(key, default)
     listed = value if isinstance(value, list) else [value]
@@ -98,10 +98,10 @@ def token(settings: Settings, key: str, default: int | None = None) -> int | Non
     return found
 
 
-def first_token(settings: Settings, start: int | None, bos: int | None) -> int:
+def decoder_start_id(settings: ConfigReader, start: int | None, bos: int | None) -> int:
     """The token that an answer begins after, as their `generate` finds it."""
-    begin = token(settings, "decoder_start_token_id", start)
-    begin = token(settings, "bos_token_id", bos) if begin is None else begin
+    begin = token_id(settings, "decoder_start_token_id", start)
+    begin = token_id(settings, "bos_token_id", bos) if begin is None else begin
     if begin is None:
         raise ValueError(
             f"{settings.source}: decoder_start_token_id is missing; expected the id of the token that "
@@ -110,26 +110,26 @@ def first_token(settings: Settings, start: int | None, bos: int | None) -> int:
     return begin
 
 
-def _bart_like(settings: Settings, **more: Any) -> TransformerSeq2SeqConfig:
+def _bart_like(settings: ConfigReader, **more: Any) -> TransformerSeq2SeqConfig:
     """What both families say in the same words."""
     settings.demand("is_encoder_decoder", True)
     settings.demand("is_decoder", False)
     for option in ("normalize_before", "add_final_layer_norm"):
         settings.demand(option, False)
-    width, heads = settings.integer("d_model"), both_sides(settings, "attention_heads")
+    width, heads = settings.integer("d_model"), shared_size(settings, "attention_heads")
     if width % heads:
         raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
     return TransformerSeq2SeqConfig(
         vocab_size=settings.integer("vocab_size"),
         width=width,
         heads=heads,
-        inner_width=both_sides(settings, "ffn_dim"),
+        inner_width=shared_size(settings, "ffn_dim"),
         encoder_layers=settings.integer("encoder_layers"),
         decoder_layers=settings.integer("decoder_layers"),
         context=settings.integer("max_position_embeddings", 1024),
         norm="layer",
         norm_place="post",
-        activation=known_activation(settings, "activation_function", "gelu"),
+        activation=read_activation(settings, "activation_function", "gelu"),
         bias=True,
         tied=settings.flag("tie_word_embeddings", True),
         head=SoftmaxHeadConfig(bias=True),
@@ -138,33 +138,33 @@ def _bart_like(settings: Settings, **more: Any) -> TransformerSeq2SeqConfig:
     )
 
 
-def _bart(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+def _bart(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
     config = _bart_like(
         settings,
         positions="learned",
         embed_norm=True,
         source_bos=True,
-        bos=first_token(settings, 2, 0),
-        eos=token(settings, "eos_token_id", 2),
+        bos=decoder_start_id(settings, 2, 0),
+        eos=token_id(settings, "eos_token_id", 2),
     )
-    return config, Dialect(
+    return config, WeightLayout(
         BART_NAMES, ignored=r"(en|de)coder\.version", skipped={"encoder.positions": 2, "positions": 2}
     )
 
 
-def _marian(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+def _marian(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
     settings.demand("share_encoder_decoder_embeddings", True)
     settings.demand("decoder_vocab_size", settings.integer("vocab_size"))
     config = _bart_like(
         settings,
         positions="sinusoidal_halves",
-        bos=first_token(settings, 58100, None),
-        eos=token(settings, "eos_token_id", 0),
+        bos=decoder_start_id(settings, 58100, None),
+        eos=token_id(settings, "eos_token_id", 0),
     )
-    return config, Dialect(BART_NAMES)
+    return config, WeightLayout(BART_NAMES)
 
 
-FAMILIES: dict[str, Seq2SeqFamily] = {"bart": _bart, "marian": _marian}
+BART_FAMILIES: dict[str, Seq2SeqFamily] = {"bart": _bart, "marian": _marian}
 
 
 T5_ACTIVATIONS = {
@@ -215,7 +215,7 @@ T5_NAMES = {
 }
 
 
-def t5(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
+def read_t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
     """Our shape and their names.
 
     Hugging Face's configuration of T5, of its first version and of 1.1 (Flan-T5).
@@ -253,21 +253,23 @@ def t5(settings: Settings) -> tuple[TransformerSeq2SeqConfig, Dialect]:
         relative_distance=settings.integer("relative_attention_max_distance", 128),
         activation=T5_ACTIVATIONS[network],
         embed_scale=1.0,
-        bos=first_token(settings, None, None),
-        eos=token(settings, "eos_token_id", 1),
+        bos=decoder_start_id(settings, None, None),
+        eos=token_id(settings, "eos_token_id", 1),
     )
     names = {
         "encoder.blocks.{}.feed_forward.up": _up("encoder", 1, gated),
         "blocks.{}.feed_forward.up": _up("decoder", 2, gated),
     }
-    return config, Dialect(
+    return config, WeightLayout(
         T5_NAMES | names,
         ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
-        adjusted=_factors(math.sqrt(head_width), 1 / math.sqrt(width) if _divided(settings) else 1.0),
+        adjusted=_factors(
+            math.sqrt(head_width), 1 / math.sqrt(width) if _scales_decoder_output(settings) else 1.0
+        ),
     )
 
 
-def _divided(settings: Settings) -> bool:
+def _scales_decoder_output(settings: ConfigReader) -> bool:
     """Whether the head reads vectors that are divided by √D: older settings say it by tying."""
     own = settings.flag("tie_word_embeddings", True)
     return settings.flag("scale_decoder_outputs", own)

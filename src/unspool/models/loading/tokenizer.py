@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.tokenization.gguf_tokenizer import codec_from_gguf
-from unspool.tokenization.huggingface_tokenizer import codec_from_folder
-from unspool.tokenization.tokenizer import CODEC_FILE, TOKENIZER_FILE, Tokenizer
+from unspool.tokenization.gguf_tokenizer import tokenizer_from_gguf
+from unspool.tokenization.huggingface_tokenizer import tokenizer_from_folder
+from unspool.tokenization.tokenizer import SETTINGS_FILE, TOKENIZER_FILE, Tokenizer
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
@@ -18,32 +18,32 @@ _NONE = ("none", "no_vocab")
 """What llama.cpp writes for a model that has no vocabulary."""
 
 
-def text_of_huggingface(folder: Path) -> Tokenizer | None:
+def load_huggingface_tokenizer(folder: Path) -> Tokenizer | None:
     """From the files of a Hugging Face folder."""
     try:
-        return codec_from_folder(folder)
+        return tokenizer_from_folder(folder)
     except ValueError as error:
         raise ValueError(f"{folder}: the tokenizer cannot be read: {error}") from error
 
 
-def text_of_gguf(file: GGUFFile) -> Tokenizer | None:
+def load_gguf_tokenizer(file: GGUFFile) -> Tokenizer | None:
     """From the metadata of a GGUF file."""
     if file.metadata.get(_KIND, "none") in _NONE:
         return None
     try:
-        return codec_from_gguf(file.metadata)
+        return tokenizer_from_gguf(file.metadata)
     except ValueError as error:
         raise ValueError(f"{file.path}: the tokenizer cannot be read: {error}") from error
 
 
-def text_of_run(folder: Path) -> Tokenizer | None:
+def load_run_tokenizer(folder: Path) -> Tokenizer | None:
     """From the files of a run folder."""
-    if not any((folder / name).exists() for name in (CODEC_FILE, TOKENIZER_FILE)):
+    if not any((folder / name).exists() for name in (SETTINGS_FILE, TOKENIZER_FILE)):
         return None
     return Tokenizer.load(folder)
 
 
-def save_text(text: TokenizerLike | None, folder: Path) -> None:
+def save_tokenizer(text: TokenizerLike | None, folder: Path) -> None:
     """Into a run folder."""
     if text is None:
         return

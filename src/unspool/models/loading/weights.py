@@ -32,17 +32,17 @@ from unspool.engine.weight_formats import F32
 from unspool.errors import is_shortage
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.models.encoders import RNNEncoder, TransformerEncoder
-from unspool.models.loading.dialect import Target, TensorPart
+from unspool.models.loading.weight_layout import SourcePart, TargetTensor
 from unspool.nn.linear import Linear
 
-Weights = Literal["as stored", "float32", "int8"]
-Pieces = tuple[StoredWeight, ...]
+WeightFormat = Literal["stored", "float32", "int8"]
+StackedWeights = tuple[StoredWeight, ...]
 """A matrix that stays as it is stored: these, below each other."""
-State = dict[str, Tensor | Pieces]
+StateDict = dict[str, Tensor | StackedWeights]
 """A model's weights by name."""
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """A file, or several, with named tensors."""
 
     @property
@@ -55,31 +55,31 @@ class Source(Protocol):
         """Every tensor's shape, as stored."""
         ...
 
-    def stored(self, piece: TensorPart) -> StoredWeight | None:
+    def stored(self, piece: SourcePart) -> StoredWeight | None:
         """A matrix as it lies in the file, or None where it cannot be used so.
 
         It fails with a ValueError if a number is not finite.
         """
         ...
 
-    def fill(self, piece: TensorPart, out: Tensor) -> None:
+    def fill(self, piece: SourcePart, out: Tensor) -> None:
         """Write the piece's numbers into `out`, or fail with a ValueError if one is not finite."""
         ...
 
-    def let_go(self, piece: TensorPart) -> None:
+    def let_go(self, piece: SourcePart) -> None:
         """The piece was read, and is not needed again: what was mapped of it need not stay in memory."""
         ...
 
 
-def known_weights(name: str | None) -> Weights:
+def parse_weights(name: str | None) -> WeightFormat:
     """The way of that name; None is float32."""
-    found = word_among("float32" if name is None else name, KEPT)
+    found = word_among("float32" if name is None else name, READERS)
     if found is None:
-        raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, KEPT))}")
+        raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, READERS))}")
     return found
 
 
-def _as_float32(source: Source, target: Target, *, mapped: bool = True) -> Tensor:
+def _read_float32(source: TensorSource, target: TargetTensor, *, mapped: bool = True) -> Tensor:
     """The tensor in float32: of a file that has it so, a private map if `mapped`, else a copy."""
     if (
         mapped
@@ -100,17 +100,17 @@ def _as_float32(source: Source, target: Target, *, mapped: bool = True) -> Tenso
     return whole
 
 
-def _fill(source: Source, piece: TensorPart, out: Tensor) -> None:
+def _fill(source: TensorSource, piece: SourcePart, out: Tensor) -> None:
     source.fill(piece, out)
     if not piece.as_it_is:
         out.mul_(piece.scale).add_(piece.plus)
 
 
-def _as_stored(source: Source, target: Target) -> Tensor | Pieces:
+def _read_stored(source: TensorSource, target: TargetTensor) -> Tensor | StackedWeights:
     if not target.matrix:
-        return _as_float32(source, target)
+        return _read_float32(source, target)
     pieces = tuple(
-        (source.stored(piece) if piece.as_it_is else None) or _quantised(source, piece)
+        (source.stored(piece) if piece.as_it_is else None) or _quantise(source, piece)
         for piece in target.pieces
     )
     if len(pieces) == 1 and pieces[0].format == F32:
@@ -118,13 +118,13 @@ def _as_stored(source: Source, target: Target) -> Tensor | Pieces:
     return pieces
 
 
-def _as_int8(source: Source, target: Target) -> Tensor | Pieces:
+def _read_int8(source: TensorSource, target: TargetTensor) -> Tensor | StackedWeights:
     if not target.matrix:
-        return _as_float32(source, target, mapped=False)  # so that nothing of the file is needed any more
-    return tuple(_quantised(source, piece) for piece in target.pieces)
+        return _read_float32(source, target, mapped=False)  # so that nothing of the file is needed any more
+    return tuple(_quantise(source, piece) for piece in target.pieces)
 
 
-def _quantised(source: Source, piece: TensorPart) -> StoredWeight:
+def _quantise(source: TensorSource, piece: SourcePart) -> StoredWeight:
     stored = source.stored(piece) if piece.as_it_is else None
     if stored is not None:  # memory for all of it in float32 would cost more time than the rounding
         small = requantise_int8(stored)
@@ -135,10 +135,10 @@ def _quantised(source: Source, piece: TensorPart) -> StoredWeight:
     return quantise_int8(whole)
 
 
-KEPT: dict[Weights, Callable[[Source, Target], Tensor | Pieces]] = {
-    "as stored": _as_stored,
-    "float32": _as_float32,
-    "int8": _as_int8,
+READERS: dict[WeightFormat, Callable[[TensorSource, TargetTensor], Tensor | StackedWeights]] = {
+    "stored": _read_stored,
+    "float32": _read_float32,
+    "int8": _read_int8,
 }
 """Name → what makes a tensor of ours from those of a file."""
 
@@ -150,7 +150,7 @@ KEPT: dict[Weights, Callable[[Source, Target], Tensor | Pieces]] = {
 # Whoever shares an embedding (a tied head, an encoder) is given the one that has taken its place.
 
 
-STORED: dict[type[nn.Module], type[StoredMatrix]] = {
+STORED_MODULES: dict[type[nn.Module], type[StoredMatrix]] = {
     Linear: StoredLinear,
     nn.Embedding: StoredEmbedding,
     Softmax: StoredSoftmax,
@@ -158,20 +158,20 @@ STORED: dict[type[nn.Module], type[StoredMatrix]] = {
 """A part with a weight → the same, whose weight stays as it is stored."""
 
 
-def storable(model: nn.Module) -> set[str]:
+def storable_weights(model: nn.Module) -> set[str]:
     """The names of the weights that can stay as they are stored."""
-    return {f"{name}.weight" for name, part in model.named_modules() if type(part) in STORED}
+    return {f"{name}.weight" for name, part in model.named_modules() if type(part) in STORED_MODULES}
 
 
-def put_stored(model: nn.Module, stored: Mapping[str, Pieces]) -> None:
+def install_stored_weights(model: nn.Module, stored: Mapping[str, StackedWeights]) -> None:
     """Give the weights of these names to parts that leave them as they are. Nothing of it learns anymore."""
     shared: dict[nn.Module, StoredMatrix] = {}
     for name, pieces in stored.items():
         module = name.removesuffix(".weight")
         part: Any = model.get_submodule(module)
         bias = None if isinstance(part, nn.Embedding) else part.bias
-        shared[part] = STORED[type(part)](pieces, bias)
-        _put(model, module, shared[part])
+        shared[part] = STORED_MODULES[type(part)](pieces, bias)
+        _replace_module(model, module, shared[part])
     for name, part in list(model.named_modules()):
         if (
             not isinstance(part, TiedSoftmax | TransformerEncoder | RNNEncoder)
@@ -180,14 +180,14 @@ def put_stored(model: nn.Module, stored: Mapping[str, Pieces]) -> None:
             continue
         embed = shared[part._embed[0]]
         if isinstance(part, TiedSoftmax):
-            _put(model, name, TiedStoredSoftmax(embed, part.bias))
+            _replace_module(model, name, TiedStoredSoftmax(embed, part.bias))
         else:
             part._embed = (embed,)  # type: ignore[assignment]
     if stored:
         model.requires_grad_(False)
 
 
-def _put(model: nn.Module, name: str, part: nn.Module) -> None:
+def _replace_module(model: nn.Module, name: str, part: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, part)
 
@@ -195,16 +195,16 @@ def _put(model: nn.Module, name: str, part: nn.Module) -> None:
 # Too little memory for a model, said in words: what did not fit, and what would.
 
 
-LESS: dict[Weights, str] = {
-    "float32": 'weights="as stored" leaves them in their file, weights="int8" takes a quarter',
-    "int8": 'weights="as stored" leaves them in their file',
-    "as stored": "a smaller model, or one that is packed into fewer bits, takes less",
+MEMORY_ADVICE: dict[WeightFormat, str] = {
+    "float32": 'weights="stored" leaves them in their file, weights="int8" takes a quarter',
+    "int8": 'weights="stored" leaves them in their file',
+    "stored": "a smaller model, or one that is packed into fewer bits, takes less",
 }
 """How weights are kept → what takes less."""
 
 
 @contextmanager
-def fitting(name: str, weights: Weights) -> Iterator[None]:
+def memory_errors(name: str, weights: WeightFormat) -> Iterator[None]:
     """A MemoryError with the model's name, whoever could not get the memory: Python, torch or the system."""
     try:
         yield
@@ -212,22 +212,22 @@ def fitting(name: str, weights: Weights) -> Iterator[None]:
         if not is_shortage(error):
             raise
         raise MemoryError(
-            f"{name}: there is not enough memory for this model with weights={weights!r}: {LESS[weights]}"
+            f"{name}: out of memory while loading with weights={weights!r}: {MEMORY_ADVICE[weights]}"
         ) from error
 
 
 # In which floating-point numbers a model is held and computes: by name, or as torch calls them.
 
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def known_precision(dtype: str | torch.dtype) -> torch.dtype:
+def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """The precision of that name."""
-    found = PRECISIONS.get(dtype) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or found not in PRECISIONS.values():
+    found = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or found not in DTYPES.values():
         raise ValueError(
-            f"dtype {dtype!r:.40} is unknown: choose from {', '.join(PRECISIONS)}, or the same from torch"
+            f"dtype {dtype!r:.40} is unknown: choose from {', '.join(DTYPES)}, or the same from torch"
         )
     return found
 
@@ -235,20 +235,20 @@ def known_precision(dtype: str | torch.dtype) -> torch.dtype:
 # Where a model runs: a device that is there, or an error that says which are.
 
 
-def usable_device(name: str | torch.device) -> torch.device:
+def parse_device(name: str | torch.device) -> torch.device:
     """The device of that name, once it has shown that it can hold a number."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device {name!r} is unknown: {_choices()}") from error
+        raise ValueError(f"device {name!r} is unknown: {_known_devices()}") from error
     try:
         torch.empty(1, device=device)
     except Exception as error:  # torch fails in as many ways as there are kinds of devices
-        raise ValueError(f"device {str(device)!r} cannot be used here: {_choices()}") from error
+        raise ValueError(f"device {str(device)!r} cannot be used here: {_known_devices()}") from error
     return device
 
 
-def _choices() -> str:
+def _known_devices() -> str:
     found = ["cpu"]
     if torch.cuda.is_available():
         found += [f"cuda:{number}" for number in range(torch.cuda.device_count())]

@@ -1,0 +1,148 @@
+"""An encoder–decoder of transformers as a StepModel: sources are read once, whatever looks at them.
+
+Its prompt is the source. EOS is written behind it where it is missing; a BOS in front, which some families
+want (BART), is what their tokenizer writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.heads.softmax import normalised
+from unspool.integrations.huggingface.causal_model import (
+    SpecialTokens,
+    TransformersModel,
+    step_at_last_position,
+    steps_at_all_positions,
+)
+from unspool.integrations.loading import TRANSFORMERS
+from unspool.interfaces import Step
+from unspool.models.sequence_model import decodes
+from unspool.models.sources import padded
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What an encoder said of some sources, and which of their places are no padding."""
+
+    memory_BSD: Tensor
+    seen_BS: Tensor
+
+    def select(self, rows: Tensor) -> EncoderOutput:
+        """Reorder, repeat or drop them."""
+        return EncoderOutput(self.memory_BSD.index_select(0, rows), self.seen_BS.index_select(0, rows))
+
+
+@dataclass
+class EncoderDecoderState:
+    """Their cache, of a row's own tokens and of its source, and the sources."""
+
+    cache: Any
+    sources: EncoderOutput
+    source_N: Tensor
+    """Which source each row looks at."""
+
+    @torch.inference_mode()
+    def select(self, rows_M: Tensor) -> EncoderDecoderState:
+        """Reorder, repeat or drop rows; where each stays with its source, nothing of that is moved."""
+        self.cache.self_attention_cache.reorder_cache(rows_M)
+        source_M = self.source_N.index_select(0, rows_M)
+        if torch.equal(source_M, self.source_N):
+            return self
+        self.cache.cross_attention_cache.reorder_cache(rows_M)
+        return EncoderDecoderState(self.cache, self.sources.select(rows_M), source_M)
+
+
+class TransformersSeq2Seq(TransformersModel):
+    """Answers sources."""
+
+    def __init__(self, model: Any, text: Any) -> None:
+        super().__init__(model, text)
+        self.ends = SpecialTokens.of(model, text)
+        self.source_ends = self.ends
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Its prompt is a source."""
+        return True
+
+    def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
+        """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
+        seen_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
+        out = self.model(
+            input_ids=source_NS,
+            attention_mask=seen_NS.long(),
+            decoder_input_ids=tokens_NT,
+            use_cache=False,
+            return_dict=True,
+        )
+        return normalised(out.logits)
+
+    @decodes
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, EncoderDecoderState]:
+        """Read the sources; the Step is about the first token of each answer."""
+        library = TRANSFORMERS.imported("this model")
+        cache = library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache())
+        state = EncoderDecoderState(
+            cache, self.encode(prompts), torch.arange(len(prompts), device=self.device)
+        )
+        prefix_NT = self.target_prefix(prompts)
+        if prefix_NT.shape[1] > 1:
+            self._read(prefix_NT[:, :-1], state)
+        return self.step(state, prefix_NT[:, -1])
+
+    def target_prefix(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """(N, T): what the decoder reads before the first token of each answer."""
+        return torch.full((len(prompts), 1), self.ends.bos, device=self.device)
+
+    def encode(self, prompts: Sequence[Sequence[int]]) -> EncoderOutput:
+        """One pass of the encoder."""
+        source_NS, lengths_N = padded(self.ends.sources(prompts, self.context), self.device)
+        seen_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
+        out = self.model.get_encoder()(input_ids=source_NS, attention_mask=seen_NS.long(), return_dict=True)
+        return EncoderOutput(out.last_hidden_state, seen_NS)
+
+    @decodes
+    def step(self, state: EncoderDecoderState, tokens_N: Tensor) -> tuple[Step, EncoderDecoderState]:
+        """Append one token to every row."""
+        out, hidden_NTD = self._read(tokens_N[:, None], state)
+        looked = getattr(out, "cross_attentions", None)
+        return replace(
+            step_at_last_position(out, hidden_NTD), attention=looked[-1].mean(1)[:, -1] if looked else None
+        ), state
+
+    @decodes
+    def extend(self, state: EncoderDecoderState, tokens_NT: Tensor) -> tuple[Step, EncoderDecoderState]:
+        """Append T tokens to every row; the Step has T rows for each of them."""
+        return steps_at_all_positions(*self._read(tokens_NT, state)), state
+
+    @torch.inference_mode()
+    def rewind(self, state: EncoderDecoderState, tokens: int) -> EncoderDecoderState:
+        """Forget the last `tokens` tokens of every row."""
+        state.cache.self_attention_cache.crop(-tokens)
+        return state
+
+    def _read(self, tokens_NT: Tensor, state: EncoderDecoderState) -> tuple[Any, Tensor | None]:
+        library = TRANSFORMERS.imported("this model")
+        # Only attention that is computed in the open can be shown: load with attn_implementation="eager".
+        shows = self.config._attn_implementation == "eager"
+        return self.run(
+            decoder_input_ids=tokens_NT,
+            # Every family takes this output; NLLB-MoE's asks for its router_logits.
+            encoder_outputs=library.modeling_outputs.MoEModelOutput(state.sources.memory_BSD),
+            attention_mask=state.sources.seen_BS.long(),
+            past_key_values=state.cache,
+            use_cache=True,
+            **({"output_attentions": True} if shows else {}),
+        )
+
+    @decodes
+    def _probe(self) -> tuple[Tensor, Tensor] | None:
+        two_21 = torch.tensor([[0], [1]], device=self.device)
+        out, hidden_NTD = self.run(input_ids=two_21, decoder_input_ids=two_21, use_cache=False)
+        return None if hidden_NTD is None else (out.logits[:, -1], hidden_NTD[:, -1])

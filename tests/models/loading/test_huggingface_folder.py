@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from unspool.models.loading.assembly import build_model
+from unspool.models.loading.huggingface_folder import huggingface_config, huggingface_weights
+from unspool.nn.positions import RotaryScaling
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
+def loaded(folder):
+    config, state = huggingface_weights(folder)
+    return build_model(config, state, None, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Llama", {}),
+        ("Llama", {"tie_word_embeddings": True}),
+        ("Llama", {"head_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 777.0}}),
+        ("Llama", {"rope_parameters": LLAMA3}),
+        ("Llama", {"attention_bias": True, "mlp_bias": True}),
+        ("Llama", {"attention_bias": True}),
+        ("Llama", {"mlp_bias": True}),
+        ("Mistral", {"sliding_window": None}),
+        ("Qwen2", {}),
+        ("GPT2", {}),
+        ("GPT2", {"n_inner": 40, "activation_function": "relu", "layer_norm_epsilon": 1e-3}),
+        ("GPT2", {"activation_function": "gelu", "tie_word_embeddings": False}),
+    ],
+)
+def test_logp_equals_that_of_transformers(make_twin, family, changes):
+    twin = make_twin(family, **changes)
+    twin.assert_equals(loaded(twin.folder))
+
+
+def test_shards_are_one_model(make_twin):
+    twin = make_twin("Llama", save={"max_shard_size": "20KB"})
+    assert len(list(twin.folder.glob("model-*.safetensors"))) > 2
+    twin.assert_equals(loaded(twin.folder))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floats_become_float32(make_twin, kind):
+    twin = make_twin("Llama")
+    rounded = {name: tensor.to(kind) for name, tensor in twin.model.state_dict().items()}
+    save_file(rounded, twin.folder / "model.safetensors")
+    twin.model.load_state_dict(rounded)
+    _, state = huggingface_weights(twin.folder)
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+    twin.assert_equals(loaded(twin.folder))
+
+
+def rewrite(folder, change):
+    """Write the weights again under other names, or with other numbers."""
+    state = load_file(folder / "model.safetensors")
+    save_file(change(state), folder / "model.safetensors")
+
+
+def test_names_without_the_prefix_and_masks_are_read(make_twin):
+    """As the files of the first GPT-2 have them."""
+    twin = make_twin("GPT2")
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 64, 64).tril() for i in range(2)}
+    rewrite(twin.folder, lambda s: masks | {name.removeprefix("transformer."): s[name] for name in s})
+    twin.assert_equals(loaded(twin.folder))
+
+
+def test_a_bare_llama_is_read(make_twin):
+    twin = make_twin("Llama", tie_word_embeddings=True)
+    frequencies = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    rewrite(twin.folder, lambda s: frequencies | {name.removeprefix("model."): s[name] for name in s})
+    twin.assert_equals(loaded(twin.folder))
+
+
+def test_tied_weights_may_be_stored_twice_or_under_the_head_only(make_twin):
+    twin = make_twin("Llama", tie_word_embeddings=True)
+    rewrite(twin.folder, lambda s: s | {"lm_head.weight": s["model.embed_tokens.weight"].clone()})
+    assert huggingface_weights(twin.folder)[0].tied
+    twin.assert_equals(loaded(twin.folder))
+    rewrite(twin.folder, lambda s: {name: s[name] for name in s if name != "model.embed_tokens.weight"})
+    assert huggingface_weights(twin.folder)[0].tied
+    twin.assert_equals(loaded(twin.folder))
+
+
+def test_weights_that_differ_are_not_tied(make_twin):
+    twin = make_twin("Llama", tie_word_embeddings=False)
+    reconfigure(twin.folder, tie_word_embeddings=True)
+    assert not huggingface_weights(twin.folder)[0].tied
+    twin.assert_equals(loaded(twin.folder))
+
+
+def reconfigure(folder, **changes):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value != "absent"}))
+
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """The configuration of a Llama with changes."""
+
+    def read(**changes):
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+        reconfigure(tmp_path, **changes)
+        return huggingface_config(tmp_path)
+
+    return read
+
+
+def test_defaults_are_those_of_transformers(configured):
+    config = configured()
+    assert (config.kv_heads, config.head_width, config.context) == (4, 8, 2048)
+    assert (config.norm_eps, config.rotary_base, config.tied, config.bias) == (1e-6, 10000.0, False, False)
+    gpt2 = configured(model_type="gpt2", n_embd=32, n_layer=2, n_head=4)
+    assert (gpt2.inner_width, gpt2.context, gpt2.norm_eps, gpt2.tied) == (128, 1024, 1e-5, True)
+    assert (gpt2.activation, gpt2.norm, gpt2.positions, gpt2.bias) == ("gelu_tanh", "layer", "learned", True)
+
+
+def test_rotary_settings_stand_in_three_places(configured):
+    assert configured(rope_theta=5e5).rotary_base == 5e5
+    assert configured(rope_parameters={"rope_type": "default", "rope_theta": 7e5}).rotary_base == 7e5
+    old = {key: LLAMA3[key] for key in LLAMA3 if key != "rope_theta"}
+    config = configured(rope_theta=9e5, rope_scaling=old)
+    assert config.rotary_base == 9e5
+    assert config.rotary_scaling == RotaryScaling(8.0, 1.0, 4.0, 16)
+    assert configured(rope_scaling={"type": "default"}).rotary_scaling is None
+
+
+def test_a_sliding_window_leaves_the_context_alone(configured):
+    def shape(**changes):
+        found = configured(max_position_embeddings=32768, **changes)
+        return found.context, found.window, len(found.windowed_layers)
+
+    assert shape(model_type="mistral") == (32768, 4096, 2)
+    assert shape(model_type="mistral", sliding_window=1024) == (32768, 1024, 2)
+    assert shape(model_type="mistral", sliding_window=None) == (32768, None, 0)
+    assert shape(model_type="mistral", sliding_window=32768) == (32768, None, 0)
+    qwen = {"model_type": "qwen2", "sliding_window": 1024}
+    assert shape(**qwen) == (32768, None, 0)
+    assert shape(**qwen, use_sliding_window=True) == (32768, None, 0)  # from layer 28 on
+    assert shape(**qwen, use_sliding_window=True, max_window_layers=1) == (32768, 1024, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "model_type 'mamba' is unknown; known are bart, gemma2, gemma3_text, gpt2"),
+        ({"model_type": "absent"}, "model_type is missing"),
+        ({"hidden_size": "absent"}, "hidden_size is missing; expected a whole number"),
+        ({"hidden_size": 33}, "a width of 33 cannot be shared by 4 heads"),
+        ({"num_key_value_heads": 3}, "config.json: heads=4 cannot share kv_heads=3"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; expected 'silu'"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2}},
+            "rotary scaling 'dynamic' is unknown; known are default, linear, llama3, yarn",
+        ),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
+        ({"rope_parameters": [1]}, r"rope_parameters is \[1\]; expected a table"),
+        ({"quantization_config": {"bits": 4}}, "the weights are quantised; fetch the model in float32"),
+        (
+            {"model_type": "gpt2", "activation_function": "swish"},
+            "activation_function 'swish' is unknown; known are gelu, gelu_new, gelu_pytorch_tanh, relu",
+        ),
+        (
+            {"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True},
+            "scale_attn_by_inverse_layer_idx is True",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_followed_is_refused(configured, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        configured(**changes)
+    assert str(tmp_path / "config.json") in str(caught.value)
+
+
+def test_a_configuration_that_is_not_json_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="not valid JSON"):
+        huggingface_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda s: {n: s[n] for n in s if n != "model.norm.weight"},
+            r"'model\.norm\.weight' of shape \[32\] is missing",
+        ),
+        (lambda s: s | {"model.layers.0.extra": torch.ones(2)}, r"without a place .*model\.layers\.0\.extra"),
+        (
+            lambda s: s | {"model.norm.weight": torch.ones(31)},
+            r"'model\.norm\.weight' has shape \[31\].*\[32\]",
+        ),
+        (
+            lambda s: s | {"model.norm.weight": torch.full((32,), torch.nan)},
+            r"'model\.norm\.weight' holds NaN",
+        ),
+        (
+            lambda s: s | {"model.norm.weight": torch.full((32,), -torch.inf)},
+            r"'model\.norm\.weight' holds NaN",
+        ),
+        (
+            lambda s: s | {"model.norm.weight": torch.ones(32, dtype=torch.int8)},
+            r"'model\.norm\.weight' is stored as I8",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(make_twin, change, message):
+    twin = make_twin("Llama")
+    rewrite(twin.folder, change)
+    with pytest.raises(ValueError, match=message):
+        huggingface_weights(twin.folder)
+
+
+def test_layers_that_are_not_there_are_noticed_at_once(make_twin):
+    twin = make_twin("Llama")
+    reconfigure(twin.folder, num_hidden_layers=2**31 - 1)
+    with pytest.raises(ValueError, match=r"model\.layers\.2\.input_layernorm\.weight' .* is missing"):
+        huggingface_weights(twin.folder)

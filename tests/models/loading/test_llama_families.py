@@ -1,0 +1,146 @@
+"""Every family against transformers' own class with random weights: logits, and texts by either engine."""
+
+import pytest
+import torch
+import transformers as tf
+
+import unspool as us
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+PART = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+GRANITE = {
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.0,
+}
+WINDOW = {"sliding_window": 6}
+CASES = {
+    "llama, yarn": (tf.LlamaForCausalLM, tf.LlamaConfig, {"rope_parameters": YARN}),
+    "llama, yarn told": (
+        tf.LlamaForCausalLM,
+        tf.LlamaConfig,
+        {"rope_parameters": YARN | {"attention_factor": 1.3, "beta_fast": 8.0}},
+    ),
+    "llama, linear": (tf.LlamaForCausalLM, tf.LlamaConfig, {"rope_parameters": LINEAR}),
+    "qwen2": (tf.Qwen2ForCausalLM, tf.Qwen2Config, {}),
+    "qwen3": (tf.Qwen3ForCausalLM, tf.Qwen3Config, {"head_dim": 16}),
+    "qwen3, biased": (tf.Qwen3ForCausalLM, tf.Qwen3Config, {"head_dim": 8, "attention_bias": True}),
+    "olmo2": (tf.Olmo2ForCausalLM, tf.Olmo2Config, {}),
+    "phi3": (tf.Phi3ForCausalLM, tf.Phi3Config, {}),
+    "phi3, partly turned": (tf.Phi3ForCausalLM, tf.Phi3Config, {"rope_parameters": PART}),
+    "smollm3": (tf.SmolLM3ForCausalLM, tf.SmolLM3Config, {}),
+    "mistral, windowed": (tf.MistralForCausalLM, tf.MistralConfig, WINDOW),
+    "qwen2, windowed": (
+        tf.Qwen2ForCausalLM,
+        tf.Qwen2Config,
+        WINDOW | {"use_sliding_window": True, "max_window_layers": 1},
+    ),
+    "qwen3, windowed": (
+        tf.Qwen3ForCausalLM,
+        tf.Qwen3Config,
+        WINDOW | {"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    ),
+    "phi3, windowed": (tf.Phi3ForCausalLM, tf.Phi3Config, WINDOW),
+    "smollm3, windowed": (
+        tf.SmolLM3ForCausalLM,
+        tf.SmolLM3Config,
+        WINDOW | {"use_sliding_window": True, "no_rope_layers": [1, 0, 1, 0]},
+    ),
+    "granite": (tf.GraniteForCausalLM, tf.GraniteConfig, GRANITE),
+    "granite, biased": (tf.GraniteForCausalLM, tf.GraniteConfig, GRANITE | {"attention_bias": True}),
+}
+
+
+def saved(folder, kind, config, settings):
+    """A random model of theirs, whose weights are large enough to count, written to a folder."""
+    torch.manual_seed(0)
+    model = kind(config(**SIZES | settings)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return model
+
+
+def agree(ours, theirs):
+    """Logits of whole rows by torch, and of steps by the engine that was chosen, are theirs; and a text."""
+    tokens = torch.randint(3, ours.vocab_size, (2, 24))
+    with torch.no_grad():
+        want = theirs(tokens, use_cache=False).logits.log_softmax(-1)
+        torch.testing.assert_close(ours(tokens), want, atol=1e-4, rtol=1e-5)
+    assert want.std() > 0.3  # the comparison is of something
+    rows = tokens.tolist()
+    step, state = ours.start([rows[0][:20], rows[1][:3]])
+    for place in range(4):
+        torch.testing.assert_close(step.logp_NV[0], want[0, 19 + place], atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(step.logp_NV[1], want[1, 2 + place], atol=1e-4, rtol=1e-5)
+        if place < 3:
+            step, state = ours.step(state, torch.tensor([rows[0][20 + place], rows[1][3 + place]]))
+    asked = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
+    said = theirs.generate(tokens[:1, :8], attention_mask=torch.ones(1, 8), **asked)[0, 8:].tolist()
+    assert list(us.generate(ours, [rows[0][:8]], us.Greedy(), max_new_tokens=30)[0].tokens) == said
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_transformers(name, engine, tmp_path):
+    theirs, ours = saved(tmp_path, *CASES[name]), us.load(tmp_path)
+    assert (ours.engine, ours.context) == ("compiled", 64)
+    ours.engine = engine
+    agree(ours, theirs)
+
+
+def test_texts_end_at_the_eos_of_the_config_if_there_is_no_tokenizer(tmp_path):
+    saved(tmp_path, *CASES["qwen2"])
+    model = us.load(tmp_path)
+    assert model.eos_ids == {2}
+    assert us.score(model, [5, 6], [7], end=True).tokens == (7, 2)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 7, 999]}')
+    assert us.load(tmp_path).eos_ids == {2, 7}  # 999 is outside of the vocabulary
+    assert us.load(tmp_path, engine="transformers").eos_ids == {2, 7}
+
+
+def test_mistral_with_a_window_is_exported_as_mistral(tmp_path):
+    theirs = saved(tmp_path / "a", *CASES["mistral, windowed"])
+    us.save(us.load(tmp_path / "a"), tmp_path / "b", format="huggingface")
+    again = tf.AutoModelForCausalLM.from_pretrained(tmp_path / "b")
+    assert type(again) is tf.MistralForCausalLM
+    tokens = torch.randint(3, 50, (1, 24))
+    with torch.no_grad():
+        torch.testing.assert_close(again(tokens).logits, theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_packed_weights_of_a_family_with_factors(tmp_path):
+    theirs = saved(tmp_path, *CASES["granite"])
+    tokens = torch.randint(3, 50, (1, 12))
+    with torch.no_grad():
+        want = theirs(tokens).logits[0, -1].log_softmax(-1)
+    for weights in ("stored", "int8"):
+        step, _ = us.load(tmp_path, weights=weights).start(tokens.tolist())
+        torch.testing.assert_close(step.logp_NV[0], want, atol=0.1, rtol=0.05)
+
+
+def test_what_a_family_may_say_and_we_have_not_is_told_apart(tmp_path):
+    longrope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [1.0] * 4,
+    }
+    saved(tmp_path, tf.LlamaForCausalLM, tf.LlamaConfig, {"rope_parameters": longrope | {"factor": 2.0}})
+    with pytest.warns(UserWarning, match="rotary scaling 'longrope' is unknown.*So transformers runs it"):
+        assert us.load(tmp_path).engine == "transformers"
