@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models
 
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.labelling import ClassifierConfig
-from unspool.models.loading import load, names as names_module, save_folder
+from unspool.models.loading import load, model_names as names_module, save_folder
 from unspool.models.loading.model_names import PACKAGES, ModelPackage
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.trigram import TrigramConfig
