@@ -11,7 +11,7 @@ class Text:
 
     bos_id = 1
     eos_ids = frozenset({2})
-    decode = watch = None
+    decode = detokenizer = None
 
     @staticmethod
     def encode(text):

@@ -93,7 +93,7 @@ def test_a_word_of_several_tokens_has_one_tag(encoder, make_text):
 
 def test_words_need_a_tokenizer_that_knows_its_characters():
     class Other:
-        encode = decode = watch = None
+        encode = decode = detokenizer = None
         eos_ids = frozenset()
 
     with pytest.raises(TypeError, match="Other does not say which characters a token spells"):

@@ -95,10 +95,10 @@ def test_ctrl_c_is_for_whoever_asks(process: HelperProcess) -> None:
 CODE = """
 import os, sys
 from unspool.tokenization.chat_template import render_chat
-from unspool.tokenization.chat_template import TEMPLATES
+from unspool.tokenization.chat_template import TEMPLATE_PROCESS
 hello = [{"role": "user", "content": "Hello"}]
 render_chat("x", hello)
-print(TEMPLATES._process.pid, flush=True)
+print(TEMPLATE_PROCESS._process.pid, flush=True)
 """
 
 
@@ -132,9 +132,9 @@ def test_it_does_not_outlive_a_killed_program_whatever_it_is_doing() -> None:
 def test_a_forked_program_has_a_process_of_its_own() -> None:
     code = CODE + (
         "child = os.fork()\n"
-        "print(render_chat('{{ messages[0].content }}' + str(child == 0), hello), TEMPLATES._process.pid, flush=True)\n"
+        "print(render_chat('{{ messages[0].content }}' + str(child == 0), hello), TEMPLATE_PROCESS._process.pid, flush=True)\n"
         "child and os.waitpid(child, 0)\n"
-        "child and print(render_chat('still', hello), TEMPLATES._process.pid, flush=True)\n"
+        "child and print(render_chat('still', hello), TEMPLATE_PROCESS._process.pid, flush=True)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, *both, still = done.stdout.splitlines()

@@ -118,7 +118,7 @@ def test_a_file_that_passed_is_not_tried_again(tmp_path, monkeypatch):
     assert read_tokenizer(path).encode("ba").ids == [1, 0]
     for at in range(12):
         (tmp_path / "cache/tokenizers" / str(at)).touch()
-    monkeypatch.setattr(tokenizer_file, "REMEMBERED", 5)
+    monkeypatch.setattr(tokenizer_file, "MAX_REMEMBERED", 5)
     tokenizer_file._evict_oldest(tmp_path / "cache/tokenizers")
     assert len(list((tmp_path / "cache/tokenizers").iterdir())) == 4
 

@@ -111,7 +111,7 @@ class Text:
     def __init__(self, bos_id, *eos_ids):
         self.bos_id, self.eos_ids, self.vocab_size = bos_id, frozenset(eos_ids), 61
 
-    encode = decode = watch = None  # nothing is said
+    encode = decode = detokenizer = None  # nothing is said
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_hub_id_is_asked_for_in_the_revision_that_vllm_has(engine, folder, mon
     monkeypatch.setattr(served_model, "hub_folder", lambda *said: asked.append(said) or folder)
     config = engine.served("org/name", revision="v2", tokenizer="org/words", tokenizer_revision="v3")
     assert ServedModel(config).output_matrix is not None
-    assert ServedModel(config).text is not None
+    assert ServedModel(config).tokenizer is not None
     assert asked == [("org/name", "v2"), ("org/words", "v3")]
 
 

@@ -169,22 +169,22 @@ def test_build_refuses_a_state_that_does_not_fit(shelf, change, message):
 def test_a_tokenizer_of_another_model_is_refused(shelf):
     class Text:
         vocab_size = 8
-        encode = decode = watch = None
+        encode = decode = detokenizer = None
         eos_ids = frozenset()
 
     state = read_weights(shelf, CONFIG, DIALECT)
     with pytest.raises(ValueError, match="the tokenizer knows 8 tokens, the model only 7"):
         build_model(CONFIG, state, Text(), "shelf")
     Text.vocab_size = 7
-    assert build_model(CONFIG, state, Text(), "shelf").text.vocab_size == 7
+    assert build_model(CONFIG, state, Text(), "shelf").tokenizer.vocab_size == 7
 
 
 def test_building_does_not_import_torchs_compiler():
     code = (
         "import sys, torch\n"
-        "from unspool.models.loading.assembly import _Uninitialised\n"
+        "from unspool.models.loading.assembly import _SkipInit\n"
         "from unspool.models.transformer_lm import TransformerConfig, TransformerLM\n"
-        "with torch.device('meta'), _Uninitialised():\n"
+        "with torch.device('meta'), _SkipInit():\n"
         "    TransformerLM(TransformerConfig(vocab_size=9, width=8, layers=1, heads=2, kv_heads=2, head_width=4, inner_width=8, context=16, tied=False, bias=True, norm='layer'))\n"
         "print([name for name in ('torch._dynamo', 'sympy') if name in sys.modules])"
     )

@@ -48,14 +48,14 @@ def test_what_is_saved_is_loaded(tmp_path, config):
     save_folder(made, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == config
-    assert found.text is None
+    assert found.tokenizer is None
     assert not found.training
     torch.testing.assert_close(found(TOKENS), made(TOKENS), rtol=0, atol=0)
 
 
 def test_the_tokenizer_goes_with_the_model(tmp_path):
     save_folder(model(text=words()), tmp_path / "run")
-    text = load_folder(tmp_path / "run").text
+    text = load_folder(tmp_path / "run").tokenizer
     assert text.encode("b") == [1]
     assert text.eos_ids == {1}
 
@@ -183,7 +183,7 @@ def test_weights_in_half_precision_may_stay_so(tmp_path):
 @pytest.mark.parametrize("small", [0, run_folder.MAX_COPIED_WEIGHTS])
 def test_weights_are_the_same_whether_they_are_copied_or_mapped(saved, monkeypatch, small):
     copied = []
-    monkeypatch.setattr(run_folder, "SMALL", small)
+    monkeypatch.setattr(run_folder, "MAX_COPIED_WEIGHTS", small)
     monkeypatch.setattr(run_folder.WEIGHT_MEMORY, "copy", lambda it: copied.append(it) or it.clone())
     state = load_folder(saved).state_dict()
     assert all(torch.equal(state[name], weight) for name, weight in model().state_dict().items())

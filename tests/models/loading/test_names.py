@@ -26,7 +26,7 @@ def test_a_hugging_face_folder(make_twin):
 
 
 def test_a_folder_without_a_tokenizer(make_twin):
-    assert load(make_twin("Llama").folder).text is None
+    assert load(make_twin("Llama").folder).tokenizer is None
 
 
 def test_a_run_folder(tmp_path):

@@ -54,9 +54,7 @@ def test_the_folder_tells_which_tensor_it_is(settings, tensors, wanted, tmp_path
     [{"other__weight": EMBED}, {"a__lm_head__weight": EMBED, "b__lm_head__weight": HEAD}],
 )
 def test_where_it_is_none_or_several_that_is_said(tensors, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"the output matrix is one tensor whose name ends with lm_head\.weight"
-    ):
+    with pytest.raises(ValueError, match=r"expected one output matrix, named lm_head\.weight"):
         output_matrix_of_folder(folder_of(tmp_path, {}, **tensors))
 
 

@@ -109,8 +109,8 @@ def test_every_kind_of_model_comes_back_as_it_was(shape, tmp_path):
     found = load(tmp_path / "saved")
     assert found.config == shape
     torch.testing.assert_close(said(found), said(model), atol=1e-6, rtol=0)
-    assert found.text.encode("b") == [1]
-    assert found.text.eos_ids == {2}
+    assert found.tokenizer.encode("b") == [1]
+    assert found.tokenizer.eos_ids == {2}
     assert model.training
 
 
@@ -161,7 +161,7 @@ def test_a_gguf_file_becomes_a_folder(make_twin, write_gguf, tmp_path):
     save(model, tmp_path / "saved")
     found = load(tmp_path / "saved")
     twin.assert_equals(found)
-    assert found.text.encode("abc ab") == model.tokenizer.encode("abc ab")
+    assert found.tokenizer.encode("abc ab") == model.tokenizer.encode("abc ab")
 
 
 def test_half_precision_is_kept(tmp_path):

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from vllm.logger import init_logger
-from vllm.v1.sample.logits_processor import LogitsProcessor as ForV1
 
 from unspool.integrations.loading import VLLM
 from unspool.integrations.vllm.model_runners import V1BatchRows, V2RequestSlots
@@ -18,6 +16,9 @@ from unspool.integrations.vllm.sequences import SequenceSampler, request_decoder
 from unspool.integrations.vllm.served_model import ServedModel
 
 VLLM.imported("unspool's decoders in vLLM")
+
+from vllm.logger import init_logger  # noqa: E402
+from vllm.v1.sample.logits_processor import LogitsProcessor as ForV1  # noqa: E402
 
 
 def _base_classes() -> tuple[type, ...]:
