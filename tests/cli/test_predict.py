@@ -13,7 +13,9 @@ LINES = ["good soup and good bread", "the bad cheese was sour"]
 
 @pytest.fixture
 def classifier(tmp_path):
-    return saved(us.models.ClassifierConfig, ("bad", "fine", "good"), train_words(LINES), tmp_path / "classifier")
+    return saved(
+        us.models.ClassifierConfig, ("bad", "fine", "good"), train_words(LINES), tmp_path / "classifier"
+    )
 
 
 @pytest.fixture
