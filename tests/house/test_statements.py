@@ -162,7 +162,7 @@ def test_every_extra_that_is_named_exists(root):
         for extra in ",".join(groups).split(",")
         if extra and extra != "extra"
     }
-    assert {"serve", "fast", "grammar"} <= found <= set(extras)
+    assert {"serve", "grammar"} <= found <= set(extras)
 
 
 # Docstrings and comments

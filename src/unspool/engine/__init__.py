@@ -1,4 +1,4 @@
-"""Compiled code (numba, the extra `fast`): kernels for the Transformer step, sampling and matrix products.
+"""Compiled decoding with numba: SIMD kernels, threads, the KV cache, the Transformer step and sampling.
 
 Call `compiler_obstacle` before you import a module with kernels.
 """
@@ -18,7 +18,12 @@ TEMPERATURE, TOP_K, MIN_P, TOP_N_SIGMA, EPSILON, ETA, TOP_A, TOP_P, TYPICAL = ra
 def compiler_obstacle() -> str | None:
     """The reason why nothing can be compiled in this process; None if numba is installed and enabled."""
     if find_spec("numba") is None:
-        return "numba is not installed (pip install unspool[fast])"
+        warnings.warn(
+            "numba is not installed: torch decodes, several times more slowly (pip install numba)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return "numba is not installed (pip install numba)"
     if os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0"):
         warnings.warn(
             "NUMBA_DISABLE_JIT is set: torch runs what numba would have compiled, more slowly",

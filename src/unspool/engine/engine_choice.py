@@ -1,7 +1,7 @@
 """What runs a model's steps: torch, or one compiled call a token (`nn.compiled`).
 
     torch      always there: gradients, GPUs, half precision, hooks
-    compiled   float32 or stored weights on a CPU, with numba (`pip install unspool[fast]`): faster, with one
+    compiled   float32 or stored weights on a CPU, with numba (`pip install numba`): faster, with one
                copy of the weights, and the same log-probabilities to the bit in any batch
 
 A model takes the compiled step where it can, unless it is told which to take. A text is finished by the
