@@ -3,7 +3,7 @@ from math import log
 import pytest
 
 import unspool as us
-from unspool.diagnose.beam_curse import beam_widths, draw_widths
+from unspool.diagnose.beam_search_curse import beam_widths, draw_widths
 from unspool.testing import TableModel
 
 

@@ -223,8 +223,8 @@ def test_a_matrix_alone_does_not_tell_of_a_bias():
 def test_the_limit_is_told_with_what_it_is_made_of():
     logp, matrix = torch.randn(9, 7), torch.ones(7, 4)
     for limit, told in ((None, "D + 2 = 6"), (5, "D + 1 = 5"), (4, "4"), (3, "3")):
-        assert spectrum(logp, matrix, limit).limit_said == told
-    assert spectrum(logp).limit_said == "any rank"
+        assert spectrum(logp, matrix, limit).limit_formula == told
+    assert spectrum(logp).limit_formula == "any rank"
 
 
 @pytest.mark.parametrize("width", [2, 6, 12])

@@ -2,7 +2,7 @@ from math import log
 
 import pytest
 
-from unspool.diagnose.likelihood_trap_test import draw_trap, likelihood_trap
+from unspool.diagnose.likelihood_traps import draw_trap, likelihood_trap
 from unspool.testing import TableModel, bigram
 
 FORWARD = bigram([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.1, 0.1, 0.1, 0.7], [0.7, 0.1, 0.1, 0.1]])

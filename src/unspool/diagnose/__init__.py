@@ -1,6 +1,6 @@
-"""Diagnoses: why text degenerates, measured on a model and a text of one's own; one file per question.
+"""Diagnoses: measure why the text of a model degenerates. One module per question.
 
-    from unspool.diagnose import thresholds
+    us.diagnose.loop_rates(model, prompts, {"greedy": us.Greedy()}).verdict
 
 Names are imported when first used.
 """
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.diagnose.beam_curse import (
+    from unspool.diagnose.beam_search_curse import (
         BeamWidth as BeamWidth,
         BeamWidths as BeamWidths,
         beam_widths as beam_widths,
-        draw_widths as draw_widths,
     )
     from unspool.diagnose.critical_settings import Match as Match
     from unspool.diagnose.dependency_agreement import (
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
         exposure as exposure,
         true_exposure as true_exposure,
     )
-    from unspool.diagnose.likelihood_trap_test import (
+    from unspool.diagnose.feasible_set import Feasible as Feasible, feasible as feasible
+    from unspool.diagnose.likelihood_traps import (
         LikelihoodTrap as LikelihoodTrap,
-        draw_trap as draw_trap,
         likelihood_trap as likelihood_trap,
     )
     from unspool.diagnose.matched_thresholds import (
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         optimality_gap as optimality_gap,
         underestimation as underestimation,
     )
+    from unspool.diagnose.ranked_tokens import RankedTokens as RankedTokens, rank_tokens as rank_tokens
     from unspool.diagnose.softmax_bottleneck import (
         Bottleneck as Bottleneck,
         bottleneck as bottleneck,
@@ -58,12 +58,10 @@ if TYPE_CHECKING:
         AttentionMap as AttentionMap,
         AttentionMaps as AttentionMaps,
         attention_maps as attention_maps,
-        draw_attention as draw_attention,
     )
     from unspool.diagnose.text_loops import (
         DecoderLoops as DecoderLoops,
         LoopRates as LoopRates,
-        draw_loops as draw_loops,
         loop_rates as loop_rates,
     )
     from unspool.diagnose.word_senses import (
@@ -73,23 +71,6 @@ if TYPE_CHECKING:
         WordUse as WordUse,
         sense_contexts as sense_contexts,
         senses as senses,
-    )
-    from unspool.plots.charts import (
-        draw_heads as draw_heads,
-        draw_intervals as draw_intervals,
-        draw_reliability as draw_reliability,
-        draw_senses as draw_senses,
-        draw_spectrum as draw_spectrum,
-    )
-    from unspool.plots.rank_plot import (
-        RankPicture as RankPicture,
-        draw_ranks as draw_ranks,
-        rank_picture as rank_picture,
-    )
-    from unspool.plots.simplex_plot import (
-        Feasible as Feasible,
-        draw_simplex as draw_simplex,
-        feasible as feasible,
     )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -72,7 +72,7 @@ class Bottleneck:
     """No true log-probability is underestimated by more: −min A′."""
 
     @property
-    def limit_said(self) -> str:
+    def limit_formula(self) -> str:
         """The limit with what it is made of: "D + 1 = 577"; the number alone where D has no part in it."""
         if self.limit is None:
             return "any rank"

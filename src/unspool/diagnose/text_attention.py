@@ -15,20 +15,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.decode.arguments import as_whole, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import reading
 from unspool.evaluate.teacher_forcing import forced, token_ids
 from unspool.interfaces import AttentionStack, StepModel, TokenizerLike
 from unspool.models.sequence_model import decoding
-from unspool.plots.canvas import INK, canvas, drawn, label
 
 Kind = Literal["self", "encoder", "decoder", "source"]
 
@@ -224,43 +221,3 @@ def _to_source(
     weights_TS = looks.layers[0][0].double().cpu()
     one = AttentionMap(None, None, weights_TS, "the source", float(weights_TS.max(dim=1).values.mean()))
     return AttentionMaps(looks.looking, looks.looked_at, (one,))
-
-
-def draw_attention(
-    found: AttentionMaps, path: str | Path, *, layer: int | None = None, head: int | None = None
-) -> None:
-    """Save the picture (.svg, .png, .pdf): one head with its tokens, or all of them, small."""
-    drawn(found, AttentionMaps)
-    layer, head = (
-        None if it is None else as_whole(name, it, at_least=0, advice="They count from 0.")
-        for name, it in (("layer", layer), ("head", head))
-    )
-    chosen = [
-        it for it in found.maps if (layer is None or it.layer == layer) and (head is None or it.head == head)
-    ]
-    if not chosen:
-        raise ValueError(f"there is no head {shown(head)} in layer {shown(layer)}: both count from 0.")
-    if len(chosen) == 1:
-        _draw_one(found, chosen[0], path)
-        return
-    columns = max(sum(it.layer == row for it in chosen) for row in {it.layer for it in chosen})
-    rows = -(-len(chosen) // columns)
-    with canvas(path, 0.6 + 0.8 * columns, 0.4 + 0.8 * rows) as figure:
-        panels = figure.subplots(rows, columns, squeeze=False).ravel()
-        for panel in panels:
-            panel.set_axis_off()
-        for panel, it in zip(panels, chosen, strict=False):
-            panel.imshow(it.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-            panel.set_title(f"{it.layer}.{it.head}", fontsize=5, pad=1)
-
-
-def _draw_one(found: AttentionMaps, one: AttentionMap, path: str | Path) -> None:
-    across, down = len(found.sources), len(found.tokens)
-    with canvas(path, 1.6 + 0.18 * across, 1.6 + 0.18 * down) as figure:
-        panel = figure.subplots()
-        panel.imshow(one.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        style = {"fontsize": 6, "parse_math": False}
-        panel.set_xticks(range(across), [label(it) for it in found.sources], rotation=90, **style)
-        panel.set_yticks(range(down), [label(it) for it in found.tokens], **style)
-        where = "to the source" if one.layer is None else f"layer {one.layer}, head {one.head}"
-        panel.set_title(where, loc="left", fontsize=9, color=INK)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from unspool.decode.arguments import as_whole, shown
 from unspool.decode.combine.lockstep import check_model
@@ -20,7 +19,6 @@ from unspool.decode.loops import find_approximate_loop, find_loop
 from unspool.decode.output import Output
 from unspool.evaluate.diversity import rep_n
 from unspool.interfaces import Decoder, StepModel
-from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, drawn
 
 TURNS = 8
 """Turns of a loop that are looked at."""
@@ -120,27 +118,3 @@ def _of(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
     means = tuple(sum(logps) / len(logps) for logps in turns if logps)
     repeated = sum(rep_n(out.tokens, 4) for out in outs) / len(outs)
     return DecoderLoops(decoder, len(outs), tuple(periods), repeated, means, approximate)
-
-
-def draw_loops(found: LoopRates, path: str | Path) -> None:
-    """Save the picture (.svg, .png, .pdf): the rate of every decoder, and log p by turn."""
-    drawn(found, LoopRates)
-    with canvas(path, 8.4, 1.4 + 0.3 * len(found.decoders)) as figure:
-        left, right = figure.subplots(1, 2)
-        names = [it.decoder if len(it.decoder) < 34 else it.decoder[:33] + "…" for it in found.decoders]
-        left.barh(range(len(names)), [it.rate for it in found.decoders], 0.6, color=BLUE)
-        left.set_yticks(range(len(names)), names, parse_math=False)
-        left.invert_yaxis()
-        left.set_xlim(0, 1)
-        left.set_xlabel("share of texts that end in a loop", color=INK)
-        colours = (BLUE, ORANGE, RED, GREEN, SOFT)
-        for place, it in enumerate(it for it in found.decoders if it.turns):
-            turns = range(1, len(it.turns) + 1)
-            right.plot(turns, it.turns, "o-", ms=3, color=colours[place % 5], label=it.decoder)
-        right.set_xlabel("turn of the loop", color=INK)
-        right.set_ylabel("log p of a token", color=INK)
-        if any(it.turns for it in found.decoders):
-            for text in right.legend(frameon=False, fontsize=7).get_texts():
-                text.set_parse_math(False)
-        for panel in (left, right):
-            panel.spines[["right", "top"]].set_visible(False)

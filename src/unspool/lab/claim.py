@@ -120,7 +120,7 @@ def degeneration(section: str, *papers: str) -> Source:
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ASIDE = ("cli", "serve", "adapters", "lab")
+ASIDE = ("cli", "serve", "integrations", "lab")
 
 
 def code_version(claim: Claim) -> str:

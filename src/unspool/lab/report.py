@@ -1,16 +1,19 @@
-"""The report as one HTML file: no script, nothing fetched, figures drawn in SVG inside it."""
+"""The lab's report as HTML (one file with its figures inside) or Markdown (figures in files beside it)."""
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from unspool.lab.figures import draw, svg
 from unspool.lab.results import Finding
+from unspool.plots.canvas import canvas
 
 COLOURS = {"reproduced": "#1e8449", "mixed": "#b9770e", "not reproduced": "#c0392b", "not run": "#6b6b70"}
+MARKS = {"reproduced": "✔", "mixed": "≈", "not reproduced": "✘", "not run": "–"}
+FIGURES = "img/lab"
 STYLE = """
 :root { --ink: #1d1d1f; --soft: #6b6b70; --line: #d8d8dc; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; max-width: 60rem;
@@ -26,48 +29,97 @@ td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabula
 .wide { overflow-x: auto; }
 figure { margin: .6rem 0; } svg { max-width: 100%; height: auto; }
 """
-
-
 CRITERIA = (
-    "Some criteria and set-ups were changed after a first result; the lab log (docs/lab-log.md) says which."
+    "Some criteria and set-ups were changed after a first result; the lab log (docs/lab-log.md) lists them."
 )
+VERDICTS = (
+    "A claim is reproduced{} if every part of its criterion holds with every seed, not reproduced{} if no "
+    "part holds with any seed, and mixed{} otherwise."
+)
+HEADER = f"""# The claims, measured again
+
+Each claim of the papers and lectures behind this library is a small experiment: one file in
+[src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py), with what is measured and the criterion by
+which it counts as reproduced. {CRITERIA} This page is written by
+
+    unspool lab report --from docs/lab.json --markdown docs/lab.md
+
+from numbers that `unspool lab run --all` has measured and `unspool lab report --json` has written.
+{VERDICTS.format(" (✔)", " (✘)", " (≈)")} All experiments are small: artificial languages, the built-in
+models, and models that train for seconds. Results may differ for larger models.
+"""
 
 
-def html_page(found: Sequence[Finding], *, quick: bool = False) -> str:
-    """The whole page."""
-    counts: Counter[str] = Counter(it.verdict for it in found)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in COLOURS if counts[verdict])
+def html_page(findings: Sequence[Finding], *, quick: bool = False) -> str:
+    """Return the report as one HTML file without scripts or external resources."""
     rows = "".join(
-        f"<tr><td>{_verdict(it)}</td>"
+        f"<tr><td>{_html_verdict(it)}</td>"
         f'<td><a href="#{it.claim.name}">{escape(it.claim.statement)}</a></td></tr>'
-        for it in found
+        for it in findings
     )
-    quickly = "<p><strong>A quick run: its verdicts mean nothing.</strong></p>" if quick else ""
+    quick_note = "<p><strong>A quick run: its verdicts mean nothing.</strong></p>" if quick else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>unspool lab</title><style>{STYLE}</style></head><body>\n<h1>The claims, measured "
-        f"again</h1>\n"
-        f"<p>{len(found)} claims: {escape(said)}. <span "
-        f"class=soft>{escape(seeds_said(found))}</span></p>{quickly}"
-        '<p class="soft">A claim is reproduced where every part of its criterion holds with every seed, not '
-        "reproduced where none holds with any, and mixed in between. "
-        f"{CRITERIA}</p>\n<table>{rows}</table>\n"
-        + "\n".join(map(_html_section, found))
+        f"again</h1>\n<p>{len(findings)} claims: {_verdict_counts(findings)}. <span "
+        f"class=soft>{seeds_summary(findings)}</span></p>{quick_note}"
+        f'<p class="soft">{VERDICTS.format("", "", "")} {CRITERIA}</p>\n<table>{rows}</table>\n'
+        + "\n".join(map(_html_section, findings))
         + "\n</body></html>\n"
     )
 
 
-def seeds_said(found: Sequence[Finding]) -> str:
-    """Which seeds, and which code."""
-    seeds = sorted({result.seed for it in found for result in it.results})
-    seconds = sum(result.seconds for it in found for result in it.results)
+def markdown_page(findings: Sequence[Finding]) -> str:
+    """Return the report as Markdown; `write_figures` writes its figures."""
+    rows = [
+        f"| {MARKS[it.verdict]} | [{_cell(it.claim.statement)}](#{it.claim.name.replace('_', '-')}) | "
+        f"{_cell(str(it.claim.source))} |"
+        for it in findings
+    ]
+    table = "\n".join(["| | claim | source |", "|---|---|---|", *rows])
+    summary = f"**{len(findings)} claims: {_verdict_counts(findings)}.** {seeds_summary(findings)}"
+    return "\n".join([HEADER, summary, "", table, "", *map(_markdown_section, findings)])
+
+
+def write_figures(findings: Sequence[Finding], page: Path) -> None:
+    """Write every figure that the Markdown page shows."""
+    for it in findings:
+        if it.results:
+            draw_finding(it, page.parent / FIGURES / f"{it.claim.name}.svg")
+
+
+def draw_finding(finding: Finding, path: Path) -> None:
+    """Write the figure of a claim to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with canvas(path, *finding.claim.size) as figure:
+        finding.claim.draw(figure, finding.runs)
+
+
+def figure_svg(finding: Finding) -> str:
+    """Return the figure of a claim as an <svg> element."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "figure.svg"
+        draw_finding(finding, path)
+        svg = path.read_text(encoding="utf-8")
+    return svg[svg.index("<svg") :]
+
+
+def seeds_summary(findings: Sequence[Finding]) -> str:
+    """List the seeds and the time that the measurements took."""
+    seeds = sorted({result.seed for it in findings for result in it.results})
+    seconds = sum(result.seconds for it in findings for result in it.results)
     if not seeds:
         return "Nothing has been run yet."
     return f"Seeds {', '.join(map(str, seeds))}; {seconds / 60:.0f} minutes of one core in all."
 
 
-def _verdict(it: Finding) -> str:
+def _verdict_counts(findings: Sequence[Finding]) -> str:
+    counts: Counter[str] = Counter(it.verdict for it in findings)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
+
+
+def _html_verdict(it: Finding) -> str:
     return f'<span class="verdict" style="color: {COLOURS[it.verdict]}">{it.verdict}</span>'
 
 
@@ -83,89 +135,38 @@ def _html_section(it: Finding) -> str:
         for name, each in it.spreads.items()
     )
     seeds = ", ".join(str(result.seed) for result in it.results)
-    figure = f"<figure>{svg(it)}</figure>" if it.results else ""
+    figure = f"<figure>{figure_svg(it)}</figure>" if it.results else ""
     limits = f"<p class=soft>{escape(claim.limits)}</p>" if claim.limits else ""
     table = (
         "<div class=wide><table><tr><th>measured</th><th>mean ± standard deviation</th><th>least to "
-        "most</th></tr>"
-        f"{numbers}</table></div>"
+        f"most</th></tr>{numbers}</table></div>"
         if numbers
         else ""
     )
     return (
         f'<section id="{claim.name}"><h2>{escape(claim.statement)}</h2>'
         f'<p class="soft">{escape(str(claim.source))} · <code>unspool lab run {claim.name}</code>'
-        f"{f' · seeds {seeds}' if seeds else ''}</p><p>{_verdict(it)}</p>"
+        f"{f' · seeds {seeds}' if seeds else ''}</p><p>{_html_verdict(it)}</p>"
         f"<p>{escape(claim.measured)}</p>{limits}<table><tr><th>counts as reproduced "
-        f"if</th><th>held</th></tr>{parts}"
-        f"</table>{figure}{table}</section>"
+        f"if</th><th>held</th></tr>{parts}</table>{figure}{table}</section>"
     )
 
 
-# The report as a document: Markdown, with the figures in files beside it.
-
-
-FIGURES = "img/lab"
-MARKS = {"reproduced": "✔", "mixed": "≈", "not reproduced": "✘", "not run": "–"}
-HEADER = f"""# The claims, measured again
-
-Every claim of the documents that this library stands on is a small experiment: one file in
-[src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py), with what is measured and the criterion by
-which it counts as reproduced. {CRITERIA} This page is written by
-
-    unspool lab report --from docs/lab.json --markdown docs/lab.md
-
-from numbers that `unspool lab run --all` has measured and `unspool lab report --json` has written. A claim is
-reproduced (✔) where every part of its criterion holds with every seed, not reproduced (✘) where none holds
-with any, and mixed (≈) in between. All of it is small: made-up languages, the models inside the package,
-models that train for seconds. What holds here may fail for larger ones, and the other way round.
-"""
-
-
-def markdown_page(found: Sequence[Finding]) -> str:
-    """The whole page; its figures are written by `write_figures`."""
-    counts: Counter[str] = Counter(it.verdict for it in found)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
-    rows = [
-        f"| {MARKS[it.verdict]} | [{_cell(it.claim.statement)}](#{_anchor(it.claim.name)}) | "
-        f"{_cell(str(it.claim.source))} |"
-        for it in found
-    ]
-    table = "\n".join(["| | claim | source |", "|---|---|---|", *rows])
-    summary = f"**{len(found)} claims: {said}.** {seeds_said(found)}"
-    return "\n".join([HEADER, summary, "", table, "", *(_markdown_section(it) for it in found)])
-
-
-def write_figures(found: Sequence[Finding], page: Path) -> None:
-    """Every figure that the page shows."""
-    for it in found:
-        if it.results:
-            draw(it, page.parent / FIGURES / f"{it.claim.name}.svg")
-
-
 def _markdown_section(it: Finding) -> str:
-    claim = it.claim
-    lines = [f"## {claim.name.replace('_', ' ')}", "", f"**{claim.statement}** *{claim.source}.*", ""]
+    claim, title = it.claim, it.claim.name.replace("_", " ")
+    lines = [f"## {title}", "", f"**{claim.statement}** *{claim.source}.*", ""]
     lines += [f"{MARKS[it.verdict]} **{it.verdict}**. {claim.measured}", ""]
     lines += [claim.limits, ""] if claim.limits else []
     lines += ["| counts as reproduced if | held |", "|---|---|"]
     lines += [f"| {_cell(words)} | {held} of {seeds} seeds |" for words, held, seeds in it.parts]
     if it.results:
-        lines += [
-            "",
-            f"![{claim.name.replace('_', ' ')}: {_cell(claim.statement)}]({FIGURES}/{claim.name}.svg)",
-            "",
-        ]
+        lines += ["", f"![{title}: {_cell(claim.statement)}]({FIGURES}/{claim.name}.svg)", ""]
         lines += ["| measured | mean ± standard deviation | least to most |", "|---|---|---|"]
         lines += [
             f"| {_cell(name)} | {each} | {each.least:.4g} to {each.most:.4g} |"
             for name, each in it.spreads.items()
         ]
     return "\n".join([*lines, ""])
-
-
-def _anchor(name: str) -> str:
-    return name.replace("_", "-")
 
 
 def _cell(text: str) -> str:

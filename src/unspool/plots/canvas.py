@@ -1,4 +1,4 @@
-"""What all pictures share: matplotlib only where it is asked for, and files that are the same every time."""
+"""Parts that all figures share: reproducible files, colours, labels and checks of the arguments."""
 
 from __future__ import annotations
 
@@ -17,44 +17,53 @@ SUFFIXES = (".svg", ".png", ".pdf")
 
 @contextmanager
 def canvas(path: str | Path, width: float, height: float) -> Iterator[Any]:
-    """A matplotlib Figure of so many inches, saved to `path` at the end."""
-    path = named(path)
+    """Yield a matplotlib Figure of this size in inches; save it to `path` at the end of the block."""
+    path = figure_path(path)
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("Pictures need matplotlib: pip install 'unspool[figures]'") from error
-    # Text as outlines looks the same everywhere; the salt and no date make the file reproducible.
+        raise ImportError("figures need matplotlib: pip install 'unspool[figures]'") from error
+    # Text as outlines looks the same everywhere; a fixed salt and no date make the file reproducible.
     style = {"svg.fonttype": "path", "svg.hashsalt": "unspool", "font.size": 9, "font.family": "DejaVu Sans"}
-    about = {".svg": {"Date": None, "Creator": "unspool"}, ".pdf": {"CreationDate": None}}
+    metadata = {".svg": {"Date": None, "Creator": "unspool"}, ".pdf": {"CreationDate": None}}
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
-        figure.savefig(path, facecolor="white", metadata=about.get(path.suffix.lower()), dpi=150)
+        figure.savefig(path, facecolor="white", metadata=metadata.get(path.suffix.lower()), dpi=150)
 
 
-def drawn(found: Any, kind: type) -> None:
-    """Refuse to draw what is nothing that was found."""
-    if not isinstance(found, kind):
-        raise TypeError(f"{shown(found)} cannot be drawn here, but a {kind.__name__} can.")
+def check_type(result: Any, name: str) -> None:
+    """Raise a TypeError unless `result` is an instance of the class with this name.
+
+    The name replaces the class so that plots do not import the packages whose results they draw.
+    """
+    if name not in {cls.__name__ for cls in type(result).__mro__}:
+        raise TypeError(f"cannot draw {shown(result)}: expected a {name}")
 
 
-def named(path: str | Path) -> Path:
-    """The path of a picture; ask before the work where a wrong name should not be found out after it."""
+def figure_path(path: str | Path) -> Path:
+    """Check the path of a figure; call it before long computations."""
     if not isinstance(path, str | PathLike):
-        raise TypeError(f"{shown(path)} is no path; name the file that the picture is written to.")
+        raise TypeError(f"{shown(path)} is not a path: name the file that the figure is written to")
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path}: a picture is written as {', '.join(SUFFIXES)}; name the file so.")
+        raise ValueError(f"{path}: unknown figure format: use {', '.join(SUFFIXES)}")
     return path
 
 
 def label(text: str) -> str:
-    """A token as it can be drawn: spaces and line ends are shown, and what the font lacks is a box."""
-    seen = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+    """Make a token drawable: show spaces and line breaks, and replace characters that the font lacks by □."""
+    visible = {" ": "␣", "\n": "⏎", "\t": "⇥"}
     # The font has Latin, Greek and Cyrillic letters, the common punctuation, and the marks of contexts.
     drawable = (
         c if c.isprintable() and (c < "\u0530" or "\u2010" <= c <= "\u2027" or c in "⟨⟩→") else "□"
         for c in text
     )
-    return "".join(seen.get(c, d) for c, d in zip(text, drawable, strict=True))
+    return "".join(visible.get(c, d) for c, d in zip(text, drawable, strict=True))
+
+
+def hide_frame(*panels: Any) -> None:
+    """Remove the right and top lines of panels."""
+    for panel in panels:
+        panel.spines[["right", "top"]].set_visible(False)

@@ -23,6 +23,7 @@ from unspool.io import beside, new_file
 from unspool.models.loading.lora_file import ADAPTERS, lora_settings, write_adapters
 from unspool.models.loading.run_folder import CONFIG, write_run_folder
 from unspool.models.lora import adapter_weights
+from unspool.plots.seeds import draw_curves
 from unspool.training.checkpoint import (
     ABOUT,
     FOLDER,
@@ -34,7 +35,7 @@ from unspool.training.checkpoint import (
     sweep,
     write_checkpoint,
 )
-from unspool.training.curves import CURVES, Curves, Events, draw_curves
+from unspool.training.curves import CURVES, PICTURE, Curves, Events, read_curves
 from unspool.training.distributed import Team
 from unspool.training.reporters import warn
 from unspool.training.run_state import Progress, Run
@@ -182,7 +183,7 @@ class RunFolder:
     def close(self, run: Run) -> None:
         """Whatever the end was: draw what there is."""
         if run.team.rank == 0:
-            draw_curves(self.path)
+            draw_curves(read_curves(self.path), self.path / PICTURE)
             if self._events is not None:
                 self._events.close()
 

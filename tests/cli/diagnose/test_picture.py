@@ -49,7 +49,7 @@ def test_a_narrow_model_is_drawn_with_all_defaults(unspool, narrow, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("a.svg", "is not one of abc"), ("a.txt", "a picture is written as")]
+    ("name", "said"), [("a.svg", "is not one of abc"), ("a.txt", "unknown figure format")]
 )
 def test_what_fails_leaves_no_file(unspool, loaded, tmp_path, name, said):
     status, _, err = unspool("diagnose", "picture", "tiny", "xyz", "-o", tmp_path / name)

@@ -68,7 +68,7 @@ def test_a_picture_is_drawn(unspool, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("a.txt", "a picture is written as"), ("no/a.svg", "No such file")]
+    ("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "No such file")]
 )
 def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, tmp_path, name, said):
     status, out, err = unspool("diagnose", "senses", "tiny", "-o", tmp_path / name)

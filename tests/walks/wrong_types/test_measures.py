@@ -1,4 +1,4 @@
-"""Wrong types and values, thrown at every argument of what unspool.basis, .evaluate and .diagnose export."""
+"""Wrong types and values, thrown at every argument of what unspool.basis, .evaluate, .diagnose and .plots export."""
 
 import inspect
 from dataclasses import is_dataclass
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool import basis, diagnose, evaluate
+from unspool import basis, diagnose, evaluate, plots
 from unspool.data.conllu import TreeSentence, TreeWord
 from unspool.data.known_languages import Agreement
 from unspool.data.known_languages.known_language import TrueModel
@@ -159,9 +159,9 @@ CALLS = {
     ),
     "evaluate.zipf_coefficient": (evaluate.zipf_coefficient, {"texts": [[1, 2, 3, 1, 1, 2]]}),
     "diagnose.agreements": (diagnose.agreements, {"model": LM, "sentences": TREES, "least": 0}),
-    "diagnose.draw_heads": (
-        diagnose.draw_heads,
-        {"found": diagnose.agreements(LM, TREES, least=0), "path": "p.svg"},
+    "plots.draw_heads": (
+        plots.draw_heads,
+        {"result": diagnose.agreements(LM, TREES, least=0), "path": "p.svg"},
     ),
     "diagnose.exposure": (
         diagnose.exposure,
@@ -176,18 +176,18 @@ CALLS = {
         diagnose.beam_widths,
         {"model": LM, "texts": [([4], [5, 6])], "widths": [1, 2], "max_new_tokens": 3},
     ),
-    "diagnose.draw_attention": (
-        diagnose.draw_attention,
-        {"found": diagnose.attention_maps(LM, "abcdef"), "path": "p.svg"},
+    "plots.draw_attention": (
+        plots.draw_attention,
+        {"result": diagnose.attention_maps(LM, "abcdef"), "path": "p.svg"},
     ),
-    "diagnose.draw_loops": (
-        diagnose.draw_loops,
-        {"found": diagnose.loop_rates(LM, ["ab"], {"g": us.Greedy()}, max_new_tokens=2), "path": "p.svg"},
+    "plots.draw_loops": (
+        plots.draw_loops,
+        {"result": diagnose.loop_rates(LM, ["ab"], {"g": us.Greedy()}, max_new_tokens=2), "path": "p.svg"},
     ),
-    "diagnose.draw_trap": (diagnose.draw_trap, {"found": TRAP, "path": "p.svg"}),
-    "diagnose.draw_widths": (
-        diagnose.draw_widths,
-        {"found": diagnose.beam_widths(LM, [([4], [5])], [1]), "path": "p.svg"},
+    "plots.draw_trap": (plots.draw_trap, {"result": TRAP, "path": "p.svg"}),
+    "plots.draw_widths": (
+        plots.draw_widths,
+        {"result": diagnose.beam_widths(LM, [([4], [5])], [1]), "path": "p.svg"},
     ),
     "diagnose.likelihood_trap": (
         diagnose.likelihood_trap,
@@ -198,23 +198,23 @@ CALLS = {
         {"model": LM, "prompts": ["ab"], "decoders": {"g": us.Greedy()}, "max_new_tokens": 2},
     ),
     "diagnose.bottleneck": (diagnose.bottleneck, {"model": LM, "texts": TEXTS}),
-    "diagnose.draw_intervals": (
-        diagnose.draw_intervals,
+    "plots.draw_intervals": (
+        plots.draw_intervals,
         {"panels": {"score": {"ours": evaluate.bootstrap(MEAN)}}, "path": "p.svg"},
     ),
-    "diagnose.draw_ranks": (
-        diagnose.draw_ranks,
-        {"picture": diagnose.rank_picture(LM, "abc", [us.Sample(us.TopP())], ["a"]), "path": "p.svg"},
+    "plots.draw_ranks": (
+        plots.draw_ranks,
+        {"result": diagnose.rank_tokens(LM, "abc", [us.Sample(us.TopP())], ["a"]), "path": "p.svg"},
     ),
-    "diagnose.draw_reliability": (
-        diagnose.draw_reliability,
-        {"found": evaluate.calibration([0.5], [True]), "path": "p.svg"},
+    "plots.draw_reliability": (
+        plots.draw_reliability,
+        {"result": evaluate.calibration([0.5], [True]), "path": "p.svg"},
     ),
-    "diagnose.draw_senses": (diagnose.draw_senses, {"found": diagnose.senses(KERBS), "path": "p.svg"}),
-    "diagnose.draw_simplex": (diagnose.draw_simplex, {"path": "p.svg"}),
-    "diagnose.draw_spectrum": (
-        diagnose.draw_spectrum,
-        {"found": diagnose.spectrum(MODEL.log()), "path": "p.svg"},
+    "plots.draw_senses": (plots.draw_senses, {"result": diagnose.senses(KERBS), "path": "p.svg"}),
+    "plots.draw_simplex": (plots.draw_simplex, {"result": diagnose.feasible(), "path": "p.svg"}),
+    "plots.draw_spectrum": (
+        plots.draw_spectrum,
+        {"result": diagnose.spectrum(MODEL.log()), "path": "p.svg"},
     ),
     "diagnose.failures": (diagnose.failures, {"logp_CV": MODEL.log(), "true_CV": TRUE, "tau": 0.5}),
     "diagnose.feasible": (diagnose.feasible, {"weights": (0.55, 0.71, 0.29), "hidden": 2.5, "delta": 0.6}),
@@ -225,8 +225,8 @@ CALLS = {
     ),
     "diagnose.own_text": (diagnose.own_text, {"model": LM, "tokens": 5}),
     "diagnose.rank_limit": (diagnose.rank_limit, {"model": LM}),
-    "diagnose.rank_picture": (
-        diagnose.rank_picture,
+    "diagnose.rank_tokens": (
+        diagnose.rank_tokens,
         {"model": LM, "prompt": "abc", "rules": [us.Sample(us.TopP())], "names": ["a"], "top": 4},
     ),
     "diagnose.rejected_shares": (
@@ -276,7 +276,7 @@ def damaged(right):
 
 
 def test_every_exported_name_is_called_or_is_what_a_call_gives():
-    for room in (basis, evaluate, diagnose):
+    for room in (basis, evaluate, diagnose, plots):
         called = {name.split(".")[1] for name in CALLS if name.startswith(room.__name__.split(".")[1])}
         results = set(room.__all__) - called
         assert all(is_dataclass(getattr(room, name)) for name in results - {"BasisStep"}), results

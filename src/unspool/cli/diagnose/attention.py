@@ -39,10 +39,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, look, tell."""
     from unspool.diagnose.text_attention import attention_maps, draw_attention
-    from unspool.plots.canvas import named
+    from unspool.plots.canvas import figure_path
 
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         found = attention_maps(load_speaker(args), args.text, args.source)
         if args.output:

@@ -45,14 +45,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search at every width, compare, tell."""
     import unspool as us
-    from unspool.diagnose.beam_curse import beam_widths, draw_widths
-    from unspool.plots.canvas import named
+    from unspool.diagnose.beam_search_curse import beam_widths
+    from unspool.plots.canvas import figure_path
+    from unspool.plots.figures import draw_widths
 
     beam = us.parse(args.beam)
     if not isinstance(beam, us.Beam):
         raise ValueError(f"--beam {args.beam} is no Beam: write one, as Beam(1, length_penalty=GNMT(0.6))")
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         model = load_speaker(args)
         gold = gold_texts(model, args, max_tokens=args.prompt + args.length)

@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
     from unspool.diagnose.evaluation_texts import find_windows
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
-    from unspool.plots.canvas import named
+    from unspool.plots.canvas import figure_path
 
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         model = load_speaker(args)
         contexts = args.contexts or fitting_contexts(model)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             where = str(args.text or args.model)
             raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
         if args.output:
-            from unspool.plots.charts import draw_spectrum
+            from unspool.plots.figures import draw_spectrum
 
             draw_spectrum(found, args.output)
     if args.json:
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(found: Bottleneck, whose: str) -> list[str]:
-    limit = "no single output matrix: any rank" if found.limit is None else f"at most {found.limit_said}"
+    limit = "no single output matrix: any rank" if found.limit is None else f"at most {found.limit_formula}"
     different = "" if found.distinct == found.contexts else f" ({found.distinct:,} different)"
     lines = [
         f"contexts             {found.contexts:,}{different} of {found.vocab_size:,} words, in {whose}",

@@ -35,11 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, count, tell."""
     from unspool.evaluate.confidence_calibration import pair_calibration
-    from unspool.plots.canvas import named
-    from unspool.plots.charts import draw_reliability
+    from unspool.plots.canvas import figure_path
+    from unspool.plots.figures import draw_reliability
 
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         model = load_speaker(args)
         gold = gold_texts(model, args, max_tokens=args.prompt + args.length)

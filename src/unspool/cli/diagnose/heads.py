@@ -42,17 +42,17 @@ def run(args: argparse.Namespace) -> int:
     sentences = read_treebank(args.treebank)[: args.sentences]
     import unspool as us
     from unspool.diagnose.dependency_agreement import agreements
-    from unspool.plots.canvas import named
+    from unspool.plots.canvas import figure_path
 
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         model = us.load(args.model, **loading(args))
         found = agreements(model, sentences, args.labels, least=max(5, len(sentences) // 10))
         if not found:
             raise ValueError("no label is frequent enough in so few sentences: give more, or name --labels")
         if args.output:
-            from unspool.plots.charts import draw_heads
+            from unspool.plots.figures import draw_heads
 
             draw_heads(found, args.output)
     if args.json:

@@ -45,12 +45,13 @@ def run(args: argparse.Namespace) -> int:
 
     import unspool as us
     from unspool.diagnose.evaluation_texts import find_prompts
-    from unspool.diagnose.text_loops import draw_loops, loop_rates
-    from unspool.plots.canvas import named
+    from unspool.diagnose.text_loops import loop_rates
+    from unspool.plots.canvas import figure_path
+    from unspool.plots.figures import draw_loops
 
     decoders = {name: us.parse(spec) for name, spec in named_decoders.items()}
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         model = load_speaker(args)
         if args.text:  # an unreadable file must fail before the work

@@ -33,8 +33,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, then draw."""
     import unspool as us  # only now: the command line itself must not wait for torch
-    from unspool.plots.canvas import named
-    from unspool.plots.rank_plot import DEFAULT_RULES, draw_ranks, rank_picture
+    from unspool.diagnose.ranked_tokens import DEFAULT_RULES, rank_tokens
+    from unspool.plots.canvas import figure_path
+    from unspool.plots.figures import draw_ranks
 
     specs = args.decoder or list(DEFAULT_RULES)
     rules = {}
@@ -43,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
         if not isinstance(rule, us.Sample):
             raise ValueError(f"{spec}: only a Sample keeps and cuts tokens; write one, as Sample(TopP(0.9))")
         rules[spec] = rule
-    named(args.output)
+    figure_path(args.output)
     with reserved(args.output):
         model = load_speaker(args)
         told = None if args.decoder else _left_out
-        picture = rank_picture(
-            model, args.prompt, list(rules.values()), list(rules), top=args.top, refused=told
+        picture = rank_tokens(
+            model, args.prompt, list(rules.values()), list(rules), top=args.top, on_error=told
         )
         draw_ranks(picture, args.output)
     tell(f"wrote {args.output}")

@@ -53,10 +53,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load the run, show its senses."""
     from unspool.diagnose.word_senses import senses
-    from unspool.plots.canvas import named
+    from unspool.plots.canvas import figure_path
 
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):  # a path that cannot be written must fail before the work, not after it
         model = load_speaker(args)
         try:
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         used = _used(args, model, [it.word for it in shown]) if args.examples else {}
         spelt = Spelling(model.tokenizer)
         if args.output:
-            from unspool.plots.charts import draw_senses
+            from unspool.plots.figures import draw_senses
 
             draw_senses(found, args.output, _rows(used, spelt))
     if args.json:

@@ -39,11 +39,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score, compare, tell."""
-    from unspool.diagnose.likelihood_trap_test import draw_trap, likelihood_trap
-    from unspool.plots.canvas import named
+    from unspool.diagnose.likelihood_traps import likelihood_trap
+    from unspool.plots.canvas import figure_path
+    from unspool.plots.figures import draw_trap
 
     if args.output:
-        named(args.output)
+        figure_path(args.output)
     with reserved(args.output):
         model = load_speaker(args)
         gold = gold_texts(model, args, max_tokens=args.prompt + args.length)

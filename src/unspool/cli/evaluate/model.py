@@ -131,11 +131,11 @@ def run(args: argparse.Namespace) -> int:
     args.text.open("rb").close()  # what cannot be read must fail before the work
     from unspool.evaluate.confidence_calibration import token_calibration
     from unspool.evaluate.teacher_forcing import perplexity
-    from unspool.plots.canvas import named
-    from unspool.plots.charts import draw_reliability
+    from unspool.plots.canvas import figure_path
+    from unspool.plots.figures import draw_reliability
 
     if args.figure:
-        named(args.figure)
+        figure_path(args.figure)
     with reserved(args.figure):
         model = load_speaker(args)
         sources, texts = asked_texts(model, args)

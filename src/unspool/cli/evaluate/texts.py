@@ -74,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
     _check(args, systems, references)
     prompts = [_prompts(it, args) for it in systems]
     if args.figure:
-        from unspool.plots.canvas import named
+        from unspool.plots.canvas import figure_path
 
-        named(args.figure)
+        figure_path(args.figure)
     with reserved(args.figure):
         model = load_speaker(args) if args.model is not None else None
         found = _measured(args, systems, prompts, references, human, model)
@@ -222,7 +222,7 @@ def _number(value: float) -> str:
 
 def _draw(found: list[SystemMeasures], intervals: list[dict[str, Interval]], path: Path) -> None:
     from unspool.evaluate.significance import Interval
-    from unspool.plots.charts import draw_intervals
+    from unspool.plots.figures import draw_intervals
 
     names = list(dict.fromkeys(name for it in found for name in it.values))
     panels = {

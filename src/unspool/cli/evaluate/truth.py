@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
     decoders = {name: us.parse(spec) for name, spec in named.items()}
     if args.figure:
-        from unspool.plots.canvas import named as named_picture
+        from unspool.plots.canvas import figure_path
 
-        named_picture(args.figure)
+        figure_path(args.figure)
     with reserved(args.figure):
         found, failed = _all(args, decoders)
         if args.figure and found:
@@ -93,7 +93,7 @@ def _all(args: argparse.Namespace, decoders: Mapping[str, Any]) -> tuple[dict[st
 
 def _draw(found: Mapping[str, dict[str, Any]], path: Path) -> None:
     from unspool.evaluate.significance import Interval
-    from unspool.plots.charts import draw_intervals
+    from unspool.plots.figures import draw_intervals
 
     cells = {name: dict(zip(COLUMNS, _numbers(it), strict=True)) for name, it in found.items()}
     panels = {

@@ -40,13 +40,13 @@ def run(args: argparse.Namespace) -> int:
 
     ratings = RatingSet.load(args.folder)
     if args.figure:
-        from unspool.plots.canvas import named
+        from unspool.plots.canvas import figure_path
 
-        named(args.figure)
+        figure_path(args.figure)
     with reserved(args.figure):
         found = report(ratings, samples=args.samples, seed=args.seed)
         if args.figure:
-            from unspool.plots.charts import draw_intervals
+            from unspool.plots.figures import draw_intervals
 
             draw_intervals({_measure(found): {it.system: it.value for it in found.systems}}, args.figure)
     if args.json:

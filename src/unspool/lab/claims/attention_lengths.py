@@ -16,8 +16,8 @@ import unspool as us
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.lab.small_models import learnt, task
+from unspool.plots.seeds import lines
 
 SYMBOLS, LONGEST = 20, 12
 LENGTHS = (3, 4, 6, 8, 10, 12)

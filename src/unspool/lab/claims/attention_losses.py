@@ -17,10 +17,10 @@ import torch
 
 from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.figures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
 from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import as_batch
+from unspool.plots.seeds import bars
 
 RUNS: dict[str, list[dict[str, Any]]] = {
     "plain": [],

@@ -17,8 +17,8 @@ from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import optimality_gap, underestimation
 from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
-from unspool.lab.figures import bars
 from unspool.lab.small_models import Lesson, at_optimum, narrow, some_contexts
+from unspool.plots.seeds import bars
 
 WORKED = (0.331, 0.498, 0.171)
 """p̂ of the document's example: W = (.55, .71, .29), h = 2.55, δ = log 1.9. Tokens 2 and 3 are accepted."""

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import bars
 from unspool.lab.small_models import learnt
+from unspool.plots.seeds import bars
 
 NAMES = ("Forbes", "Ford", "Morgan", "Carter", "Bishop", "Mason", "Porter", "Parker", "Cooper", "Turner")
 PLACES = ("building", "tower", "bridge", "station", "square", "street")

@@ -19,8 +19,8 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import windows
 from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
-from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.plots.seeds import lines
 
 WIDTHS, CONTEXTS, SHARE = (4, 8, 16), 220, 1e-6
 WORDS = 80

@@ -16,8 +16,8 @@ from unspool.data.known_languages import ZipfMarkov
 from unspool.evaluate.known_truth import text_truth
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, repetition
-from unspool.lab.figures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.plots.seeds import bars
 
 WEAK = {**TRANSFORMER_LM, "width": 8, "heads": 2, "layers": 1, "inner_width": 16}
 

@@ -16,8 +16,8 @@ from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.evaluate.diversity import seq_rep_n
 from unspool.evaluate.known_truth import TextTruth, text_truth
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import bars
 from unspool.lab.small_models import OPENINGS, TRANSFORMER_LM, language, learnt
+from unspool.plots.seeds import bars
 
 LANGUAGE: dict[str, Any] = {"word_count": 60, "order": 1, "branching": 8}
 """One to eight words can follow each of 60."""

@@ -13,8 +13,8 @@ from typing import Any
 from unspool.data.known_languages import Agreement, FullSupport
 from unspool.diagnose.exposure_bias import true_exposure
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.plots.seeds import lines
 
 LANGUAGE: dict[str, Any] = {"nouns": 8, "verbs": 8, "fillers": 8, "embed": 0.15}
 """Verbs agree with nouns that may be far behind them."""

@@ -20,8 +20,8 @@ from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import sentences
 from unspool.lab.claims.exposure_bias import LANGUAGE
-from unspool.lab.figures import bars
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.plots.seeds import bars
 
 UPDATES, BEGIN = 240, 180
 REWARD = f"{__name__}:possible"

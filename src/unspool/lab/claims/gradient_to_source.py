@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.plots.seeds import lines
 
 LENGTHS = (2, 4, 8, 16, 32, 64)
 CONTEXTS = {"fixed": "last", "attention": "additive"}

@@ -12,8 +12,8 @@ from typing import Any
 
 from unspool.data.known_languages import SenseChain
 from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
-from unspool.lab.figures import bars
 from unspool.lab.small_models import excess, language, learnt
+from unspool.plots.seeds import bars
 
 WORDS = 80
 REALLOCATE = [{"kind": "kerbs_reallocate", "every": 20, "share": 0.1, "rate": 0.05}]

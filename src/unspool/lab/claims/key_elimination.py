@@ -61,7 +61,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     """What less rank costs, and what either form costs."""
-    from unspool.lab.figures import lines
+    from unspool.plots.seeds import lines
 
     left, right = figure.subplots(1, 2)
     lines(left, runs, "rank", {"error": "back to queries and keys"})

@@ -19,8 +19,8 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.lab.small_models import learnt, task
+from unspool.plots.seeds import lines
 
 WIDTHS = (1, 4, 16, 64)
 LONGEST = 14

@@ -14,8 +14,8 @@ from typing import Any
 import unspool as us
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
 from unspool.lab.claims.greedy_trigram import trigram
-from unspool.lab.figures import lines
 from unspool.lab.small_models import OPENINGS
+from unspool.plots.seeds import lines
 
 BETAS = (1.0, 1.5, 2.0, 4.0, 8.0, 32.0)
 

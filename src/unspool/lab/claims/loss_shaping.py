@@ -12,8 +12,8 @@ from typing import Any
 
 from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
+from unspool.plots.seeds import lines
 
 WEIGHTS = (0.0, 0.1, 0.5)
 REGIMES = {"plenty of sentences": (6000, 400), "few sentences": (60, 200)}

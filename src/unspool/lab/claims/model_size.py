@@ -15,8 +15,8 @@ import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, sentences
-from unspool.lab.figures import lines
 from unspool.lab.small_models import excess, language, learnt
+from unspool.plots.seeds import lines
 
 WIDTHS = (4, 8, 16, 32, 64)
 DECODERS = {"sampling": us.Sample(), "top-p 0.9": us.Sample(us.TopP(0.9))}

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.plots.seeds import lines
 from unspool.training import Diverged
 
 LAYERS, RATE = 10, 5e-3

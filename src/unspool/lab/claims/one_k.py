@@ -17,8 +17,8 @@ from torch import Tensor
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.lab.small_models import Lesson, narrow, some_contexts
+from unspool.plots.seeds import lines
 
 KS = (1, 2, 4, 8, 16, 32)
 PS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)

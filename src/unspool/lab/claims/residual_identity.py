@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
+from unspool.plots.seeds import lines
 
 DEPTHS = (1, 2, 4, 8, 16, 32)
 WIDTH = 32

@@ -15,8 +15,8 @@ import unspool as us
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import lines
 from unspool.lab.small_models import learnt, task
+from unspool.plots.seeds import lines
 
 DIGITS = 3
 UPDATES = (150, 400)

@@ -15,9 +15,9 @@ import torch
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, underestimation
 from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
-from unspool.lab.figures import lines
 from unspool.lab.small_models import Lesson, narrow, some_contexts
 from unspool.plots.canvas import RED
+from unspool.plots.seeds import lines
 
 TAUS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from unspool.heads.kerbs import Kerbs
 from unspool.heads.kerbs_kernel import kernel
 from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
-from unspool.lab.figures import lines
+from unspool.plots.seeds import lines
 
 WIDTH, EACH, STEPS = 8, 50, 250
 

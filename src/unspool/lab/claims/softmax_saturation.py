@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.figures import lines
+from unspool.plots.seeds import lines
 
 WIDTHS = (1, 4, 16, 64, 256, 1024)
 

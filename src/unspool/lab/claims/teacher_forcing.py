@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.figures import bars
 from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, language, learnt, task
+from unspool.plots.seeds import bars
 
 SEQ2SEQ = {
     **{"kind": "transformer_seq2seq", "width": 32, "heads": 4, "inner_width": 64},

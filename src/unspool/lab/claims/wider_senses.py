@@ -16,7 +16,7 @@ import torch
 from unspool.heads.kerbs import Kerbs
 from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
 from unspool.lab.claims.second_sense import EACH, WIDTH, descend
-from unspool.lab.figures import lines
+from unspool.plots.seeds import lines
 
 SPREADS = tuple(0.3 + 0.2 * k for k in range(8))
 

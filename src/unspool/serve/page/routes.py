@@ -243,12 +243,12 @@ class Lab:
 
     def _drawn(self, finding: Finding) -> str:
         try:
-            from unspool.lab.figures import svg
+            from unspool.lab.report import figure_svg
 
             with self._drawing:
-                return svg(finding)
-        except ModuleNotFoundError as error:
-            raise ApiError(503, f"figures need {error.name}: pip install unspool[figures]") from error
+                return figure_svg(finding)
+        except ImportError as error:
+            raise ApiError(503, "figures need matplotlib: pip install unspool[figures]") from error
 
 
 def add_exhibits(app: FastAPI, exhibits: Exhibits) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 from unspool.decode.arguments import as_whole, items, shown
@@ -21,7 +20,6 @@ from unspool.decode.output import Output
 from unspool.decode.search import Beam, TokenF1
 from unspool.evaluate.teacher_forcing import token_pairs
 from unspool.interfaces import Decoder, StepModel
-from unspool.plots.canvas import BLUE, INK, ORANGE, RED, canvas, drawn
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
 WIDEST = 4096
@@ -148,23 +146,3 @@ def _width(value: int) -> int:
 def _bare(tokens: Sequence[int], eos: frozenset[int]) -> tuple[int, ...]:
     """Without the end."""
     return tuple(tokens[:-1] if tokens and tokens[-1] in eos else tokens)
-
-
-def draw_widths(found: BeamWidths, path: str | Path) -> None:
-    """Save the picture (.svg, .png, .pdf): length, quality and log p by width."""
-    drawn(found, BeamWidths)
-    widths = [it.width for it in found.points]
-    panels = {
-        "length, for each token of the right text": (BLUE, [it.ratio for it in found.points]),
-        "F₁ of tokens": (ORANGE, [it.quality for it in found.points]),
-        "log p of a text": (RED, [it.logp for it in found.points]),
-    }
-    with canvas(path, 8.4, 2.6) as figure:
-        for panel, (name, (colour, values)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
-            panel.plot(widths, values, "o-", ms=3, color=colour)
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(widths, [str(it) for it in widths])
-            panel.minorticks_off()
-            panel.set_xlabel("width of the beam", color=INK)
-            panel.set_title(name, loc="left", fontsize=9)
-            panel.spines[["right", "top"]].set_visible(False)

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool as us
+from unspool.diagnose.ranked_tokens import DEFAULT_RULES, rank_tokens
 from unspool.interfaces import Abilities, Step
-from unspool.plots.rank_plot import DEFAULT_RULES, RankPicture, draw_ranks, label_line, rank_picture
 from unspool.testing import TableModel, bigram, random_table
 
 WEIGHT = torch.tensor([[0.55], [0.71], [0.29]])
@@ -19,14 +19,14 @@ class Letters:
     def decode(self, ids):
         return "".join("abc"[i] for i in ids)
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return None
 
 
 class WorkedExample(Abilities):
     """The example of three tokens, as a model."""
 
-    vocab_size, context, text, output_matrix = 3, None, Letters(), WEIGHT
+    vocab_size, context, tokenizer, output_matrix = 3, None, Letters(), WEIGHT
 
     def start(self, prompts):
         return Step((2.55 * WEIGHT[:, 0]).log_softmax(-1)[None]), None
@@ -36,10 +36,10 @@ class WorkedExample(Abilities):
 
 
 def look(model, *specs, top=3):
-    return rank_picture(model, "a", [us.parse(spec) for spec in specs], specs, top=top)
+    return rank_tokens(model, "a", [us.parse(spec) for spec in specs], specs, top=top)
 
 
-def test_by_hand():
+def test_the_example_of_the_paper_by_hand():
     basis, threshold = "Sample(BasisAware(0.474, rank=None))", "Sample(Epsilon(0.474))"
     found = look(WorkedExample(), basis, threshold)
     # p = 0.331, 0.498, 0.171: the test cuts a and keeps b and the less probable c
@@ -50,7 +50,7 @@ def test_by_hand():
     assert found.exceptions(threshold) == []
 
 
-def test_transforms_apply_one_after_another():
+def test_transforms_apply_in_order():
     model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     kept = {
         "Sample()": (True, True, True),
@@ -67,15 +67,15 @@ def test_transforms_apply_one_after_another():
     assert look(model, *kept, top=99).kept == kept
 
 
-def test_a_rule_that_knows_the_job_is_told_of_it():
+def test_a_rule_can_depend_on_the_request():
     model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     assert look(model, "Sample(MinLength(2))").kept == {"Sample(MinLength(2))": (True, True, False)}
 
 
-def test_what_was_said_before_counts():
+def test_the_prompt_counts_as_history():
     model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     rule = us.Sample(us.NoRepeatNgram(2))
-    assert rank_picture(model, "aba", [rule], ["rule"]).kept == {"rule": (True, False, True)}
+    assert rank_tokens(model, "aba", [rule], ["rule"]).kept == {"rule": (True, False, True)}
 
 
 @given(
@@ -86,18 +86,18 @@ def test_what_was_said_before_counts():
     ),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_is_drawn_is_kept_and_what_is_kept_can_be_drawn(seed, rules):
+def test_kept_tokens_are_those_that_sampling_can_draw(seed, rules):
     table = random_table(3, seed).table
     model = TableModel(table, tokenizer=Letters())
     rule = us.Sample(*rules)
-    found = rank_picture(model, "ab", [rule], ["rule"])
+    found = rank_tokens(model, "ab", [rule], ["rule"])
     drawn = us.generate(TableModel(table), [0, 1], rule, n=200, seed=1, max_new_tokens=1, alternatives=3)
     kept = {token for token, keep in zip(found.tokens, found.kept["rule"], strict=True) if keep}
     assert {"abc"[out.tokens[0]] for out in drawn} <= kept
     assert kept == {"abc"[token] for token, logp in drawn[0].ranked[0].drawn if logp > -float("inf")}
 
 
-def test_basis_aware_tests_what_transforms_made_where_it_is_told_to():
+def test_basis_aware_can_test_the_processed_distribution():
     own, processed = (
         f"Sample({first}BasisAware(0.474, rank=None{last}))"
         for first, last in (("", ""), ("Temperature(0.5), ", ', on="processed"'))
@@ -110,37 +110,23 @@ def test_basis_aware_tests_what_transforms_made_where_it_is_told_to():
         look(WorkedExample(), "Sample(Temperature(0.5), BasisAware(0.474))")
 
 
-def test_a_rule_that_refuses_the_model_is_told_or_raised():
+def test_the_error_of_a_rule_goes_to_on_error_or_is_raised():
     model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
-    rules, told = [us.Sample(us.BasisAware(0.1)), us.Sample(us.TopK(2))], []
-    found = rank_picture(model, "a", rules, ["basis", "top"], refused=lambda name, error: told.append(name))
-    assert (found.kept, told) == ({"top": (True, True, False)}, ["basis"])
+    rules, failed = [us.Sample(us.BasisAware(0.1)), us.Sample(us.TopK(2))], []
+    found = rank_tokens(model, "a", rules, ["basis", "top"], on_error=lambda name, error: failed.append(name))
+    assert (found.kept, failed) == ({"top": (True, True, False)}, ["basis"])
     with pytest.raises(ValueError, match="needs the matrix"):
-        rank_picture(model, "a", rules, ["basis", "top"])
+        rank_tokens(model, "a", rules, ["basis", "top"])
 
 
-def test_what_cannot_be_shown_is_refused():
-    with pytest.raises(ValueError, match="no tokenizer"):
+def test_invalid_arguments_raise():
+    with pytest.raises(ValueError, match="needs a tokenizer"):
         look(bigram([[0.5, 0.5]] * 2), "Sample()")
     with pytest.raises(ValueError, match="prompt is empty"):
-        rank_picture(WorkedExample(), "", [], [])
+        rank_tokens(WorkedExample(), "", [], [])
     with pytest.raises(ValueError, match="top is 0"):
         look(WorkedExample(), "Sample()", top=0)
 
 
 def test_default_rules_can_be_parsed():
     assert [type(us.parse(rule)) for rule in DEFAULT_RULES] == [us.Sample] * len(DEFAULT_RULES)
-
-
-def test_the_picture_sets_exceptions_off_and_obeys_no_markup(tmp_path):
-    plain = RankPicture("a $x$\nb", ("$a$", "<b>", "中"), (0.5, 0.3, 0.0), {"rule": (True, True, False)})
-    odd = RankPicture("p" * 200, ("a", "b", "c"), (0.5, 0.3, 0.2), {"rule": (True, False, True)})
-    orange = "#e67e22"
-    for picture, name in ((plain, "plain.svg"), (odd, "odd.svg")):
-        draw_ranks(picture, tmp_path / name)
-    assert orange not in (tmp_path / "plain.svg").read_text()
-    assert orange in (tmp_path / "odd.svg").read_text()
-
-
-def test_a_prompt_stays_on_its_line():
-    assert label_line("a\nb") == "a⏎b"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
 from unspool.decode.arguments import as_whole
@@ -27,7 +26,6 @@ from unspool.evaluate.significance import Interval, bootstrap
 from unspool.evaluate.summed_measure import mean_of
 from unspool.evaluate.teacher_forcing import token_pairs
 from unspool.interfaces import Decoder, StepModel
-from unspool.plots.canvas import BLUE, INK, ORANGE, RED, SOFT, canvas, drawn
 
 REPEATED, HUMAN, NONSENSE, GREEDY, SAMPLED = "repeated", "human", "shuffled", "greedy", "sampled"
 
@@ -98,19 +96,3 @@ def likelihood_trap(
         by_text[kind] = tuple(sum(out.logps) / len(out.logps) for out in outs if out.logps)
     kinds = {kind: bootstrap(mean_of(values), seed=seed) for kind, values in by_text.items()}
     return LikelihoodTrap(kinds, by_text)
-
-
-def draw_trap(found: LikelihoodTrap, path: str | Path) -> None:
-    """Save the picture (.svg, .png, .pdf): a dot for each text, a bar for each mean."""
-    drawn(found, LikelihoodTrap)
-    colours = {REPEATED: RED, HUMAN: BLUE, NONSENSE: SOFT, GREEDY: ORANGE, SAMPLED: ORANGE}
-    with canvas(path, 6.4, 3.2) as figure:
-        panel = figure.subplots()
-        for place, (kind, values) in enumerate(found.by_text.items()):
-            spread = [place + 0.28 * (2 * ((at * 0.618) % 1) - 1) for at in range(len(values))]
-            panel.plot(spread, values, ".", ms=3, color=colours[kind], alpha=0.5)
-            mean = found.kinds[kind].value
-            panel.plot([place - 0.36, place + 0.36], [mean, mean], color=INK, lw=1.6)
-        panel.set_xticks(range(len(found.by_text)), list(found.by_text))
-        panel.set_ylabel("log p a token", color=INK)
-        panel.spines[["right", "top"]].set_visible(False)

@@ -2,10 +2,10 @@ import builtins
 
 import pytest
 
-from unspool.plots.canvas import canvas, drawn, label, named
+from unspool.plots.canvas import canvas, check_type, figure_path, label
 
 
-def test_the_same_picture_is_the_same_file(tmp_path):
+def test_the_same_figure_gives_the_same_file(tmp_path):
     for name in ("a.svg", "b.svg"):
         with canvas(tmp_path / name, 2, 2) as figure:
             figure.subplots().plot([0, 1], [1, 0])
@@ -13,18 +13,18 @@ def test_the_same_picture_is_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.pdf", "A.SVG"])
-def test_every_suffix_that_is_offered_is_written(tmp_path, name):
+def test_each_suffix_can_be_written(tmp_path, name):
     with canvas(tmp_path / name, 1, 1) as figure:
         figure.subplots()
     assert (tmp_path / name).stat().st_size > 100
 
 
-def test_another_suffix_is_refused(tmp_path):
+def test_an_unknown_suffix_raises(tmp_path):
     with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf"), canvas(tmp_path / "a.txt", 1, 1):
         pass
 
 
-def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def absent(name, *args, **options):
@@ -51,11 +51,11 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
         ("", ""),
     ],
 )
-def test_tokens_are_shown_as_they_can_be_drawn(token, shown):
+def test_labels_show_whitespace_and_replace_missing_characters(token, shown):
     assert label(token) == shown
 
 
-def test_the_font_has_what_is_shown_of_tokens():
+def test_the_font_has_the_characters_of_labels():
     from matplotlib import font_manager
     from matplotlib.ft2font import FT2Font
 
@@ -63,13 +63,14 @@ def test_the_font_has_what_is_shown_of_tokens():
     assert {it for it in "⟨⟩→…“”␣⏎⇥□" if ord(it) not in has} == set()
 
 
-def test_only_what_was_found_is_drawn():
-    drawn(1.5, float)
-    with pytest.raises(TypeError, match="'x' cannot be drawn here, but a float can"):
-        drawn("x", float)
+def test_another_type_raises():
+    check_type(1.5, "float")
+    check_type(True, "int")
+    with pytest.raises(TypeError, match="cannot draw 'x': expected a float"):
+        check_type("x", "float")
 
 
 @pytest.mark.parametrize("path", [None, 3, b"p.svg", ["p.svg"]])
-def test_what_is_no_path_is_refused(path):
-    with pytest.raises(TypeError, match="is no path"):
-        named(path)
+def test_a_path_of_another_type_raises(path):
+    with pytest.raises(TypeError, match="is not a path"):
+        figure_path(path)

@@ -1,0 +1,101 @@
+"""The most probable next tokens after a prompt, and which of them each sampler keeps.
+
+    kept(f₁, …, fₖ) = { x : fₖ(… f₁(log p(· | prompt)) …)(x) > −∞ }
+
+Every threshold cuts the ranking at one rank. Basis-aware sampling does not: it may reject a token and keep a
+less probable one.
+
+After Finlayson et al. 2024, figure 4. papers.bib: finlayson2024closing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.combine.lockstep import check_model
+from unspool.decode.hypothesis import Job
+from unspool.decode.request import make_job
+from unspool.decode.search import Sample
+from unspool.decode.search.sampling import reshape
+from unspool.decode.transforms.scores import alive
+from unspool.evaluate.exact_support import next_tokens
+from unspool.interfaces import Step, StepModel
+
+DEFAULT_RULES = (
+    "Sample(TopK(40))",
+    "Sample(TopP(0.7))",
+    "Sample(Eta(0.02))",
+    "Sample(BasisAware(EtaTau(0.3)))",
+)
+
+
+@dataclass(frozen=True)
+class RankedTokens:
+    """The most probable tokens after a prompt, best first, and which of them each rule keeps."""
+
+    prompt: str
+    tokens: tuple[str, ...]
+    p: tuple[float, ...]
+    kept: dict[str, tuple[bool, ...]]
+
+    def exceptions(self, rule: str) -> list[int]:
+        """Return the ranks (from 0) of tokens that the rule keeps although it rejects a more probable one."""
+        kept = self.kept[rule]
+        first_rejected = kept.index(False) if False in kept else len(kept)
+        return [rank for rank in range(first_rejected, len(kept)) if kept[rank]]
+
+
+def rank_tokens(
+    model: StepModel,
+    prompt: str,
+    rules: Sequence[Sample],
+    names: Sequence[str],
+    *,
+    top: int = 60,
+    on_error: Callable[[str, ValueError], None] | None = None,
+) -> RankedTokens:
+    """Rank the `top` most probable tokens after a prompt.
+
+    A rule is a Sample: its transforms are applied in order, as for sampling, and BasisAware tests each of
+    these tokens exactly. If a rule does not work with the model, its name and error go to `on_error`; without
+    `on_error` the error is raised.
+    """
+    check_model(model)
+    if model.tokenizer is None:
+        raise ValueError("the model needs a tokenizer to read the prompt and show tokens")
+    if not model.tokenizer.encode(prompt):
+        raise ValueError("the prompt is empty")
+    top = as_whole("top", top, at_least=1, advice="It is how many tokens are shown.")
+    rules, names = items("rules", rules, "a list of Samples"), items("names", names, "a name for each rule")
+    if len(rules) != len(names) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"names is {shown(names)}, but must hold a name for each of the {len(rules)} rules")
+    for rule in rules:
+        if not isinstance(rule, Sample):
+            raise TypeError(f"a rule is {shown(rule)}, but must be a Sample")
+    job = make_job(model, [prompt], max_new_tokens=1, n=1, seed=0, stop=())
+    step, _ = model.start(job.prompts)
+    p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
+    order = token_K.tolist()
+    kept = {}
+    for name, rule in zip(names, rules, strict=True):
+        try:
+            kept[name] = tuple(_kept(rule, model, job, step, order))
+        except ValueError as error:
+            if on_error is None:
+                raise
+            on_error(name, error)
+    return RankedTokens(prompt, tuple(model.tokenizer.decode([t]) for t in order), tuple(p_K.tolist()), kept)
+
+
+def _kept(rule: Sample, model: StepModel, job: Job, step: Step, order: Sequence[int]) -> list[bool]:
+    """Return for each token whether the rule may draw it next."""
+    ready = next_tokens(rule, model, job)
+    scores_1V = reshape(step, job.paths(), ready.transforms)
+    kept = alive(scores_1V)[0, order].tolist()
+    if ready.bound is None:
+        return kept
+    candidates = [token for token, keep in zip(order, kept, strict=True) if keep]
+    accepted = dict(zip(candidates, ready.accepted(step, scores_1V, candidates), strict=True))
+    return [accepted.get(token, False) for token in order]

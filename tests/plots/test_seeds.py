@@ -1,0 +1,52 @@
+import sys
+
+from matplotlib.figure import Figure
+
+from unspool.plots.seeds import bars, draw_curves, lines
+
+RUNS = [
+    {"a": 1.0, "b": 3.0, "x": [0.0, 1.0], "y": [1.0, 2.0]},
+    {"a": 2.0, "b": 5.0, "x": [0.0, 1.0], "y": [3.0, 2.0]},
+]
+
+
+def test_bars_are_means_with_a_dot_per_run():
+    axes = Figure().subplots()
+    bars(axes, RUNS, {"a": "one", "b": "two"})
+    assert [bar.get_width() for bar in axes.patches] == [1.5, 4.0]
+    assert axes.lines[0].get_xdata().tolist() == [1.0, 2.0, 3.0, 5.0]
+    assert [it.get_text() for it in axes.get_yticklabels()] == ["one", "two"]
+    upright = Figure().subplots()
+    bars(upright, RUNS, {"a": "one"}, horizontal=False)
+    assert [bar.get_height() for bar in upright.patches] == [1.5]
+
+
+def test_lines_are_means_with_a_band():
+    axes = Figure().subplots()
+    lines(axes, RUNS, "x", {"y": "it"})
+    assert axes.lines[0].get_ydata().tolist() == [2.0, 2.0]
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == 3.0
+
+
+def test_training_curves(tmp_path):
+    points = [{"update": update, "nll": 3.0 / update, "lr": 0.1} for update in (1, 2, 3)]
+    assert draw_curves([*points, {"update": 3, "valid": 1.5}], tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert [it.name for it in tmp_path.iterdir()] == ["curves.svg"]
+
+
+def test_training_curves_with_validation_only(tmp_path):
+    assert draw_curves([{"update": 3, "valid": 1.5}], tmp_path / "curves.svg")
+
+
+def test_training_curves_show_the_loss_without_a_likelihood(tmp_path):
+    points = [{"update": update, "loss": 3.0 / update, "reward": 0.5, "lr": 0.1} for update in (1, 2)]
+    assert draw_curves(points, tmp_path / "curves.svg")
+    assert "per target" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
+
+
+def test_no_training_curves_without_points_or_matplotlib(tmp_path, monkeypatch):
+    assert not draw_curves([], tmp_path / "curves.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert not draw_curves([{"update": 1, "nll": 1.0, "lr": 0.1}], tmp_path / "curves.svg")
+    assert not list(tmp_path.iterdir())
