@@ -129,11 +129,12 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) install $(PINS) -e ".[docs]"
 	@touch $@
 
-# The theme's notice is about its successor.
-docs: $(VENV)/.docs ## what is generated in docs/ and README.md, and all of it with the API as one site: build/site/index.html
+docs: $(VENV)/.docs ## write the generated pages of docs/ and build the site with the API reference: build/site/index.html
 	$(BIN)/python docs/generate.py
 	$(BIN)/unspool lab report --from docs/lab.json --markdown docs/lab.md
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/site.py
+	$(BIN)/zensical build --strict --clean
+	$(BIN)/python docs/site.py --offline
 	@echo "open build/site/index.html"
 
 clean: ## caches and build products; the virtual environment stays

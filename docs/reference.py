@@ -16,15 +16,15 @@ BEGIN, FINISH = "<!-- written by `make docs` -->", "<!-- up to here -->"
 SECTIONS = {
     "[train]": ("training.settings", "TrainSettings"),
     "[data]": ("data.datasets", "DATA"),
-    "[data] language": ("data.languages", "LANGUAGES"),
-    "[data] task": ("data.languages.tasks", "TASKS"),
-    "[text]": ("text.vocabulary", "TEXTS"),
+    "[data] language": ("data.known_languages", "LANGUAGES"),
+    "[data] task": ("data.known_languages.tasks", "TASKS"),
+    "[text]": ("tokenization.vocabulary", "TOKENIZER_CONFIGS"),
     "[batches]": ("data.batches", "BATCHES"),
     "[model] from": ("training.pretrained", "Pretrained"),
-    "[model] lora": ("models.adapters", "LoRA"),
+    "[model] lora": ("models.lora", "LoRA"),
     "[objective]": ("objectives", "OBJECTIVES"),
     "[[auxiliary]]": ("objectives", "Share"),
-    "[schedule]": ("training.schedule", "SCHEDULES"),
+    "[schedule]": ("training.optim", "SCHEDULES"),
     "[[hooks]]": ("training.hooks", "HOOKS"),
 }
 LONGEST, ELSEWHERE = 60, "…"

@@ -1,8 +1,9 @@
-"""The hook of mkdocs.yml: pages for the API, and a place in the site for everything that documents link to.
+"""The documentation site: `python docs/site.py`, then `zensical build`, then `python docs/site.py --offline`.
 
-A document of docs/ links to files of the repository, as it is read on GitHub. In the site, README.md,
-CONTRIBUTING.md and CHANGELOG.md are pages under project/, and any other file is a copy in source/ that a
-browser shows as text. Everything is there offline.
+Documents link to files of the repository, as on GitHub. This script copies docs/ to build/site-docs, with
+README.md, CONTRIBUTING.md and CHANGELOG.md under project/, API pages under api/, and a text copy of every
+other linked file under source/, and adapts links. `--offline` replaces the one script that the theme loads
+from another server, a worker for the search in pages on disk.
 """
 
 from __future__ import annotations
@@ -10,154 +11,144 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "build/site-docs"
+SITE = ROOT / "build/site"
+WORKER = "worker_in_frame.js"
+REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-ROOMS = {
-    "unspool": "what `import unspool as us` gives",
-    "unspool.evaluate": "measures of what was generated",
-    "unspool.diagnose": "why text degenerates",
+PACKAGES = {
+    "unspool": "Names of `import unspool as us`",
+    "unspool.decode": "All decoders, transforms and picks",
+    "unspool.evaluate": "Measures of texts, models and decoders",
+    "unspool.diagnose": "Why text degenerates",
 }
-SHIM = "worker_in_frame.js"
-FOREIGN_SHIM = re.compile(r"https://unpkg\.com/iframe-worker/shim")
+IMAGES = (".svg", ".png")
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
-FENCE = re.compile(r"^(```.*?^```|(?:^    .*\n)+)", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^(```.*?^```|(?:^    .*\n)+)", re.MULTILINE | re.DOTALL)
 
 
-def on_config(config: Any) -> Any:
-    """Documents that mkdocs.yml does not place stand under More, and the reference at the end."""
-    config.nav += [{"More": more}] if (more := unplaced(config.nav, ROOT / "docs")) else []
-    config.nav.append({"Reference": [f"api/{room}.md" for room in ROOMS]})
-    return config
-
-
-def unplaced(nav: Any, folder: Path) -> list[str]:
-    """The documents that a navigation does not name."""
-    return sorted(path.name for path in folder.glob("*.md") if f"'{path.name}'" not in str(nav))
-
-
-def on_files(files: Any, config: Any) -> Any:
-    """Add what is made: pages of the project, the reference, and copies of all files that are linked to."""
-    from mkdocs.structure.files import File
-
-    pages = {f"project/{name}": (ROOT / name).read_text(encoding="utf-8") for name in PROJECT}
-    pages |= {f"api/{room}.md": reference(room, ROOT / "src") for room in ROOMS}
-    for place, text in pages.items():
-        files.append(File.generated(config, place, content=text))
-    for path in sorted({path for page in files.documentation_pages() for path in outside(page)}):
-        files.append(File.generated(config, copied(path), content=shown(path)))
-    return files
-
-
-def on_page_markdown(markdown: str, page: Any, **others: Any) -> str:
-    """Lead links to where their targets are in the site."""
-    del others
-    return relinked(markdown, page.file.src_uri)
-
-
-def on_post_page(output: str, page: Any, **others: Any) -> str:
-    """What the theme would fetch from elsewhere, so that search works from the disk, is here."""
-    del others
-    return at_home(output, page.file.dest_uri)
-
-
-def on_post_template(output: str, template_name: str, **others: Any) -> str:
-    """The same for the page that says that there is none."""
-    del others
-    return at_home(output, template_name)
-
-
-def at_home(html: str, place: str) -> str:
-    """The page without its one foreign script: ours stands at the top of the site."""
-    here = os.path.relpath(SHIM, PurePosixPath(place).parent)
-    return FOREIGN_SHIM.sub(PurePosixPath(here).as_posix(), html)
-
-
-def outside(page: Any) -> list[str]:
-    """The files and folders that a page links to and that are no pages, by their path in the repository."""
-    targets = [target for _, target in links(page.content_string, page.src_uri)]
-    return [target for target in targets if target is not None and copied(target) == placed(target)]
-
-
-def links(markdown: str, place: str) -> list[tuple[str, str | None]]:
-    """Every relative link of a page, and its target in the repository where that is there."""
-    found = []
-    for part in FENCE.split(markdown):
-        if not FENCE.fullmatch(part):
-            found += [(link, resolved(link, place)) for _, link, _ in LINK.findall(part)]
-    return found
-
-
-def resolved(link: str, place: str) -> str | None:
-    """A link of the page at this place of the site, as a path in the repository; None for any other."""
+def resolve(link: str, page: str) -> str | None:
+    """Path in the repository of a relative link of a page; None for other links and missing files."""
     name = link.partition("#")[0]
     if not name or re.match(r"[a-z]+:", link):
         return None
-    folder = ROOT / original(place).parent
-    path = Path(os.path.normpath(folder / name))
+    path = Path(os.path.normpath(ROOT / original(page).parent / name))
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) and path.exists() else None
 
 
-def original(place: str) -> PurePosixPath:
-    """Where a page of the site is in the repository."""
-    path = PurePosixPath(place)
+def original(page: str) -> PurePosixPath:
+    """Path in the repository of a page of the site."""
+    path = PurePosixPath(page)
     return PurePosixPath(path.name) if path.parts[0] == "project" else PurePosixPath("docs") / path
 
 
-def placed(path: str) -> str:
-    """Where a file of the repository is in the site."""
+def place(path: str) -> str:
+    """Path in the site of a file of the repository."""
     if path in PROJECT:
         return f"project/{path}"
-    if path.startswith("docs/") and (path.endswith((".md", ".svg", ".png"))):
+    if path.startswith("docs/") and path.endswith((".md", *IMAGES)):
         return path.removeprefix("docs/")
-    return copied(path)
-
-
-def copied(path: str) -> str:
-    """The name of a copy that a browser shows as text."""
     return f"source/{path}.txt"
 
 
-def shown(path: str) -> str:
-    """A file's text; of a folder, the names in it."""
-    found = ROOT / path
-    if found.is_dir():
-        return "\n".join(sorted(it.name for it in found.iterdir() if it.name != "__pycache__")) + "\n"
-    return found.read_text(encoding="utf-8")
+def prose(markdown: str) -> Iterator[tuple[bool, str]]:
+    """(is code, text) of the parts of a page."""
+    for part in CODE.split(markdown):
+        yield bool(CODE.fullmatch(part)), part
 
 
-def relinked(markdown: str, place: str) -> str:
-    """The page with links that lead somewhere in the site; what stands in code stays as it is."""
+def relink(markdown: str, page: str) -> str:
+    """Replace links to files of the repository by links within the site; code stays as it is."""
 
-    def led(match: re.Match[str]) -> str:
-        target = resolved(match[2], place)
+    def replace(match: re.Match[str]) -> str:
+        target = resolve(match[2], page)
         if target is None:
             return match[0]
-        anchor = match[2].partition("#")[1:]
-        to = os.path.relpath(placed(target), PurePosixPath(place).parent)
-        return f"{match[1]}{PurePosixPath(to).as_posix()}{''.join(anchor)}{match[3]}"
+        anchor = "".join(match[2].partition("#")[1:])
+        to = PurePosixPath(os.path.relpath(place(target), PurePosixPath(page).parent)).as_posix()
+        return f"{match[1]}{to}{anchor}{match[3]}"
 
-    parts = FENCE.split(markdown)
-    return "".join(part if FENCE.fullmatch(part) else LINK.sub(led, part) for part in parts)
+    return "".join(part if code else LINK.sub(replace, part) for code, part in prose(markdown))
 
 
-def reference(room: str, source: Path) -> str:
-    """The page of one package: every name that it exports, where it is at home."""
-    homes = exported((source / room.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
-    lines = [f"# {room}", "", f"{ROOMS[room].capitalize()}.", ""]
-    for name, home in sorted(homes.items(), key=lambda it: (it[0][:1].islower(), it[0])):
-        lines += [f"::: {home}.{name}", ""]
+def linked_files(markdown: str, page: str) -> set[str]:
+    """Files and folders of the repository that a page links to and that are not pages or images."""
+    links = [link for code, part in prose(markdown) if not code for _, link, _ in LINK.findall(part)]
+    targets = {target for link in links if (target := resolve(link, page)) is not None}
+    return {target for target in targets if place(target).startswith("source/")}
+
+
+def as_text(path: str) -> str:
+    """The text of a file, or the names of the files of a folder."""
+    source = ROOT / path
+    if source.is_dir():
+        return "\n".join(sorted(it.name for it in source.iterdir() if it.name != "__pycache__")) + "\n"
+    return source.read_text(encoding="utf-8")
+
+
+def api_page(package: str, source: Path) -> str:
+    """A page that documents every exported name of a package."""
+    names = exports((source / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    lines = [f"# {package}", "", f"{PACKAGES[package]}.", ""]
+    for name, module in sorted(names.items(), key=lambda it: (it[0][:1].islower(), it[0])):
+        lines += [f"::: {module}.{name}", ""]
     return "\n".join(lines)
 
 
-def exported(source: str) -> dict[str, str]:
-    """Name → module, of what a package imports for type checkers."""
+def exports(source: str) -> dict[str, str]:
+    """Name → module of the names that a package imports for type checkers, without subpackages."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for each in node.body:
                 assert isinstance(each, ast.ImportFrom)
-                found |= {alias.name: str(each.module) for alias in each.names}
+                if each.module != "unspool":
+                    found |= {alias.name: str(each.module) for alias in each.names}
     return found
+
+
+def write_pages() -> None:
+    """Write all pages to build/site-docs."""
+    shutil.rmtree(TARGET, ignore_errors=True)
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs).as_posix(): path for path in docs.rglob("*.md")}
+    pages |= {f"project/{name}": ROOT / name for name in PROJECT}
+    texts = {page: path.read_text(encoding="utf-8") for page, path in pages.items()}
+    copies = set().union(*(linked_files(text, page) for page, text in texts.items()))
+    written = {page: relink(text, page) for page, text in texts.items()}
+    written |= {f"api/{package}.md": api_page(package, ROOT / "src") for package in PACKAGES}
+    written |= {place(path): as_text(path) for path in copies}
+    for page, text in written.items():
+        target = TARGET / page
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    for file in (path for path in docs.rglob("*") if path.suffix in (*IMAGES, ".js")):
+        target = TARGET / file.relative_to(docs)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+
+
+def use_local_worker(html: str, page: str) -> str:
+    """Replace the script from another server by ours at the root of the site."""
+    here = PurePosixPath(os.path.relpath(WORKER, PurePosixPath(page).parent)).as_posix()
+    return html.replace(REMOTE_WORKER, here)
+
+
+def main(argv: list[str]) -> None:
+    """Write the pages, or finish the built site."""
+    if argv != ["--offline"]:
+        write_pages()
+        return
+    for path in SITE.rglob("*.html"):
+        html = path.read_text(encoding="utf-8")
+        path.write_text(use_local_worker(html, path.relative_to(SITE).as_posix()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

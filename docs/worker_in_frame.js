@@ -1,5 +1,5 @@
-// The search runs in a Worker, and a browser starts none from a page on the disk (file://): there, a frame takes
-// its place. It has what the search's worker asks for: messages both ways, and importScripts.
+// The search runs in a Worker, which browsers do not start for pages on disk (file://). This class runs the
+// worker's code in an iframe and provides messages in both directions and importScripts.
 class FrameWorker extends EventTarget {
   constructor(url) {
     super();

@@ -8,5 +8,5 @@ from unspool.io import cache_folder
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
 
 # A deadline measures the machine and whoever else uses it, not the code.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")

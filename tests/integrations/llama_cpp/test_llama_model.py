@@ -108,11 +108,11 @@ def test_speculative_decoding_says_what_sampling_says(both):
 
 def test_every_snippet_of_its_page_runs(library, tmp_path, monkeypatch):
     root = Path(__file__).parents[3]
-    spec = importlib.util.spec_from_file_location("test_readme", root / "tests/house/test_readme.py")
-    readme = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(readme)
+    spec = importlib.util.spec_from_file_location("documents", root / "tests/project/documents.py")
+    documents = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(documents)
     monkeypatch.chdir(tmp_path)
     namespace, wrong = {"__name__": "page"}, {}
-    for snippet, _ in readme.fences((root / "docs/llama-cpp.md").read_text(encoding="utf-8"), "python"):
-        wrong |= readme.run_python(snippet, namespace)
+    for snippet, _ in documents.fences((root / "docs/llama-cpp.md").read_text(encoding="utf-8"), "python"):
+        wrong |= documents.run_python(snippet, namespace)
     assert wrong == {}

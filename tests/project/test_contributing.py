@@ -1,0 +1,116 @@
+"""The walk-through of CONTRIBUTING.md works in a copy of the repository.
+
+A fence after a line `path`: is written to that file or appended to it; the lines of a diff are added to the file. Commands
+are run; a console fence also shows the expected output.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STEP = re.compile(r"(?:^(At the end of )?`([\w/.]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COPIED = (
+    "src",
+    "tests",
+    "docs",
+    "recipes",
+    "benchmarks",
+    "LICENSE",
+    "Makefile",
+    "papers.bib",
+    "pyproject.toml",
+)
+
+
+def add_lines(text, diff):
+    """Add the lines of a diff, each part below the only place that has its context."""
+    for part in diff.split("@@\n"):
+        context = "".join(line[1:] for line in part.splitlines(keepends=True) if line[0] == " ")
+        together = "".join(line[1:] for line in part.splitlines(keepends=True))
+        assert together.startswith(context), f"context comes first: {part}"
+        places = re.findall(rf"^{re.escape(context)}", text, re.MULTILINE)
+        assert len(places) == 1, f"{len(places)} places, not one, have {context!r}"
+        text = re.sub(rf"^{re.escape(context)}", lambda _, new=together: new, text, flags=re.MULTILINE)
+    return text
+
+
+def follow(page, folder):
+    """Follow the fences of the page in order; return the commands that were run."""
+    ran = []
+    for at_end, path, language, content in STEP.findall(page):
+        match language:
+            case "python":
+                with (folder / path).open("a" if at_end else "w", encoding="utf-8") as file:
+                    file.write(content)
+            case "diff":
+                file = folder / path
+                file.write_text(add_lines(file.read_text(encoding="utf-8"), content), encoding="utf-8")
+            case "sh":
+                for command in content.splitlines():
+                    run(command, folder)
+                    ran.append(command)
+            case "console":
+                command, _, shown = content.removeprefix("$ ").partition("\n")
+                assert run(command, folder).rstrip("\n") == shown.rstrip("\n"), command
+                ran.append(command)
+    return ran
+
+
+def run(command, folder):
+    """Its standard output; `python` and `unspool` are this interpreter, on the copy."""
+    program, *argv = shlex.split(command)
+    programs = {"python": [], "unspool": ["-m", "unspool.cli"]}
+    done = subprocess.run(
+        [sys.executable, *programs[program], *argv],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def copy(root, tmp_path):
+    for path in (*map(root.__truediv__, COPIED), *root.glob("*.md")):
+        if path.is_dir():
+            shutil.copytree(path, tmp_path / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_the_walk_through_adds_a_sampler(root, copy):
+    ran = follow((root / "CONTRIBUTING.md").read_text(encoding="utf-8"), copy)
+    assert any("pytest" in command for command in ran)
+    assert "`TopShare`" in (copy / "docs/techniques.md").read_text(encoding="utf-8")
+    assert not (root / "tests/decode/transforms/test_top_share.py").exists()
+
+
+def test_a_diff_adds_lines_below_their_context():
+    assert add_lines("a\nb\nc\n", " b\n+x\n@@\n a\n+y\n") == "a\ny\nb\nx\nc\n"
+    for text in ("a\n", "b\nb\n"):
+        with pytest.raises(AssertionError, match="places"):
+            add_lines(text, " b\n+x\n")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "`a.py`:\n\n```python\nassert False\n```\n\n```sh\npython a.py\n```\n",
+        '```console\n$ python -c "print(1)"\n2\n```\n',
+        "`b.py`:\n\n```diff\n nowhere\n+x\n```\n",
+    ],
+)
+def test_a_failing_step_is_found(tree, page):
+    folder = tree({"b.py": "x = 1\n"})
+    with pytest.raises(AssertionError):
+        follow(page, Path(folder))
