@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar, get_args, get_origin
 
+from unspool.plugins import import_plugin, is_plugin, plugin_name
+
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
 
@@ -58,6 +60,11 @@ def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: s
     kind = rest.pop("kind", None)
     if kind is None:
         raise ValueError(f'[{where}] lacks "kind": choose from {", ".join(sorted(choices))}')
+    if isinstance(kind, str) and kind not in choices and is_plugin(kind):
+        plugin: Any = import_plugin(kind, f"[{where}] kind =")
+        if not hasattr(plugin, "__dataclass_fields__"):
+            raise ValueError(f"[{where}] kind = {kind!r} is {plugin!r:.60}, but must be a dataclass")
+        choices = {kind: plugin}
     if kind not in choices:
         raise ValueError(unknown(str(kind), list(choices), f"kind of [{where}]"))
     return build(choices[kind], rest, where)
@@ -75,8 +82,12 @@ def plain(settings: Any) -> dict[str, Any]:
 
 def kind_of(choices: Mapping[str, type[Any]], settings: Any) -> dict[str, Any]:
     """`plain`, with the "kind" that `choose` finds it by."""
-    name = next(name for name, cls in choices.items() if cls is type(settings))
-    return {"kind": name, **plain(settings)}
+    return {"kind": kind_name(choices, type(settings)), **plain(settings)}
+
+
+def kind_name(choices: Mapping[str, type[Any]], cls: type) -> str:
+    """Return the "kind" that `choose` finds a class by."""
+    return next((name for name, choice in choices.items() if choice is cls), None) or plugin_name(cls)
 
 
 def unknown(name: str, choices: Iterable[str], what: str) -> str:

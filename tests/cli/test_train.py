@@ -235,7 +235,10 @@ def test_a_recipe_that_names_a_function_needs_trust_code(unspool, recipe, tmp_pa
     status, said, err = unspool(*argv)
     assert (status, said) == (2, "")
     assert err.count("\n") == 1
-    assert "reward = 'recipe_code:longer': give --trust-code" in err
+    assert (
+        "reward = 'recipe_code:longer' would run Python code of 'recipe_code': allow it with --trust-code"
+        in err
+    )
     assert not reward_module.exists()
     assert unspool(*argv, "--trust-code")[0] == 0
     assert reward_module.exists()

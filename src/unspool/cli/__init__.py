@@ -30,6 +30,7 @@ def _run(argv: Sequence[str] | None) -> int:
     debug = False
     try:
         from unspool.cli.verbs import VERBS, command_parser
+        from unspool.plugins import allow_code
 
         try:
             args = command_parser().parse_args(argv)
@@ -37,7 +38,8 @@ def _run(argv: Sequence[str] | None) -> int:
             status = left.code if isinstance(left.code, int) else BAD_INPUT
         else:
             debug = args.debug
-            status = VERBS[args.verb].run(args)
+            with allow_code(args.trust_code):
+                status = VERBS[args.verb].run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone (`| head`): there is nobody to tell
         return BROKEN_PIPE

@@ -68,11 +68,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read the data and build the model, say what the run would take, and train nothing",
     )
-    parser.add_argument(
-        "--trust-code",
-        action="store_true",
-        help='import the Python functions that the recipe names (reward = "module:function")',
-    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each point of the curves")
 
 

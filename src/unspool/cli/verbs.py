@@ -33,5 +33,10 @@ def command_parser() -> Parser:
     for name, verb in VERBS.items():
         sub = verbs.add_parser(name, help=verb.SUMMARY, description=verb.SUMMARY, epilog=verb.EXAMPLES)
         verb.add_options(sub)
+        sub.add_argument(
+            "--trust-code",
+            action="store_true",
+            help="import Python code that a decoder, recipe or run folder names: my_package:MySampler",
+        )
         sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

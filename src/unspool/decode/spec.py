@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.interfaces import Decoder
+from unspool.plugins import OBJECT_NAME, allow_code, import_plugin, is_plugin, one_line
 
 TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **TAU_RULES}
 CONSTRUCTORS: dict[str, Callable[..., Any]] = {
@@ -27,6 +29,10 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "BasisAware.nucleus": BasisAware.nucleus,
 }
 """Every name that a string may call."""
+PLUGIN_OR_STRING = re.compile(
+    r"""\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|(?P<plugin>""" + OBJECT_NAME.pattern + ")"
+)
+"""A string literal, or module:name."""
 NON_FINITE = {"inf": math.inf, "nan": math.nan}
 CONTAIN_MODELS = {
     "Contrast": "--weak MODEL on the command line, generate(Contrast(strong, weak), …) in Python",
@@ -39,24 +45,29 @@ CONTAIN_MODELS = {
 """Techniques that contain a model, which a string cannot describe, and what to write instead."""
 
 
-def parse(spec: str) -> Decoder:
-    """Read a decoder from a string such as "Sample(TopP(0.9))" or "Greedy"."""
+def parse(spec: str, *, trust_code: bool = False) -> Decoder:
+    """Read a decoder from a string such as "Sample(TopP(0.9))" or "Greedy".
+
+    It may name classes of other packages, "Sample(my_package:MySampler(0.1))": installed plugins always,
+    others only with `trust_code` (`unspool.plugins`).
+    """
     if not isinstance(spec, str):
         raise TypeError(
             f"the decoder is {shown(spec)}, but must be a string such as "
             '"Sample(Temperature(0.8), TopP(0.9))"'
         )
     try:
-        tree = ast.parse(spec.strip(), mode="eval").body
+        tree = _parse_expression(spec.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
         raise ValueError(
             f'{spec!r:.200} is not a decoder: write it like "Sample(Temperature(0.8), TopP(0.9))"'
         ) from error
     try:
-        decoder: Decoder = _evaluate(tree, spec)
+        with allow_code(trust_code):
+            decoder: Decoder = _evaluate(tree, spec)
     except RecursionError:
         raise ValueError(f"{spec!r:.200} is not a decoder: it is nested too deeply") from None
-    if type(decoder) not in SEARCHES.values():
+    if type(decoder) not in SEARCHES.values() and not hasattr(decoder, "streams"):
         raise ValueError(f"{spec!r:.200} is only a part of a decoder: write Sample({spec.strip():.200})")
     return decoder
 
@@ -76,6 +87,26 @@ def as_decoder(decoder: Any) -> Decoder:
         )
     found: Decoder = decoder
     return found
+
+
+def _parse_expression(spec: str) -> ast.expr:
+    """Parse a Python expression in which names may have the form module:name."""
+    try:
+        return ast.parse(spec, mode="eval").body
+    except SyntaxError:
+        names: dict[str, str] = {}
+
+        def as_identifier(match: re.Match[str]) -> str:
+            if match["plugin"] is None:
+                return match[0]  # a string literal
+            names[f"plugin_{len(names)}_"] = match["plugin"]
+            return list(names)[-1]
+
+        tree = ast.parse(PLUGIN_OR_STRING.sub(as_identifier, spec), mode="eval").body
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = names.get(node.id, node.id)
+        return tree
 
 
 def _evaluate(node: ast.expr, spec: str) -> Any:
@@ -105,9 +136,19 @@ def _evaluate(node: ast.expr, spec: str) -> Any:
 def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
     if name in CONTAIN_MODELS:
         raise ValueError(f"{name} contains a model and cannot be a string: write {CONTAIN_MODELS[name]}")
+    if name not in CONSTRUCTORS and is_plugin(name):
+        return _call_plugin(name, args, named, spec)
     if name not in CONSTRUCTORS:
         raise ValueError(f"unknown decoder {name!r:.80}: {config.suggest(name, CONSTRUCTORS)}")
     try:
         return CONSTRUCTORS[name](*args, **named)
     except TypeError as error:
         raise ValueError(f"{spec!r}: {error}") from error
+
+
+def _call_plugin(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
+    constructor = import_plugin(name, "decoder")
+    try:
+        return constructor(*args, **named)
+    except Exception as error:
+        raise ValueError(f"{spec!r}: {name} failed with {one_line(error)}") from error

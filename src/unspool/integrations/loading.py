@@ -25,6 +25,7 @@ from unspool.lazy import gc_paused
 from unspool.models.loading.config_reader import UnsupportedModelError
 from unspool.models.loading.model_names import check_name, gguf_path, huggingface_folder, load as load_native
 from unspool.models.loading.weights import DTYPES, parse_device, parse_dtype, parse_weights
+from unspool.plugins import allow_code
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,7 @@ def load(
     dtype: str | torch.dtype = "float32",
     weights: str | None = None,
     engine: str | None = None,
+    trust_code: bool = False,
 ) -> Model:
     """The model of that name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model
     package or a Hub id.
@@ -60,8 +62,15 @@ def load(
     `engine` is what runs the model's steps: "torch", "compiled", "transformers" (Hugging Face's library),
     "llama.cpp" (of a GGUF file), or None for the best (`model.engine` tells). A Hugging Face folder of a
     family that is not ours is run by transformers where that is installed, with a warning that says so.
+
+    `trust_code` allows a run folder to name Python code, such as `kind = "my_package:MyHead"`
+    (`unspool.plugins`).
     """
-    said = check_name(name)
+    with allow_code(trust_code):
+        return _load(check_name(name), device, dtype, weights, engine)
+
+
+def _load(said: str, device: Any, dtype: Any, weights: str | None, engine: str | None) -> Model:
     if engine is not None and word_among(engine, (*ENGINES, *OTHER_ENGINES)) is None:
         known = ", ".join((*ENGINES, *OTHER_ENGINES))
         raise ValueError(f"engine {engine!r:.40} is unknown: choose from {known}, or None for the best")
@@ -94,7 +103,7 @@ def _load_with_transformers(
     warnings.warn(
         f"{unsupported}. So transformers runs it (engine='transformers' says so without this warning)",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return model
 

@@ -14,6 +14,7 @@ from unspool.data import prepare
 from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
+from unspool.plugins import allow_code
 from unspool.training import training
 from unspool.training.run import as_recipe, start
 
@@ -68,7 +69,8 @@ def learnt(
 
     `told` is filled with −log p of a token in every update.
     """
-    made = as_recipe(recipe(data, model, updates, seed, **others), (), trust_code=True)
+    with allow_code(True):
+        made = as_recipe(recipe(data, model, updates, seed, **others))
     run = start(made, prepare(made.data, made.text, made.batches, made.seed))
     for done in training(run):
         if told is not None:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from unspool.data import prepare
+from unspool.plugins import allow_code
 from unspool.training.forward_pass import arithmetic, check_device, reseed
 from unspool.training.recipe import Recipe
 from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
@@ -67,7 +68,11 @@ def dry_run(
     recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = (), *, trust_code: bool = False
 ) -> DryRun:
     """Read the data, build the model, and pass some batches through it; no weight changes, no file stays."""
-    read = as_recipe(recipe, changes, trust_code)
+    with allow_code(trust_code):
+        return _dry_run(as_recipe(recipe, changes))
+
+
+def _dry_run(read: Recipe) -> DryRun:
     check_device(read.train)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         model = None if read.pretrained is None else read.pretrained.beginning(None)

@@ -31,12 +31,13 @@ from unspool.io import read_bounded
 from unspool.models import MODELS, configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
 from unspool.objectives.expected_reward import Rewarded
-from unspool.objectives.rewards import runs_code
+from unspool.objectives.rewards import REWARDS
+from unspool.plugins import check_trust
 from unspool.tokenization import TOKENIZER_CONFIGS, Separate
 from unspool.training.hooks import HOOKS
 from unspool.training.optim import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.pretrained import Pretrained
-from unspool.training.settings import TrainSettings
+from unspool.training.settings import MEASURES, TrainSettings
 
 SECTIONS = (
     "seed",
@@ -106,16 +107,13 @@ class Recipe:
             )
         return configured(table, "model")
 
-    def check_trust(self, trust_code: bool) -> None:
-        """Refuse a recipe that names a Python function, unless the user trusts its code."""
-        objectives = (self.objective, *(it for it, _ in self.auxiliary))
-        rewards = [it.reward for it in objectives if isinstance(it, Rewarded)]
-        code = [name for name in rewards if runs_code(name)]
-        if code and not trust_code:
-            raise ValueError(
-                f"the recipe runs Python code, reward = {code[0]!r}: give --trust-code (in Python "
-                "trust_code=True) if you trust it, or choose bleu, chrf or exact_match"
-            )
+    def check_trust(self) -> None:
+        """Refuse a recipe whose run would call Python functions that the user does not trust."""
+        for objective in (self.objective, *(it for it, _ in self.auxiliary)):
+            if isinstance(objective, Rewarded) and objective.reward not in REWARDS:
+                check_trust(objective.reward, "reward =")
+        if self.train.measure not in MEASURES:
+            check_trust(self.train.measure, "train.measure =")
 
     def said(self) -> Mapping[str, Any]:
         """The settings that make this very recipe: those it was made from, unless a part was replaced."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from unspool.config import plain
+from unspool.config import kind_name, plain
 from unspool.data import BATCHES, DATA
 from unspool.data.encoded_store import Files
 from unspool.models import MODELS, PARTS
@@ -139,7 +139,7 @@ def _flat(name: str, part: Any, kinds: Mapping[str, type[Any]]) -> dict[str, Any
 
 
 def _kind(part: Any, kinds: Mapping[str, type[Any]]) -> str | None:
-    return next((kind for kind, cls in kinds.items() if cls is type(part)), None)
+    return None if part is None else kind_name(kinds, type(part))
 
 
 def _said(value: Any) -> str:

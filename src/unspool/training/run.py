@@ -23,6 +23,7 @@ from unspool.interfaces import Feed, Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config
 from unspool.models.loading.tokenizer import load_run_tokenizer
 from unspool.nn.transformer import recompute
+from unspool.plugins import allow_code
 from unspool.training.checkpoint import Checkpoint, good
 from unspool.training.curves import CURVES
 from unspool.training.distributed import Team, launched, team as joined
@@ -51,11 +52,15 @@ def train(
     """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
 
     `out` is the run folder: curves, checkpoints and the model, for `us.load`; without it nothing is kept. An
-    interrupted run goes on with `resume`, bit for bit as if it had not been interrupted. `changes` are
-    settings that differ from the recipe, such as "train.updates=200". A recipe that names a Python function
-    (`reward = "module:function"`) needs `trust_code`, also on resuming.
+    interrupted run continues with `resume`, bit for bit as if it had not been interrupted. `changes` are
+    settings that differ from the recipe, such as "train.updates=200". A recipe that names Python code
+    (`kind = "my_package:MyHead"`, `reward = "module:function"`) needs `trust_code`, also on resuming.
     """
-    read = as_recipe(recipe, changes, trust_code)
+    with allow_code(trust_code):
+        return _train(as_recipe(recipe, changes), out, resume, reporter)
+
+
+def _train(read: Recipe, out: str | Path | None, resume: bool, reporter: Reporter | None) -> Model:
     check_device(read.train)
     with (
         _folder(out) as path,
@@ -174,12 +179,10 @@ def _check_own_batches(recipe: Recipe, feed: Feed) -> None:
         )
 
 
-def as_recipe(
-    recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str], trust_code: bool = False
-) -> Recipe:
-    """The recipe, with paths that lead to their files from anywhere. No code that it names runs untrusted."""
+def as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> Recipe:
+    """Return the recipe with absolute paths; refuse it if it names code that the user does not trust."""
     found = _as_recipe(recipe, changes)
-    found.check_trust(trust_code)
+    found.check_trust()
     return found
 
 

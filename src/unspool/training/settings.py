@@ -6,6 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from unspool.config import unknown
+from unspool.plugins import is_plugin
+
+MEASURES = ("loss", "bleu", "chrf")
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -31,8 +36,9 @@ class TrainSettings:
     """Updates between two points of the curves."""
     validate_every: int = 500
     """Updates between two validations; there is one at the end, too."""
-    measure: Literal["loss", "bleu", "chrf"] = "loss"
-    """What says which validation is the best one: −log p, or a score of greedy answers to its sources."""
+    measure: str = "loss"
+    """What chooses the best validation: "loss" (−log p); or "bleu", "chrf" or a Python function
+    module:function (outputs, references) → number, higher is better, of greedy outputs for its sources."""
     measured_rows: int = 200
     """How many of these sources are answered, the first ones."""
     patience: int | None = None
@@ -83,6 +89,8 @@ class TrainSettings:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ValueError(f"train.{name}={value} must be at least 0, and finite")
+        if self.measure not in MEASURES and not is_plugin(self.measure):
+            raise ValueError(unknown(self.measure, MEASURES, "value of train.measure"))
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"train.betas={list(self.betas)} must be two numbers of 0 or more, below 1")
 

@@ -23,6 +23,7 @@ from unspool.decode.generate import generate
 from unspool.decode.search.masked_decoding import MaskPredict
 from unspool.decode.search.sampling import Greedy
 from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.plugins import import_object, one_line
 from unspool.training.forward_pass import arithmetic, mixed, row_seeds
 from unspool.training.run_state import Run
 
@@ -106,11 +107,26 @@ SCORES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 }
 
 
+def score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
+    """The corpus score of that name. It imports a Python function: the user's trust has been checked."""
+    if name in SCORES:
+        return SCORES[name]
+    function = import_object(name, "train.measure =")
+
+    def score(outputs: Sequence[str], references: Sequence[str]) -> float:
+        try:
+            return float(function(list(outputs), list(references)))
+        except Exception as error:
+            raise ValueError(f"train.measure = {name!r} failed with {one_line(error)}") from error
+
+    return score
+
+
 def greedy_score(run: Run) -> float | None:
     """The score that the settings ask for; None where they ask for the loss. Every process must ask."""
-    measure = SCORES.get(run.settings.measure)
-    if measure is None:
+    if run.settings.measure == "loss":
         return None
+    measure = score_function(run.settings.measure)
     found = 0.0
     if run.team.rank == 0:
         model: Any = run.model
@@ -149,7 +165,10 @@ def check_measure(measure: str, model: Any, batches: Sequence[Batch]) -> None:
             f'train.measure = "{measure}" compares answers to sources, and a {type(model).__name__} has '
             'none: choose an encoder–decoder, or measure = "loss"'
         )
-    _metrics()
+    if measure in SCORES:
+        _metrics()
+    else:
+        score_function(measure)
 
 
 def _metrics() -> Any:
