@@ -9,7 +9,7 @@ each is tested with nothing shared between tests. What is made once for a distri
 are tested (its head in order, its tail in sums, κ), is a step; a test is what comes after it. Both are measured,
 and their sum where anything is compared. --peers asks two general solvers about some of the same cases
 in the same run: the program as the paper poses it (cvxpy, one parameterised problem that is built once, solved by
-Clarabel; p ≥ 0 is a constraint), and the scaled one of `unspool.basis.reference` (HiGHS). --agree asks HiGHS
+Clarabel; p ≥ 0 is a constraint), and the scaled one of `unspool.basis.solve_linear_program` (HiGHS). --agree asks HiGHS
 alone. Everything found is saved as it is found; what --json already holds is not measured again.
 
 All of it runs on one core; the clock is the processor's, which does not run while others use it.
@@ -111,7 +111,7 @@ def test_all(test: BasisTest, p_NV: np.ndarray, cases: list[dict[str, Any]]) -> 
         p_V = p_NV[case["n"]]
         step, step_ms = timed(lambda p=p_V: test.step(p))
         verdict, ms = timed(lambda s=step, c=case: s.accepts(c["token"], tau=c["tau"]))
-        kind = verdict.how if not verdict.decided else f"{'+' if verdict else '−'} {verdict.how}"
+        kind = verdict.method if not verdict.decided else f"{'+' if verdict else '−'} {verdict.method}"
         found = {"accepted": verdict.accepted, "how": kind, "rows": verdict.rows}
         lines.append({**case, **found, "step_ms": step_ms, "ms": ms})
     return lines
@@ -161,13 +161,13 @@ def compare(test: BasisTest, p_NV: np.ndarray, line: dict[str, Any], conic: AsPo
     out = {key: line[key] for key in ("n", "tau", "token", "p")}
     out |= {
         "accepted": ours[0][0].accepted,
-        "how": ours[0][0].how,
+        "how": ours[0][0].method,
         "ms": statistics.median(x[1] for x in ours),
     }
-    out["verified"] = ours[0][0].decided and test.check(ours[0][0].certificate, p_V, tau)
+    out["verified"] = ours[0][0].decided and test.verify(ours[0][0].certificate, p_V, tau)
     try:
-        truth, out["highs_ms"] = timed(lambda: test.reference(p_V, i, tau))
-        out |= {"theta": truth.theta, "agrees": bool(truth.near or truth.accepted == out["accepted"])}
+        truth, out["highs_ms"] = timed(lambda: test.solve_linear_program(p_V, i, tau))
+        out |= {"theta": truth.theta, "agrees": bool(truth.is_borderline or truth.accepted == out["accepted"])}
     except ArithmeticError as error:
         out["highs_error"] = str(error)
     if conic is not None:

@@ -4,7 +4,7 @@
 
 The solver proves its verdicts on small random problems of every kind that has fooled somebody. Each proof is then
 mutated and lied about: other tokens, τ and p̂; λ that overflow, underflow or stand at the last digit of the boundary;
-y that balances beside a token of next to no probability, and so on. `check` says whether a certificate passes; the
+y that balances beside a token of next to no probability, and so on. `verify_certificate` says whether a certificate passes; the
 judge says whether it is true, from the definition alone: an acceptance is an inequality between sums of fractions, a
 rejection a linear program, which the simplex method solves in fractions (Bland's rule, so that it ends). Nothing false
 may pass, no acceptance that is true may be refused, and nothing that the solver has said. It ends with 1 if any is.
@@ -26,7 +26,7 @@ from rich.progress import Progress
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from unspool.basis import Acceptance, BasisTest, Rejection, check
+from unspool.basis import Acceptance, BasisTest, Rejection, verify_certificate
 
 TAUS = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 KINDS = ("gaussian", "lattice", "twins", "constant", "dependent", "tiny", "zeros", "scaled", "hidden")
@@ -69,9 +69,9 @@ class Judge:
 
     def accepted(self, it: Acceptance, W: list[list[Fraction]], p: list[Fraction], c: Fraction) -> bool:
         """Σ p·max(c·s, −s) over the others is less than pᵢ·sᵢ."""
-        if not np.isfinite(it.slopes_M).all():
+        if not np.isfinite(it.dual_M).all():
             return False
-        slopes = fractions(it.slopes_M)
+        slopes = fractions(it.dual_M)
         s = [sum(w * x for w, x in zip(row, slopes, strict=True)) for row in W]
         f = sum(q * max(c * x, -x) for j, (q, x) in enumerate(zip(p, s, strict=True)) if j != it.token)
         return f < p[it.token] * s[it.token]
@@ -168,7 +168,7 @@ def own_claims(dice: np.random.Generator) -> Iterator[Claim]:
         verdict = test.accepts(p, token, tau=tau)
         if verdict.decided:
             rows = np.asarray(test.weight, dtype=np.float64)
-            yield Claim(f"own, {kind}, {verdict.how}", verdict.certificate, rows, p, tau)
+            yield Claim(f"own, {kind}, {verdict.method}", verdict.certificate, rows, p, tau)
 
 
 def forgeries(dice: np.random.Generator, claim: Claim) -> Iterator[Forgery]:
@@ -180,8 +180,8 @@ def forgeries(dice: np.random.Generator, claim: Claim) -> Iterator[Forgery]:
     yield "another τ", it, W, p, float(np.clip(moved, 1e-9, 0.999))
     yield "another p", it, W, dice.permutation(p), tau
     if isinstance(it, Acceptance):
-        for kind, slopes in other_slopes(dice, it.slopes_M):
-            yield kind, replace(it, slopes_M=slopes), W, p, tau
+        for kind, slopes in other_slopes(dice, it.dual_M):
+            yield kind, replace(it, dual_M=slopes), W, p, tau
         edge = meeting(it, W, p)
         for _ in range(2):
             there = edge * (1 + int(dice.integers(-3, 4)) * 2.0**-53)
@@ -223,7 +223,7 @@ def other_shifts(
 def meeting(it: Acceptance, W: np.ndarray, p: np.ndarray) -> float:
     """The τ at which an acceptance stops being one."""
     with np.errstate(all="ignore"):
-        s = np.column_stack([W, np.ones(len(W))]) @ it.slopes_M
+        s = np.column_stack([W, np.ones(len(W))]) @ it.dual_M
         s = s / s[it.token]
         others = np.arange(len(p)) != it.token
         above = p[others] @ np.maximum(s[others], 0)
@@ -271,7 +271,7 @@ class Tally:
     """False and passed; or true and refused, where that may not be: acceptances, and the solver's own."""
 
     def count(self, claim: Claim, judge: Judge, own: bool = False) -> None:
-        passes, true = check(claim.certificate, claim.W, claim.p, claim.tau), judge(claim)
+        passes, true = verify_certificate(claim.certificate, claim.W, claim.p, claim.tau), judge(claim)
         if own:
             self.own += 1
             right = passes and true

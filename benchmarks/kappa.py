@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 import unspool as us
 from unspool.basis import BasisTest
-from unspool.basis.calibration import ExactVerdicts, exact_verdicts
+from unspool.basis.calibration import ExactVerdicts, collect_verdicts
 from unspool.plots.canvas import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 
 TAUS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9)
@@ -68,7 +68,7 @@ def distributions(model: Any, rows: list[list[int]]) -> np.ndarray:
 
 def measure(W: Any, rank: int, p_NV: np.ndarray, tokens: int) -> dict[str, Any]:
     start, test = time.process_time(), BasisTest(W, rank)
-    verdicts = exact_verdicts(test, p_NV, TAUS, tokens=tokens)
+    verdicts = collect_verdicts(test, p_NV, TAUS, tokens=tokens)
     forms = {name: agreement(verdicts, lengths) for name, lengths in FORMS.items()}
     return {
         "m": test.m,
@@ -91,8 +91,8 @@ def agreement(verdicts: ExactVerdicts, lengths: bool) -> dict[str, Any]:
         "held_out_by_tau": {str(tau): share for tau, share in found.held_out_by_tau.items()},
         "verdicts": list(found.counts),
         "undecided": found.undecided,
-        "cross_validated": found.beside_formula.fitted,
-        "formula": found.beside_formula.formula,
+        "cross_validated": found.comparison.fitted,
+        "formula": found.comparison.formula,
     }
 
 

@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.basis.arrays import as_numpy, checked_token, float64, masses, probabilities, real, whole
+from unspool.basis.arrays import (
+    as_distribution,
+    as_float,
+    as_float64,
+    as_int,
+    as_masses,
+    as_numpy,
+    check_token,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_every_float_type_of_torch_comes_through_exactly(dtype):
     x = torch.tensor([0.1, -2.5, 3e-5], requires_grad=False).to(dtype)
-    assert float64(x).tolist() == x.double().tolist()
+    assert as_float64(x).tolist() == x.double().tolist()
 
 
 def test_a_tensor_that_requires_gradients_is_read():
@@ -20,12 +28,12 @@ def test_a_tensor_that_requires_gradients_is_read():
 def test_numpy_arrays_are_not_copied():
     x = np.ones(3)
     assert as_numpy(x) is x
-    assert float64(x) is x
-    assert float64([1, 2]).dtype == np.float64
+    assert as_float64(x) is x
+    assert as_float64([1, 2]).dtype == np.float64
 
 
 def test_a_distribution_is_normalised_in_float64():
-    p = probabilities(torch.tensor([0.5, 0.3, 0.2000049]), 3)
+    p = as_distribution(torch.tensor([0.5, 0.3, 0.2000049]), 3)
     assert p.dtype == np.float64
     assert p.sum() == pytest.approx(1, abs=1e-15)
 
@@ -36,7 +44,7 @@ def test_a_distribution_is_normalised_in_float64():
         ([0.5, 0.5], "W has 3 rows"),
         ([[0.2, 0.3, 0.5]], "W has 3 rows"),
         ([0.5, float("nan"), 0.5], "NaN"),
-        ([1.5, -0.5, 0.0], "not negative"),
+        ([1.5, -0.5, 0.0], "log-probabilities"),
         ([-0.7, -1.2, -1.6], "log-probabilities"),
         ([0.5, 0.3, 0.1], "sums to 0.9"),
         ([float("inf"), 0.0, 0.0], "sums to inf"),
@@ -44,43 +52,43 @@ def test_a_distribution_is_normalised_in_float64():
 )
 def test_what_is_no_distribution_is_refused(p, match):
     with pytest.raises(ValueError, match=match):
-        probabilities(np.array(p), 3)
+        as_distribution(np.array(p), 3)
 
 
 def test_float32_sums_are_tolerated_and_input_is_untouched():
     p = np.full(50_000, 1 / 50_000, dtype=np.float32) * np.float32(1.00003)
     before = p.copy()
-    assert probabilities(p, 50_000).sum() == pytest.approx(1, abs=1e-12)
+    assert as_distribution(p, 50_000).sum() == pytest.approx(1, abs=1e-12)
     assert (p == before).all()
 
 
 def test_numbers_are_known_by_what_they_are():
     for one in (1, np.int64(1), np.array(1), torch.tensor(1)):
-        assert (whole(one), real(one)) == (1, 1.0)
-    assert (real(Fraction(1, 2)), real(10**400), real(-(10**400))) == (0.5, np.inf, -np.inf)
+        assert (as_int(one), as_float(one)) == (1, 1.0)
+    assert (as_float(Fraction(1, 2)), as_float(10**400), as_float(-(10**400))) == (0.5, np.inf, -np.inf)
     for none in (True, "1", None, 1j, np.array([1]), [1], np.array("x")):
-        assert (whole(none), real(none)) == (None, None)
-    assert whole(0.5) is None
+        assert (as_int(none), as_float(none)) == (None, None)
+    assert as_int(0.5) is None
 
 
 @pytest.mark.parametrize("x", [None, "0.5", [[1], [1, 2]], np.array([1j]), {"a": 1}, object()])
 def test_what_holds_no_numbers_is_refused(x):
-    with pytest.raises(TypeError, match="holds no real numbers"):
+    with pytest.raises(TypeError, match="tensor of real numbers"):
         as_numpy(x)
 
 
 def test_a_token_is_a_number_of_the_vocabulary():
-    assert checked_token(np.int64(2), 3) == 2
-    with pytest.raises(ValueError, match="W has 3 rows, 0 … 2"):
-        checked_token(3, 3)
-    with pytest.raises(TypeError, match="is a float; give its number"):
-        checked_token(1.0, 3)
+    assert check_token(np.int64(2), 3) == 2
+    with pytest.raises(ValueError, match="token is 3; expected a token id, 0 … 2"):
+        check_token(3, 3)
+    with pytest.raises(TypeError, match="expected a token id"):
+        check_token(1.0, 3)
 
 
 @pytest.mark.parametrize(
     ("p", "match"), [([0.1, -0.1], "-0.1"), ([np.nan], "nan"), ([np.inf], "inf"), ([], "shape")]
 )
 def test_masses_are_neither_negative_nor_infinite(p, match):
-    assert masses("p", [0.2, 0.3]).tolist() == [0.2, 0.3]
+    assert as_masses("p", [0.2, 0.3]).tolist() == [0.2, 0.3]
     with pytest.raises(ValueError, match=match):
-        masses("p", p)
+        as_masses("p", p)

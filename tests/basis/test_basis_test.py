@@ -5,7 +5,10 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.basis.verifier import check
+from unspool.basis.basis_test import critical_tau
+from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.theory import tau_from_slope
+from unspool.basis.verifier import verify_certificate
 
 
 def test_the_papers_example(example):
@@ -18,20 +21,23 @@ def test_the_papers_example(example):
 
 def test_verdicts_are_those_of_a_general_solver(random_problem):
     """520 small problems, degenerate ones among them; every certificate is verified, whatever found it."""
-    dice, hows = np.random.default_rng(1), set()
+    rng, hows = np.random.default_rng(1), set()
     for number in range(520):
-        it = random_problem(dice)
+        it = random_problem(rng)
         test = BasisTest(it.W, it.rank)
-        verdict, expected = test.accepts(it.p, it.token, tau=it.tau), test.reference(it.p, it.token, it.tau)
+        verdict, expected = (
+            test.accepts(it.p, it.token, tau=it.tau),
+            test.solve_linear_program(it.p, it.token, it.tau),
+        )
         about = f"problem {number}: {it.W.shape}, rank {it.rank}, tau {it.tau}, theta {expected.theta}"
-        assert verdict.decided or expected.near, about
+        assert verdict.decided or expected.is_borderline, about
         if verdict.decided:
-            assert test.check(verdict.certificate, it.p, it.tau), about
-            assert verdict.accepted == expected.accepted or expected.near, about
+            assert test.verify(verdict.certificate, it.p, it.tau), about
+            assert verdict.accepted == expected.accepted or expected.is_borderline, about
             optimum, slack = it.p[it.token] * expected.theta, it.p[it.token] * expected.tolerance
             assert verdict.low <= optimum * (1 + 1e-5) + slack, about
             assert verdict.high >= optimum * (1 - 1e-5) - slack, about
-        hows.add(verdict.how)
+        hows.add(verdict.method)
     assert hows >= {"threshold", "least squares", "douglas-rachford", "interior point"}
 
 
@@ -44,7 +50,7 @@ def test_a_huge_row_without_probability_hides_no_direction(b):
     assert verdict.accepted or not verdict.decided
     assert verdict.accepted == (b <= 1e12)  # beyond, float64 does not find the proof
     if verdict.decided:
-        assert test.check(verdict.certificate, p, 0.5)
+        assert test.verify(verdict.certificate, p, 0.5)
 
 
 def test_a_tiny_group_beside_disturbs_nobody():
@@ -53,8 +59,8 @@ def test_a_tiny_group_beside_disturbs_nobody():
     verdict = test.accepts(p, 1, tau=0.99)
     assert verdict.decided
     assert not verdict.accepted
-    assert test.check(verdict.certificate, p, 0.99)
-    assert check(verdict.certificate, W, p, 0.99)
+    assert test.verify(verdict.certificate, p, 0.99)
+    assert verify_certificate(verdict.certificate, W, p, 0.99)
 
 
 def test_a_higher_rank_accepts_no_less(model):
@@ -84,7 +90,7 @@ def test_torch_in_any_precision(model, dtype):
     test, same = BasisTest(W), BasisTest(W.double().numpy())
     assert test.mask(p, 0.1, top=12).tolist() == same.mask(p.double().numpy(), 0.1, top=12).tolist()
     verdict = test.accepts(p, int(p.argmax()), tau=0.999)
-    assert check(verdict.certificate, W.double(), p, 0.999)
+    assert verify_certificate(verdict.certificate, W.double(), p, 0.999)
 
 
 def test_a_memory_map_will_do(tmp_path, model):
@@ -124,15 +130,15 @@ def test_tokens_without_probability_change_nothing(model):
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda t, p: t.accepts(p[:-1], 0, tau=0.1), ValueError, "one probability for each token"),
+        (lambda t, p: t.accepts(p[:-1], 0, tau=0.1), ValueError, "one probability per row of W"),
         (lambda t, p: t.accepts(p * np.nan, 0, tau=0.1), ValueError, "NaN"),
-        (lambda t, p: t.accepts(-p, 0, tau=0.1), ValueError, "not negative"),
+        (lambda t, p: t.accepts(-p, 0, tau=0.1), ValueError, "log-probabilities"),
         (lambda t, p: t.accepts(2 * p, 0, tau=0.1), ValueError, "sums to 2"),
         (lambda t, p: t.accepts(p, 0, tau=1.0), ValueError, "between 0 and 1"),
         (lambda t, p: t.accepts(p, 0), ValueError, "neither"),
         (lambda t, p: t.accepts(p, 0, tau=0.1, delta=0.1), ValueError, "both"),
-        (lambda t, p: t.accepts(p, 6000, tau=0.1), ValueError, "not in the vocabulary"),
-        (lambda t, p: t.accepts(p, 1.5, tau=0.1), TypeError, "1.5 is a float"),
+        (lambda t, p: t.accepts(p, 6000, tau=0.1), ValueError, "expected a token id"),
+        (lambda t, p: t.accepts(p, 1.5, tau=0.1), TypeError, "token is 1.5; expected a token id"),
         (lambda t, p: BasisTest(np.eye(3), 4), ValueError, "between 0 and 3"),
         (lambda t, p: BasisTest(np.eye(3), -1), ValueError, "between 0 and 3"),
     ],
@@ -147,13 +153,13 @@ def test_a_budget_bounds_every_test(model):
     tokens = [int(i) for i in np.argsort(-p)[20:60]]
     free = BasisTest(model.W, budget=None)
     spent = [verdict.work for verdict in free.step(p).verdicts(tokens, tau=0.1)]
-    tight = free.within(float(np.median(spent)))
+    tight = free.with_budget(float(np.median(spent)))
     assert (free.budget, tight.budget) == (np.inf, np.median(spent))
     verdicts = tight.step(p).verdicts(tokens, tau=0.1)
     assert {verdict.decided for verdict in verdicts} == {True, False}
-    assert tight.within(None).step(p).verdicts(tokens, tau=0.1)[0].decided
-    assert tight.within(tight.budget) is tight
-    with pytest.raises(ValueError, match="None for no limit"):
+    assert tight.with_budget(None).step(p).verdicts(tokens, tau=0.1)[0].decided
+    assert tight.with_budget(tight.budget) is tight
+    with pytest.raises(ValueError, match="or None"):
         BasisTest(model.W, budget=0)
 
 
@@ -162,3 +168,132 @@ def test_it_says_what_it_is(model):
     assert repr(test) == "BasisTest(vocabulary=6000, rank=7)"
     assert (test.m, test.weight.shape) == (8, (6000, 7))
     assert BasisTest(model.W).weight is model.W
+
+
+@pytest.fixture
+def step(model):
+    return BasisTest(model.W).step(model.p(0))
+
+
+def test_a_token_is_tested_once(step):
+    i = int(step.distribution.order_N[5])
+    assert step.accepts(i, tau=0.1) is step.accepts(i, tau=0.1)
+    assert step.accepts(i, tau=0.1) is not step.accepts(i, tau=0.2)
+    assert step.accepts(i, delta=-np.log1p(-0.1)).accepted == step.accepts(i, tau=0.1).accepted
+
+
+def test_several_tokens_at_once_are_several_tokens(step, model):
+    tokens = [int(i) for i in step.distribution.order_N[:200:7]]
+    together = step.verdicts([*tokens, tokens[0]], tau=0.1)
+    fresh = BasisTest(model.W).step(model.p(0))
+    assert [bool(v) for v in together[:-1]] == [bool(fresh.accepts(i, tau=0.1)) for i in tokens]
+    assert together[-1] is together[0]
+
+
+def test_the_mask_is_the_verdicts(step):
+    tested = step.distribution.order_N[:50]
+    mask = step.mask(0.1, top=50)
+    assert mask.shape == step.distribution.p.shape
+    assert mask[tested].tolist() == [bool(v) for v in step.verdicts(map(int, tested), tau=0.1)]
+    assert mask.sum() == mask[tested].sum() > 0
+
+
+def test_a_floor_leaves_improbable_tokens_out(step):
+    floor = float(step.distribution.head_N[9])
+    assert step.mask(0.1, floor=floor).tolist() == step.mask(0.1, top=10).tolist()
+    assert step.mask(0.1, top=5, floor=floor).sum() <= 5
+
+
+@pytest.mark.parametrize("i", [-1, 6000])
+def test_a_token_outside_the_vocabulary_is_refused(step, i):
+    with pytest.raises(ValueError, match="0 … 5999"):
+        step.accepts(i, tau=0.1)
+
+
+def test_a_token_of_probability_zero_is_refused():
+    step = BasisTest(np.random.default_rng(0).standard_normal((4, 2))).step([0.5, 0.5, 0.0, 0.0])
+    with pytest.raises(ValueError, match="probability zero"):
+        step.accepts(2, tau=0.1)
+    assert not step.mask(0.1)[2:].any()
+
+
+def test_top_is_checked(step):
+    with pytest.raises(ValueError, match="at least one token"):
+        step.mask(0.1, top=0)
+
+
+def test_one_certificate_serves_many_slopes(step, model):
+    i = int(step.distribution.order_N[3])
+    verdict = step.accepts(i, tau=0.01)
+    c = step.max_accepted_slope(verdict.certificate)
+    assert c > 0.01 / 0.99
+    test = BasisTest(model.W)
+    assert test.verify(verdict.certificate, model.p(0), 0.999 * c / (1 + 0.999 * c))
+    assert not test.verify(verdict.certificate, model.p(0), 1.001 * c / (1 + 1.001 * c))
+
+
+def test_critical_tau_the_papers_example(example):
+    # token 0 is rejected from c = p̂₀·(16/42)/p̂₂ on: what its neighbour at .29 has to gain
+    test = BasisTest(example.W)
+    low, high = test.critical_tau(example.p, 0)
+    c = example.p[0] * 16 / 42 / example.p[2]
+    assert low <= c / (1 + c) <= high * (1 + 1e-9)
+    assert high <= low * 1.001
+    # token 1 outweighs all: the one at .29 cannot lose p̂₁·(16/26), so it is accepted whatever the error
+    assert test.critical_tau(example.p, 1)[1] == 1
+    # for token 2 that at .55 has to gain p̂₂·(42/16)
+    c = example.p[2] * 42 / 16 / example.p[0]
+    assert test.critical_tau(example.p, 2) == pytest.approx((c / (1 + c), c / (1 + c)), rel=1e-3)
+
+
+@pytest.mark.parametrize("rank", [12, 20, 40])
+def test_both_ends_are_proven(model, rank):
+    test, p = BasisTest(model.W), model.p(2)
+    step = test.step(p)
+    i = int(step.distribution.order_N[rank])
+    low, high = critical_tau(step, i, 1e-2)
+    assert p[i] <= low < high <= low * 1.01
+    assert step.accepts(i, tau=low * 0.999).accepted
+    rejected = step.accepts(i, tau=min(high * 1.001, 0.9999))
+    assert rejected.decided
+    assert not rejected
+
+
+def test_at_rank_zero_it_is_the_probability(model):
+    test, p = BasisTest(model.W, 0), model.p(0)
+    i = int(np.argmax(p))
+    low, high = test.critical_tau(p, i)
+    assert low == pytest.approx(p[i])
+    assert high == pytest.approx(p[i], rel=1e-3)
+
+
+def test_rtol_is_checked(model):
+    with pytest.raises(ValueError, match="rtol"):
+        critical_tau(BasisTest(model.W).step(model.p(0)), 0, 0.0)
+
+
+def test_tau_of_a_slope():
+    assert tau_from_slope(1.0) == 0.5
+    assert tau_from_slope(float("inf")) == 1.0
+
+
+def test_a_rejection_is_a_distribution_without_the_token():
+    # rows 1 and 2 take over what token 0 had
+    proof = Rejection(0, np.array([1, 2]), np.array([0.15, 0.05]))
+    q = proof.distribution([0.2, 0.5, 0.3])
+    assert q.tolist() == pytest.approx([0, 0.65, 0.35])
+    assert q.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "certificate", "decided"),
+    [
+        (True, Acceptance(0, np.ones(2)), True),
+        (False, Rejection(0, np.array([1]), np.ones(1)), True),
+        (False, None, False),
+    ],
+)
+def test_a_verdict_is_true_if_the_token_is_accepted(accepted, certificate, decided):
+    verdict = Verdict(accepted, 0, 0.1, "least squares", certificate, 0.0, 1.0)
+    assert bool(verdict) is accepted
+    assert verdict.decided is decided

@@ -4,22 +4,28 @@ import numpy as np
 import pytest
 
 from unspool.basis import BasisTest, KappaRule
-from unspool.basis.calibration import ExactVerdicts, best_threshold, calibrate_kappa, exact_verdicts, fitted
+from unspool.basis.calibration import (
+    ExactVerdicts,
+    best_threshold,
+    calibrate_kappa,
+    collect_verdicts,
+    fit_thresholds,
+)
 
 
 @pytest.fixture(scope="module")
 def uneven():
     """A matrix with short and long rows, and distributions that know nothing of it."""
-    dice = np.random.default_rng(0)
-    W = dice.standard_normal((400, 12)) * dice.choice([0.5, 2.0], (400, 1))
-    logits = 2 * dice.standard_normal((30, 400))
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((400, 12)) * rng.choice([0.5, 2.0], (400, 1))
+    logits = 2 * rng.standard_normal((30, 400))
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     return BasisTest(W), p / p.sum(axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
 def seen(uneven):
-    return exact_verdicts(*uneven, (0.03, 0.3), tokens=20)
+    return collect_verdicts(*uneven, (0.03, 0.3), tokens=20)
 
 
 def test_the_best_threshold_by_hand():
@@ -35,41 +41,41 @@ def test_the_best_threshold_by_hand():
 def test_a_rule_is_fitted_and_measured_on_other_distributions(model):
     test = BasisTest(model.W)
     p = np.stack([model.p(seed, spread=2 + seed % 4) for seed in range(10)])
-    found = exact_verdicts(test, p, (0.03, 0.3), tokens=10).calibrate()
+    found = collect_verdicts(test, p, (0.03, 0.3), tokens=10).calibrate()
     assert found.rule.m == test.m
     assert found.rule.thresholds[0] < found.rule.thresholds[1]
     assert found.held_out > 0.9
     assert set(found.held_out_by_tau) == {0.03, 0.3}
     assert all(count > 50 for count in found.counts)
     # half of them were for fitting: those are not what it was measured on
-    alone = exact_verdicts(test, p[:5], (0.03, 0.3), tokens=10).calibrate(fit=0.99)
+    alone = collect_verdicts(test, p[:5], (0.03, 0.3), tokens=10).calibrate(fit=0.99)
     assert alone.counts[1] < alone.counts[0]
 
 
 def test_a_tau_with_one_kind_of_verdict_gives_no_knot():
     accepted = [(1.0, True), (2.0, True)]
-    rule = fitted(3, {0.1: accepted, 0.5: [(1.0, False), (4.0, True)], 0.9: []})
+    rule = fit_thresholds(3, {0.1: accepted, 0.5: [(1.0, False), (4.0, True)], 0.9: []})
     assert (rule.slopes, rule.thresholds) == ((1.0,), (pytest.approx(2),))
     # where nothing else is known, g is what they bound it by
-    assert fitted(3, {0.1: accepted}).thresholds == (1.0,)
-    assert fitted(3, {0.1: [(1.0, False), (2.0, False)]}).thresholds == (2.0,)
+    assert fit_thresholds(3, {0.1: accepted}).thresholds == (1.0,)
+    assert fit_thresholds(3, {0.1: [(1.0, False), (2.0, False)]}).thresholds == (2.0,)
 
 
 def test_where_the_formula_is_as_good_there_is_a_warning(model):
     """What few verdicts fit is worse than the formula, and cross-validation sees it."""
     test = BasisTest(model.W)
     p = np.stack([model.p(seed, spread=2 + seed % 4) for seed in range(10)])
-    with pytest.warns(UserWarning, match=r"not better than the formula.*KappaRule\.typical\(25\)") as said:
+    with pytest.warns(UserWarning, match=r"not better than KappaRule\.typical\(25\)") as warning:
         found = test.calibrate_kappa(p, (0.03, 0.3), tokens=10)
-    assert said[0].filename == __file__
-    beside = found.beside_formula
-    assert beside.formula > beside.fitted
-    assert not beside.better
-    assert beside.verdicts == sum(found.counts)
+    assert warning[0].filename == __file__
+    comparison = found.comparison
+    assert comparison.formula > comparison.fitted
+    assert not comparison.is_better
+    assert comparison.verdicts == sum(found.counts)
 
 
-@pytest.mark.parametrize(("last", "better"), [(9.0, True), (30.0, False)])
-def test_better_is_more_than_chance_explains(last, better):
+@pytest.mark.parametrize(("last", "is_better"), [(9.0, True), (30.0, False)])
+def test_better_is_more_than_chance_explains(last, is_better):
     """By hand: two distributions, each judged by a g between 3 and 6 that the other fits; the formula's is 18.
 
     Everything accepted at 9 is right by the fitted rules alone: two of them (2 − 0 > √2), or one (1 − 0 = √1).
@@ -78,9 +84,9 @@ def test_better_is_more_than_chance_explains(last, better):
     test, tau, token = SimpleNamespace(m=1000), np.full(4, 0.5), np.zeros(4, dtype=np.intp)
     assert KappaRule.typical(1000).threshold(0.5) == pytest.approx(17.9, abs=0.1)
     seen = ExactVerdicts(test, np.ones((2, 1)), place, tau, token, scaled, scaled > 5)
-    beside = seen.beside_formula(lengths=False)
-    assert (beside.fitted, beside.formula) == (1.0, 0.5 if better else 0.75)
-    assert beside.better is better
+    comparison = seen.compare_with_formula(lengths=False)
+    assert (comparison.fitted, comparison.formula) == (1.0, 0.5 if is_better else 0.75)
+    assert comparison.is_better is is_better
 
 
 def test_cross_validation_judges_no_rule_by_what_it_was_fitted_on(uneven, seen):
@@ -88,30 +94,32 @@ def test_cross_validation_judges_no_rule_by_what_it_was_fitted_on(uneven, seen):
     (test, p), right = uneven, []
     for part in range(5):
         here = np.arange(30) // 6 == part
-        rule = seen.rule_of(~here, lengths=True)
+        rule = seen.fit_rule(~here, lengths=True)
         assert rule.lengths == test.row_lengths(p[~here])
-        at = here[seen.place_Q]
-        rows = zip(seen.place_Q[at], seen.tau_Q[at], seen.token_Q[at], seen.accepted_Q[at], strict=True)
+        at = here[seen.distribution_Q]
+        rows = zip(
+            seen.distribution_Q[at], seen.tau_Q[at], seen.token_Q[at], seen.accepted_Q[at], strict=True
+        )
         right += [rule.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows]
-    beside = seen.beside_formula(lengths=True)
-    assert beside.fitted == pytest.approx(np.mean(right))
+    comparison = seen.compare_with_formula(lengths=True)
+    assert comparison.fitted == pytest.approx(np.mean(right))
     formula = KappaRule.typical(test.m)
-    rows = zip(seen.place_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
+    rows = zip(seen.distribution_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
     said = [formula.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows]
-    assert beside.formula == pytest.approx(np.mean(said))
-    assert beside.better
-    assert beside.verdicts == len(said) == len(right)
+    assert comparison.formula == pytest.approx(np.mean(said))
+    assert comparison.is_better
+    assert comparison.verdicts == len(said) == len(right)
 
 
 def test_what_the_test_leaves_open_is_not_fitted_on(model):
     p = np.stack([model.p(seed) for seed in range(4)])
     test = BasisTest(model.W)
-    whole, part = (exact_verdicts(it, p, (0.1,), tokens=8) for it in (test, test.within(2e6)))
-    assert whole.undecided == 0
+    as_int, part = (collect_verdicts(it, p, (0.1,), tokens=8) for it in (test, test.with_budget(2e6)))
+    assert as_int.undecided == 0
     assert part.undecided > 0
-    assert len(part.token_Q) + part.undecided == len(whole.token_Q)
-    with pytest.raises(ValueError, match=r"decided none of .* within its budget"):
-        exact_verdicts(test.within(1.0), p, (1e-4,), tokens=3)
+    assert len(part.token_Q) + part.undecided == len(as_int.token_Q)
+    with pytest.raises(ValueError, match=r"left all 12 tokens undecided"):
+        collect_verdicts(test.with_budget(1.0), p, (1e-4,), tokens=3)
 
 
 def test_one_distribution_is_not_enough(model):
@@ -123,7 +131,7 @@ def test_one_distribution_is_not_enough(model):
 
 def test_nothing_below_tau_is_said_clearly():
     test = BasisTest(np.random.default_rng(0).standard_normal((3, 2)))
-    with pytest.raises(ValueError, match="nothing to fit on"):
+    with pytest.raises(ValueError, match="below any of the taus"):
         calibrate_kappa(test, np.full((2, 3), 1 / 3), (0.01,))
 
 
@@ -140,7 +148,7 @@ def test_with_lengths_the_rule_is_nearer_to_the_test(uneven, seen):
 def test_agreement_is_what_the_rule_itself_says(uneven, seen, lengths):
     _, p = uneven
     found = seen.calibrate(lengths=lengths)
-    rows = zip(seen.place_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
+    rows = zip(seen.distribution_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
     right = [found.rule.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows if n >= 15]
     assert found.held_out == pytest.approx(np.mean(right))
     assert len(right) == found.counts[1]
@@ -154,7 +162,7 @@ def test_a_test_calibrates_by_the_verdicts_that_it_gives(uneven, seen):
 def test_equal_lengths_change_nothing(model):
     test = BasisTest(model.W, 0)  # only the column of ones is left
     p = np.stack([model.p(seed) for seed in range(4)])
-    seen = exact_verdicts(test, p, (0.03, 0.3))
+    seen = collect_verdicts(test, p, (0.03, 0.3))
     plain, weighted = (seen.calibrate(lengths=lengths) for lengths in (False, True))
     assert weighted.rule.thresholds == pytest.approx(plain.rule.thresholds)
     assert weighted.held_out_by_tau == plain.held_out_by_tau

@@ -65,7 +65,7 @@ def test_g_is_a_power_between_its_knots_and_beyond():
 
 @pytest.mark.parametrize(
     ("slopes", "thresholds", "match"),
-    [((), (), "one each"), ((1.0,), (1.0, 2.0), "one each"), ((2.0, 1.0), (1.0, 2.0), "rise")],
+    [((), (), "one each"), ((1.0,), (1.0, 2.0), "one each"), ((2.0, 1.0), (1.0, 2.0), "increasing")],
 )
 def test_knots_are_checked(slopes, thresholds, match):
     with pytest.raises(ValueError, match=match):
@@ -88,7 +88,7 @@ def test_a_step_says_what_the_mask_says_and_proves_nothing():
     verdicts = [step.accepts(i, tau=0.1) for i in range(60)]
     assert [bool(verdict) for verdict in verdicts] == rule.mask(p, 0.1).tolist()
     assert step.kappa == kappa(p, 8)
-    assert {verdict.how for verdict in verdicts} == {"kappa rule"}
+    assert {verdict.method for verdict in verdicts} == {"kappa rule"}
     assert not any(verdict.decided for verdict in verdicts)
     assert {bool(verdict) for verdict in verdicts} == {True, False}
 
@@ -126,7 +126,7 @@ def test_no_length_revives_a_token_of_probability_zero():
 def test_lengths_of_another_vocabulary_are_refused():
     rule = KappaRule(2, (1.0,), (0.5,), RowLengths(np.ones(4)))
     for ask in (rule.step, lambda p: rule.mask(p, 0.5)):
-        with pytest.raises(ValueError, match="lengths for 4 tokens, and probabilities of 3"):
+        with pytest.raises(ValueError, match="lengths for 4 tokens do not fit probabilities of 3"):
             ask([0.5, 0.3, 0.2])
 
 

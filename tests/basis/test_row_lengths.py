@@ -4,13 +4,13 @@ import torch
 
 from unspool.basis import BasisTest
 from unspool.basis.kappa_rule import kappa
-from unspool.basis.row_lengths import RowLengths, row_lengths
+from unspool.basis.row_lengths import RowLengths, compute_row_lengths
 
 
 def test_by_hand():
     # m = 1, x = 1, 1, 2 and q = 0, 0, 1: G = ½ + ½·4 = 2.5
     X = np.array([[1.0], [1.0], [2.0]], dtype=np.float32)
-    found = row_lengths(X, np.array([0.0, 0.0, 7.0]))
+    found = compute_row_lengths(X, np.array([0.0, 0.0, 7.0]))
     assert found.values_V == pytest.approx(np.array([1, 1, 2]) / 2.5**0.5)
 
 
@@ -51,7 +51,7 @@ def test_fewer_tokens_than_directions_are_no_obstacle(model):
 
 
 def test_a_single_distribution_must_still_be_a_row(model):
-    with pytest.raises(ValueError, match=r"need distributions, \(N, V\)"):
+    with pytest.raises(ValueError, match=r"expected distributions, \(N, V\)"):
         BasisTest(model.W).row_lengths(model.p(0))
 
 
@@ -87,6 +87,6 @@ def test_it_is_a_value():
 
 
 def test_another_vocabulary_is_refused():
-    assert RowLengths(np.ones(3)).of(3).tolist() == [1, 1, 1]
-    with pytest.raises(ValueError, match="lengths for 3 tokens, and probabilities of 4"):
-        RowLengths(np.ones(3)).of(4)
+    assert RowLengths(np.ones(3)).for_vocabulary(3).tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="lengths for 3 tokens do not fit probabilities of 4"):
+        RowLengths(np.ones(3)).for_vocabulary(4)

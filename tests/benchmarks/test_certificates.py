@@ -57,10 +57,10 @@ def test_a_rejection_is_true_if_something_next_to_it_balances(certificates):
 
 
 def test_what_is_wrong_is_counted(certificates, monkeypatch):
-    monkeypatch.setattr(certificates, "check", lambda *_: True)
+    monkeypatch.setattr(certificates, "verify_certificate", lambda *_: True)
     trusting = certificates.tally(40)
     assert {claim.kind for claim in trusting.wrong} >= {"overflow", "underflow", "beside a balance"}
-    monkeypatch.setattr(certificates, "check", lambda *_: False)
+    monkeypatch.setattr(certificates, "verify_certificate", lambda *_: False)
     strict = certificates.tally(40)
     assert sum(claim.kind.startswith("own") for claim in strict.wrong) == strict.own
 

@@ -1,12 +1,12 @@
-"""The basis-aware test: which improbable tokens a model's own geometry proves possible, with certificates.
+"""The basis-aware test: improbable tokens that a model's output matrix proves possible, with certificates.
 
 from unspool.basis import BasisTest
 
 test = BasisTest(W, rank=100)              # W: the model's output matrix, (vocabulary, width)
 verdict = test.accepts(p, i, tau=0.1)      # p: the model's own next-token probabilities
-bool(verdict), verdict.how, verdict.certificate
+bool(verdict), verdict.method, verdict.certificate
 
-Names are imported when first used: scipy takes a moment, and decoding mostly does without.
+Names are imported on first use, because scipy is slow to import and most decoding does not need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from unspool.basis.calibration import Calibration as Calibration, calibrate_kappa as calibrate_kappa
     from unspool.basis.certificate import Acceptance as Acceptance, Rejection as Rejection, Verdict as Verdict
     from unspool.basis.kappa_rule import KappaRule as KappaRule, KappaStep as KappaStep, kappa as kappa
-    from unspool.basis.linear_program import Reference as Reference, reference as reference
+    from unspool.basis.linear_program import (
+        LinearProgramSolution as LinearProgramSolution,
+        solve_linear_program as solve_linear_program,
+    )
     from unspool.basis.row_lengths import RowLengths as RowLengths
     from unspool.basis.theory import (
         delta_from_tau as delta_from_tau,
@@ -29,6 +32,6 @@ if TYPE_CHECKING:
         tau_from_delta as tau_from_delta,
         underestimation as underestimation,
     )
-    from unspool.basis.verifier import check as check
+    from unspool.basis.verifier import verify_certificate as verify_certificate
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

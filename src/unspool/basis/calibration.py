@@ -1,19 +1,19 @@
-"""Fit the κ rule on exact verdicts, and measure it on others.
+"""Fit the κ rule to exact verdicts and measure its agreement on held-out ones.
 
     g(c) = the threshold on κ·p̂ᵢ·ℓᵢ with the fewest disagreements at that c = τ/(1 − τ)
 
-A τ at which everything was accepted, or nothing, gives no threshold: g is taken from the others there.
+If all verdicts at a τ agree, that τ gives no threshold and g is interpolated from the others.
 
-Few verdicts fit a rule that is worse than no fit at all, so that it is compared with the formula of
-`KappaRule.typical` by cross-validation: the distributions are parted in five, each part is judged by a rule
-fitted on the other four, and of all verdicts on which that rule and the formula differ, w were the fitted
-rule's to get right and l the formula's. It is better if
+A rule fitted to few verdicts may be worse than the formula of `KappaRule.typical`, so five-fold
+cross-validation over the distributions compares the two. Among the verdicts on which they differ, the
+fitted rule is right w times and the formula l times. The fitted rule is better if
 
     w − l > √(w + l)
 
-one standard deviation of w − l where both are as good (McNemar 1947); else there is a warning.
+which is one standard deviation of w − l if both are equally good (McNemar 1947); otherwise a warning is
+given.
 
-The rule is in kappa_rule.py; the exact test is Finlayson et al. 2024, §4.
+The exact test is that of Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing, mcnemar1947note
 """
 
@@ -23,56 +23,56 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import Array, Indices, float64, real, shown, whole
+from unspool.basis.arrays import Array, Indices, as_float64, check_float, check_int, short_repr
 from unspool.basis.kappa_rule import KappaRule
 from unspool.basis.row_lengths import RowLengths
-from unspool.basis.theory import checked_tau, slope_from_tau
+from unspool.basis.theory import check_tau, slope_from_tau
 
 if TYPE_CHECKING:
     from unspool.basis.basis_test import BasisTest
 
 Mask = NDArray[np.bool_]
 
-PARTS = 5
-"""Of the distributions, in cross-validation."""
-MOST_TOKENS = 10**6
-"""Of one distribution; no vocabulary has more that are worth a question."""
+FOLDS = 5
+"""Folds of the cross-validation over distributions."""
+MAX_TOKENS = 10**6
+"""The largest number of tokens tested per distribution."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted rule and how often it agrees with the exact test."""
+    """A fitted rule and its agreement with the exact test."""
 
     rule: KappaRule
     fitted: float
-    """Agreement on the verdicts that it was fitted on."""
+    """Agreement on the verdicts that it was fitted to."""
     held_out: float
-    """Agreement on the others: the number to believe."""
+    """Agreement on held-out verdicts."""
     held_out_by_tau: dict[float, float]
     counts: tuple[int, int]
-    """How many verdicts: fitted on, held out."""
-    beside_formula: BesideFormula
-    """Whether it was worth it."""
+    """The numbers of verdicts: fitted, held out."""
+    comparison: FormulaComparison
+    """Cross-validated comparison with the formula."""
     undecided: int = 0
-    """Tokens that the exact test left open within its budget: neither fitted on nor held out."""
+    """Tokens that the exact test left undecided within its budget; they are not used."""
 
 
 @dataclass(frozen=True)
-class BesideFormula:
-    """Rules fitted as this one was, and the formula of `KappaRule.typical`, on the same verdicts."""
+class FormulaComparison:
+    """Cross-validated agreement of fitted rules and of the formula of `KappaRule.typical`."""
 
     fitted: float
-    """Agreement with the exact test by cross-validation: no rule is judged on what it was fitted on."""
+    """Agreement of fitted rules with the exact test on held-out folds."""
     formula: float
-    """Agreement of the formula, which was fitted on none of them."""
+    """Agreement of the formula on the same verdicts."""
     verdicts: int
-    better: bool
-    """Whether the fitted rules were right where the formula was not more often than chance explains."""
+    is_better: bool
+    """True if w − l > √(w + l)."""
 
 
 def calibrate_kappa(
@@ -85,95 +85,86 @@ def calibrate_kappa(
     seed: int = 0,
     lengths: bool = True,
 ) -> Calibration:
-    """Fit g on the first share `fit` of the distributions p (N, V), and measure it on the others.
+    """Fit g to the first share `fit` of the distributions p (N, V), and measure it on the others.
 
-    Per distribution and τ, `tokens` tokens below τ are drawn from p̂ itself: those that a sampler would ask
-    about. With `lengths` the rule carries the row lengths ℓ, made of W and the distributions that it is
-    fitted on; without, ℓ = 1, and it needs nothing of W. Lengths are the default for what
-    docs/results/basis.md measures: much more agreement at rank 100 of SmolLM2, hardly a difference at
-    ranks 20 and 576.
-
-    There is a warning where the rule is not better than the formula that needs no fit, `KappaRule.typical`.
+    Per distribution and τ, `tokens` tokens below τ are drawn from p̂, as a sampler would. With `lengths`
+    the rule includes the row lengths ℓ, computed from W and the fitted distributions; otherwise ℓ = 1. They
+    are the default because they improve the agreement at rank 100 of SmolLM2 (docs/results/basis.md); at
+    ranks 20 and 576 they make little difference. Warns if the rule is not better than `KappaRule.typical`.
     """
-    found = exact_verdicts(test, p, taus, tokens=tokens, seed=seed).calibrate(fit=fit, lengths=lengths)
-    beside = found.beside_formula
-    if not beside.better:
+    result = collect_verdicts(test, p, taus, tokens=tokens, seed=seed).calibrate(fit=fit, lengths=lengths)
+    comparison = result.comparison
+    if not comparison.is_better:
         warnings.warn(
-            f"The fitted κ rule is not better than the formula that needs no fit: on {beside.verdicts} "
-            f"verdicts, none of them judged by a rule that was fitted on it, rules fitted as this one agree "
-            f"with the exact test on {beside.fitted:.1%}, KappaRule.typical({test.m}) on "
-            f"{beside.formula:.1%}. Take the formula (it is what BasisAware takes without a rule), or fit on "
-            f"more distributions.",
+            f"the fitted κ rule is not better than KappaRule.typical({test.m}): in cross-validation on "
+            f"{comparison.verdicts} verdicts they agree with the exact test on {comparison.fitted:.1%} and "
+            f"{comparison.formula:.1%}; use the formula (BasisAware's default) or fit more distributions",
             UserWarning,
             stacklevel=3,
         )
-    return found
+    return result
 
 
-def exact_verdicts(
+def collect_verdicts(
     test: BasisTest, p: ArrayLike, taus: Sequence[float], *, tokens: int = 8, seed: int = 0
 ) -> ExactVerdicts:
-    """Have the exact test decide on tokens of the distributions p (N, V): either form of the rule fits."""
+    """Exact verdicts on tokens drawn from the distributions p (N, V), to fit κ rules to."""
     if not hasattr(test, "step") or not hasattr(test, "row_lengths"):
-        raise TypeError(f"test is {shown(test)}; expected the BasisTest that the rule is to imitate.")
+        raise TypeError(f"test is {short_repr(test)}; expected a BasisTest")
     taus = taus.tolist() if hasattr(taus, "tolist") else taus
     if not isinstance(taus, Sequence) or isinstance(taus, str | bytes) or not taus:
-        raise TypeError(f"taus is {shown(taus)}; expected a list of thresholds, such as [0.1, 0.5].")
-    taus, dice = [checked_tau(tau) for tau in taus], np.random.default_rng(_count("seed", seed, 0, 2**128))
-    tokens = _count("tokens", tokens, 1, MOST_TOKENS)
-    p_NV = float64(p)
+        raise TypeError(f"taus is {short_repr(taus)}; expected a list of thresholds, such as [0.1, 0.5]")
+    taus = [check_tau(tau) for tau in taus]
+    rng = np.random.default_rng(check_int("seed", seed, 0, 2**128, "an integer from 0 to 2**128"))
+    tokens = check_int("tokens", tokens, 1, MAX_TOKENS, f"an integer from 1 to {MAX_TOKENS:,}")
+    p_NV = as_float64(p)
     if p_NV.ndim != 2 or len(p_NV) < 2:
-        raise ValueError(f"p has shape {p_NV.shape}; calibration needs at least two distributions, (N, V).")
+        raise ValueError(f"p has shape {p_NV.shape}; expected at least two distributions, (N, V)")
     undecided = 0
-    found: list[tuple[int, float, int, float, bool]] = []
+    rows: list[tuple[int, float, int, float, bool]] = []
     for n, p_V in enumerate(p_NV):
         step = test.step(p_V)
         for tau in taus:
-            for i in _ask_about(step.distribution.p, tau, tokens, dice):
+            for i in _draw_tokens_below(step.distribution.p, tau, tokens, rng):
                 verdict = step.accepts(i, tau=tau)
                 undecided += not verdict.decided
                 if verdict.decided:
-                    found.append((n, tau, i, float(step.kappa * step.distribution.p[i]), verdict.accepted))
-    if undecided and not found:
+                    rows.append((n, tau, i, float(step.kappa * step.distribution.p[i]), verdict.accepted))
+    if undecided and not rows:
         raise ValueError(
-            f"The exact test decided none of {undecided} tokens within its budget: nothing to fit on. Give "
-            f"it more, BasisTest(W, rank, budget=…), or None for no limit."
+            f"the exact test left all {undecided} tokens undecided: use a larger BasisTest(W, rank, budget=…)"
         )
-    if not found:
-        raise ValueError("No token with probability below any of the taus: nothing to fit on.")
-    place, tau_of, token, scaled_of, accepted = map(np.array, zip(*found, strict=True))
-    return ExactVerdicts(test, p_NV, place, tau_of, token, scaled_of, accepted, undecided)
+    if not rows:
+        raise ValueError("no token has a probability below any of the taus")
+    distribution_Q, tau_Q, token_Q, scaled_Q, accepted_Q = map(np.array, zip(*rows, strict=True))
+    return ExactVerdicts(test, p_NV, distribution_Q, tau_Q, token_Q, scaled_Q, accepted_Q, undecided)
 
 
 @dataclass(frozen=True, eq=False)
 class ExactVerdicts:
-    """What the exact test said of Q tokens, beside what the rule looks at."""
+    """Verdicts of the exact test on Q tokens, with the inputs of the κ rule."""
 
     test: BasisTest
     p_NV: Array
-    place_Q: Indices
-    """Which distribution a token is of."""
+    distribution_Q: Indices
+    """The index of each token's distribution."""
     tau_Q: Array
     token_Q: Indices
     scaled_Q: Array
     """κ·p̂ᵢ."""
     accepted_Q: Mask
     undecided: int = 0
-    """Tokens beside these that it left open."""
+    """The number of other tokens that the test left undecided."""
 
     def calibrate(self, *, fit: float = 0.5, lengths: bool = True) -> Calibration:
-        """Fit g on the first share `fit` of the distributions, and measure it on the others."""
+        """Fit g to the first share `fit` of the distributions, and measure it on the others."""
         if not isinstance(lengths, bool):
-            raise TypeError(f"lengths is {shown(lengths)}; expected True or False.")
-        share = real(fit)
-        if share is None or not 0 < share < 1:
-            raise (TypeError if share is None else ValueError)(
-                f"fit is {shown(fit)}; it is the share of the distributions to fit on, between 0 and 1."
-            )
+            raise TypeError(f"lengths is {short_repr(lengths)}; expected True or False")
+        share = check_float("fit", fit, 0, 1, "the share of distributions to fit, between 0 and 1")
         count = len(self.p_NV)
         first_N = np.arange(count) < min(max(round(share * count), 1), count - 1)
-        rule, first_Q = self.rule_of(first_N, lengths), first_N[self.place_Q]
-        right_Q = self.said_by(rule) == self.accepted_Q
+        rule, first_Q = self.fit_rule(first_N, lengths), first_N[self.distribution_Q]
+        right_Q = self.predict(rule) == self.accepted_Q
         held_out = {float(tau): right_Q[~first_Q & (self.tau_Q == tau)] for tau in np.unique(self.tau_Q)}
         return Calibration(
             rule,
@@ -181,89 +172,80 @@ class ExactVerdicts:
             held_out=float(right_Q[~first_Q].mean()) if not first_Q.all() else float("nan"),
             held_out_by_tau={tau: float(right.mean()) for tau, right in held_out.items() if len(right)},
             counts=(int(first_Q.sum()), int((~first_Q).sum())),
-            beside_formula=self.beside_formula(lengths),
+            comparison=self.compare_with_formula(lengths),
             undecided=self.undecided,
         )
 
-    def rule_of(self, some_N: Mask, lengths: bool) -> KappaRule:
-        """The rule fitted on the verdicts of some distributions."""
-        of_rows, some_Q = self.test.row_lengths(self.p_NV[some_N]) if lengths else None, some_N[self.place_Q]
-        weighted_Q, seen = self._weighted(of_rows), {}
+    def fit_rule(self, chosen_N: Mask, lengths: bool) -> KappaRule:
+        """The rule fitted to the verdicts of these distributions."""
+        row_lengths = self.test.row_lengths(self.p_NV[chosen_N]) if lengths else None
+        scores_Q, verdicts_by_tau = self._scores(row_lengths), {}
         for tau in np.unique(self.tau_Q):
-            at_Q = some_Q & (self.tau_Q == tau)
-            seen[float(tau)] = list(zip(weighted_Q[at_Q], self.accepted_Q[at_Q], strict=True))
-        return fitted(self.test.m, seen, of_rows)
+            at_Q = chosen_N[self.distribution_Q] & (self.tau_Q == tau)
+            verdicts_by_tau[float(tau)] = list(zip(scores_Q[at_Q], self.accepted_Q[at_Q], strict=True))
+        return fit_thresholds(self.test.m, verdicts_by_tau, row_lengths)
 
-    def said_by(self, rule: KappaRule) -> Mask:
-        """What a rule says of the same tokens."""
+    def predict(self, rule: KappaRule) -> Mask:
+        """The verdicts of a rule on the same tokens."""
         taus, at_Q = np.unique(self.tau_Q, return_inverse=True)
         g_Q = np.array([rule.threshold(float(tau)) for tau in taus])[at_Q]
-        return np.asarray(self._weighted(rule.lengths) >= g_Q)
+        return np.asarray(self._scores(rule.lengths) >= g_Q)
 
-    def beside_formula(self, lengths: bool) -> BesideFormula:
-        """Cross-validation: each part of the distributions is judged by a rule fitted on all others."""
-        part_N = np.arange(len(self.p_NV)) * PARTS // len(self.p_NV)
-        part_Q, said_Q = part_N[self.place_Q], np.zeros(len(self.place_Q), dtype=bool)
-        judged_Q = np.zeros(len(self.place_Q), dtype=bool)
-        for part in np.unique(part_Q):
-            here_Q = part_Q == part
-            if not here_Q.all():
-                said_Q[here_Q] = self.said_by(self.rule_of(part_N != part, lengths))[here_Q]
-                judged_Q |= here_Q
-        fitted_Q = (said_Q == self.accepted_Q)[judged_Q]
-        formula_Q = (self.said_by(KappaRule.typical(self.test.m)) == self.accepted_Q)[judged_Q]
-        won, lost = int((fitted_Q & ~formula_Q).sum()), int((formula_Q & ~fitted_Q).sum())
-        return BesideFormula(
+    def compare_with_formula(self, lengths: bool) -> FormulaComparison:
+        """Cross-validate: predict each fold by a rule fitted to the other folds."""
+        fold_N = np.arange(len(self.p_NV)) * FOLDS // len(self.p_NV)
+        fold_Q, predicted_Q = fold_N[self.distribution_Q], np.zeros(len(self.distribution_Q), dtype=bool)
+        tested_Q = np.zeros(len(self.distribution_Q), dtype=bool)
+        for fold in np.unique(fold_Q):
+            in_fold_Q = fold_Q == fold
+            if not in_fold_Q.all():
+                predicted_Q[in_fold_Q] = self.predict(self.fit_rule(fold_N != fold, lengths))[in_fold_Q]
+                tested_Q |= in_fold_Q
+        fitted_Q = (predicted_Q == self.accepted_Q)[tested_Q]
+        formula_Q = (self.predict(KappaRule.typical(self.test.m)) == self.accepted_Q)[tested_Q]
+        wins, losses = int((fitted_Q & ~formula_Q).sum()), int((formula_Q & ~fitted_Q).sum())
+        return FormulaComparison(
             float(fitted_Q.mean()) if len(fitted_Q) else float("nan"),
             float(formula_Q.mean()) if len(formula_Q) else float("nan"),
             len(fitted_Q),
-            better=won - lost > sqrt(won + lost),
+            is_better=wins - losses > sqrt(wins + losses),
         )
 
-    def _weighted(self, lengths: RowLengths | None) -> Array:
+    def _scores(self, lengths: RowLengths | None) -> Array:
         """κ·p̂ᵢ·ℓᵢ."""
         return self.scaled_Q if lengths is None else self.scaled_Q * lengths.values_V[self.token_Q]
 
 
-def fitted(
-    m: int, seen: dict[float, list[tuple[float, bool]]], lengths: RowLengths | None = None
+def fit_thresholds(
+    m: int, verdicts_by_tau: dict[float, list[tuple[float, bool]]], lengths: RowLengths | None = None
 ) -> KappaRule:
-    """A knot for each τ with verdicts of both kinds: one kind alone only bounds g from one side.
+    """A rule with one knot per τ that has verdicts of both kinds; one kind only bounds g from one side.
 
-    `seen` holds κ·p̂ᵢ·ℓᵢ and the verdict, by τ.
+    `verdicts_by_tau` maps τ to pairs of κ·p̂ᵢ·ℓᵢ and the verdict.
     """
-    some = {tau: seen[tau] for tau in sorted(seen) if seen[tau]}
+    some = {tau: pairs for tau, pairs in sorted(verdicts_by_tau.items()) if pairs}
     both = {tau: pairs for tau, pairs in some.items() if len({verdict for _, verdict in pairs}) == 2}
     knots = {slope_from_tau(tau): best_threshold(pairs) for tau, pairs in (both or some).items()}
     if not knots:
-        raise ValueError("No token with probability below any of the taus: nothing to fit on.")
+        raise ValueError("no token has a probability below any of the taus")
     return KappaRule(m, tuple(knots), tuple(knots.values()), lengths)
 
 
 def best_threshold(pairs: Sequence[tuple[float, bool]]) -> float:
-    """The g that parts accepted from rejected with the fewest mistakes, between its two neighbours."""
+    """The g with the fewest errors, the geometric mean of its two neighbours."""
     values = np.array([value for value, _ in pairs])
     accepted = np.array([verdict for _, verdict in pairs])[np.argsort(values)]
     values = np.sort(values)
-    # A cut before rank r accepts everything from r on.
+    # A threshold before rank r accepts everything from r on.
     wrong = np.append(0, np.cumsum(accepted)) + np.append(np.cumsum(~accepted[::-1])[::-1], 0)
     r = int(np.argmin(wrong))
     low, high = values[max(r - 1, 0)], values[min(r, len(values) - 1)]
     return float(np.sqrt(low * high))
 
 
-def _count(name: str, value: Any, at_least: int, at_most: int) -> int:
-    found = whole(value)
-    if found is None or not at_least <= found <= at_most:
-        raise (TypeError if found is None else ValueError)(
-            f"{name} is {shown(value)}; expected a whole number from {at_least} to {at_most:,}."
-        )
-    return found
-
-
-def _ask_about(p_V: Array, tau: float, tokens: int, dice: np.random.Generator) -> list[int]:
+def _draw_tokens_below(p_V: Array, tau: float, tokens: int, rng: np.random.Generator) -> list[int]:
     below_V = np.where(p_V < tau, p_V, 0.0)
     mass = below_V.sum()
     if not mass > 0:
         return []
-    return [int(i) for i in np.unique(dice.choice(len(p_V), size=tokens, p=below_V / mass))]
+    return [int(i) for i in np.unique(rng.choice(len(p_V), size=tokens, p=below_V / mass))]

@@ -1,10 +1,10 @@
-"""What a test hands back: a verdict, its proof, and what the proof cost.
+"""Verdicts of the basis-aware test and their certificates.
 
     F_i(c) = max{t : Σ_{j≠i} yⱼ w̃ⱼ = t·w̃ᵢ,  −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ} = min{f(λ) : w̃ᵢ·λ = 1}
     accept i  ⇔  F_i(c) < p̂ᵢ
 
-Finlayson et al. 2024, §4; λ and y are the two sides of linear-programming duality, so either kind of
-certificate settles the question for good, however it was found.
+Finlayson et al. 2024, §4; λ and y are dual to each other, so either kind of certificate decides the test,
+independent of the method that found it.
 papers.bib: finlayson2024closing
 """
 
@@ -15,32 +15,32 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unspool.basis.arrays import Array, Indices, as_numpy, probabilities
+from unspool.basis.arrays import Array, Indices, as_distribution, as_numpy
 
 
 @dataclass(frozen=True, eq=False)
 class Acceptance:
-    """λ, which proves that no distribution allowed by the model's optimality makes the token impossible."""
+    """λ proves that every distribution with W̃ᵀp = W̃ᵀp̂ and 0 ≤ p ≤ e^δ·p̂ gives the token p > 0."""
 
     token: int
-    slopes_M: Array
-    """λ in the coordinates of W̃ = [W, 1], scaled so that w̃ᵢ·λ = 1."""
+    dual_M: Array
+    """λ in coordinates of W̃ = [W, 1], scaled to w̃ᵢ·λ = 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rejection:
-    """A distribution that the model's optimality allows and that gives the token probability zero."""
+    """A distribution with W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ e^δ·p̂ that gives the token probability zero."""
 
     token: int
     rows_N: Indices
     shift_N: Array
-    """y: what the distribution has more than p̂ on `rows_N`; it is p̂ elsewhere, and 0 at the token."""
+    """y = p − p̂ on `rows_N`; p is 0 at the token and equals p̂ elsewhere."""
 
     def distribution(self, p: ArrayLike) -> Array:
-        """The distribution itself: W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ e^δ·p̂, and zero at the token."""
-        out_V = probabilities(p, int(np.size(as_numpy(p))))
+        """The distribution p of this certificate, given p̂."""
+        out_V = as_distribution(p, int(np.size(as_numpy(p))))
         if max(self.token, *self.rows_N.tolist()) >= len(out_V):
-            raise ValueError(f"p has {len(out_V)} entries, fewer than the rows that the certificate names.")
+            raise ValueError(f"p has {len(out_V)} entries, but the certificate names rows beyond them")
         out_V[self.rows_N] += self.shift_N
         out_V[self.token] = 0
         return out_V
@@ -48,30 +48,30 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the token is proven to have true probability: true if so, false if refuted or left open."""
+    """The result of testing one token; true if the token is proven to have p* > 0."""
 
     accepted: bool
     token: int
     tau: float
-    how: str
-    """"threshold", "least squares", "douglas-rachford", "interior point"; without a proof "undecided", or
-    "kappa rule" where only that was asked."""
+    method: str
+    """"threshold", "least squares", "douglas-rachford" or "interior point"; "undecided" or "kappa rule" if
+    there is no certificate."""
     certificate: Acceptance | Rejection | None
     low: float
-    """F_i(c) is at least this …"""
+    """A lower bound on F_i(c)."""
     high: float
-    """… and at most this; the token is accepted if F_i(c) is less than its probability."""
+    """An upper bound on F_i(c)."""
     iterations: int = 0
     rows: int = 0
-    """Rows of W̃ looked at to evaluate bounds, counted once per evaluation."""
+    """The largest number of rows of W̃ in one evaluation."""
     seconds: float = 0.0
     work: float = 0.0
-    """Multiplications, as work.py counts them."""
+    """The cost in the unit of work.py."""
 
     def __bool__(self) -> bool:
         return self.accepted
 
     @property
     def decided(self) -> bool:
-        """Whether there is a proof, either way."""
+        """True if there is a certificate, either way."""
         return self.certificate is not None

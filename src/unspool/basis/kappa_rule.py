@@ -1,19 +1,19 @@
-"""κ: how many tokens share the mass, relative to the width of the model — and a rule that needs nothing else.
+"""The κ rule: a fast approximation of the basis-aware test that needs only p̂ and the rank.
 
     Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ℓᵢ ≥ g(c),   c = τ/(1 − τ)
 
-κ is the scale of the closed-form Lewis weights in solver/lewis_metric.py. That it nearly decides the test
-alone, whatever W is, is an observation of this project; the rule costs one partial sort and proves nothing.
-ℓᵢ is 1, or the length of the token's own row (row_lengths.py), V numbers of W. g is fitted, one number per τ,
-on distributions whose exact verdicts are known, and interpolated in log c between them. Where nothing was
-fitted there is a formula for ℓ = 1,
+κ is the scale of the closed-form Lewis weights in solver/lewis_metric.py; it measures how many tokens share
+the mass relative to the rank. It almost decides the test without W, an observation of this project. The
+rule costs one partial sort and proves nothing. ℓᵢ is 1 or the row length of the token (row_lengths.py). g
+is fitted, one number per τ, to exact verdicts and interpolated in log c. Without a fit, a formula for ℓ = 1
+is used:
 
-    g ≈ 0.8·m^0.45·c^0.85, and c^0.4 in place of c^0.85 where c > 1
+    g ≈ 0.8·m^0.45·c^0.85, with c^0.4 in place of c^0.85 if c > 1
 
-which was fitted on one model, SmolLM2 with 135 million parameters, at ranks from 20 to 576: beyond that it is
-an extrapolation, which agreed with 99.5 % of the exact verdicts at rank 2,048 of another model.
+It was fitted on SmolLM2-135M at ranks from 20 to 576. Beyond that it extrapolates; it agreed with 99.5 % of
+the exact verdicts at rank 2,048 of another model.
 
-The test that it imitates: Finlayson et al. 2024, §4.
+It approximates the test of Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
 """
 
@@ -26,49 +26,39 @@ from math import exp, inf, log
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import Array, checked_token, float64, masses, real, shown, whole
+from unspool.basis.arrays import Array, as_float, as_float64, as_masses, check_int, check_token, short_repr
 from unspool.basis.certificate import Verdict
 from unspool.basis.row_lengths import RowLengths
 from unspool.basis.theory import slope_from_tau
 
 
 def kappa(p: ArrayLike, m: int) -> float:
-    """The κ with Σ min(1, κp) = m; infinite where fewer than m tokens have any probability."""
-    m = _checked_m(m)
-    p_V = masses("p", p)
+    """The κ with Σ min(1, κp) = m; infinite if fewer than m tokens have p > 0."""
+    m = check_int("m", m, 1, inf, "the number of equality constraints (rank + 1), at least 1")
+    p_V = as_masses("p", p)
     parted_V = np.partition(p_V, len(p_V) - m) if m < len(p_V) else p_V
     head_N = np.sort(parted_V[-m:])[::-1]
-    # The rest is summed by itself: 1 − Σ head would be rounding where the head holds nearly everything.
-    return kappa_of_sorted(head_N, from_each_rank_on(head_N, float(parted_V[:-m].sum())), m)
+    # The tail is summed directly: 1 − Σ head would lose it to rounding.
+    return kappa_from_sorted(head_N, suffix_sums(head_N, float(parted_V[:-m].sum())), m)
 
 
-def _checked_m(m: int) -> int:
-    found = whole(m)
-    if found is None or found < 1:
-        raise (TypeError if found is None else ValueError)(
-            f"m is {shown(m)}; it counts the equality constraints (rank + 1) and must be a whole number, at "
-            f"least 1."
-        )
-    return found
+def kappa_from_sorted(head_N: Array, tail_mass_N: Array, m: int) -> float:
+    """κ from the sorted largest probabilities and the mass from each rank on (one entry more).
 
-
-def kappa_of_sorted(head_N: Array, beyond_N: Array, m: int) -> float:
-    """κ from the largest probabilities, sorted, and the mass from each rank on (one entry more).
-
-    If the r largest tokens saturate, κ = (m − r)/(mass of the others); r is the first rank where the next
-    token then does not saturate.
+    If the r largest tokens saturate, κ = (m − r)/(mass of the others); r is the first rank for which the next
+    token does not saturate.
     """
     count = min(len(head_N), m)
     if np.count_nonzero(head_N[:m]) < m:
         return inf
     with np.errstate(divide="ignore", over="ignore"):
-        kappa_R = (m - np.arange(count)) / beyond_N[:count]
+        kappa_R = (m - np.arange(count)) / tail_mass_N[:count]
         fits_R = kappa_R * head_N[:count] <= 1
         return float(kappa_R[np.argmax(fits_R)]) if fits_R.any() else float(1 / head_N[count - 1])
 
 
-def from_each_rank_on(values_N: Array, rest: float) -> Array:
-    """Sums from each rank to the end, and the rest alone as the last entry."""
+def suffix_sums(values_N: Array, rest: float) -> Array:
+    """Sums from each rank to the end, including `rest`, which is also the last entry."""
     sums_N = np.empty(len(values_N) + 1)
     sums_N[-1] = rest
     np.cumsum(values_N[::-1], out=sums_N[-2::-1])
@@ -77,44 +67,45 @@ def from_each_rank_on(values_N: Array, rest: float) -> Array:
 
 
 def typical_threshold(m: int, slope: float) -> float:
-    """g(c) as a formula: see above for what it was fitted on."""
+    """g(c) by the formula of the module docstring."""
     return float(0.8 * m**0.45 * (slope**0.85 if slope < 1 else slope**0.4))
 
 
 @dataclass(frozen=True)
 class KappaRule:
-    """Accept iff κ·p̂ᵢ·ℓᵢ ≥ g(c): g is linear between its knots in log c and log g, and beyond them."""
+    """Accept iff κ·p̂ᵢ·ℓᵢ ≥ g(c); log g is piecewise linear in log c, and extrapolated beyond the knots."""
 
     m: int
     slopes: tuple[float, ...]
-    """The c of each knot, rising."""
+    """The c of each knot, increasing."""
     thresholds: tuple[float, ...]
     """g at each knot."""
     lengths: RowLengths | None = None
-    """ℓ, the row lengths that g was fitted with; None: ℓ = 1, and the rule needs nothing of W."""
+    """ℓ, the row lengths that g was fitted with; None means ℓ = 1."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "m", _checked_m(self.m))
+        m = check_int("m", self.m, 1, inf, "the number of equality constraints (rank + 1), at least 1")
+        object.__setattr__(self, "m", m)
         for name in ("slopes", "thresholds"):
             given = getattr(self, name)
-            found = tuple(map(real, given)) if isinstance(given, Sequence) else (None,)
-            if any(it is None or not 0 < it < inf for it in found):
-                raise (TypeError if None in found else ValueError)(
-                    f"{name} is {shown(given)}; expected a tuple of numbers above 0, one per knot."
+            values = tuple(map(as_float, given)) if isinstance(given, Sequence) else (None,)
+            if any(it is None or not 0 < it < inf for it in values):
+                raise (TypeError if None in values else ValueError)(
+                    f"{name} is {short_repr(given)}; expected a tuple of positive numbers, one per knot"
                 )
-            object.__setattr__(self, name, found)
+            object.__setattr__(self, name, values)
         if self.lengths is not None and not isinstance(self.lengths, RowLengths):
-            raise TypeError(f"lengths is {shown(self.lengths)}; expected RowLengths, or None for ℓ = 1.")
+            raise TypeError(f"lengths is {short_repr(self.lengths)}; expected RowLengths, or None for ℓ = 1")
         if len(self.slopes) != len(self.thresholds) or not self.slopes:
             raise ValueError(
-                f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; one each is needed."
+                f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; expected one each"
             )
         if list(self.slopes) != sorted(set(self.slopes)):
-            raise ValueError(f"The slopes {self.slopes} must rise.")
+            raise ValueError(f"slopes are {self.slopes}; expected increasing numbers")
 
     @classmethod
     def typical(cls, m: int) -> KappaRule:
-        """The rule whose g is the formula: for a model that no rule was fitted to."""
+        """The rule with g from the formula, for a model without a fitted rule."""
         slopes = (1e-4, 1.0, 1e4)
         return cls(m, slopes, tuple(typical_threshold(m, slope) for slope in slopes))
 
@@ -129,29 +120,29 @@ class KappaRule:
         return exp(g[right - 1] + share * (g[right] - g[right - 1]))
 
     def mask(self, p: ArrayLike, tau: float) -> NDArray[np.bool_]:
-        """Which tokens the rule accepts; p is (V,) or (N, V)."""
-        p = float64(p)
+        """The accepted tokens as a mask; p is (V,) or (N, V)."""
+        p = as_float64(p)
         if p.ndim == 2 and len(p):
             return np.stack([self.mask(p_V, tau) for p_V in p])
-        p = masses("p", p)
+        p = as_masses("p", p)
         return (p > 0) & (self._weighted(p) >= self.threshold(tau) / kappa(p, self.m))
 
     def step(self, p: ArrayLike) -> KappaStep:
-        """Opinions on the tokens of one distribution (V,): `BasisTest.step`, without a proof."""
-        p_V = masses("p", p)
+        """The rule on one distribution (V,), with the interface of `BasisTest.step`."""
+        p_V = as_masses("p", p)
         return KappaStep(self, self._weighted(p_V), kappa(p_V, self.m))
 
     def accepts(self, p: ArrayLike, i: int, tau: float) -> bool:
-        """The rule's opinion of one token."""
+        """True if the rule accepts the token."""
         return bool(self.step(p).accepts(i, tau=tau))
 
     def _weighted(self, p_V: Array) -> Array:
-        return p_V if self.lengths is None else p_V * self.lengths.of(len(p_V))
+        return p_V if self.lengths is None else p_V * self.lengths.for_vocabulary(len(p_V))
 
 
 @dataclass(frozen=True)
 class KappaStep:
-    """What a rule says of one distribution."""
+    """The κ rule applied to one distribution."""
 
     rule: KappaRule
     weighted_V: Array
@@ -159,8 +150,8 @@ class KappaStep:
     kappa: float
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
-        """A verdict without a certificate: nothing is proven."""
-        i = checked_token(i, len(self.weighted_V))
+        """A verdict without a certificate."""
+        i = check_token(i, len(self.weighted_V))
         weighted = float(self.weighted_V[i])
         accepted = weighted > 0 and weighted >= self.rule.threshold(tau) / self.kappa
         return Verdict(accepted, i, tau, "kappa rule", None, 0.0, inf)

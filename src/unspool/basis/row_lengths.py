@@ -1,13 +1,13 @@
-"""Row lengths: how far each token's row of W sticks out from those of the tokens that it competes with.
+"""Row lengths: the norm of each token's row of W relative to the rows of competing tokens, for the κ rule.
 
     ℓᵢ = √(xᵢᵀ G⁻¹ xᵢ / m),   G = ½ I + ½ Σⱼ qⱼ xⱼxⱼᵀ,   qⱼ = mean of min(1, κp̂ⱼ)/m over distributions
 
-x are the whitened rows of solver/whitening.py, (1/V) Σ xxᵀ = I: half of G is the vocabulary as it stands,
-half the tokens as they share the leverage of a text's distributions. The mean of ℓ² in this mixture is 1.
+x are the whitened rows of solver/whitening.py, (1/V) Σ xxᵀ = I. Half of G weighs all tokens equally, half
+weighs them by their mean leverage over the given distributions. The mean of ℓ² in this mixture is 1.
 
-Why: the ℓ₁ Lewis weight of the row p̂ᵢxᵢ is p̂ᵢ·√(xᵢᵀM⁻¹xᵢ), and it is κp̂ᵢ where the rows are round
-(solver/lewis_metric.py). M depends on p̂; with G, a mean over distributions in its place, V numbers remain of
-W.
+Why: the ℓ₁ Lewis weight of the row p̂ᵢxᵢ is p̂ᵢ·√(xᵢᵀM⁻¹xᵢ), which is κp̂ᵢ for isotropic rows
+(solver/lewis_metric.py). M depends on p̂. Replacing it by G, a mean over distributions, reduces W to V
+numbers.
 
 Cohen & Peng 2015, §2 (Lewis weights and their fixed point).
 papers.bib: cohen2015lewis
@@ -23,39 +23,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.basis.arrays import Array, Array32, float64
+from unspool.basis.arrays import Array, Array32, as_float64
 
 BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowLengths:
-    """ℓ, a number for each token. `BasisTest.row_lengths` makes those of a model."""
+    """ℓ, one number per token. `BasisTest.row_lengths` computes them for a model."""
 
     values_V: NDArray[Any]
 
     def __post_init__(self) -> None:
-        values_V = float64(self.values_V)
+        values_V = as_float64(self.values_V)
         if values_V.ndim != 1 or not len(values_V):
-            raise ValueError(f"Row lengths have shape {values_V.shape}; expected one for each token, (V,).")
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
+            raise ValueError(f"row lengths have shape {values_V.shape}; expected one per token, (V,)")
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and are rejected below
             kept_V = values_V.astype(np.float32)
         wrong_V = ~(np.isfinite(kept_V) & (kept_V > 0))
         if wrong_V.any():
             i = int(np.argmax(wrong_V))
             raise ValueError(
-                f"The row length of token {i} is {values_V[i]}; all must be finite and above 0. "
-                f"Take them from BasisTest(W, rank).row_lengths(p)."
+                f"the row length of token {i} is {values_V[i]}; expected positive, finite numbers from "
+                f"BasisTest(W, rank).row_lengths(p)"
             )
         kept_V.setflags(write=False)
         object.__setattr__(self, "values_V", kept_V)
 
-    def of(self, vocabulary: int) -> Array32:
-        """ℓ, for a distribution over so many tokens."""
+    def for_vocabulary(self, vocabulary: int) -> Array32:
+        """ℓ as an array; raises ValueError if the model has another vocabulary size."""
         if len(self.values_V) != vocabulary:
             raise ValueError(
-                f"There are row lengths for {len(self.values_V)} tokens, and probabilities of {vocabulary}: "
-                f"these are not of the same model. Take BasisTest(W, rank).row_lengths(p) of its own W."
+                f"row lengths for {len(self.values_V)} tokens do not fit probabilities of {vocabulary}: use "
+                f"BasisTest(W, rank).row_lengths(p) of the same model"
             )
         return self.values_V
 
@@ -74,8 +74,8 @@ class RowLengths:
         return f"RowLengths({len(self.values_V)} tokens, {low:.2g} … {high:.2g})"
 
 
-def row_lengths(X_VK: Array32, share_V: Array) -> RowLengths:
-    """ℓ from whitened rows and q, up to its scale."""
+def compute_row_lengths(X_VK: Array32, share_V: Array) -> RowLengths:
+    """ℓ from whitened rows and the (unnormalised) leverage shares q."""
     vocabulary, m = X_VK.shape
     q_V = share_V / share_V.sum()
     metric_KK = 0.5 * np.eye(m)

@@ -1,21 +1,21 @@
-"""What a test may cost: work, counted in multiplications and not in seconds, so that every machine agrees.
+"""The cost of a test, counted in multiplications instead of seconds, so that verdicts agree on every machine.
 
-The unit is one multiplication in a product of large matrices in float32. Others take longer and count more:
-in float64 two, in a product with a vector 8 (float32) or 16 (float64), where rows of W are converted to
-float64 on the way 50, in a triangular solve 80, in rational arithmetic 30,000: ratios of times on one core,
-rounded. n are rows and k the unknowns, rank + 1.
+The unit is one multiplication in a product of large float32 matrices. Other operations count more, by
+rounded ratios of times on one core: 2 in float64, 8 (float32) or 16 (float64) in a matrix–vector product,
+50 if rows of W are converted to float64, 80 in a triangular solve, 30,000 in rational arithmetic. n is the
+number of rows and k = rank + 1 the number of unknowns.
 
-    factorising    a Gram matrix of n rows and its Cholesky factor        n·k²/2 + k³/6
-    iterating      the splitting method, once                             8·2nk + 80·k²
-    setting        n rows beside a head to where they stand               80·nk
-    solving        the interior-point method, once                        2·(n·k²/2 + k³/6) + 16·15nk
-    settling       all but n rows of V, for the interior-point method     2·n·k² + 50·(n + 2V)·k
-    accepting      λ evaluated                                            10·nk
-    rejecting      multipliers made exact                                 4·58nk
-    verifying      the same in rational arithmetic                        30,000·nk
+    factorization      a Gram matrix of n rows and its Cholesky factor         n·k²/2 + k³/6
+    iteration          one Douglas–Rachford iteration                          8·2nk + 80·k²
+    tail setup         fixed multipliers of n tail rows                        80·nk
+    interior point     one iteration                                           2·(n·k²/2 + k³/6) + 16·15nk
+    reduction          fixing all but n of V rows for the interior point       2·n·k² + 50·(n + 2V)·k
+    acceptance         one evaluation of f(λ)                                  10·nk
+    rejection          one repair of multipliers                               4·58nk
+    verification       the same in rational arithmetic                         30,000·nk
 
-What several tests on one distribution share is counted in full for each of them: a verdict does not depend on
-what was made before.
+Factors that several tests share are charged in full to each test, so a verdict does not depend on earlier
+tests.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from unspool.basis.arrays import real, shown
+from unspool.basis.arrays import check_float
 
-BUDGET = 5e10
-"""What one test may cost unless it is said otherwise: about a second of one core."""
+DEFAULT_BUDGET = 5e10
+"""The default cost limit of one test: about a second on one core."""
 
 
-def factorising(rows: int, width: int) -> float:
+def factorization_cost(rows: int, width: int) -> float:
     """A Gram matrix and its Cholesky factor."""
     return rows * width**2 / 2 + width**3 / 6
 
 
-def iterating(rows: int, width: int) -> float:
+def iteration_cost(rows: int, width: int) -> float:
     """One iteration of Douglas–Rachford, for one token."""
     return 16.0 * rows * width + 80.0 * width**2
 
 
-def setting(rows: int, width: int) -> float:
-    """Rows beside a head, put where an earlier search has left them."""
+def tail_setup_cost(rows: int, width: int) -> float:
+    """Fixed multipliers of tail rows."""
     return 80.0 * rows * width
 
 
-def solving(rows: int, width: int) -> float:
+def interior_point_cost(rows: int, width: int) -> float:
     """One iteration of the interior-point method."""
-    return 2 * factorising(rows, width) + 240.0 * rows * width
+    return 2 * factorization_cost(rows, width) + 240.0 * rows * width
 
 
-def settling(rows: int, width: int, vocabulary: int) -> float:
-    """Everything around a run of the interior-point method on some rows."""
+def reduction_cost(rows: int, width: int, vocabulary: int) -> float:
+    """Everything around one interior-point run on a reduced set of rows."""
     return 2.0 * rows * width**2 + 50.0 * (rows + 2 * vocabulary) * width
 
 
-def accepting(rows: int, width: int) -> float:
-    """One λ evaluated."""
+def acceptance_cost(rows: int, width: int) -> float:
+    """One evaluation of f(λ)."""
     return 10.0 * rows * width
 
 
-def rejecting(rows: int, width: int) -> float:
-    """Multipliers made exact, by four repairs."""
+def rejection_cost(rows: int, width: int) -> float:
+    """One repair of multipliers, in four rounds."""
     return 232.0 * rows * width
 
 
-def verifying(rows: int, width: int) -> float:
-    """Multipliers verified in rational arithmetic."""
+def verification_cost(rows: int, width: int) -> float:
+    """One verification of multipliers in rational arithmetic."""
     return 30_000.0 * rows * width
 
 
-def checked_budget(budget: Any) -> float:
-    """The budget itself, infinite for None."""
+def check_budget(budget: Any) -> float:
+    """The budget as a float; None means no limit."""
     if budget is None:
         return inf
-    found = real(budget)
-    if found is None or not 0 < found < inf:
-        raise (TypeError if found is None else ValueError)(
-            f"budget is {shown(budget)}; it is the work that one test may cost, in multiplications, and must "
-            f"be a number above 0 ({BUDGET:g} is about a second), or None for no limit."
-        )
-    return found
+    return check_float(
+        "budget",
+        budget,
+        0,
+        inf,
+        f"a positive number of operations ({DEFAULT_BUDGET:g} is about 1 s) or None",
+    )

@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from unspool.basis.kappa_rule import KappaRule, KappaStep
-from unspool.basis.work import BUDGET
+from unspool.basis.work import DEFAULT_BUDGET
 from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
 from unspool.decode.delegating import original
 from unspool.decode.fast_sampling import best_tokens
@@ -201,7 +201,7 @@ class BasisAware:
     rule: KappaRule | None = None
     """The κ rule of this model (`BasisTest.calibrate_kappa` fits one); None takes a formula that was fitted
     on another one, `KappaRule.typical`."""
-    budget: float | None = BUDGET
+    budget: float | None = DEFAULT_BUDGET
     """The work that one test may cost, in multiplications (`unspool.basis.work`): about a second of one core.
     After that the token counts as rejected, and is counted as undecided. None: no limit."""
 
@@ -223,7 +223,7 @@ class BasisAware:
                 "BasisTest.calibrate_kappa gives, or None."
             )
         if self.budget is not None:
-            number(self, "budget", above=0, advice=f"{BUDGET:g} is about a second; None is no limit.")
+            number(self, "budget", above=0, advice=f"{DEFAULT_BUDGET:g} is about a second; None is no limit.")
 
     @classmethod
     def eta(
@@ -271,21 +271,21 @@ class BasisAware:
         if self.exact_up_to < rank:
             return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
         from unspool.basis import BasisTest
-        from unspool.basis.solver.whitening import users_folder
+        from unspool.basis.solver.whitening import default_cache_folder
 
         tests, now = _TESTS.setdefault(original(model), {}), _stamp(W_VD)
         made_of, test = tests.get(rank, (None, None))
         if test is None or made_of != now:
-            cache = users_folder() if W_VD.numel() >= KEPT else None
+            cache = default_cache_folder() if W_VD.numel() >= KEPT else None
             test = BasisTest(W_VD, rank, cache=cache, budget=self.budget)
             tests[rank] = now, test
-        return Bound(self, test.within(self.budget))
+        return Bound(self, test.with_budget(self.budget))
 
     def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
         """The rule that stands in for the test, with a warning."""
         rule = self.rule or KappaRule.typical(rank + 1)
         if rule.lengths is not None:
-            rule.lengths.of(vocabulary)  # refuses another model's, in its own words
+            rule.lengths.for_vocabulary(vocabulary)  # refuses another model's, in its own words
         fitted = "the one given" if self.rule else "extrapolated from another model, SmolLM2"
         lengths = "without row lengths" if rule.lengths is None else "with row lengths"
         warnings.warn(
@@ -334,7 +334,7 @@ class Bound:
                 verdict = step.accepts(token, tau=tau)
             count["tests"] += 1
             count["milliseconds"] += 1e3 * (time.perf_counter() - began)
-            count[f"{'accepted' if verdict else 'rejected'}: {verdict.how}"] += 1
+            count[f"{'accepted' if verdict else 'rejected'}: {verdict.method}"] += 1
             if verdict:
                 return token
             weight_V[token] = 0.0

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from unspool.basis import BasisTest, KappaRule, RowLengths
 from unspool.basis.solver import whitening
-from unspool.basis.work import BUDGET
+from unspool.basis.work import DEFAULT_BUDGET
 from unspool.decode import picks
 from unspool.decode.delegating import DelegatingModel
 from unspool.decode.generate import generate
@@ -76,7 +76,7 @@ def test_it_draws_the_distribution_restricted_to_the_accepted_set(seed):
     model, tau = random_model(seed), 0.3
     p = (model.output_matrix.double() @ model.hidden.double()).softmax(-1)
     test = BasisTest(model.output_matrix)
-    accepted = [i for i in range(len(p)) if test.reference(p.numpy(), i, tau)]
+    accepted = [i for i in range(len(p)) if test.solve_linear_program(p.numpy(), i, tau)]
     assert 1 < len(accepted) < len(p)
     outs = generate(model, [0], Sample(BasisAware(tau, rank=None)), n=2000, seed=seed, max_new_tokens=1)
     drawn = Counter(out.tokens[0] for out in outs)
@@ -199,7 +199,7 @@ def test_beyond_its_budget_a_token_is_rejected_and_counted_as_undecided():
     )
     assert "rejected: undecided" not in free
     assert tight["rejected: undecided"] > 0
-    assert BasisAware(0.1).budget == BUDGET
+    assert BasisAware(0.1).budget == DEFAULT_BUDGET
     assert BasisAware(0.1, rank=3, budget=1e9).bind(model, ()).test.budget == 1e9
     assert BasisAware(0.1, rank=3, budget=2e9).bind(model, ()).test.budget == 2e9
 
@@ -272,7 +272,7 @@ def test_the_row_lengths_of_a_rule_are_used_and_said():
 def test_row_lengths_of_another_model_are_refused():
     other = KappaRule(7, (1.0,), (3.0,), RowLengths(np.ones(30)))
     decoder = Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=other))
-    with pytest.raises(ValueError, match="lengths for 30 tokens, and probabilities of 40"):
+    with pytest.raises(ValueError, match="lengths for 30 tokens do not fit probabilities of 40"):
         generate(random_model(3, vocabulary=40, width=6), [0], decoder)
 
 

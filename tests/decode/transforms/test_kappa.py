@@ -111,5 +111,5 @@ def test_lengths_are_shown_in_short_and_compared():
 def test_wrong_lengths_are_refused():
     with pytest.raises(TypeError, match=r"is a Tensor, but must be unspool.basis.RowLengths"):
         Kappa(1.0, 3, torch.ones(5))
-    with pytest.raises(ValueError, match="lengths for 4 tokens, and probabilities of 5"):
+    with pytest.raises(ValueError, match="lengths for 4 tokens do not fit probabilities of 5"):
         Kappa(1.0, 3, RowLengths(torch.ones(4))).keeps(P.log())

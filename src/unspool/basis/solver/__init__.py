@@ -1,18 +1,17 @@
-"""How the basis-aware test is decided: the stages in the order in which they run.
+"""The solver of the basis-aware test: a cascade of methods that stops at the first proof.
 
-Once for an output matrix: its rows are read (rows), its columns put into fair units (columns), the whole is
-whitened (whitening) and kept on disk for the next time (whitened_store).
+Per output matrix: whitening.py scales and whitens W, and caches the result on disk.
 
-Once for a distribution: its head is sorted (distribution), and what its tests share, the Lewis metric above
-all (lewis_metric), is made when a stage first needs it (shared_factors).
+Per distribution: distribution.py sorts its head, and `SharedFactors` (proof_attempts.py) builds the Lewis
+metrics (lewis_metric.py) when a stage first needs them.
 
-For each token: cascade runs the stages, cheap ones first, until one of them has a proof.
+Per token: cascade.py runs the stages, the cheapest first.
 
-1. least_squares guesses a λ from the most probable rows.
-2. douglas_rachford searches λ and multipliers at once; level_search runs it over a head, a sample, all rows.
-3. interior_point solves a small problem to the end; reduced_regression makes the large one small, and
-   interior_point_search runs both on what the searches left open.
+1. Least squares over the most probable rows gives a first λ (douglas_rachford.py).
+2. Douglas–Rachford splitting searches for λ and multipliers at once; level_search.py runs it over the head,
+   the head and a sample of the tail, and all rows.
+3. The interior-point method (interior_point.py) solves the remaining cases on a reduced set of rows.
 
-What a stage finds is tried as a proof (proof_attempts): acceptance_proof evaluates a λ, rejection_proof makes
+proof_attempts.py tries each result as a proof: acceptance_proof.py bounds f(λ), rejection_proof.py makes
 multipliers exact.
 """

@@ -1,4 +1,4 @@
-"""The tokens under test and the proofs that are tried for them: what is proven is written down, once."""
+"""Candidates (tokens under test), the proofs tried for them, and the factors these proofs share."""
 
 from __future__ import annotations
 
@@ -17,198 +17,218 @@ from unspool.basis.kappa_rule import typical_threshold
 from unspool.basis.solver.acceptance_proof import Evaluator
 from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.douglas_rachford import LeastSquares
-from unspool.basis.solver.lewis_metric import Metric, Selection, everything, head, head_and_sample
-from unspool.basis.solver.rejection_proof import Balance, Settled, settle
-from unspool.basis.solver.whitening import Whitened
+from unspool.basis.solver.lewis_metric import (
+    LewisMetric,
+    SearchRows,
+    select_all,
+    select_head,
+    select_head_and_sample,
+)
+from unspool.basis.solver.rejection_proof import FixedMultipliers, MultiplierRepair, fix_multipliers
+from unspool.basis.solver.whitening import WhitenedMatrix
 from unspool.basis.theory import slope_from_tau
 from unspool.basis.verifier import Counterexample
-from unspool.basis.work import accepting, factorising, rejecting, verifying
+from unspool.basis.work import acceptance_cost, factorization_cost, rejection_cost, verification_cost
 
-# What the tests on one distribution share, each part made when it is first needed.
-
-
-# The fewest rows that are worth a level of the search.
-FIRST = 256
+# The fewest rows of a search level.
+MIN_LEVEL_ROWS = 256
 
 
 class SharedFactors:
-    """The distribution, sorted; the least-squares factor; the metrics of each level."""
+    """Everything that the tests on one distribution share; each part is built when first needed."""
 
-    def __init__(self, white: Whitened, p_V: Array) -> None:
-        self.white = white
-        self.dist = Distribution(p_V, white.X_VK.shape[1])
-        self.evaluator = Evaluator(white, self.dist)
-        width = white.X_VK.shape[1]
-        self.first: int = min(max(FIRST, 1 << (2 * width).bit_length() - 1), self.dist.support)
-        """Rows of the first level: about twice as many as unknowns."""
-        self._heads: dict[int, Metric] = {}
-        self._selections: dict[int, Selection] = {}
-        self._samples: dict[int, Metric] = {}
-        self._balances: dict[int, Balance] = {}
+    def __init__(self, whitened: WhitenedMatrix, p_V: Array) -> None:
+        self.whitened = whitened
+        self.dist = Distribution(p_V, whitened.X_VK.shape[1])
+        self.evaluator = Evaluator(whitened, self.dist)
+        width = whitened.X_VK.shape[1]
+        self.first_level_rows: int = min(
+            max(MIN_LEVEL_ROWS, 1 << (2 * width).bit_length() - 1), self.dist.support
+        )
+        """Rows of the first level: about twice the number of unknowns."""
+        self._heads: dict[int, LewisMetric] = {}
+        self._selections: dict[int, SearchRows] = {}
+        self._samples: dict[int, LewisMetric] = {}
+        self._repairs: dict[int, MultiplierRepair] = {}
 
     @cached_property
     def least_squares(self) -> LeastSquares:
-        """The factor of the most probable rows."""
-        return LeastSquares(self.white, self.dist)
+        """The least-squares factor of the most probable rows."""
+        return LeastSquares(self.whitened, self.dist)
 
     @cached_property
-    def whole(self) -> Metric:
+    def full_metric(self) -> LewisMetric:
         """The metric of the whole vocabulary."""
-        return Metric(self.white, self.dist, everything(self.white, self.dist))
+        return LewisMetric(self.whitened, self.dist, select_all(self.whitened, self.dist))
 
-    def head(self, n: int) -> Metric:
+    def head_metric(self, n: int) -> LewisMetric:
         """The metric of the n most probable rows."""
         if n not in self._heads:
-            rows = head(self.white, self.dist, n)
-            self._heads[n] = Metric(self.white, self.dist, rows, self._part(n))
+            rows = select_head(self.whitened, self.dist, n)
+            self._heads[n] = LewisMetric(self.whitened, self.dist, rows, self._largest_prefix(n))
         return self._heads[n]
 
-    def sampled(self, n: int) -> Metric:
-        """The metric of the n most probable rows and as many or more that stand for the others."""
+    def sampled_metric(self, n: int) -> LewisMetric:
+        """The metric of the n most probable rows and a sample of the others, at least as many."""
         if n not in self._samples:
-            self._samples[n] = Metric(self.white, self.dist, self.selection(n), self._part(n))
+            self._samples[n] = LewisMetric(
+                self.whitened, self.dist, self.sampled_rows(n), self._largest_prefix(n)
+            )
         return self._samples[n]
 
-    def selection(self, n: int) -> Selection:
-        """Its rows."""
+    def sampled_rows(self, n: int) -> SearchRows:
+        """The rows of `sampled_metric(n)`."""
         if n not in self._selections:
-            self._selections[n] = head_and_sample(self.white, self.dist, n, max(n, 2 * self.first))
+            self._selections[n] = select_head_and_sample(
+                self.whitened, self.dist, n, max(n, 2 * self.first_level_rows)
+            )
         return self._selections[n]
 
-    def balance(self, n: int) -> Balance:
-        """What makes multipliers exact on the n most probable rows."""
-        if n not in self._balances:
-            self._balances[n] = Balance(self.white, self.dist, self.head(n))
-        return self._balances[n]
+    def repair(self, n: int) -> MultiplierRepair:
+        """The repair of multipliers on the n most probable rows."""
+        if n not in self._repairs:
+            self._repairs[n] = MultiplierRepair(self.whitened, self.dist, self.head_metric(n))
+        return self._repairs[n]
 
-    def _part(self, n: int) -> Metric | None:
-        """The largest metric that is there already and whose rows are among the n most probable."""
+    def _largest_prefix(self, n: int) -> LewisMetric | None:
+        """The largest existing metric whose rows are among the n most probable."""
         return self._heads.get(max((k for k in self._heads if k <= n), default=0))
 
 
 @dataclass(eq=False)
-class Case:
-    """One token under test."""
+class Candidate:
+    """A token under test, with the bracket low ≤ F_i(c) ≤ high proven so far."""
 
     token: int
-    goal: float
+    p_i: float
     """p̂ᵢ: the token is accepted if F_i(c) is less."""
-    guess: float
-    """κp̂ᵢ/g(c): above 1 where acceptance is to be expected."""
+    kappa_ratio: float
+    """κp̂ᵢ/g(c); the κ rule predicts acceptance above 1."""
     low: float = 0.0
     high: float = inf
     iterations: int = 0
     rows: int = 0
-    leaning: bool = False
-    """Towards acceptance: the sampled rows did not balance the token, but no λ was good enough either."""
+    is_likely_accepted: bool = False
+    """The sampled rows did not balance the token, but no λ proved acceptance either."""
     budget: float = inf
     work: float = 0.0
-    """Spent so far: see work.py."""
+    """Work spent so far, in the unit of work.py."""
     verdict: Verdict | None = None
-    _levels: set[int] = field(default_factory=set)
+    _paid_levels: set[int] = field(default_factory=set)
 
     def spend(self, work: float) -> bool:
-        """Whether the budget allows so much more work, which is then spent."""
+        """Spend this work if the budget allows it; returns whether it did."""
         if self.work + work > self.budget:
             return False
         self.work += work
         return True
 
-    def spend_on_level(self, rows: int, width: int, head: int = 0) -> bool:
-        """The same for factorising a level of the search: paid for once, and its head not twice."""
-        if rows in self._levels:
+    def spend_on_level(self, rows: int, width: int, head_metric: int = 0) -> bool:
+        """Spend the cost of factorising a search level once; a head that is already paid is free."""
+        if rows in self._paid_levels:
             return True
-        if not self.spend(factorising(rows - head * (head in self._levels), width)):
+        if not self.spend(factorization_cost(rows - head_metric * (head_metric in self._paid_levels), width)):
             return False
-        self._levels.add(rows)
+        self._paid_levels.add(rows)
         return True
 
 
 class ProofAttempts:
-    """Cases that share distribution and τ."""
+    """Tries proofs for candidates that share a distribution and τ, and records verdicts."""
 
     def __init__(self, factors: SharedFactors, tokens: Indices, tau: float, budget: float = inf) -> None:
         self.factors, self.tau, self.slope = factors, tau, slope_from_tau(tau)
         self._began = perf_counter()
-        p_V, kappa, width = factors.dist.p, factors.dist.kappa, factors.white.X_VK.shape[1]
+        p_V, kappa, width = factors.dist.p, factors.dist.kappa, factors.whitened.X_VK.shape[1]
         g = typical_threshold(width, self.slope)
-        self.cases = [Case(int(i), float(p_V[i]), float(p_V[i]) * kappa / g, budget=budget) for i in tokens]
+        self.candidates = [
+            Candidate(int(i), float(p_V[i]), float(p_V[i]) * kappa / g, budget=budget) for i in tokens
+        ]
 
-    def open(self, which: Callable[[Case], bool] = lambda _: True) -> list[Case]:
-        """The cases without a verdict."""
-        return [case for case in self.cases if case.verdict is None and which(case)]
+    def undecided(self, which: Callable[[Candidate], bool] = lambda _: True) -> list[Candidate]:
+        """The candidates without a verdict."""
+        return [candidate for candidate in self.candidates if candidate.verdict is None and which(candidate)]
 
-    def accept(self, cases: Sequence[Case], lam_KQ: Array, how: str, metric: Metric | None = None) -> None:
-        """Try each case's λ; the metric it was found with says which rows it should have put to s = 0."""
-        if not cases:
+    def try_accept(
+        self, candidates: Sequence[Candidate], lam_KQ: Array, method: str, metric: LewisMetric | None = None
+    ) -> None:
+        """Try each candidate's λ; the hard rows of `metric` are re-projected to s = 0."""
+        if not candidates:
             return
-        upper = self.factors.evaluator.upper(lam_KQ, tokens_of(cases), self.slope, metric)
-        for q, case in enumerate(cases):
-            case.high = min(case.high, float(upper.value_Q[q]))
-            case.rows = max(case.rows, int(upper.rows_Q[q]))
-            case.work += accepting(int(upper.rows_Q[q]), len(lam_KQ))
-            if upper.proved_Q[q]:
-                self.settle(case, True, how, Acceptance(case.token, upper.slopes_MQ[:, q].copy()))
+        bounds = self.factors.evaluator.bound(lam_KQ, candidate_tokens(candidates), self.slope, metric)
+        for q, candidate in enumerate(candidates):
+            candidate.high = min(candidate.high, float(bounds.value_Q[q]))
+            candidate.rows = max(candidate.rows, int(bounds.rows_Q[q]))
+            candidate.work += acceptance_cost(int(bounds.rows_Q[q]), len(lam_KQ))
+            if bounds.proved_Q[q]:
+                self.record_verdict(
+                    candidate, True, method, Acceptance(candidate.token, bounds.dual_MQ[:, q].copy())
+                )
 
-    def reject(
+    def try_reject(
         self,
-        cases: Sequence[Case],
-        balance: Balance,
+        candidates: Sequence[Candidate],
+        repair: MultiplierRepair,
         y_NQ: Array,
         t_Q: Array,
-        how: str,
-        tail: Settled | None = None,
+        method: str,
+        tail: FixedMultipliers | None = None,
     ) -> None:
-        """Try each case's multipliers y of the head, balanced up to t."""
-        if not cases:
+        """Try each candidate's multipliers y of the head, Σ yⱼw̃ⱼ ≈ t·w̃ᵢ."""
+        if not candidates:
             return
-        cost = (rejecting if balance.metric.spans else verifying)(len(y_NQ), self.factors.white.X_VK.shape[1])
-        at = [q for q, case in enumerate(cases) if case.spend(cost)]
+        cost = (rejection_cost if repair.metric.is_full_rank else verification_cost)(
+            len(y_NQ), self.factors.whitened.X_VK.shape[1]
+        )
+        at = [q for q, candidate in enumerate(candidates) if candidate.spend(cost)]
         if not at:
             return
-        if len(at) < len(cases):
-            cases, tail = [cases[q] for q in at], None if tail is None else tail.keep(np.array(at))
+        if len(at) < len(candidates):
+            candidates, tail = (
+                [candidates[q] for q in at],
+                None if tail is None else tail.keep_columns(np.array(at)),
+            )
             y_NQ, t_Q = y_NQ[:, at], t_Q[at]
-        found, low_Q = balance.prove(y_NQ, t_Q, tokens_of(cases), self.slope, tail)
-        for case, certificate, low in zip(cases, found, low_Q, strict=True):
-            case.low = max(case.low, float(low))
+        found, low_Q = repair.prove(y_NQ, t_Q, candidate_tokens(candidates), self.slope, tail)
+        for candidate, certificate, low in zip(candidates, found, low_Q, strict=True):
+            candidate.low = max(candidate.low, float(low))
             if certificate is not None:
-                self.settle(case, False, how, certificate)
+                self.record_verdict(candidate, False, method, certificate)
 
-    def reject_whole(self, case: Case, y_V: Array, t: float, how: str) -> None:
-        """Try multipliers of the whole vocabulary: those of the head are made exact, the others stay."""
-        balance = self.factors.balance(min(4 * self.factors.first, self.factors.dist.support))
+    def try_reject_with_all_rows(self, candidate: Candidate, y_V: Array, t: float, method: str) -> None:
+        """Try multipliers of the whole vocabulary; the head's are repaired, the others are fixed."""
+        repair = self.factors.repair(min(4 * self.factors.first_level_rows, self.factors.dist.support))
         tail_V = y_V.copy()
-        tail_V[balance.tokens_N] = 0
-        tail_V[case.token] = 0
+        tail_V[repair.tokens_N] = 0
+        tail_V[candidate.token] = 0
         tokens_T = np.flatnonzero(tail_V)
-        tail = settle(self.factors.white, tokens_T, tail_V[tokens_T, None])
-        self.reject([case], balance, y_V[balance.tokens_N, None], np.array([t]), how, tail)
+        tail = fix_multipliers(self.factors.whitened, tokens_T, tail_V[tokens_T, None])
+        self.try_reject([candidate], repair, y_V[repair.tokens_N, None], np.array([t]), method, tail)
 
-    def is_true(self, proof: Rejection) -> bool:
-        """Whether a rejection holds in rational arithmetic: for those within rounding of not doing so."""
-        c, white = Fraction(self.tau) / (1 - Fraction(self.tau)), self.factors.white
-        return Counterexample(proof, white.weight, white.largest_M, self.factors.dist.p, c).exists()
+    def verify_rejection(self, proof: Rejection) -> bool:
+        """Verify a rejection in rational arithmetic, for cases that rounding could decide."""
+        c, whitened = Fraction(self.tau) / (1 - Fraction(self.tau)), self.factors.whitened
+        return Counterexample(proof, whitened.weight, whitened.max_abs_M, self.factors.dist.p, c).exists()
 
-    def settle(
-        self, case: Case, accepted: bool, how: str, certificate: Acceptance | Rejection | None
+    def record_verdict(
+        self, candidate: Candidate, accepted: bool, method: str, certificate: Acceptance | Rejection | None
     ) -> None:
-        """Write the verdict down."""
-        case.verdict = Verdict(
+        """Set the candidate's verdict."""
+        candidate.verdict = Verdict(
             accepted,
-            case.token,
+            candidate.token,
             self.tau,
-            how,
+            method,
             certificate,
-            case.low,
-            case.high,
-            case.iterations,
-            case.rows,
+            candidate.low,
+            candidate.high,
+            candidate.iterations,
+            candidate.rows,
             perf_counter() - self._began,
-            case.work,
+            candidate.work,
         )
 
 
-def tokens_of(cases: Sequence[Case]) -> Indices:
-    """Their tokens."""
-    return np.array([case.token for case in cases], dtype=np.intp)
+def candidate_tokens(candidates: Sequence[Candidate]) -> Indices:
+    """The candidates' tokens as an array."""
+    return np.array([candidate.token for candidate in candidates], dtype=np.intp)

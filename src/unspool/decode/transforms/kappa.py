@@ -41,7 +41,7 @@ class Kappa(Truncation):
     def __post_init__(self) -> None:
         number(self, "g", at_least=0, advice="0 keeps everything; 0.2 … 40 stand for τ from 0.01 to 0.9.")
         whole(self, "width", at_least=0, advice="Give the width of the model, such as 576.")
-        if self.lengths is not None and not hasattr(self.lengths, "of"):
+        if self.lengths is not None and not hasattr(self.lengths, "for_vocabulary"):
             raise TypeError(
                 f"Kappa.lengths is a {type(self.lengths).__name__}, but must be unspool.basis.RowLengths. "
                 f"Take BasisTest(W, rank).row_lengths(p), or say RowLengths(lengths)."
@@ -63,7 +63,7 @@ class Kappa(Truncation):
         """log pℓ."""
         if self.lengths is None:
             return logp_NV
-        length_V = torch.tensor(self.lengths.of(logp_NV.shape[1]), device=logp_NV.device)
+        length_V = torch.tensor(self.lengths.for_vocabulary(logp_NV.shape[1]), device=logp_NV.device)
         return logp_NV + length_V.log()
 
 

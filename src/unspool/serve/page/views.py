@@ -110,7 +110,7 @@ def _tested(pick: Bound, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -
         if time.monotonic() > until:
             return "undecided"
         verdict = test.accepts(token, tau=tau)
-        return "proved" if verdict else "undecided" if verdict.how == "undecided" else "cut"
+        return "proved" if verdict else "undecided" if verdict.method == "undecided" else "cut"
 
     fates = tuple(map(fate, tokens))
     kept = [token for token, found in zip(tokens, fates, strict=True) if found in ("kept", "proved")]
