@@ -95,6 +95,6 @@ if TYPE_CHECKING:
     from unspool.models.loading import save as save
     from unspool.training.run import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)
