@@ -1,4 +1,4 @@
-"""The walk-through of CONTRIBUTING.md works in a copy of the repository.
+"""The walk-throughs of CONTRIBUTING.md and docs/extend.md work, the former in a copy of the repository.
 
 A fence after a line `path`: is written to that file or appended to it; the lines of a diff are added to the file. Commands
 are run; a console fence also shows the expected output.
@@ -40,12 +40,12 @@ def add_lines(text, diff):
     return text
 
 
-def follow(page, folder):
+def follow(page, folder, source=None):
     """Follow the fences of the page in order; return the commands that were run."""
-    ran = []
+    ran, source = [], source or folder / "src"
     for at_end, path, language, content in STEP.findall(page):
         match language:
-            case "python":
+            case "python" | "toml":
                 with (folder / path).open("a" if at_end else "w", encoding="utf-8") as file:
                     file.write(content)
             case "diff":
@@ -53,23 +53,23 @@ def follow(page, folder):
                 file.write_text(add_lines(file.read_text(encoding="utf-8"), content), encoding="utf-8")
             case "sh":
                 for command in content.splitlines():
-                    run(command, folder)
+                    run(command, folder, source)
                     ran.append(command)
             case "console":
                 command, _, shown = content.removeprefix("$ ").partition("\n")
-                assert run(command, folder).rstrip("\n") == shown.rstrip("\n"), command
+                assert run(command, folder, source).rstrip("\n") == shown.rstrip("\n"), command
                 ran.append(command)
     return ran
 
 
-def run(command, folder):
-    """Its standard output; `python` and `unspool` are this interpreter, on the copy."""
+def run(command, folder, source):
+    """Its standard output; `python` and `unspool` are this interpreter, with these sources."""
     program, *argv = shlex.split(command)
     programs = {"python": [], "unspool": ["-m", "unspool.cli"]}
     done = subprocess.run(
         [sys.executable, *programs[program], *argv],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{folder}", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -114,3 +114,9 @@ def test_a_failing_step_is_found(tree, page):
     folder = tree({"b.py": "x = 1\n"})
     with pytest.raises(AssertionError):
         follow(page, Path(folder))
+
+
+def test_the_page_about_extensions_works(root, tmp_path):
+    page = (root / "docs/extend.md").read_text(encoding="utf-8")
+    ran = follow(page, tmp_path, source=root / "src")
+    assert any(command.startswith("unspool train") for command in ran)
