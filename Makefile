@@ -129,13 +129,12 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) install $(PINS) -e ".[docs]"
 	@touch $@
 
-docs: $(VENV)/.docs ## write the generated pages of docs/ and build the site with the API reference: build/site/index.html
+docs: $(VENV)/.docs ## write the generated pages of docs/ and build the site with the API reference in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/unspool lab report --from docs/lab.json --markdown docs/lab.md
 	$(BIN)/python docs/site.py
 	$(BIN)/zensical build --strict --clean
-	$(BIN)/python docs/site.py --offline
-	@echo "open build/site/index.html"
+	@echo "python -m http.server -d build/site"
 
 clean: ## caches and build products; the virtual environment stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,9 +1,8 @@
-"""The documentation site: `python docs/site.py`, then `zensical build`, then `python docs/site.py --offline`.
+"""Prepare the pages of the documentation site: `python docs/site.py`, then `zensical build`.
 
 Documents link to files of the repository, as on GitHub. This script copies docs/ to build/site-docs, with
 README.md, CONTRIBUTING.md and CHANGELOG.md under project/, API pages under api/, and a text copy of every
-other linked file under source/, and adapts links. `--offline` replaces the one script that the theme loads
-from another server, a worker for the search in pages on disk.
+other linked file under source/, and adapts links.
 """
 
 from __future__ import annotations
@@ -12,15 +11,11 @@ import ast
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build/site-docs"
-SITE = ROOT / "build/site"
-WORKER = "worker_in_frame.js"
-REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 PACKAGES = {
     "unspool": "Names of `import unspool as us`",
@@ -113,7 +108,7 @@ def exports(source: str) -> dict[str, str]:
     return found
 
 
-def write_pages() -> None:
+def main() -> None:
     """Write all pages to build/site-docs."""
     shutil.rmtree(TARGET, ignore_errors=True)
     docs = ROOT / "docs"
@@ -128,27 +123,11 @@ def write_pages() -> None:
         target = TARGET / page
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    for file in (path for path in docs.rglob("*") if path.suffix in (*IMAGES, ".js")):
+    for file in (path for path in docs.rglob("*") if path.suffix in IMAGES):
         target = TARGET / file.relative_to(docs)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
 
 
-def use_local_worker(html: str, page: str) -> str:
-    """Replace the script from another server by ours at the root of the site."""
-    here = PurePosixPath(os.path.relpath(WORKER, PurePosixPath(page).parent)).as_posix()
-    return html.replace(REMOTE_WORKER, here)
-
-
-def main(argv: list[str]) -> None:
-    """Write the pages, or finish the built site."""
-    if argv != ["--offline"]:
-        write_pages()
-        return
-    for path in SITE.rglob("*.html"):
-        html = path.read_text(encoding="utf-8")
-        path.write_text(use_local_worker(html, path.relative_to(SITE).as_posix()), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
