@@ -4,7 +4,7 @@
     ∂/∂z_s = P(s) − [s ∈ i]·P(s | i)
 
 Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Only the target's own senses are summed by word, unless
-labels are smoothed; senses are put in order for that (`sense_table.py`). With x, E, F and κ of
+labels are smoothed; senses are put in order for that (`SenseTable`). With x, E, F and κ of
 `kerbs_kernel.py`, G = ∂L/∂z and, for every sense,
 
     P = Σ_rows |h|·G·E,   B = Σ_rows G·(E + 1)·h,   X = Σ_rows |h|·G·F = −θ·B·w/|w| − P

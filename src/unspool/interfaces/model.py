@@ -146,7 +146,7 @@ class SenseHead(Protocol):
 
     @property
     def table(self) -> Any:
-        """The senses of every word (`heads.sense_table`)."""
+        """The senses of every word (`heads.kerbs_kernel.SenseTable`)."""
         ...
 
     def take_seen(self) -> Any:
