@@ -4,7 +4,7 @@
     P(y = i | h) = Σ_j P(s = ⟨i, j⟩ | h)
 
 Miao et al. 2019, §3 (papers.bib: miao2019kernelized). The kernel is in `kerbs_kernel.py`, the sum over senses
-in `SenseTable` there, the loss in `kerbs_loss.py`; which word has how many senses is settled during training by
+in `SenseTable` there, the loss in `kerbs_loss.py`; the number of senses per word is set during training by
 the hook `kerbs_reallocate`, which reads the sums kept here. There is no output matrix, and basis-aware
 sampling refuses the head.
 
