@@ -38,7 +38,7 @@ test: setup ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-grid: setup ## every decoder on every model in every way of asking; `make test` runs a covering part (15 minutes)
-	UNSPOOL_GRID=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist load tests/walks/pairs
+	UNSPOOL_GRID=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist load tests/end_to_end/grid
 
 llama: setup ## the tests of the llama.cpp adapter, in an environment that has it (it is compiled there)
 	test -x build/llama/bin/python || $(PYTHON) -m venv build/llama

@@ -1,4 +1,4 @@
-"""Without other processes: what several do together is in tests/walks/test_distributed.py."""
+"""Without other processes: what several do together is in tests/end_to_end/test_distributed.py."""
 
 import pytest
 import torch

@@ -74,10 +74,10 @@ def test_every_rule_is_here():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_transform_in_every_search_that_takes_one(pairs, ruled_search, rule):
+def test_every_transform_in_every_search_that_takes_one(pairs, ruled_decoder, rule):
     # A contrast has a score of its own to rank by, and cuts tokens before any rule does.
-    with pairs.refused(pairs.refusal(ruled_search, "Contrast", rule)):
-        cell = pairs.Cell(ruled_search, "Contrast", RULES[rule])
+    with pairs.refused(pairs.refusal(ruled_decoder, "Contrast", rule)):
+        cell = pairs.Cell(ruled_decoder, "Contrast", RULES[rule])
         cell.ask(cell.prompts[:2])
 
 
@@ -141,9 +141,9 @@ def basis_aware(pairs, model, *rules):
 
 
 @pytest.mark.parametrize("pick", PICKS)
-def test_every_pick_in_every_search_that_takes_rules(pairs, ruled_search, pick):
-    with pairs.refused(pairs.refusal(ruled_search, "transformer_lm", pick)):
-        cell = pairs.Cell(ruled_search, "transformer_lm", PICKS[pick]())
+def test_every_pick_in_every_search_that_takes_rules(pairs, ruled_decoder, pick):
+    with pairs.refused(pairs.refusal(ruled_decoder, "transformer_lm", pick)):
+        cell = pairs.Cell(ruled_decoder, "transformer_lm", PICKS[pick]())
         cell.ask()
 
 

@@ -585,15 +585,15 @@ def covering(cells: list[Any]) -> list[Any]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Names: of a search, of one that takes rules, of a model, of a kind of ours, of one with each head."""
-    if "decoder" in metafunc.fixturenames:
-        metafunc.parametrize("decoder", EXAMPLES)
-    if "ruled_search" in metafunc.fixturenames:
-        metafunc.parametrize("ruled_search", RULED)
+    """Names: of a decoder, of one that takes rules, of a model, of a kind of ours, of one with each head."""
     marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
-    if "model" in metafunc.fixturenames and "model" not in marked:
-        metafunc.parametrize("model", SPEAKERS)
-    if "kind" in metafunc.fixturenames:
-        metafunc.parametrize("kind", SHAPES)
-    if "headed_model" in metafunc.fixturenames:
-        metafunc.parametrize("headed_model", HEADED)
+    values = {
+        "decoder": EXAMPLES,
+        "ruled_decoder": RULED,
+        "model": SPEAKERS,
+        "kind": SHAPES,
+        "headed_model": HEADED,
+    }
+    for name, each in values.items():
+        if name in metafunc.fixturenames and name not in marked:
+            metafunc.parametrize(name, each)
