@@ -167,7 +167,10 @@ def compare(test: BasisTest, p_NV: np.ndarray, line: dict[str, Any], conic: AsPo
     out["verified"] = ours[0][0].decided and test.verify(ours[0][0].certificate, p_V, tau)
     try:
         truth, out["highs_ms"] = timed(lambda: test.solve_linear_program(p_V, i, tau))
-        out |= {"theta": truth.theta, "agrees": bool(truth.is_borderline or truth.accepted == out["accepted"])}
+        out |= {
+            "theta": truth.theta,
+            "agrees": bool(truth.is_borderline or truth.accepted == out["accepted"]),
+        }
     except ArithmeticError as error:
         out["highs_error"] = str(error)
     if conic is not None:

@@ -51,7 +51,7 @@ def possible(said, wanted):  # noqa: ARG001 — the reward of the recipe for the
 
 @cache
 def known():
-    return made_data.Language(language=LANGUAGE, noise=NOISE).known
+    return made_data.LanguageData(language=LANGUAGE, noise=NOISE).known
 
 
 class Language:
@@ -115,7 +115,7 @@ class Dates:
         return {**settings, "model": seq2seq(96), "train": train}
 
     def measure(self, model, seed):
-        rows = list(made_data.Task(task=DATES, train=10, valid=500, seed=seed).valid_rows(None))
+        rows = list(made_data.TaskData(task=DATES, train=10, valid=500, seed=seed).valid_rows(None))
         found, said = answers(model, rows, (1, 2, 4, 6, 8), 20)
         right = sum(it == to for it, (_, to) in zip(said, rows, strict=True)) / len(rows)
         return {**found, "quality": right}

@@ -33,7 +33,7 @@ from peers.process import EngineFailedError
 from peers.starting import TEXT, start
 from peers.tables import MEGA, Start, start_table
 from peers.weight_files import FLOAT32_BYTES, INT8_BYTES
-from unspool.io import cache_folder, check_room
+from unspool.io import cache_folder, check_disk_space
 from unspool.models.loading.gguf_file import open_gguf
 from unspool.models.loading.gguf_weights import gguf_config
 
@@ -50,7 +50,7 @@ def random_file(folder: Path, shape: LlamaShape, kind: str) -> Path:
     file = folder / f"random-{shape.layers}x{shape.width}-{kind}.gguf"
     if not file.exists():
         numbers = sum(math.prod(size) for _, size in shape.tensors())
-        check_room(folder, min(MOST_OF_A_FILE, 2 * numbers))
+        check_disk_space(folder, min(MOST_OF_A_FILE, 2 * numbers))
         write_random_llama(file, shape, GGMLQuantizationType[kind.upper()])
     return file
 

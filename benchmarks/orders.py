@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import unspool as us
-from unspool.data.known_languages.made_data import Task
+from unspool.data.known_languages.made_data import TaskData
 from unspool.plots.canvas import BLUE, ORANGE, canvas
 
 ORDERS = {"left to right": False, "right to left": True}
@@ -60,7 +60,7 @@ def recipe(
 
 def right(model: Any, search: Any, digits: int, sums: int = SUMS) -> float:
     """The share of held-out sums whose digits are all right."""
-    task = Task(task={"kind": "addition", "digits": digits}, train=1, valid=sums, seed=99)
+    task = TaskData(task={"kind": "addition", "digits": digits}, train=1, valid=sums, seed=99)
     sources, targets = zip(*task.valid_rows(None), strict=True)
     outs = us.generate(model, list(sources), search, max_new_tokens=digits + 2)
     return sum(out.text == target for out, target in zip(outs, targets, strict=True)) / sums

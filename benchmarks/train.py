@@ -27,7 +27,7 @@ from rich.table import Table
 from unspool.data.batch import Batch
 from unspool.models import TransformerConfig
 from unspool.objectives import CrossEntropy
-from unspool.training.loop import training
+from unspool.training.loop import training_loop
 from unspool.training.run_folder import RunFolder
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
@@ -129,8 +129,8 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     clock = time.process_time if args.cpu else time.perf_counter
     settings = TrainSettings(updates=10**9)
     runs = {
-        "ours": training(ours(GPT2, settings)),
-        "ours, Llama's shape": training(ours(LLAMA, settings)),
+        "ours": training_loop(ours(GPT2, settings)),
+        "ours, Llama's shape": training_loop(ours(LLAMA, settings)),
         "Hugging Face": huggingface(),
     }
     a, b = torch.randn(PEAK, PEAK), torch.randn(PEAK, PEAK)
@@ -151,7 +151,7 @@ def extras(args: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         keeper = RunFolder(Path(folder))
         keeper.resume(run)
-        next(training(run))
+        next(training_loop(run))
         point = {"update": 1, "loss": 1.0, "nll": 1.0, "norm": 1.0, "lr": 1.0, "targets": 1.0, "seconds": 1.0}
         return {
             "validation": min(timed(lambda: validate(run), clock) for _ in range(3)),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.config import build, choose, converted, kind_of, plain, typed, word_among
+from unspool.config import build, check_types, choose, convert, find_word, to_dict, to_kind_dict
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def test_a_mapping_becomes_the_dataclass_by_hand():
     )
 )
 def test_what_is_plain_builds_the_same_again(made):
-    assert build(Outer, plain(made), "model") == made
-    assert choose({"a": Other, "b": Outer}, kind_of({"a": Other, "b": Outer}, made), "model") == made
+    assert build(Outer, to_dict(made), "model") == made
+    assert choose({"a": Other, "b": Outer}, to_kind_dict({"a": Other, "b": Outer}, made), "model") == made
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_kind_must_be_known():
 
 def test_a_whole_number_that_no_float_can_be():
     with pytest.raises(ValueError, match=r"train\.lr has 401 digits, more than any float can be"):
-        converted(10**400, float, "train.lr")
+        convert(10**400, float, "train.lr")
 
 
 def test_a_dataclass_made_by_hand_is_checked_too():
@@ -96,7 +96,7 @@ def test_a_dataclass_made_by_hand_is_checked_too():
         inner: Inner | Other | None = None
 
     made = Sizes(np.int64(3), np.float32(0.5), ["a"])
-    typed(made)
+    check_types(made)
     assert (made.size, type(made.size), type(made.rate), made.names) == (3, int, float, ("a",))
     for wrong, message in [
         (Sizes("3"), "Sizes.size is '3', but must be of type int"),
@@ -108,10 +108,10 @@ def test_a_dataclass_made_by_hand_is_checked_too():
         (Sizes(1, inner={1: 2}), "'1' is not a known key of"),
     ]:
         with pytest.raises(ValueError, match=message):
-            typed(wrong)
+            check_types(wrong)
 
 
 def test_a_word_among_choices_is_a_word():
     choices = ("stored", "int8")
-    assert [word_among(it, choices) for it in ("int8", "int4", None, 8)] == ["int8", None, None, None]
-    assert word_among(np.array(["int8"]), choices) is None
+    assert [find_word(it, choices) for it in ("int8", "int4", None, 8)] == ["int8", None, None, None]
+    assert find_word(np.array(["int8"]), choices) is None

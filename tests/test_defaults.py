@@ -6,5 +6,5 @@ from unspool.decode.transforms import Temperature, TopP
 
 def test_the_default_decoder_is_one():
     assert parse(config.DECODER) == Sample(Temperature(0.8), TopP(0.95))
-    assert config.NEW_TOKENS > 0
-    assert config.ROWS > 0
+    assert config.MAX_NEW_TOKENS > 0
+    assert config.MAX_BATCH_ROWS > 0

@@ -38,11 +38,11 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     for it in dataclasses.fields(cls):  # type: ignore[arg-type]
         if _required(it) and _key(it) not in settings:
             raise ValueError(f"[{where}] lacks {_key(it)!r}, which {cls.__name__} needs: give it a value")
-    values = {names[key]: converted(it, known[key], f"{where}.{key}") for key, it in settings.items()}
+    values = {names[key]: convert(it, known[key], f"{where}.{key}") for key, it in settings.items()}
     return cls(**values)
 
 
-def typed(made: Any) -> None:
+def check_types(made: Any) -> None:
     """Refuse a frozen dataclass whose fields are not of the types that they ask for, however it was made.
 
     NumPy's numbers are kept as Python's own, and lists as tuples.
@@ -51,7 +51,7 @@ def typed(made: Any) -> None:
     for it in dataclasses.fields(made):
         if it.init:
             where = f"{type(made).__name__}.{it.name}"
-            object.__setattr__(made, it.name, converted(getattr(made, it.name), hints[it.name], where))
+            object.__setattr__(made, it.name, convert(getattr(made, it.name), hints[it.name], where))
 
 
 def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: str) -> T:
@@ -70,19 +70,19 @@ def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: s
     return build(choices[kind], rest, where)
 
 
-def plain(settings: Any) -> dict[str, Any]:
+def to_dict(settings: Any) -> dict[str, Any]:
     """The mapping that `build` makes the same dataclass from; None is left out, for TOML has no None."""
     said = {}
     for it in dataclasses.fields(settings):
         value = getattr(settings, it.name)
         if it.init and value is not None:
-            said[_key(it)] = _plain(value)
+            said[_key(it)] = _to_plain(value)
     return said
 
 
-def kind_of(choices: Mapping[str, type[Any]], settings: Any) -> dict[str, Any]:
+def to_kind_dict(choices: Mapping[str, type[Any]], settings: Any) -> dict[str, Any]:
     """`plain`, with the "kind" that `choose` finds it by."""
-    return {"kind": kind_name(choices, type(settings)), **plain(settings)}
+    return {"kind": kind_name(choices, type(settings)), **to_dict(settings)}
 
 
 def kind_name(choices: Mapping[str, type[Any]], cls: type) -> str:
@@ -108,23 +108,23 @@ def suggest(name: str, choices: Iterable[str]) -> str:
     return f"did you mean {', '.join(first)} or {last}?" if first else f"did you mean {last}?"
 
 
-def word_among(value: object, choices: Iterable[W]) -> W | None:
+def find_word(value: object, choices: Iterable[W]) -> W | None:
     """The one of the choices that a word is, or None; what is no word (an array) is compared with none."""
     return next((choice for choice in choices if isinstance(value, str) and value == choice), None)
 
 
-def converted(value: Any, hint: Any, where: str) -> Any:
+def convert(value: Any, hint: Any, where: str) -> Any:
     """The value as the type that a field asks for; only changes that lose nothing are made."""
     origin = get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _any_of(value, get_args(hint), where)
+        return _convert_union(value, get_args(hint), where)
     if origin is typing.Literal:
         if not any(type(value) is type(it) and value == it for it in get_args(hint)):
             raise ValueError(unknown(str(value), [str(it) for it in get_args(hint)], f"value of {where}"))
         return value
     if origin in (tuple, list) and isinstance(value, (list, tuple)):
         inner = get_args(hint)[0] if get_args(hint) else Any
-        return tuple(converted(it, inner, where) for it in value)
+        return tuple(convert(it, inner, where) for it in value)
     if origin in (dict, Mapping) or hint in (dict, Mapping):
         hint = dict
     if hint is Any or (
@@ -136,32 +136,32 @@ def converted(value: Any, hint: Any, where: str) -> Any:
     if hint is int and isinstance(value, Integral) and not _bool_as_number(value, hint):
         return int(value)
     if hint is float and isinstance(value, Real) and not _bool_as_number(value, hint):
-        return _float(value, where)
-    raise ValueError(f"{where} is {value!r:.80}, but must be of type {_name(hint)}")
+        return _convert_float(value, where)
+    raise ValueError(f"{where} is {value!r:.80}, but must be of type {_type_name(hint)}")
 
 
-def _any_of(value: Any, hints: Sequence[Any], where: str) -> Any:
+def _convert_union(value: Any, hints: Sequence[Any], where: str) -> Any:
     if value is None and type(None) in hints:
         return None
     errors = []
     for hint in hints:
         if hint is not type(None):
             try:
-                return converted(value, hint, where)
+                return convert(value, hint, where)
             except ValueError as error:
                 errors.append(error)
     if len(errors) == 1 or isinstance(value, Mapping):
         raise errors[0]
-    raise ValueError(f"{where} is {value!r:.80}, but must be of type {' or '.join(map(_name, hints))}")
+    raise ValueError(f"{where} is {value!r:.80}, but must be of type {' or '.join(map(_type_name, hints))}")
 
 
-def _name(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     if hint is tuple or get_origin(hint) is tuple:
         return "list"  # as recipes have it
     return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
-def _float(value: Real, where: str) -> float:
+def _convert_float(value: Real, where: str) -> float:
     try:
         return float(value)
     except OverflowError:
@@ -180,13 +180,13 @@ def _required(it: dataclasses.Field[Any]) -> bool:
     return it.init and it.default is dataclasses.MISSING and it.default_factory is dataclasses.MISSING
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(value)
+        return to_dict(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(it) for it in value]
+        return [_to_plain(it) for it in value]
     if isinstance(value, Mapping):
-        return {key: _plain(it) for key, it in value.items()}
+        return {key: _to_plain(it) for key, it in value.items()}
     return value
 
 
@@ -197,11 +197,11 @@ MODEL, SECOND_MODEL = "smollm2", "bible"
 """The model that speaks when none is named: the first where it is installed, else the built-in second."""
 DECODER = "Sample(Temperature(0.8), TopP(0.95))"
 """How text is decoded when no search is given."""
-NEW_TOKENS = 128
+MAX_NEW_TOKENS = 128
 """The most tokens of a text when no limit is given."""
-CHAT_TOKENS = 512
+MAX_CHAT_TOKENS = 512
 """The most tokens of an answer in a conversation."""
-ROWS = 256
+MAX_BATCH_ROWS = 256
 """How many rows (prompts times answers, or times the width of a beam) are decoded side by side at most."""
-MOST_SAMPLES = 1_000_000
+MAX_SAMPLES = 1_000_000
 """The most answers to one prompt (`n`): all of them are kept until the call returns."""

@@ -6,14 +6,14 @@ import errno
 import re
 
 
-def is_shortage(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """True for a lack of memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or "allocate memory" in str(error)  # torch has no class for it
 
 
-def check_characters(text: str, what: str) -> str:
+def check_surrogates(text: str, what: str) -> str:
     r"""The text, unless it holds half a character; `what` names it.
 
     Whether a string holds half a character: a str may, and no tokenizer reads one.
@@ -44,14 +44,14 @@ _ESCAPED = {code: f"\\u{code:04x}" for code in _SHOWN}
 _BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
-def printable(text: str) -> str:
+def replace_control_characters(text: str) -> str:
     """The text with every control character but newline and tab, and every mark of direction, replaced."""
     return text.translate(_SHOWN)
 
 
 def message_line(text: str, most: int = 2000) -> str:
     """A message as one line: line breaks become spaces, control characters are replaced, the rest is cut."""
-    joined = printable(_BREAKS.sub(" ", text.strip()))
+    joined = replace_control_characters(_BREAKS.sub(" ", text.strip()))
     return joined if len(joined) <= most else joined[: most - 1] + "…"
 
 
@@ -63,7 +63,7 @@ def escape_json(text: str) -> str:
     return text.translate(_ESCAPED)
 
 
-def one_line(text: str, most: int = 200) -> str:
+def escape_name(text: str, most: int = 200) -> str:
     """A name that a file gives, for a message: what is no plain character is escaped, the rest of it cut."""
     cut = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(it if it.isprintable() else repr(it)[1:-1] for it in cut)

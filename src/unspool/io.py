@@ -15,13 +15,13 @@ from pathlib import Path
 
 import platformdirs
 
-SETTINGS_BYTES = 1 << 26
+MAX_SETTINGS_BYTES = 1 << 26
 """The largest file of settings that is read: a recipe, a config.json, a JSON schema."""
-TEXT_BYTES = 1 << 30
+MAX_TEXT_BYTES = 1 << 30
 """The largest file of prompts or outputs that is read at once."""
 
 
-def read_bounded(path: Path, most: int = SETTINGS_BYTES) -> bytes:
+def read_bounded(path: Path, most: int = MAX_SETTINGS_BYTES) -> bytes:
     """The content of a file; ValueError for one of more than `most` bytes, before it is in memory."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -32,7 +32,7 @@ def read_bounded(path: Path, most: int = SETTINGS_BYTES) -> bytes:
 
 
 @contextmanager
-def named_errors(path: Path, written: Path | None = None) -> Iterator[None]:
+def name_file_in_errors(path: Path, written: Path | None = None) -> Iterator[None]:
     """Name the file in errors of writing it: Python's and safetensors' own do not, if the disk is full.
 
     `written` is the name that it has until it is whole.
@@ -70,11 +70,11 @@ _CHUNK = 1 << 17
 def new_file(path: Path) -> Iterator[Path]:
     """A name to write a file to: it takes the place of `path` at the end of the block, or vanishes if the
     block fails."""
-    with beside(path) as fresh:
+    with temporary_sibling(path) as fresh:
         yield fresh
-        flush(fresh)
+        fsync_path(fresh)
         fresh.replace(path)
-        flush_names(path.parent)
+        fsync_folder(path.parent)
 
 
 @contextmanager
@@ -87,42 +87,42 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     path = Path(os.path.abspath(path))  # noqa: PTH100 — unlike resolve(), it leaves a link's name alone
     if not replace:
         _refuse_existing(path)
-    with beside(path) as fresh:
+    with temporary_sibling(path) as fresh:
         fresh.mkdir()
         yield fresh
         if replace:
             _set_aside(path, fresh)
-        put(fresh, path)
-    shutil.rmtree(_aside(path), ignore_errors=True)
+        rename_folder(fresh, path)
+    shutil.rmtree(_previous_folder(path), ignore_errors=True)
 
 
-def present(path: Path) -> Path:
+def complete_folder(path: Path) -> Path:
     """Where the folder's last complete content is: itself, or what a killed replacement has set aside."""
-    return _aside(path) if not path.exists() and _aside(path).exists() else path
+    return _previous_folder(path) if not path.exists() and _previous_folder(path).exists() else path
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_sibling(path: Path) -> Iterator[Path]:
     """A free name in the folder of `path`, which is made if it must be; what is there in the end goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path.parent)
+    remove_abandoned(path.parent)
     fresh = path.with_name(f".{path.name}{_UNFINISHED}{secrets.token_hex(8)}")
     try:
-        with named_errors(path, fresh):
+        with name_file_in_errors(path, fresh):
             yield fresh
     finally:
         _remove(fresh)
 
 
-def put(fresh: Path, path: Path) -> None:
+def rename_folder(fresh: Path, path: Path) -> None:
     """Give a folder that was written beside `path` this name; FileExistsError where another one has it."""
-    flush(fresh)
+    fsync_path(fresh)
     try:
         fresh.rename(path)
     except OSError:
         _refuse_existing(path)
         raise
-    flush_names(path.parent)
+    fsync_folder(path.parent)
 
 
 def checksum(path: Path, zeroed: tuple[int, int] = (0, 0)) -> str:
@@ -141,13 +141,13 @@ def checksum(path: Path, zeroed: tuple[int, int] = (0, 0)) -> str:
     return f"{found:08x}"
 
 
-def discard(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a folder so that nobody finds the half of it."""
-    with beside(folder) as gone:
+    with temporary_sibling(folder) as gone:
         folder.rename(gone)
 
 
-def sweep(folder: Path, older: float = _ABANDONED_AFTER) -> None:
+def remove_abandoned(folder: Path, older: float = _ABANDONED_AFTER) -> None:
     """Remove what killed processes have left, once it is too old (in seconds) to belong to a living one."""
     for left in folder.glob(f".*{_UNFINISHED}*"):
         with suppress(FileNotFoundError):  # another process was quicker
@@ -155,18 +155,18 @@ def sweep(folder: Path, older: float = _ABANDONED_AFTER) -> None:
                 _remove(left)
 
 
-def flush(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Onto the disk: a file, or all that a folder holds."""
     if path.is_dir():
         for entry in path.iterdir():
-            flush(entry)
-        flush_names(path)
+            fsync_path(entry)
+        fsync_folder(path)
     else:
         with path.open("rb+") as file:  # Windows flushes nothing that cannot be written to
             os.fsync(file.fileno())
 
 
-def flush_names(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """The names of the files in a folder onto the disk."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows cannot flush a folder
         return
@@ -177,7 +177,7 @@ def flush_names(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _aside(path: Path) -> Path:
+def _previous_folder(path: Path) -> Path:
     return path.with_name(f".{path.name}.unspool-previous")
 
 
@@ -196,8 +196,8 @@ def _set_aside(path: Path, fresh: Path) -> None:
         raise FileExistsError(
             f"{path} holds {', '.join(foreign[:3])}, which would be lost; remove it or choose another name"
         )
-    shutil.rmtree(_aside(path), ignore_errors=True)
-    path.rename(_aside(path))
+    shutil.rmtree(_previous_folder(path), ignore_errors=True)
+    path.rename(_previous_folder(path))
 
 
 def _remove(path: Path) -> None:
@@ -212,7 +212,7 @@ def _remove(path: Path) -> None:
 # The environment variable UNSPOOL_CACHE names another folder than the system's.
 
 
-SPARE_BYTES = 1 << 29
+MIN_FREE_BYTES = 1 << 29
 """Left free on the disk: a cache should not be what fills it."""
 
 
@@ -237,9 +237,9 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def check_room(folder: Path, size: int) -> None:
+def check_disk_space(folder: Path, size: int) -> None:
     """OSError where the disk of a folder, which is made, has no room for so many bytes and some to spare."""
     folder.mkdir(parents=True, exist_ok=True)
-    free, needed = shutil.disk_usage(folder).free, size + SPARE_BYTES
+    free, needed = shutil.disk_usage(folder).free, size + MIN_FREE_BYTES
     if free < needed:
         raise OSError(f"{free >> 20} MiB are free in {folder}, {needed >> 20} MiB are needed")

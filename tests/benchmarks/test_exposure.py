@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.training.recipe import recipe_of
+from unspool.training.recipe import parse_recipe
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks/exposure.py"
 
@@ -44,15 +44,15 @@ def test_every_recipe_can_be_read(study, translation):
         teacher = task.teacher(settings)
         assert (teacher is None) == isinstance(task, study.Language)
         for tables in study.remedies(task, teacher and "a-run").values():
-            recipe_of({**task.later(settings), **tables})
+            parse_recipe({**task.later(settings), **tables})
         if teacher is not None:
             assert teacher["model"]["width"] == 2 * settings["model"]["width"]
-            recipe_of(teacher)
+            parse_recipe(teacher)
 
 
 def test_the_learning_rate_stays_where_it_fell_to(study, translation):
     first = study.recipe(translation, 1, 1000)
-    base, later = recipe_of(first), recipe_of(translation.later(first))
+    base, later = parse_recipe(first), parse_recipe(translation.later(first))
     fallen = base.train.lr * base.schedule(1000, 1000)
     assert fallen == pytest.approx(later.train.lr * later.schedule(1001, 1300))
 

@@ -232,7 +232,7 @@ def test_a_deeply_nested_setting_and_decoder_are_refused_in_one_line(unspool, tm
     ],
 )
 def test_a_device_without_an_end_is_refused_in_one_line(unspool, monkeypatch, argv):
-    monkeypatch.setattr("unspool.data.records.TEXT_BYTES", 1 << 20)
+    monkeypatch.setattr("unspool.data.records.MAX_TEXT_BYTES", 1 << 20)
     status, out, err = unspool(*argv)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "/dev/zero" in err

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from unspool.config import choose
-from unspool.data.batch import ragged
+from unspool.data.batch import ragged_from_lists
 from unspool.data.batches import BATCHES, Bucketed, Packed
 from unspool.data.bucketing import BucketFeed
 from unspool.data.examples import Sequences
-from unspool.data.packing import LaneFeed, PackFeed
+from unspool.data.packing import CarriedFeed, PackFeed
 
-TEXTS = Sequences(ragged([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
+TEXTS = Sequences(ragged_from_lists([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
 ENDS = (1, 2)
 PAIRS = Sequences(TEXTS.target, TEXTS.target)
 
@@ -53,7 +53,7 @@ def test_long_rows_are_dropped_and_said() -> None:
 
 
 def test_not_every_row_can_be_dropped() -> None:
-    only = Sequences(ragged([[1, 5, 6, 2]]))
+    only = Sequences(ragged_from_lists([[1, 5, 6, 2]]))
     with pytest.raises(ValueError, match="1 of 1 training examples"):
         Bucketed(tokens=8, max_length=2, long="drop").feed(only, ENDS, 0, silence)
 
@@ -88,7 +88,7 @@ def test_wrong_settings_are_said(make, said: str) -> None:  # type: ignore[no-un
 
 def test_blocks_may_follow_each_other() -> None:
     feed = Packed(2, 3, carry=True).feed(TEXTS, ENDS, 4, silence)
-    assert isinstance(feed, LaneFeed)
+    assert isinstance(feed, CarriedFeed)
     assert (feed.rows, feed.length, feed.seed, feed.ends) == (2, 3, 4, ENDS)
     whole = Packed(2, 3, carry=True).whole(TEXTS, ENDS, silence)
     assert [batch.follows for batch in whole] == [None, 0, 1]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.data.batch import Batch, ragged
-from unspool.data.bucketing import BucketFeed, cuts, rounded, whole
+from unspool.data.batch import Batch, ragged_from_lists
+from unspool.data.bucketing import BucketFeed, batch_boundaries, bucketed_batches, round_up_lengths
 from unspool.data.examples import Sequences
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
@@ -17,7 +17,8 @@ LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1
 def examples(lengths: list[tuple[int, int]], pairs: bool = True) -> Sequences:
     """Row i says i + 3 again and again: a batch tells which rows it holds."""
     source, target = (
-        ragged([[1, *[row + 3] * pair[side], row + 3] for row, pair in enumerate(lengths)]) for side in (0, 1)
+        ragged_from_lists([[1, *[row + 3] * pair[side], row + 3] for row, pair in enumerate(lengths)])
+        for side in (0, 1)
     )
     return Sequences(target, source if pairs else None)
 
@@ -40,13 +41,13 @@ def same(one: Batch, other: Batch) -> bool:
 
 def test_cuts_by_hand() -> None:
     # 2·3 ≤ 7 but 3·3 > 7; 1·3 ≤ 7 but 2·4 > 7; then each alone. With 8, 2·4 fits.
-    assert cuts(np.array([2, 3, 3, 4, 4, 7]), 7).tolist() == [0, 2, 3, 4, 5, 6]
-    assert cuts(np.array([2, 3, 3, 4, 4, 7]), 8).tolist() == [0, 2, 4, 5, 6]
+    assert batch_boundaries(np.array([2, 3, 3, 4, 4, 7]), 7).tolist() == [0, 2, 3, 4, 5, 6]
+    assert batch_boundaries(np.array([2, 3, 3, 4, 4, 7]), 8).tolist() == [0, 2, 4, 5, 6]
 
 
 def test_lengths_are_rounded_up_by_an_eighth() -> None:
     sizes = np.array([1, 2, 8, 9, 15, 16, 17, 18, 31, 33, 64, 65, 100])
-    assert rounded(sizes).tolist() == [1, 2, 8, 9, 15, 16, 18, 18, 32, 36, 64, 72, 104]
+    assert round_up_lengths(sizes).tolist() == [1, 2, 8, 9, 15, 16, 18, 18, 32, 36, 64, 72, 104]
 
 
 @given(LENGTHS, st.integers(31, 120), st.integers(0, 5), st.booleans(), st.integers(0, 3))
@@ -122,10 +123,10 @@ def test_little_is_padding() -> None:
 def test_the_whole_has_every_example_once_and_is_always_the_same(
     lengths: list[tuple[int, int]], tokens: int, pairs: bool
 ) -> None:
-    batches = whole(examples(lengths, pairs), tokens)
+    batches = bucketed_batches(examples(lengths, pairs), tokens)
     assert Counter(row for batch in batches for row in rows_of(batch)) == Counter(range(len(lengths)))
     assert all(cost(batch) <= tokens for batch in batches)
-    again = whole(examples(lengths, pairs), tokens)
+    again = bucketed_batches(examples(lengths, pairs), tokens)
     assert all(same(one, other) for one, other in zip(batches, again, strict=True))
 
 

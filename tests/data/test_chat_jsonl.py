@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unspool.data.chats import ChatJSONL, Chats
-from unspool.data.reading import silent
+from unspool.data.reading import no_progress
 
 Write = Callable[..., str]
 
@@ -18,10 +18,10 @@ def line(*said: tuple[str, Any], field: str = "messages") -> str:
 
 def test_messages_up_to_the_last_answer_by_hand(write: Write) -> None:
     data = ChatJSONL(train=write("a.jsonl", line(("user", "Hi"), ("assistant", "Hello"), ("user", "Bye"))))
-    assert list(data.train_rows(silent)) == [("user", "Hi", "assistant", "Hello")]
+    assert list(data.train_rows(no_progress)) == [("user", "Hi", "assistant", "Hello")]
     assert data.form(()) == Chats()
     other = ChatJSONL(train=write("b.jsonl", "\n" + line(("assistant", "x"), field="talk")), messages="talk")
-    assert list(other.train_rows(silent)) == [("assistant", "x")]
+    assert list(other.train_rows(no_progress)) == [("assistant", "x")]
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_messages_up_to_the_last_answer_by_hand(write: Write) -> None:
 )
 def test_what_is_wrong_is_said_with_its_line(write: Write, content: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        list(ChatJSONL(train=write("a.jsonl", content)).train_rows(silent))
+        list(ChatJSONL(train=write("a.jsonl", content)).train_rows(no_progress))

@@ -9,7 +9,7 @@ import tokenizers
 from hypothesis import given, settings, strategies as st
 from tokenizers import models, pre_tokenizers
 
-from unspool.data.batch import Batch, ragged
+from unspool.data.batch import Batch, ragged_from_lists
 from unspool.data.batches import Bucketed, Packed
 from unspool.data.chats import Chats, messages
 from unspool.tokenization import train_bpe
@@ -45,10 +45,14 @@ def test_what_counts_by_hand() -> None:
 
 def test_targets_are_what_follows_so_that_the_first_token_of_an_answer_is_one() -> None:
     encoded = Chats().encode([("user", "a", "assistant", "b")], codec())
-    batch = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)]).batch(np.array([0]))
+    batch = (
+        Chats()
+        .examples([ragged_from_lists([row[at] for row in encoded]) for at in (0, 1)])
+        .batch(np.array([0]))
+    )
     assert [TOKENS[it] for it in batch.targets_NU[0].tolist()] == ["a", "</s>", "<assistant>", "b", "</s>"]
     assert batch.weights_NU.tolist() == [[0, 0, 0, 1, 1]]
-    cut = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)]).cut(4)
+    cut = Chats().examples([ragged_from_lists([row[at] for row in encoded]) for at in (0, 1)]).cut(4)
     assert cut.batch(np.array([0])).weights_NU.tolist() == [[0, 0, 0, 1]]
 
 
@@ -63,7 +67,7 @@ def test_packed_batches_count_the_same_targets_as_bucketed_ones(carry: bool, add
         for said in [lambda: "".join(dice.choices("ab", k=dice.randint(1, 9)))] * 12
     ]
     encoded = Chats().encode(rows, text)
-    examples = Chats().examples([ragged([row[at] for row in encoded]) for at in (0, 1)])
+    examples = Chats().examples([ragged_from_lists([row[at] for row in encoded]) for at in (0, 1)])
     bucketed, packed = Bucketed(64), Packed(rows=2, length=10, carry=carry)
 
     def counted(batches: list[Batch]) -> list[int]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from unspool.config import choose, kind_of
+from unspool.config import choose, to_kind_dict
 from unspool.data.datasets import DATA, OwnText
 from unspool.data.line_formats import TSV, Lines
 from unspool.tokenization import Tokenizer, train_words
@@ -21,7 +21,7 @@ def test_every_kind_is_a_frozen_dataclass_that_can_be_asked_for_rows(kind: str) 
 
 def test_a_recipe_names_its_kind_and_comes_back() -> None:
     data = TSV(train="deu.txt", source=2, target=1, valid_lines=100)
-    said = kind_of(DATA, data)
+    said = to_kind_dict(DATA, data)
     assert said["kind"] == "tsv"
     assert choose(DATA, said, "data") == data
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from unspool.data.batch import ragged
-from unspool.data.examples import Chosen, Sequences
+from unspool.data.batch import ragged_from_lists
+from unspool.data.examples import SelectedExamples, Sequences
 
 # BOS = 1, EOS = 2
-TARGET = ragged([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 2]])
-SOURCE = ragged([[1, 4, 2], [1, 6, 7, 8, 2], [1, 9, 2]])
+TARGET = ragged_from_lists([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 2]])
+SOURCE = ragged_from_lists([[1, 4, 2], [1, 6, 7, 8, 2], [1, 9, 2]])
 
 
 def test_a_language_model_reads_bos_and_says_eos_by_hand() -> None:
@@ -46,7 +46,7 @@ def test_a_cut_target_does_not_end_and_a_cut_source_does() -> None:
 
 
 def test_some_of_the_examples() -> None:
-    some = Chosen(Sequences(TARGET), np.array([2, 0]))
+    some = SelectedExamples(Sequences(TARGET), np.array([2, 0]))
     assert (len(some), some.sizes_NK.tolist()) == (2, [[4], [3]])
     assert some.batch(np.array([0])).inputs_NT.tolist() == [[1, 8, 9, 5]]
     assert some.cut(2).batch(np.array([0])).inputs_NT.tolist() == [[1, 8]]

@@ -15,57 +15,63 @@ Write = Callable[..., str]
 
 def test_files_count_by_what_they_hold(write: Write) -> None:
     one, same, other = write("a", "x\n"), write("b", "x\n"), write("c", "y\n")
-    name = encoded_store.of_data(Lines(train=one), 0)
-    assert name == encoded_store.of_data(Lines(train=same), 0)
-    assert name != encoded_store.of_data(Lines(train=other), 0)
-    assert name != encoded_store.of_data(Lines(train=one, document="file"), 0)
-    assert name != encoded_store.of_data(Lines(train=one, valid=same), 0)
+    name = encoded_store.hash_data(Lines(train=one), 0)
+    assert name == encoded_store.hash_data(Lines(train=same), 0)
+    assert name != encoded_store.hash_data(Lines(train=other), 0)
+    assert name != encoded_store.hash_data(Lines(train=one, document="file"), 0)
+    assert name != encoded_store.hash_data(Lines(train=one, valid=same), 0)
 
 
 def test_the_seed_counts_where_it_chooses_what_is_held_out(write: Write) -> None:
     path = write("a", "x\ny\n")
-    assert encoded_store.of_data(Lines(train=path), 0) == encoded_store.of_data(Lines(train=path), 1)
+    assert encoded_store.hash_data(Lines(train=path), 0) == encoded_store.hash_data(Lines(train=path), 1)
     held = Lines(train=path, valid_lines=1)
-    assert encoded_store.of_data(held, 0) != encoded_store.of_data(held, 1)
+    assert encoded_store.hash_data(held, 0) != encoded_store.hash_data(held, 1)
 
 
 def test_a_text_counts_by_the_ids_it_gives() -> None:
-    assert encoded_store.of_text(train_words(["a b"])) == encoded_store.of_text(train_words(["b a"]))
-    assert encoded_store.of_text(train_words(["a b"])) != encoded_store.of_text(train_words(["a c"]))
+    assert encoded_store.hash_tokenizer(train_words(["a b"])) == encoded_store.hash_tokenizer(
+        train_words(["b a"])
+    )
+    assert encoded_store.hash_tokenizer(train_words(["a b"])) != encoded_store.hash_tokenizer(
+        train_words(["a c"])
+    )
     codec = train_words(["a b"])
-    assert encoded_store.of_text(codec) != encoded_store.of_text(replace(codec, literal=False))
+    assert encoded_store.hash_tokenizer(codec) != encoded_store.hash_tokenizer(replace(codec, literal=False))
 
 
 def test_settings_count_with_their_kind() -> None:
-    names = {encoded_store.of_settings(*it) for it in ((BPE, {}), (Words, {}), (Words, {"min_count": 2}))}
+    names = {encoded_store.hash_settings(*it) for it in ((BPE, {}), (Words, {}), (Words, {"min_count": 2}))}
     assert len(names) == 3
-    assert encoded_store.together("a", "b") != encoded_store.together("b", "a")
+    assert encoded_store.combine_hashes("a", "b") != encoded_store.combine_hashes("b", "a")
 
 
 def test_files_are_named_by_their_settings(write: Write) -> None:
     data = Lines(train=write("a", "x\n"), valid=write("b", "x\n"))
-    found = encoded_store.of_files(data)
+    found = encoded_store.hash_files(data)
     assert found["train"] == found["valid"] != []
-    assert encoded_store.of_data(data, 0, found) == encoded_store.of_data(data, 0)
+    assert encoded_store.hash_data(data, 0, found) == encoded_store.hash_data(data, 0)
     with pytest.raises(FileNotFoundError, match=r"valid = 'no\.txt': there is no such file"):
-        encoded_store.of_files(Lines(train=data.train, valid="no.txt"))
+        encoded_store.hash_files(Lines(train=data.train, valid="no.txt"))
 
 
 def test_a_packed_file_holds_what_it_is_unpacked_to(write: Write) -> None:
     plain, packed = write("a", "x\n"), write("b", gzip.compress(b"x\n"))
-    assert encoded_store.of_data(Lines(train=plain), 0) == encoded_store.of_data(Lines(train=packed), 0)
+    assert encoded_store.hash_data(Lines(train=plain), 0) == encoded_store.hash_data(Lines(train=packed), 0)
 
 
 def test_several_files_count_in_their_order(write: Write) -> None:
     one, other = write("a", "x\n"), write("b", "y\n")
     names = {
-        encoded_store.of_data(Lines(train=it), 0) for it in (one, (one, other), (other, one), (one, one))
+        encoded_store.hash_data(Lines(train=it), 0) for it in (one, (one, other), (other, one), (one, one))
     }
     assert len(names) == 4
-    assert encoded_store.of_data(Lines(train=(one,)), 0) == encoded_store.of_data(Lines(train=one), 0)
+    assert encoded_store.hash_data(Lines(train=(one,)), 0) == encoded_store.hash_data(Lines(train=one), 0)
 
 
 def test_the_vocabulary_of_sources_counts() -> None:
     codec = train_words(["a b"])
-    names = {encoded_store.of_text(replace(codec, source=it)) for it in (None, codec, train_words(["c d"]))}
+    names = {
+        encoded_store.hash_tokenizer(replace(codec, source=it)) for it in (None, codec, train_words(["c d"]))
+    }
     assert len(names) == 3

@@ -8,7 +8,7 @@ import pytest
 
 from unspool.data.examples import Pairs, Texts
 from unspool.data.line_formats import JSONL
-from unspool.data.reading import silent
+from unspool.data.reading import no_progress
 
 Write = Callable[..., str]
 
@@ -19,21 +19,21 @@ def lines(*objects: Any) -> str:
 
 def test_a_text_a_line(write: Write) -> None:
     data = JSONL(train=write("a.jsonl", lines({"t": "a b", "id": 3}) + "\n" + lines({"t": "é\nc"})), text="t")
-    assert list(data.train_rows(silent)) == [("a b",), ("é\nc",)]
+    assert list(data.train_rows(no_progress)) == [("a b",), ("é\nc",)]
     assert data.form(()) == Texts()
     assert not data.hangs_together
 
 
 def test_a_pair_a_line(write: Write) -> None:
     data = JSONL(train=write("a.jsonl", lines({"en": "one", "de": "eins"})), source="de", target="en")
-    assert list(data.train_rows(silent)) == [("eins", "one")]
+    assert list(data.train_rows(no_progress)) == [("eins", "one")]
     assert data.form(()) == Pairs()
 
 
 def test_every_turn_answers_those_before_it(write: Write) -> None:
     spoken = lines({"d": ["hi", "hello", "bye"]}, {"d": [{"role": "user", "content": "x"}, {"content": "y"}]})
     data = JSONL(train=write("a.jsonl", spoken), turns="d", history=2)
-    assert list(data.train_rows(silent)) == [("hi", "hello"), ("hi\nhello", "bye"), ("x", "y")]
+    assert list(data.train_rows(no_progress)) == [("hi", "hello"), ("hi\nhello", "bye"), ("x", "y")]
     assert data.form(()) == Pairs()
     assert data.hangs_together
 
@@ -53,13 +53,13 @@ def test_every_turn_answers_those_before_it(write: Write) -> None:
 def test_a_wrong_line_is_said(write: Write, line: str, said: str) -> None:
     data = JSONL(train=write("a.jsonl", lines({"t": "fine"}) + line + "\n"), text="t")
     with pytest.raises(ValueError, match=said):
-        list(data.train_rows(silent))
+        list(data.train_rows(no_progress))
 
 
 @pytest.mark.parametrize("turns", ["hi", [1, 2], [{"content": 1}], [{"text": "x"}], {"content": "x"}])
 def test_wrong_turns_are_said(write: Write, turns: Any) -> None:
     with pytest.raises(ValueError, match=r"the field 'd' must be a list of strings"):
-        list(JSONL(train=write("a.jsonl", lines({"d": turns})), turns="d").train_rows(silent))
+        list(JSONL(train=write("a.jsonl", lines({"d": turns})), turns="d").train_rows(no_progress))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unspool.data.batch import ragged
-from unspool.data.labelled_examples import Classes, LabelledExamples, Tags, choice, numbers
+from unspool.data.batch import ragged_from_lists
+from unspool.data.labelled_examples import Classes, LabelledExamples, Tags, label_ids, sorted_labels
 from unspool.tokenization import train_characters, train_words
 
 CODEC = train_words(["a b c"])  # a = 4, b = 5, c = 6
@@ -13,7 +13,9 @@ CLASSES, TAGS = Classes(("bad", "good")), Tags(("N", "V"))
 
 def columns(form: Classes | Tags, rows: list[tuple[str, ...]]) -> LabelledExamples:
     encoded = form.encode(rows, CODEC)
-    found = form.examples([ragged([row[column] for row in encoded]) for column in range(form.columns)])
+    found = form.examples(
+        [ragged_from_lists([row[column] for row in encoded]) for column in range(form.columns)]
+    )
     assert isinstance(found, LabelledExamples)
     return found
 
@@ -44,14 +46,16 @@ def test_a_text_is_cut_with_its_tags() -> None:
 
 def test_a_label_that_training_did_not_have_is_said() -> None:
     with pytest.raises(ValueError, match=r"'goood' is not a known label .* did you mean 'good'"):
-        numbers(["goood"], CLASSES.labels)
+        label_ids(["goood"], CLASSES.labels)
 
 
 def test_the_first_token_of_a_word_has_its_tag_by_hand() -> None:
     codec = train_characters(["ab c"])  # " " = 4, a = 5, b = 6, c = 7
     ((ids, targets),) = TAGS.encode([("ab c", "N V")], codec)
     assert (ids, targets) == ([5, 6, 4, 7], [0, 2, 2, 1])
-    batch = TAGS.examples([ragged([ids, [7]]), ragged([targets, [0]])]).batch(np.array([1, 0]))
+    batch = TAGS.examples([ragged_from_lists([ids, [7]]), ragged_from_lists([targets, [0]])]).batch(
+        np.array([1, 0])
+    )
     assert batch.inputs_NT.tolist() == [[7, 0, 0, 0], [5, 6, 4, 7]]
     assert batch.targets_NU.tolist() == [[0, 0, 0, 0], [0, 0, 0, 1]]
     assert batch.weights_NU.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]]
@@ -65,8 +69,8 @@ def test_words_that_share_a_token_cannot_be_tagged() -> None:
 
 
 def test_labels_are_sorted_and_leave_a_choice() -> None:
-    assert choice(["b", "a", "b"]) == ("a", "b")
+    assert sorted_labels(["b", "a", "b"]) == ("a", "b")
     with pytest.raises(ValueError, match="one label, 'a'"):
-        choice(["a", "a"])
+        sorted_labels(["a", "a"])
     with pytest.raises(ValueError, match="no label"):
-        choice([])
+        sorted_labels([])

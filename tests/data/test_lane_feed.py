@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.packing import LaneFeed, whole_lanes
+from unspool.data.packing import CarriedFeed, carried_batches
 
 
 def counting(tokens: int) -> np.ndarray:
@@ -13,7 +13,9 @@ def counting(tokens: int) -> np.ndarray:
 
 
 def test_lanes_by_hand() -> None:
-    feed = LaneFeed(counting(13), rows=2, length=3)  # 12 targets: two lanes of two blocks, and none to spare
+    feed = CarriedFeed(
+        counting(13), rows=2, length=3
+    )  # 12 targets: two lanes of two blocks, and none to spare
     assert (feed.blocks, feed.per_epoch) == (2, 2)
     first, second, third = (feed.batch(number) for number in range(3))
     assert first.inputs_NT.tolist() == [[0, 1, 2], [6, 7, 8]]
@@ -24,7 +26,7 @@ def test_lanes_by_hand() -> None:
 
 
 def test_batches_of_one_update_have_lanes_of_their_own_by_hand() -> None:
-    feed = LaneFeed(counting(13), rows=1, length=3).side_by_side(2)
+    feed = CarriedFeed(counting(13), rows=1, length=3).side_by_side(2)
     assert [feed.batch(number).inputs_NT.tolist() for number in range(4)] == [
         *([[0, 1, 2]], [[6, 7, 8]]),
         *([[3, 4, 5]], [[9, 10, 11]]),
@@ -43,7 +45,7 @@ def test_a_row_goes_on_where_the_row_it_follows_ended(
     sizes: tuple[int, int, int, int], seed: int, epoch: int
 ) -> None:
     tokens, rows, length, apart = sizes
-    feed = LaneFeed(counting(tokens), rows, length, seed).side_by_side(apart)
+    feed = CarriedFeed(counting(tokens), rows, length, seed).side_by_side(apart)
     numbers = range(epoch * feed.per_epoch, (epoch + 1) * feed.per_epoch)
     seen: list[int] = []
     for number in numbers:
@@ -61,19 +63,19 @@ def test_a_row_goes_on_where_the_row_it_follows_ended(
 
 
 def test_epochs_begin_elsewhere() -> None:
-    feed = LaneFeed(counting(1000), 3, 20)
+    feed = CarriedFeed(counting(1000), 3, 20)
     assert len({int(feed.batch(epoch * feed.per_epoch).inputs_NT[0, 0]) for epoch in range(9)}) > 3
 
 
 def test_bos_after_eos_is_nothing_to_learn() -> None:
     stream = np.array([1, 5, 2, 1, 6, 2, 1], dtype=np.uint16)
-    assert LaneFeed(stream, 1, 6, ends=(1, 2)).batch(0).weights_NU.tolist() == [[1, 1, 0, 1, 1, 0]]
+    assert CarriedFeed(stream, 1, 6, ends=(1, 2)).batch(0).weights_NU.tolist() == [[1, 1, 0, 1, 1, 0]]
 
 
 @settings(deadline=None)
 @given(st.integers(2, 100), st.integers(1, 7), st.integers(1, 9))
 def test_every_token_is_validated_on_once_in_lanes(tokens: int, rows: int, length: int) -> None:
-    batches = whole_lanes(counting(tokens), rows, length)
+    batches = carried_batches(counting(tokens), rows, length)
     seen: list[int] = []
     for number, batch in enumerate(batches):
         assert batch.follows == (number - 1 if number else None)
@@ -92,13 +94,13 @@ def test_every_token_is_validated_on_once_in_lanes(tokens: int, rows: int, lengt
 @pytest.mark.parametrize("wrong", [{"rows": 0}, {"length": 0}, {"apart": 0}])
 def test_nonsense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be 1 or more"):
-        LaneFeed(counting(100), **{"rows": 1, "length": 1, **wrong})
+        CarriedFeed(counting(100), **{"rows": 1, "length": 1, **wrong})
 
 
 def test_too_little_text_and_numbers_below_0_are_refused() -> None:
     with pytest.raises(
         ValueError, match="12 tokens, fewer than one block of 3 and its next token for each of 4"
     ):
-        LaneFeed(counting(12), 2, 3, apart=2)
+        CarriedFeed(counting(12), 2, 3, apart=2)
     with pytest.raises(ValueError, match="counted from 0"):
-        LaneFeed(counting(12), 1, 3).batch(-1)
+        CarriedFeed(counting(12), 1, 3).batch(-1)

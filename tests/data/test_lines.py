@@ -6,15 +6,15 @@ from unspool.config import choose
 from unspool.data import DATA
 from unspool.data.examples import Texts
 from unspool.data.line_formats import Lines
-from unspool.data.reading import silent
+from unspool.data.reading import no_progress
 
 Write = Callable[..., str]
 
 
 def test_every_line_is_a_text(write: Write) -> None:
     data = Lines(train=write("a.txt", "a b\n\nc\n"), valid=write("v.txt", "d\n"))
-    assert list(data.train_rows(silent)) == [("a b",), ("",), ("c",)]
-    valid = data.valid_rows(silent)
+    assert list(data.train_rows(no_progress)) == [("a b",), ("",), ("c",)]
+    valid = data.valid_rows(no_progress)
     assert valid is not None
     assert list(valid) == [("d",)]
     assert data.form(()) == Texts()
@@ -23,7 +23,7 @@ def test_every_line_is_a_text(write: Write) -> None:
 
 def test_a_whole_file_keeps_its_line_ends(write: Write) -> None:
     data = Lines(train=write("a.txt", "a b\n\nc"), document="file")
-    assert "".join(text for (text,) in data.train_rows(silent)) == "a b\n\nc\n"
+    assert "".join(text for (text,) in data.train_rows(no_progress)) == "a b\n\nc\n"
     assert data.form(()) == Texts(joined=True)
     assert data.hangs_together
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.data.packing import PackFeed, whole_stream
+from unspool.data.packing import PackFeed, stream_batches
 
 STREAM = np.array([1, 5, 6, 2, 1, 7, 2, 1, 8, 9, 2], dtype=np.uint16)
 
 
 def test_a_block_predicts_what_comes_next_but_not_bos_by_hand() -> None:
-    (batch,) = whole_stream(STREAM, rows=4, length=4, ends=(1, 2))
+    (batch,) = stream_batches(STREAM, rows=4, length=4, ends=(1, 2))
     assert batch.inputs_NT.tolist() == [[1, 5, 6, 2], [1, 7, 2, 1], [8, 9, 0, 0]]
     assert batch.targets_NU.tolist() == [[5, 6, 2, 1], [7, 2, 1, 8], [9, 2, 0, 0]]
     assert batch.weights_NU.tolist() == [[1, 1, 1, 0], [1, 1, 0, 1], [1, 1, 0, 0]]
@@ -19,7 +19,7 @@ def test_a_block_predicts_what_comes_next_but_not_bos_by_hand() -> None:
 
 
 def test_one_token_for_both_ends_is_still_learnt_as_an_end() -> None:
-    (batch,) = whole_stream(np.array([2, 5, 2, 2, 7, 2], dtype=np.uint16), rows=1, length=5, ends=(2, 2))
+    (batch,) = stream_batches(np.array([2, 5, 2, 2, 7, 2], dtype=np.uint16), rows=1, length=5, ends=(2, 2))
     assert batch.targets_NU.tolist() == [[5, 2, 2, 7, 2]]
     assert batch.weights_NU.tolist() == [[1, 1, 0, 1, 1]]
 
@@ -66,7 +66,7 @@ def test_epochs_begin_elsewhere_and_come_in_another_order() -> None:
 
 @given(st.integers(2, 100), st.integers(1, 5), st.integers(1, 20))
 def test_the_whole_has_every_token_once_and_in_order(tokens: int, rows: int, length: int) -> None:
-    batches = whole_stream(np.arange(tokens, dtype=np.uint32), rows, length)
+    batches = stream_batches(np.arange(tokens, dtype=np.uint32), rows, length)
     targets = [int(it) for batch in batches for it in batch.targets_NU[batch.weights_NU > 0]]
     assert targets == list(range(1, tokens))
     assert sum(batch.weight for batch in batches) == tokens - 1
@@ -79,7 +79,7 @@ def test_too_little_text_and_wrong_sizes_are_said() -> None:
     with pytest.raises(ValueError, match="rows is 0"):
         PackFeed(STREAM, 0, 4)
     with pytest.raises(ValueError, match="1 tokens, fewer"):
-        whole_stream(STREAM[:1], 2, 4)
+        stream_batches(STREAM[:1], 2, 4)
     with pytest.raises(ValueError, match="batch -1"):
         PackFeed(STREAM, 2, 4).batch(-1)
 

@@ -6,10 +6,10 @@ import sys
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.config import build, plain
+from unspool.config import build, to_dict
 from unspool.data import Bucketed, Data, prepare
 from unspool.data.packaged import Packaged
-from unspool.data.reading import silent
+from unspool.data.reading import no_progress
 from unspool.tokenization import Words
 
 VERSES = '﻿id,text\n1,"In the beginning{a {nested} note}, ""light"""\n2,and  there was\n\n3,{all note}\n'
@@ -29,7 +29,7 @@ def shelf(tmp_path, monkeypatch):
 
 def rows(**settings):
     data: Data = Packaged(package="tiny_shelf", **settings)
-    return [text for (text,) in data.train_rows(silent)]
+    return [text for (text,) in data.train_rows(no_progress)]
 
 
 def test_lines_of_a_file(shelf):
@@ -59,10 +59,10 @@ def test_nothing_bracketed_is_left(text):
 
 def test_it_is_prepared_like_any_data(shelf, tmp_path):
     data = build(Packaged, {"package": "tiny_shelf", "file": "texts/lines.txt", "valid_lines": 1}, "data")
-    assert build(Packaged, plain(data), "data") == data
+    assert build(Packaged, to_dict(data), "data") == data
     made = prepare(data, Words(), Bucketed(), cache=tmp_path / "cache")
     assert (made.facts["train_examples"], made.facts["valid_examples"]) == (1, 1)
-    assert data.valid_rows(silent) is None
+    assert data.valid_rows(no_progress) is None
 
 
 def test_all_bytes_are_counted(shelf):

@@ -17,18 +17,18 @@ from unspool.data import (
     DATA,
     Bucketed,
     LabelledLines,
-    Language,
+    LanguageData,
     Lines,
     Packed,
     Parallel,
     TaggedLines,
-    Task,
+    TaskData,
     encoded_store,
     prepare,
 )
-from unspool.data.examples import Row, RowForm, Texts
-from unspool.data.preparation import Prepared
-from unspool.data.reading import Advance
+from unspool.data.examples import Row, RowFormat, Texts
+from unspool.data.preparation import PreparedData
+from unspool.data.reading import OnProgress
 from unspool.data.split import HeldOut
 from unspool.tokenization import BPE, TOKENIZER_CONFIGS, Characters, Separate, Tokenizer, Words, train_words
 
@@ -42,7 +42,7 @@ def sentences(count: int, seed: int = 0, most: int = 9) -> str:
     )
 
 
-def spoken(prepared: Prepared, epoch: int = 0) -> list[str]:
+def spoken(prepared: PreparedData, epoch: int = 0) -> list[str]:
     """Every training text of one epoch, read back from its targets."""
     feed, found = prepared.train, []
     for at in range(feed.per_epoch):
@@ -51,7 +51,7 @@ def spoken(prepared: Prepared, epoch: int = 0) -> list[str]:
     return sorted(found)
 
 
-def checked(prepared: Prepared) -> list[str]:
+def checked(prepared: PreparedData) -> list[str]:
     return sorted(prepared.text.decode(row.tolist()) for batch in prepared.valid for row in batch.targets_NU)
 
 
@@ -84,7 +84,7 @@ def test_a_second_run_reads_what_the_first_one_wrote(
         pytest.fail("a cached run read the rows again")
 
     monkeypatch.setattr(Parallel, "train_rows", lambda *_: iter(()))
-    monkeypatch.setattr("unspool.data.preparation.encoded", never)
+    monkeypatch.setattr("unspool.data.preparation.encode_rows", never)
     second = prepare(data, BPE(270), Bucketed(64), seed=1, cache=tmp_path / "cache")
     for number in range(first.train.per_epoch):
         one, two = first.train.batch(number), second.train.batch(number)
@@ -219,15 +219,15 @@ class Counting(HeldOut):
     def files(self) -> Mapping[str, tuple[str, ...]]:
         return {}
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         for number in range(self.size):
             advance(1)
             yield ("one two three four".rsplit(" ", number % 3)[0],)
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         return None
 
-    def form(self, rows: object) -> RowForm:
+    def form(self, rows: object) -> RowFormat:
         return Texts()
 
     def codec(self) -> Tokenizer:
@@ -262,15 +262,15 @@ def test_data_may_be_made_and_bring_its_vocabulary(tmp_path: Path) -> None:
 
 
 def test_a_language_keeps_its_own_ids_and_a_task_learns_them() -> None:
-    made = Language(train=30, valid=5, language={"kind": "zipf_markov", "word_count": 20})
+    made = LanguageData(train=30, valid=5, language={"kind": "zipf_markov", "word_count": 20})
     prepared = prepare(made, None, Bucketed(256))
     assert prepared.text.vocab_size == made.known.vocab_size == 24
     for row in prepared.train.batch(0).targets_NU.tolist():
         assert made.known.log_prob([token for token in row if token > 2]) > -math.inf
     assert prepared.facts["valid_examples"] == 5
-    pairs = prepare(Task(train=20, valid=3, task={"kind": "copy"}), Characters(), Bucketed(256)).train.batch(
-        0
-    )
+    pairs = prepare(
+        TaskData(train=20, valid=3, task={"kind": "copy"}), Characters(), Bucketed(256)
+    ).train.batch(0)
     assert pairs.source_NS is not None
     assert torch.equal(pairs.source_NS, pairs.targets_NU)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data.batch import ragged
+from unspool.data.batch import ragged_from_lists
 
-ROWS = ragged([[5, 6, 7], [], [8, 9]])
+ROWS = ragged_from_lists([[5, 6, 7], [], [8, 9]])
 
 
 def test_rows_stand_end_to_end() -> None:
@@ -31,7 +31,7 @@ def test_rows_are_padded_on_the_right_by_hand() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=6), min_size=1, max_size=8), st.randoms())
 def test_padding_keeps_every_row(rows: list[list[int]], random) -> None:  # type: ignore[no-untyped-def]
-    kept = ragged(rows)
+    kept = ragged_from_lists(rows)
     order = random.sample(range(len(rows)), len(rows))
     padded = kept.padded(np.array(order), kept.lengths[order])
     width = max(map(len, rows))

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from unspool.data.reading import metered, silent
+from unspool.data.reading import no_progress, progress_bar
 
 
 def test_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with metered("read", 10, show=False) as advance:
-        assert advance is silent
+    with progress_bar("read", 10, show=False) as advance:
+        assert advance is no_progress
         advance(10)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_bar_is_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with metered("read", 10, show=True) as advance:
+    with progress_bar("read", 10, show=True) as advance:
         advance(10)
     assert "read" not in "".join(capsys.readouterr())
 
@@ -24,7 +24,7 @@ def test_a_terminal_sees_what_is_done(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    with metered("encode", total, show=True) as advance:
+    with progress_bar("encode", total, show=True) as advance:
         for _ in range(10):
             advance(10_000)
     shown = capsys.readouterr()

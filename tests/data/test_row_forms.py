@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unspool.data.batch import ragged
-from unspool.data.examples import Pairs, Texts, bare, ends, framed
+from unspool.data.batch import ragged_from_lists
+from unspool.data.examples import Pairs, Texts, bos_and_eos, encode_with_bos_eos, encode_without_bos
 from unspool.tokenization import Tokenizer, train_words
 
 CODEC = train_words(["a b c"])  # a = 4, b = 5, c = 6
@@ -28,23 +28,29 @@ def test_both_sides_of_a_pair_are_framed_by_hand() -> None:
 
 
 def test_examples_know_source_from_target() -> None:
-    batch = Pairs().examples([ragged([[1, 4, 2]]), ragged([[1, 5, 6, 2]])]).batch(np.array([0]))
+    batch = (
+        Pairs()
+        .examples([ragged_from_lists([[1, 4, 2]]), ragged_from_lists([[1, 5, 6, 2]])])
+        .batch(np.array([0]))
+    )
     assert batch.source_NS is not None
     assert (batch.source_NS.tolist(), batch.targets_NU.tolist()) == ([[4, 2]], [[5, 6, 2]])
-    assert Texts().examples([ragged([[1, 4, 2]])]).batch(np.array([0])).source_NS is None
+    assert Texts().examples([ragged_from_lists([[1, 4, 2]])]).batch(np.array([0])).source_NS is None
 
 
 def test_a_bos_that_the_codec_writes_itself_is_not_there_twice() -> None:
     codec = train_words(["a b"], add_bos=True)
-    assert (bare(["a"], codec), framed(["a"], codec)) == ([[4]], [[1, 4, 2]])
+    assert (encode_without_bos(["a"], codec), encode_with_bos_eos(["a"], codec)) == ([[4]], [[1, 4, 2]])
 
 
 def test_eos_stands_in_for_a_bos_that_is_not_there() -> None:
-    assert ends(Tokenizer(CODEC.backend, eos_ids=frozenset({2}))) == (2, 2)
-    assert ends(Tokenizer(CODEC.backend, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)) == (
+    assert bos_and_eos(Tokenizer(CODEC.backend, eos_ids=frozenset({2}))) == (2, 2)
+    assert bos_and_eos(
+        Tokenizer(CODEC.backend, bos_id=1, eos_ids=frozenset({0, 2}), eos_token=CODEC.eos_token)
+    ) == (
         1,
         2,
     )
-    assert ends(Tokenizer(CODEC.backend, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
+    assert bos_and_eos(Tokenizer(CODEC.backend, bos_id=1, eos_ids=frozenset({2, 3}))) == (1, 2)
     with pytest.raises(ValueError, match="could not learn to stop"):
-        ends(Tokenizer(CODEC.backend, bos_id=1))
+        bos_and_eos(Tokenizer(CODEC.backend, bos_id=1))

@@ -12,12 +12,12 @@ from hypothesis import given, strategies as st
 
 from unspool.data import encoded_store
 from unspool.data.batch import Ragged
-from unspool.data.encoded_store import Damaged, Writer, appearing, read_column
+from unspool.data.encoded_store import ColumnWriter, DamagedCacheError, atomic_folder, read_column
 
 ROWS = [[1, 2, 3], [], [4], [5, 6]]
 
 
-def fill(writer: Writer, rows: list[list[int]]) -> Ragged:
+def fill(writer: ColumnWriter, rows: list[list[int]]) -> Ragged:
     for row in rows:
         writer.put(row)
         writer.end()
@@ -30,13 +30,13 @@ def listed(column: Ragged) -> list[list[int]]:
 
 @given(st.lists(st.lists(st.integers(0, 99_999))))
 def test_memory_gives_back_what_was_put(rows: list[list[int]]) -> None:
-    assert listed(fill(Writer(100_000), rows)) == rows
+    assert listed(fill(ColumnWriter(100_000), rows)) == rows
 
 
 @pytest.mark.parametrize("below", [65536, 65537])
 @pytest.mark.parametrize("rows", [ROWS, [], [[]]])
 def test_files_give_back_what_was_put(tmp_path: Path, below: int, rows: list[list[int]]) -> None:
-    assert listed(fill(Writer(below, tmp_path, "x"), rows)) == rows
+    assert listed(fill(ColumnWriter(below, tmp_path, "x"), rows)) == rows
     column = read_column(tmp_path, "x", below)
     assert listed(column) == rows
     assert column.values.dtype == (np.uint16 if below == 65536 else np.uint32)
@@ -44,7 +44,7 @@ def test_files_give_back_what_was_put(tmp_path: Path, below: int, rows: list[lis
 
 def test_a_large_column_goes_to_the_disk_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_store, "_BUFFERED", 3)
-    writer = Writer(100, tmp_path, "x")
+    writer = ColumnWriter(100, tmp_path, "x")
     for row in ROWS * 50:
         writer.put(row)
         writer.end()
@@ -53,13 +53,13 @@ def test_a_large_column_goes_to_the_disk_in_pieces(tmp_path: Path, monkeypatch: 
 
 
 def test_the_largest_number_fits() -> None:
-    assert listed(fill(Writer(65536), [[65535]])) == [[65535]]
+    assert listed(fill(ColumnWriter(65536), [[65535]])) == [[65535]]
     with pytest.raises(OverflowError):
-        fill(Writer(65536), [[65536]])
+        fill(ColumnWriter(65536), [[65536]])
 
 
 def test_a_row_may_come_in_parts() -> None:
-    writer = Writer(10)
+    writer = ColumnWriter(10)
     for part in ([1], [2, 3]):
         writer.put(part)
     writer.end()
@@ -82,22 +82,22 @@ def test_a_row_may_come_in_parts() -> None:
     ],
 )
 def test_a_damaged_column_is_said(tmp_path: Path, name: str, damage: Callable[[bytes], bytes] | None) -> None:
-    fill(Writer(100, tmp_path, "x"), ROWS)
+    fill(ColumnWriter(100, tmp_path, "x"), ROWS)
     path = tmp_path / name
     if damage is None:
         path.unlink()
     else:
         path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(Damaged, match=r"x\.(offsets|uint16)"):
+    with pytest.raises(DamagedCacheError, match=r"x\.(offsets|uint16)"):
         read_column(tmp_path, "x", 100)
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     place = tmp_path / "cache" / "here"
-    with pytest.raises(FileNotFoundError), appearing(place) as fresh:
+    with pytest.raises(FileNotFoundError), atomic_folder(place) as fresh:
         (fresh / "deep" / "file").write_text("half")
     assert list((tmp_path / "cache").iterdir()) == []
-    with appearing(place) as fresh:
+    with atomic_folder(place) as fresh:
         (fresh / "a").write_text("whole")
         assert not place.exists()
         number = fresh.stat().st_ino
@@ -108,9 +108,9 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_the_quicker_process_stays(tmp_path: Path) -> None:
     place = tmp_path / "here"
-    with appearing(place) as slow:
+    with atomic_folder(place) as slow:
         (slow / "a").write_text("slow")
-        with appearing(place) as quick:
+        with atomic_folder(place) as quick:
             (quick / "a").write_text("quick")
     assert (place / "a").read_text() == "quick"
     assert list(tmp_path.iterdir()) == [place]
@@ -119,11 +119,11 @@ def test_the_quicker_process_stays(tmp_path: Path) -> None:
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     with (
         pytest.raises(OSError, match="the disk is full: here cannot be written") as caught,
-        appearing(tmp_path / "here"),
+        atomic_folder(tmp_path / "here"),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert caught.value.errno == errno.ENOSPC
-    with pytest.raises(PermissionError), appearing(tmp_path / "here"):
+    with pytest.raises(PermissionError), atomic_folder(tmp_path / "here"):
         raise PermissionError("no")
     assert list(tmp_path.iterdir()) == []
 
@@ -134,6 +134,6 @@ def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path: Path) ->
         left.mkdir()
     long_ago = time.time() - 2 * 24 * 3600
     os.utime(old, (long_ago, long_ago))
-    with appearing(tmp_path / "here"):
+    with atomic_folder(tmp_path / "here"):
         pass
     assert (old.exists(), young.exists()) == (False, True)

@@ -6,14 +6,14 @@ import pytest
 
 from unspool.data.labelled_examples import Tags
 from unspool.data.line_formats import TaggedLines
-from unspool.data.reading import silent
+from unspool.data.reading import no_progress
 
 Write = Callable[..., str]
 
 
 def test_words_and_tags_a_line(write: Write) -> None:
     data = TaggedLines(train=write("a.tsv", "dogs bark\tN V\n\nbark !\tV P\n"))
-    rows = list(data.train_rows(silent))
+    rows = list(data.train_rows(no_progress))
     assert rows == [("dogs bark", "N V"), ("", ""), ("bark !", "V P")]
     assert data.form(rows) == Tags(("N", "P", "V"))
 
@@ -21,7 +21,7 @@ def test_words_and_tags_a_line(write: Write) -> None:
 def test_unequal_numbers_of_words_and_tags_are_said(write: Write) -> None:
     data = TaggedLines(train=write("a.tsv", "a b\tN V\ndogs bark\tN\n"))
     with pytest.raises(ValueError, match=r"a\.tsv, line 2 has 2 words but 1 tags"):
-        list(data.train_rows(silent))
+        list(data.train_rows(no_progress))
 
 
 def test_columns_are_counted_from_1() -> None:

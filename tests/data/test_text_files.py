@@ -5,22 +5,22 @@ from dataclasses import dataclass
 
 import pytest
 
-from unspool.config import build, plain
-from unspool.data.examples import END, Row
+from unspool.config import build, to_dict
+from unspool.data.examples import END_OF_TEXT, Row
 from unspool.data.line_formats import TextFiles
-from unspool.data.reading import Advance, silent
+from unspool.data.reading import OnProgress, no_progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class Names(TextFiles):
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         yield (path,)
 
 
 def test_each_part_has_the_rows_of_its_file() -> None:
     data = Names(train="a", valid="b")
-    assert list(data.train_rows(silent)) == [("a",)]
-    valid = data.valid_rows(silent)
+    assert list(data.train_rows(no_progress)) == [("a",)]
+    valid = data.valid_rows(no_progress)
     assert valid is not None
     assert list(valid) == [("b",)]
     assert data.files() == {"train": ("a",), "valid": ("b",)}
@@ -28,15 +28,15 @@ def test_each_part_has_the_rows_of_its_file() -> None:
 
 def test_validation_needs_no_file() -> None:
     data = Names(train="a", valid_lines=1)
-    assert (data.valid_rows(silent), data.files()) == (None, {"train": ("a",)})
+    assert (data.valid_rows(no_progress), data.files()) == (None, {"train": ("a",)})
 
 
 def test_several_files_are_read_one_after_the_other() -> None:
     data = build(Names, {"train": ["a", "b"], "valid": ["c", "d"]}, "data")
-    assert list(data.train_rows(silent)) == [("a",), ("b",)]
-    assert list(data.valid_rows(silent) or ()) == [("c",), ("d",)]
+    assert list(data.train_rows(no_progress)) == [("a",), ("b",)]
+    assert list(data.valid_rows(no_progress) or ()) == [("c",), ("d",)]
     assert data.files() == {"train": ("a", "b"), "valid": ("c", "d")}
-    assert build(Names, plain(data), "data") == data
+    assert build(Names, to_dict(data), "data") == data
 
 
 def test_a_list_must_name_a_file() -> None:
@@ -50,7 +50,13 @@ def test_texts_end_with_their_files_where_rows_are_joined() -> None:
     class Joined(Names):
         joined = True  # type: ignore[assignment]
 
-    assert list(Joined(train=("a", "b", "c")).train_rows(silent)) == [("a",), END, ("b",), END, ("c",)]
+    assert list(Joined(train=("a", "b", "c")).train_rows(no_progress)) == [
+        ("a",),
+        END_OF_TEXT,
+        ("b",),
+        END_OF_TEXT,
+        ("c",),
+    ]
 
 
 def test_the_rows_must_be_said() -> None:

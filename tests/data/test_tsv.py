@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from unspool.data.examples import Pairs
-from unspool.data.line_formats import TSV, columns
-from unspool.data.reading import silent
+from unspool.data.line_formats import TSV, read_columns
+from unspool.data.reading import no_progress
 
 Write = Callable[..., str]
 
 
 def test_two_columns_are_chosen(write: Write) -> None:
     path = write("a.tsv", "Hi.\tHallo!\tCC-BY\n\nRun!\tLauf!\tCC-BY\n")
-    assert list(TSV(train=path).train_rows(silent)) == [("Hi.", "Hallo!"), ("", ""), ("Run!", "Lauf!")]
-    assert next(TSV(train=path, source=3, target=1).train_rows(silent)) == ("CC-BY", "Hi.")
+    assert list(TSV(train=path).train_rows(no_progress)) == [("Hi.", "Hallo!"), ("", ""), ("Run!", "Lauf!")]
+    assert next(TSV(train=path, source=3, target=1).train_rows(no_progress)) == ("CC-BY", "Hi.")
     assert TSV(train=path).form(()) == Pairs()
 
 
@@ -23,9 +23,9 @@ def test_a_missing_column_is_said(write: Write) -> None:
     with pytest.raises(
         ValueError, match=r"a\.tsv, line 2 has 1 tab-separated column, but column 2 is wanted: 'just"
     ):
-        list(TSV(train=path).train_rows(silent))
+        list(TSV(train=path).train_rows(no_progress))
     with pytest.raises(ValueError, match="line 1 has 2 tab-separated columns, but column 7"):
-        list(columns(path, (1, 7), 100, silent))
+        list(read_columns(path, (1, 7), 100, no_progress))
 
 
 def test_columns_are_counted_from_1() -> None:

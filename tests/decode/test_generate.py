@@ -303,7 +303,7 @@ def test_many_samples_do_not_make_one_giant_batch():
 
     outs = generate(Counting(lambda row: [0.5, 0.5]), [0], Sample(), n=1000, max_new_tokens=2, seed=0)
     assert len(outs) == 1000
-    assert max(widest) == config.ROWS
+    assert max(widest) == config.MAX_BATCH_ROWS
 
 
 def test_texts_come_in_order_as_soon_as_those_before_them_are_there():

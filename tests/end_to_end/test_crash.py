@@ -122,7 +122,7 @@ def child(folder, run, step, recipe=recipe):
 def readable(run):
     """Whether everything that is there can be read: the updates of the newest checkpoint, or 0."""
     from unspool.models.loading import load_folder
-    from unspool.training.checkpoint import newest
+    from unspool.training.checkpoint import newest_checkpoint as newest
 
     def fail(text):
         raise AssertionError(text)

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from unspool.io import beside, discard, flush, new_file, new_folder, present, put, sweep
+from unspool.io import (
+    complete_folder,
+    fsync_path,
+    new_file,
+    new_folder,
+    remove_abandoned,
+    remove_folder,
+    rename_folder,
+    temporary_sibling,
+)
 
 
 def write(path, text, *, replace=False, meanwhile=lambda: None):
@@ -16,7 +25,7 @@ def write(path, text, *, replace=False, meanwhile=lambda: None):
 
 def content(path):
     """The text of a complete folder; None where there is none."""
-    folder = present(path)
+    folder = complete_folder(path)
     if not folder.exists():
         return None
     first, second = ((folder / name).read_text() for name in "ab")
@@ -211,9 +220,9 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path, kill_at):
 
 def test_what_was_not_renamed_goes(tmp_path):
     for make in (Path.mkdir, Path.touch):
-        with beside(tmp_path / "x") as fresh:
+        with temporary_sibling(tmp_path / "x") as fresh:
             make(fresh)
-    with beside(tmp_path / "x"):
+    with temporary_sibling(tmp_path / "x"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -223,7 +232,7 @@ def test_put_refuses_a_name_that_is_taken(tmp_path):
     late = tmp_path / "late"
     late.mkdir()
     with pytest.raises(FileExistsError, match="exists already"):
-        put(late, tmp_path / "run")
+        rename_folder(late, tmp_path / "run")
     assert content(tmp_path / "run") == "early"
 
 
@@ -233,7 +242,7 @@ def test_a_discarded_folder_is_there_whole_or_not_at_all(tmp_path, kill_at):
         write(path, "old")
         kill_at(moment)
         try:
-            discard(path)
+            remove_folder(path)
         except Killed:
             kill_at(None)
             assert content(path) in (None, "old")
@@ -249,9 +258,9 @@ def test_whoever_knows_that_nobody_else_writes_sweeps_all(tmp_path):
     (tmp_path / ".x.unspool-unfinished-1").mkdir()
     (tmp_path / ".y.unspool-unfinished-2").touch()
     (tmp_path / ".my-unfinished-novel").touch()
-    sweep(tmp_path)
+    remove_abandoned(tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
-    sweep(tmp_path, older=0.0)
+    remove_abandoned(tmp_path, older=0.0)
     assert [entry.name for entry in tmp_path.iterdir()] == [".my-unfinished-novel"]
 
 
@@ -260,5 +269,5 @@ def test_all_that_a_folder_holds_is_flushed(tmp_path, monkeypatch):
     (tmp_path / "in" / "deep" / "file").touch()
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino))
-    flush(tmp_path / "in")
+    fsync_path(tmp_path / "in")
     assert flushed == [(tmp_path / "in" / path).stat().st_ino for path in ("deep/file", "deep", ".")]

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from unspool import io
-from unspool.io import cache_folder, check_room, named_errors, new_file, private_folder, read_bounded
+from unspool.io import (
+    cache_folder,
+    check_disk_space,
+    name_file_in_errors,
+    new_file,
+    private_folder,
+    read_bounded,
+)
 
 
 def test_the_variable_names_the_folder(monkeypatch, tmp_path):
@@ -20,13 +27,13 @@ def test_without_the_variable_it_is_the_systems_cache_folder(monkeypatch):
 
 
 def test_room_is_asked_for_before_anything_is_written(monkeypatch, tmp_path):
-    check_room(tmp_path / "new" / "folder", 1)
+    check_disk_space(tmp_path / "new" / "folder", 1)
     assert (tmp_path / "new" / "folder").is_dir()
     with pytest.raises(OSError, match=r"MiB are free in .*folder, \d+ MiB are needed"):
-        check_room(tmp_path / "new" / "folder", 1 << 60)
-    monkeypatch.setattr(io, "SPARE_BYTES", 1 << 60)
+        check_disk_space(tmp_path / "new" / "folder", 1 << 60)
+    monkeypatch.setattr(io, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(OSError, match="are needed"):
-        check_room(tmp_path, 1)
+        check_disk_space(tmp_path, 1)
 
 
 def test_a_private_folder_is_made_for_the_user_alone_and_others_are_refused(tmp_path):
@@ -83,6 +90,6 @@ def test_other_errors_are_left_alone(tmp_path):
         SafetensorError("bad header"),
         OSError("x"),
     ):
-        with pytest.raises(type(error)) as caught, named_errors(tmp_path):
+        with pytest.raises(type(error)) as caught, name_file_in_errors(tmp_path):
             raise error
         assert caught.value is error

@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.data.records import Layout, decoded, read_records, split_lines
+from unspool.data.records import Layout, read_records, read_utf8, split_lines
 
 MESSAGES = '{"messages": [{"role": "user", "content": "hi"}]}'
 
@@ -74,7 +74,7 @@ def test_what_is_no_record_is_refused(write, name, data, match):
 
 
 def test_a_byte_order_mark_is_no_text(write):
-    assert decoded(write("a", b"\xef\xbb\xbfone\r\n")) == "one\r\n"
+    assert read_utf8(write("a", b"\xef\xbb\xbfone\r\n")) == "one\r\n"
 
 
 def test_every_end_of_a_line_is_one():

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from unspool.config import choose, kind_of
+from unspool.config import choose, to_kind_dict
 from unspool.heads import HEADS, SoftmaxHeadConfig, chosen_head, chunked_loss
 
 WIDTH, WORDS = 6, 9
@@ -106,7 +106,7 @@ def test_an_output_matrix_is_offered_only_where_the_head_is_a_softmax_of_it(kind
 @pytest.mark.parametrize("kind", HEADS)
 def test_settings_survive_being_written_down(kind):
     config = HEADS[kind](**SETTINGS[kind])
-    assert choose(HEADS, kind_of(HEADS, config), "head") == config
+    assert choose(HEADS, to_kind_dict(HEADS, config), "head") == config
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HEADS if "tied" in HEADS[kind].__dataclass_fields__])

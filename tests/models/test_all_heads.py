@@ -10,7 +10,7 @@ from unspool.heads import HEADS
 from unspool.interfaces import Clock
 from unspool.models import configured
 from unspool.models.loading.run_folder import load_folder, save_folder
-from unspool.training.recipe import recipe_of
+from unspool.training.recipe import parse_recipe
 
 V, BOS, EOS = 9, 1, 2
 TRANSFORMER = {"width": 8, "heads": 2, "inner_width": 12}
@@ -51,7 +51,7 @@ def head(request):
 
 @pytest.fixture(params=MODELS)
 def recipe(request, head):
-    return recipe_of(
+    return parse_recipe(
         {
             "data": {"kind": "tsv" if "seq2seq" in request.param else "lines", "train": "x"},
             "text": {"kind": "characters"},

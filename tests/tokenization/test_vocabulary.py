@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.config import choose, plain
+from unspool.config import choose, to_dict
 from unspool.tokenization import (
     BPE,
     TOKENIZER_CONFIGS,
@@ -209,7 +209,7 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(tmp_path: Path) 
     config = choose(TOKENIZER_CONFIGS, said, "text")
     assert isinstance(config, Separate)
     assert config.source == {"kind": "words", "min_count": 1, "right_to_left": False}
-    assert choose(TOKENIZER_CONFIGS, {"kind": "separate", **plain(config)}, "text") == config
+    assert choose(TOKENIZER_CONFIGS, {"kind": "separate", **to_dict(config)}, "text") == config
     codec = config.train_pairs(iter(["ein Haus", "kein Haus"]), iter(["ab", "ba"]))
     assert codec.source is not None
     assert (codec.vocab_size, codec.source.vocab_size) == (6, 7)

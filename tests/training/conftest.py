@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from unspool.data import LaneFeed, whole_lanes
+from unspool.data import CarriedFeed, carried_batches
 from unspool.data.batch import Batch
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
@@ -126,9 +126,9 @@ def carrying():
         return Run(
             model,
             CrossEntropy(),
-            LaneFeed(stream, rows, length, seed).side_by_side(accumulate),
+            CarriedFeed(stream, rows, length, seed).side_by_side(accumulate),
             TrainSettings(accumulate=accumulate, **options),
-            valid=whole_lanes(stream[:50], rows, length),
+            valid=carried_batches(stream[:50], rows, length),
             seed=seed,
         )
 

@@ -8,7 +8,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from unspool.training.checkpoint import good, newest, prune, sweep, write_checkpoint
+from unspool.training.checkpoint import (
+    complete_checkpoints,
+    newest_checkpoint,
+    remove_old_checkpoints,
+    remove_unfinished,
+    write_checkpoint,
+)
 
 
 def write(run, update, value=0.0, regular=True, model=None):
@@ -25,11 +31,11 @@ def refuse(text):
 
 def test_what_is_written_is_read_again(tmp_path):
     write(tmp_path, 5, 1.5)
-    found = newest(tmp_path, refuse)
+    found = newest_checkpoint(tmp_path, refuse)
     assert found.update == 5
     assert found.weights()["w"].tolist() == found.memory()["m"].tolist() == [1.5] * 4
     assert json.loads((tmp_path / "last.json").read_text()) == {"checkpoint": "00000005"}
-    assert newest(tmp_path / "elsewhere", refuse) is None
+    assert newest_checkpoint(tmp_path / "elsewhere", refuse) is None
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "memory.safetensors", "checkpoint.json"])
@@ -43,32 +49,37 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path, file, harm):
     else:
         path.write_bytes(content[:-5] if harm == "cut" else content[:-9] + b"!" + content[-8:])
     said = []
-    found = newest(tmp_path, said.append)
+    found = newest_checkpoint(tmp_path, said.append)
     assert (found.update, found.weights()["w"][0].item()) == (1, 1.0)
     (text,) = said
     assert "00000002" in text
     assert file in text
     assert "going on from checkpoint 00000001" in text
-    assert [it.update for it in good(tmp_path)] == [1]
+    assert [it.update for it in complete_checkpoints(tmp_path)] == [1]
 
 
 def test_where_none_is_whole_it_fails(tmp_path):
     (write(tmp_path, 1) / "memory.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="no older checkpoint is whole"):
-        newest(tmp_path, refuse)
+        newest_checkpoint(tmp_path, refuse)
 
 
 def test_a_damaged_one_is_written_again(tmp_path):
     (write(tmp_path, 1) / "memory.safetensors").write_bytes(b"")
     write(tmp_path, 1, 3.0)
-    assert newest(tmp_path, refuse).weights()["w"][0].item() == 3.0
+    assert newest_checkpoint(tmp_path, refuse).weights()["w"][0].item() == 3.0
 
 
 def test_old_ones_go_and_the_spared_stay(tmp_path):
     for update in range(1, 7):
         write(tmp_path, update, regular=update != 6)
-    prune(tmp_path, 2, {2})
-    assert [it.update for it in good(tmp_path)] == [2, 4, 5, 6]  # the last is not regular, but the newest
+    remove_old_checkpoints(tmp_path, 2, {2})
+    assert [it.update for it in complete_checkpoints(tmp_path)] == [
+        2,
+        4,
+        5,
+        6,
+    ]  # the last is not regular, but the newest
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path):
@@ -76,8 +87,8 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     left = tmp_path / "checkpoints" / ".00000002.unspool-unfinished-1", tmp_path / ".x.unspool-unfinished-2"
     left[0].mkdir()
     left[1].touch()
-    assert newest(tmp_path, refuse).update == 1
-    sweep(tmp_path)
+    assert newest_checkpoint(tmp_path, refuse).update == 1
+    remove_unfinished(tmp_path)
     assert not left[1].exists()
     assert [it.name for it in (tmp_path / "checkpoints").iterdir()] == ["00000001"]
 
@@ -99,7 +110,7 @@ def test_a_full_disk_is_said_and_the_last_one_stays(tmp_path, error):
 
     with pytest.raises(OSError, match=r"No space left .* last complete one is still there: make room"):
         write(tmp_path, 2, model=full)
-    assert newest(tmp_path, refuse).update == 1
+    assert newest_checkpoint(tmp_path, refuse).update == 1
     assert [it.name for it in (tmp_path / "checkpoints").iterdir()] == ["00000001"]
 
 
@@ -126,7 +137,7 @@ def test_the_operating_system_refuses_to_write(tmp_path):
     done = subprocess.run([sys.executable, "-c", FULL, tmp_path], capture_output=True, text=True)
     assert "File too large" in done.stderr
     assert "the last complete one is still there" in done.stderr
-    assert newest(tmp_path, refuse).update == 1
+    assert newest_checkpoint(tmp_path, refuse).update == 1
 
 
 def test_another_error_is_left_as_it_is(tmp_path):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.training.distributed import OneProcess, launched, team
+from unspool.training.distributed import SingleProcess, is_distributed, join_processes
 
 
 def test_alone_nothing_is_shared(tiny):
-    alone, tensor = OneProcess(), torch.ones(2)
+    alone, tensor = SingleProcess(), torch.ones(2)
     assert alone.sums([1.0, 2.0]) == [1.0, 2.0]
     assert alone.whole(tensor) is tensor
     assert alone.gathered(tensor) == [tensor]
@@ -19,14 +19,14 @@ def test_alone_nothing_is_shared(tiny):
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert not launched()
-    with team("cpu", shard=False) as found:
+    assert not is_distributed()
+    with join_processes("cpu", shard=False) as found:
         assert (found.rank, found.size) == (0, 1)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert launched()
+    assert is_distributed()
 
 
 def test_one_process_has_nobody_to_share_with(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(ValueError, match="torchrun"), team("cpu", shard=True):
+    with pytest.raises(ValueError, match="torchrun"), join_processes("cpu", shard=True):
         pass

@@ -4,7 +4,7 @@ import torch
 from unspool.interfaces import Loss, Objective
 from unspool.objectives import CrossEntropy
 from unspool.training import Diverged
-from unspool.training.update import update
+from unspool.training.update import apply_update
 
 
 def weights(run):
@@ -18,7 +18,7 @@ def unchanged(run, before):
 def stop(run):
     before = weights(run)
     with pytest.raises(Diverged) as caught:
-        update(run)
+        apply_update(run)
     assert unchanged(run, before)
     assert run.progress.update == 0
     assert run.optimizer.gradients() == []

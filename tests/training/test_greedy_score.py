@@ -6,7 +6,7 @@ import torch
 from unspool.data.batch import Batch
 from unspool.tokenization import train_words
 from unspool.training import train
-from unspool.training.validation import corpus_bleu, corpus_chrf, pairs
+from unspool.training.validation import corpus_bleu, corpus_chrf, sources_and_references
 
 TEXT = train_words(["a b c"])
 
@@ -47,8 +47,8 @@ def test_sources_lose_their_end_and_references_are_text():
         torch.tensor([[5, 4, 2], [6, 2, 0]]),
         torch.tensor([3, 2]),
     )
-    assert pairs([batch], 9, TEXT) == ([[5, 4], [6]], ["a b", "c"])
-    assert pairs([batch, batch], 1, TEXT) == ([[5, 4]], ["a b"])
+    assert sources_and_references([batch], 9, TEXT) == ([[5, 4], [6]], ["a b", "c"])
+    assert sources_and_references([batch, batch], 1, TEXT) == ([[5, 4]], ["a b"])
 
 
 def test_the_best_validation_is_the_one_with_the_highest_score(recipe, tmp_path, monkeypatch):

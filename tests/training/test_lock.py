@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from unspool.training.run_folder import locked
+from unspool.training.run_folder import lock_folder
 
-HOLD = "import sys, time; from pathlib import Path; from unspool.training.run_folder import locked\nwith locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+HOLD = "import sys, time; from pathlib import Path; from unspool.training.run_folder import lock_folder\nwith lock_folder(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 
 
 def test_two_at_once_are_refused_and_a_dead_one_lets_go(tmp_path):
@@ -16,17 +16,17 @@ def test_two_at_once_are_refused_and_a_dead_one_lets_go(tmp_path):
         assert other.stdout.readline() == "held\n"
         with (
             pytest.raises(BlockingIOError, match=f"another process \\(number {other.pid}\\)"),
-            locked(tmp_path),
+            lock_folder(tmp_path),
         ):
             pass
     finally:
         os.kill(other.pid, signal.SIGKILL)
         other.communicate()
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         pass
 
 
 def test_it_is_free_afterwards(tmp_path):
     for _ in range(2):
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             pass

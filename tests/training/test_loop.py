@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from unspool.objectives import CrossEntropy
-from unspool.training.loop import Stopped, training
+from unspool.training.loop import Stopped, training_loop
 from unspool.training.run_folder import RunFolder
 
 
 def finish(run, keeper=None):
-    return list(training(run, keeper))
+    return list(training_loop(run, keeper))
 
 
 def weights(run):
@@ -45,14 +45,14 @@ def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
     first = RunFolder(tmp_path, write)
     run = tiny()
     first.resume(run)
-    for done in training(run, first):
+    for done in training_loop(run, first):
         if done.clock.update == after:
             break  # killed: nothing is closed or said
     second = RunFolder(tmp_path, write)
     run = tiny()
     second.resume(run)
     assert run.progress.update == after - after % 3
-    again = list(training(run, second))
+    again = list(training_loop(run, second))
     assert equal(weights(whole), weights(run))
     assert [it.loss for it in again] == [it.loss for it in expected[after - after % 3 :]]
     points = [json.loads(line) for line in (tmp_path / "curves.jsonl").read_text().splitlines()]
@@ -62,7 +62,7 @@ def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
 def test_asked_to_stop_it_keeps_what_it_did(tiny, write, tmp_path):
     folder, run = RunFolder(tmp_path, write), tiny()
     folder.resume(run)
-    updates = training(run, folder, asked=lambda: run.progress.update >= 4)
+    updates = training_loop(run, folder, asked=lambda: run.progress.update >= 4)
     assert [next(updates).saved for _ in range(5)][-1] == "00000005"
     with pytest.raises(Stopped, match="after update 5 of 12"):
         next(updates)
@@ -105,6 +105,6 @@ def test_what_an_objective_says_besides_is_a_mean_over_targets_in_the_curves(tin
         def checkpoint(self, run, *, regular):
             return None
 
-    list(training(tiny(objective=Telling(), accumulate=2, log_every=4, valid=False), Keeper()))
+    list(training_loop(tiny(objective=Telling(), accumulate=2, log_every=4, valid=False), Keeper()))
     assert [point["seven"] for point in points] == pytest.approx([7.0] * 3)
     assert all("nll" not in point for point in points)  # nobody has said it

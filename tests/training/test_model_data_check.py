@@ -10,8 +10,8 @@ from unspool.training.recipe_checks import check_model_and_data
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
 BATCH = Batch(TOKENS, torch.tensor([5, 5]), TOKENS, torch.ones(2, 5))
 PAIRS = replace(BATCH, source_NS=TOKENS, source_lengths_N=torch.tensor([5, 5]))
-LM = SimpleNamespace(answers=False, context=8)
-PAIR_MODEL = SimpleNamespace(answers=True, context=None)
+LM = SimpleNamespace(is_encoder_decoder=False, context=8)
+PAIR_MODEL = SimpleNamespace(is_encoder_decoder=True, context=None)
 
 
 def test_what_belongs_together_is_let_through():
@@ -31,14 +31,14 @@ def test_one_text_for_an_encoder_decoder_is_refused():
 
 def test_rows_that_are_too_long_are_refused():
     with pytest.raises(ValueError, match=r"5 tokens, but model.context is 4"):
-        check_model_and_data(SimpleNamespace(answers=False, context=4), [BATCH])
+        check_model_and_data(SimpleNamespace(is_encoder_decoder=False, context=4), [BATCH])
 
 
 def test_sources_that_are_too_long_are_refused():
     long = replace(
         PAIRS, source_NS=torch.zeros(2, 9, dtype=torch.long), source_lengths_N=torch.tensor([9, 9])
     )
-    model = SimpleNamespace(answers=True, context=8)
+    model = SimpleNamespace(is_encoder_decoder=True, context=8)
     check_model_and_data(model, [PAIRS])
     with pytest.raises(ValueError, match=r"9 tokens, but model.context is 8"):
         check_model_and_data(model, [long])

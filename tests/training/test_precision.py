@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from unspool.training import forward_pass
-from unspool.training.forward_pass import arithmetic, check_device
+from unspool.training.forward_pass import autocast, check_device
 from unspool.training.settings import TrainSettings
 
 
@@ -11,17 +11,17 @@ def settings(**options):
 
 
 def test_float32_is_left_alone():
-    with arithmetic(settings()):
+    with autocast(settings()):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
 
 
 def test_bfloat16_products():
-    with arithmetic(settings(precision="bfloat16")):
+    with autocast(settings(precision="bfloat16")):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
 
 
 def test_a_run_in_bfloat16_keeps_float32_weights_and_learns(tiny):
-    from unspool.training.loop import training
+    from unspool.training.loop import training_loop as training
 
     run = tiny(dropout=0.0, updates=60, precision="bfloat16")
     done = list(training(run))
@@ -38,7 +38,7 @@ def test_bfloat16_is_refused_where_it_would_be_imitated(monkeypatch):
 
 
 def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch):
-    for name in forward_pass.CPU_FLAGS:
+    for name in forward_pass.BFLOAT16_CPU_FLAGS:
         monkeypatch.setattr(torch.cpu, name, lambda: True, raising=False)
     check_device(settings(precision="bfloat16"))
 

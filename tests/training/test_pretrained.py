@@ -13,7 +13,7 @@ from unspool.models.transformer_lm import TransformerConfig
 from unspool.tokenization import train_bpe
 from unspool.training import Stopped, train
 from unspool.training.pretrained import Pretrained, check_base
-from unspool.training.recipe import recipe_of
+from unspool.training.recipe import parse_recipe
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>{% endfor %}"
@@ -185,7 +185,7 @@ def test_what_has_shaped_the_adapters_cannot_change(recipe, tmp_path, changes, m
 )
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, change, message):
     with pytest.raises(ValueError, match=message):
-        recipe_of(recipe | change)
+        parse_recipe(recipe | change)
 
 
 @pytest.mark.parametrize(

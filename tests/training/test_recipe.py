@@ -15,7 +15,7 @@ from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
 from unspool.training.optim import Cosine, InverseSqrt
 from unspool.training.pretrained import Pretrained
-from unspool.training.recipe import SECTIONS, changed, read_recipe, recipe_of
+from unspool.training.recipe import SECTIONS, apply_changes, parse_recipe, read_recipe
 
 MODEL = {
     "kind": "transformer_lm",
@@ -31,7 +31,7 @@ PLAIN = {
 
 
 def test_defaults():
-    recipe = recipe_of(PLAIN)
+    recipe = parse_recipe(PLAIN)
     assert recipe.objective == CrossEntropy()
     assert recipe.schedule == InverseSqrt()
     assert recipe.seed == 4
@@ -55,23 +55,23 @@ def test_sections_choose(tmp_path):
 
 
 def test_the_vocabulary_is_the_texts():
-    recipe = recipe_of(PLAIN)
+    recipe = parse_recipe(PLAIN)
     assert recipe.shape(30) == TransformerConfig(
         **{key: it for key, it in MODEL.items() if key != "kind"}, vocab_size=30
     )
     with pytest.raises(ValueError, match="vocab_size=20 is too small for the 30 tokens"):
-        recipe_of({**PLAIN, "model": {**MODEL, "vocab_size": 20}}).shape(30)
+        parse_recipe({**PLAIN, "model": {**MODEL, "vocab_size": 20}}).shape(30)
 
 
 def test_labels_are_the_datas():
     encoder = {"kind": "transformer", **{"width": 8, "layers": 1, "heads": 2, "inner_width": 8}}
     model = {"kind": "classifier", "encoder": encoder}
-    recipe = recipe_of({**PLAIN, "model": model})
+    recipe = parse_recipe({**PLAIN, "model": model})
     assert recipe.shape(30, ("bad", "good")).labels == ("bad", "good")
     with pytest.raises(ValueError, match="labels"):
         recipe.shape(30)
     with pytest.raises(ValueError, match="the data has labels"):
-        recipe_of(PLAIN).shape(30, ("bad", "good"))
+        parse_recipe(PLAIN).shape(30, ("bad", "good"))
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_labels_are_the_datas():
 )
 def test_what_is_wrong_is_said_before_anything_is_read(wrong, said):
     with pytest.raises(ValueError, match=said):
-        recipe_of({**PLAIN, **wrong})
+        parse_recipe({**PLAIN, **wrong})
 
 
 @pytest.mark.parametrize("section", ["data", "text", "model", "train"])
 def test_a_section_that_is_missing_is_named(section):
     with pytest.raises(ValueError, match=rf"lacks the section \[{section}\]"):
-        recipe_of({key: it for key, it in PLAIN.items() if key != section})
+        parse_recipe({key: it for key, it in PLAIN.items() if key != section})
 
 
 def test_changes_leave_the_original_alone():
     settings = {"a": {"b": 1}}
-    assert changed(settings, ["a.b=2", "c.d.e=x", 'f="1"', "g=true"]) == {
+    assert apply_changes(settings, ["a.b=2", "c.d.e=x", 'f="1"', "g=true"]) == {
         "a": {"b": 2},
         "c": {"d": {"e": "x"}},
         "f": "1",
@@ -121,16 +121,16 @@ def test_changes_leave_the_original_alone():
 
 
 def test_a_length_takes_the_place_of_the_other():
-    assert changed({"train": {"updates": 9}}, ["train.epochs=2"]) == {"train": {"epochs": 2}}
-    assert changed({"train": {"epochs": 2.0}}, ["train.updates=9"]) == {"train": {"updates": 9}}
-    both = changed({"train": {}}, ["train.updates=9", "train.epochs=2"])
+    assert apply_changes({"train": {"updates": 9}}, ["train.epochs=2"]) == {"train": {"epochs": 2}}
+    assert apply_changes({"train": {"epochs": 2.0}}, ["train.updates=9"]) == {"train": {"updates": 9}}
+    both = apply_changes({"train": {}}, ["train.updates=9", "train.epochs=2"])
     assert both == {"train": {"updates": 9, "epochs": 2}}  # which is refused
 
 
 @pytest.mark.parametrize("change", ["a.b", "=3", "a..b=1", "a.b.c=1"])
 def test_a_change_that_cannot_be_made_is_refused(change):
     with pytest.raises(ValueError, match="--set"):
-        changed({"a": {"b": 1}}, [change])
+        apply_changes({"a": {"b": 1}}, [change])
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path):
@@ -155,13 +155,13 @@ def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     page = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
     whole, part, beside, reward, sides, begun = (tomllib.loads(block) for block in blocks)
-    assert recipe_of(whole).hooks == ()
-    assert recipe_of(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
-    assert recipe_of(whole | reward).auxiliary[0][0].reward == "chrf"
-    assert recipe_of(whole | sides).text.side("target") == Words()
+    assert parse_recipe(whole).hooks == ()
+    assert parse_recipe(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
+    assert parse_recipe(whole | reward).auxiliary[0][0].reward == "chrf"
+    assert parse_recipe(whole | sides).text.side("target") == Words()
     train = {"train": whole["train"] | begun["train"]}
-    assert recipe_of(begun | train).pretrained == Pretrained("smollm2", LoRA(8, 16.0))
-    found = recipe_of({**whole, **part, "model": whole["model"] | part["model"]})
+    assert parse_recipe(begun | train).pretrained == Pretrained("smollm2", LoRA(8, 16.0))
+    found = parse_recipe({**whole, **part, "model": whole["model"] | part["model"]})
     assert found.shape(100).head == KerbsHeadConfig(senses=2.0)
     assert found.hooks == (KerbsReallocate(every=50),)
     comment = re.search(r"^head = .*# (.*)$", page, re.M)[1]
@@ -170,15 +170,17 @@ def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
 
 def test_paths_lead_to_their_files_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = recipe.located(
-        recipe_of({**PLAIN, "data": {"kind": "lines", "train": "x.txt", "valid": "/v.txt"}})
+    found = recipe.with_absolute_paths(
+        parse_recipe({**PLAIN, "data": {"kind": "lines", "train": "x.txt", "valid": "/v.txt"}})
     )
     assert found.data.train == found.settings["data"]["train"] == str(tmp_path / "x.txt")
     assert found.data.valid == "/v.txt"
-    several = recipe.located(recipe_of({**PLAIN, "data": {"kind": "lines", "train": ["x.txt", "/y.txt"]}}))
+    several = recipe.with_absolute_paths(
+        parse_recipe({**PLAIN, "data": {"kind": "lines", "train": ["x.txt", "/y.txt"]}})
+    )
     assert several.data.train == (str(tmp_path / "x.txt"), "/y.txt")
-    made = recipe_of({**PLAIN, "data": {"kind": "task", "task": {"kind": "copy"}}})
-    assert recipe.located(made) is made
+    made = parse_recipe({**PLAIN, "data": {"kind": "task", "task": {"kind": "copy"}}})
+    assert recipe.with_absolute_paths(made) is made
 
 
 def test_what_objectives_read_is_found_from_anywhere(tmp_path, monkeypatch):
@@ -187,41 +189,41 @@ def test_what_objectives_read_is_found_from_anywhere(tmp_path, monkeypatch):
     (tmp_path / "teacher").mkdir()
     heads = {"kind": "dependency_heads", "treebank": "trees.conllu", "weight": 0.5}
     taught = {"objective": {"kind": "distillation", "teacher": "teacher"}, "auxiliary": [heads]}
-    found = recipe.located(recipe_of({**PLAIN, **taught}))
+    found = recipe.with_absolute_paths(parse_recipe({**PLAIN, **taught}))
     assert found.objective.teacher == str(tmp_path / "teacher")
     ((beside, share),) = found.auxiliary
     assert beside.treebank == found.settings["auxiliary"][0]["treebank"] == str(tmp_path / "trees.conllu")
     assert share.weight == 0.5
-    named = recipe_of({**PLAIN, "objective": {"kind": "distillation", "teacher": "smollm2"}})
-    assert recipe.located(named).objective.teacher == "smollm2"
+    named = parse_recipe({**PLAIN, "objective": {"kind": "distillation", "teacher": "smollm2"}})
+    assert recipe.with_absolute_paths(named).objective.teacher == "smollm2"
 
 
 def test_a_recipe_says_what_it_is():
-    read = recipe_of(PLAIN)
+    read = parse_recipe(PLAIN)
     assert read.said() is read.settings
     other = replace(read, seed=5, schedule=Cosine(3, 0.0))
-    assert recipe_of(other.said()) == replace(other, settings=other.said(), model=read.model)
+    assert parse_recipe(other.said()) == replace(other, settings=other.said(), model=read.model)
 
 
 def test_sources_with_a_vocabulary_of_their_own_need_an_encoder_decoder():
     text = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
     with pytest.raises(ValueError, match="reads no sources: choose an encoder–decoder"):
-        recipe_of({**PLAIN, "text": text})
+        parse_recipe({**PLAIN, "text": text})
     pairs = {"data": {"kind": "tsv", "train": "x.tsv"}, "text": text}
     model = {"kind": "rnn_seq2seq", "width": 8, "bos": 1, "eos": 2}
-    found = recipe_of({**PLAIN, **pairs, "model": model})
+    found = parse_recipe({**PLAIN, **pairs, "model": model})
     assert found.shape(30, (), 50).source_vocab_size == 50
     with pytest.raises(ValueError, match="source_vocab_size=40 is too small for the 50 tokens"):
-        recipe_of({**PLAIN, **pairs, "model": {**model, "source_vocab_size": 40}}).shape(30, (), 50)
+        parse_recipe({**PLAIN, **pairs, "model": {**model, "source_vocab_size": 40}}).shape(30, (), 50)
 
 
 def test_objectives_stand_beside_the_main_one():
     tables = [{"kind": "attention_focus", "weight": 0.5, "begin": 3}, {"kind": "attention_near", "cap": 9.0}]
-    found = recipe_of({**PLAIN, "auxiliary": tables})
+    found = parse_recipe({**PLAIN, "auxiliary": tables})
     assert found.auxiliary == ((AttentionFocus(), Share(0.5, 3)), (AttentionNear(9.0), Share()))
     assert found.minimised == WeightedSum(CrossEntropy(), found.auxiliary)
-    assert recipe_of(PLAIN).minimised == CrossEntropy()
-    assert recipe_of(replace(found, seed=9).said()) == replace(
+    assert parse_recipe(PLAIN).minimised == CrossEntropy()
+    assert parse_recipe(replace(found, seed=9).said()) == replace(
         found, seed=9, settings=replace(found, seed=9).said()
     )
 
@@ -237,9 +239,9 @@ def test_objectives_stand_beside_the_main_one():
 )
 def test_a_wrong_table_beside_the_objective_is_refused(table, message):
     with pytest.raises(ValueError, match=message):
-        recipe_of({**PLAIN, "auxiliary": [table]})
+        parse_recipe({**PLAIN, "auxiliary": [table]})
     with pytest.raises(ValueError, match="double brackets"):
-        recipe_of({**PLAIN, "auxiliary": table})
+        parse_recipe({**PLAIN, "auxiliary": table})
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_a_wrong_table_beside_the_objective_is_refused(table, message):
 )
 def test_sharded_weights_refuse_what_needs_whole_weights(changes, said):
     made = {**PLAIN, **changes}
-    recipe_of(made)
+    parse_recipe(made)
     with pytest.raises(ValueError, match=f"train.shard does not work with .*{said}") as refused:
-        recipe_of({**made, "train": {**made["train"], "shard": True}})
+        parse_recipe({**made, "train": {**made["train"], "shard": True}})
     assert "\n" not in str(refused.value)

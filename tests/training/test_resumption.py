@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 
 from unspool.data import Lines, TaggedLines
-from unspool.training.recipe import recipe_of
+from unspool.training.recipe import parse_recipe
 from unspool.training.resumption import (
     Change,
     check_files,
     check_length,
     check_settings,
-    differences,
-    spelled,
+    find_changes,
+    flatten_settings,
 )
 
 PLAIN = {
@@ -22,8 +22,8 @@ PLAIN = {
 
 
 def found(before, now):
-    one, two = recipe_of(before), recipe_of(now)
-    names = differences(spelled(one, one.shape(30)), spelled(two, two.shape(30)), two.data)
+    one, two = parse_recipe(before), parse_recipe(now)
+    names = find_changes(flatten_settings(one, one.shape(30)), flatten_settings(two, two.shape(30)), two.data)
     return {str(it): it.allowed for it in names}
 
 
@@ -32,7 +32,7 @@ def changed(**sections):
 
 
 def test_what_is_left_out_is_spelled_too():
-    said = spelled(recipe_of(PLAIN), recipe_of(PLAIN).shape(30))
+    said = flatten_settings(parse_recipe(PLAIN), parse_recipe(PLAIN).shape(30))
     assert said["seed"] == 0
     assert said["train.lr"] == 1e-3
     assert said["train.patience"] is None
@@ -80,9 +80,9 @@ def test_hooks_may_be_set_but_not_exchanged():
 
 
 def test_a_setting_that_is_newer_than_the_run_is_no_change():
-    now = spelled(recipe_of(PLAIN), recipe_of(PLAIN).shape(30))
+    now = flatten_settings(parse_recipe(PLAIN), parse_recipe(PLAIN).shape(30))
     before = {name: it for name, it in now.items() if name != "train.clip"}
-    assert differences(before, now, recipe_of(PLAIN).data) == []
+    assert find_changes(before, now, parse_recipe(PLAIN).data) == []
 
 
 def test_all_that_is_refused_is_named_at_once(tmp_path):
@@ -108,10 +108,10 @@ def test_files_must_hold_what_they_held(tmp_path, before, now, said):
 
 
 def test_another_kind_of_data_is_named_once():
-    now = replace(recipe_of(PLAIN), data=TaggedLines(train="x.txt"))
-    before = recipe_of(PLAIN)
+    now = replace(parse_recipe(PLAIN), data=TaggedLines(train="x.txt"))
+    before = parse_recipe(PLAIN)
     shape = before.shape(30)
-    names = differences(spelled(before, shape), spelled(now, shape), now.data)
+    names = find_changes(flatten_settings(before, shape), flatten_settings(now, shape), now.data)
     assert [str(it) for it in names] == ["data.kind was 'lines', is 'tagged'"]
 
 

@@ -8,7 +8,7 @@ import unspool as us
 from unspool.models.loading import load_folder
 from unspool.training import Stopped, read_recipe, train
 from unspool.training.curves import read_curves
-from unspool.training.recipe import recipe_of
+from unspool.training.recipe import parse_recipe
 
 ROWS = ["ab" * n for n in range(1, 13)] * 4
 MODEL = {
@@ -227,14 +227,14 @@ def test_a_killed_start_can_be_resumed(recipe, tmp_path, monkeypatch):
 
 
 def test_changes_are_made_in_a_recipe_that_was_read(recipe, tmp_path):
-    read = recipe_of(recipe)
+    read = parse_recipe(recipe)
     train(read, tmp_path / "run", changes=["train.updates=3"])
     assert len(read_curves(tmp_path / "run")) == 2  # the last point and the last validation
     assert "updates = 3" in (tmp_path / "run" / "recipe.toml").read_text()
 
 
 def test_a_recipe_with_a_part_replaced_is_written_as_it_is_trained(recipe, tmp_path):
-    read = recipe_of(recipe)
+    read = parse_recipe(recipe)
     train(replace(read, seed=7, train=replace(read.train, updates=2)), tmp_path / "run")
     written = read_recipe(tmp_path / "run" / "recipe.toml")
     assert (written.seed, written.train.updates, written.train.lr) == (7, 2, 0.01)

@@ -7,15 +7,22 @@ from safetensors.torch import load_file
 
 from unspool.models import TransformerConfig
 from unspool.models.loading import load_folder
-from unspool.training.checkpoint import good
-from unspool.training.distributed import OneProcess
-from unspool.training.loop import training
-from unspool.training.run_folder import RunFolder, Snapshot, last_checkpoint, mean, write_model, write_recipe
+from unspool.training.checkpoint import complete_checkpoints
+from unspool.training.distributed import SingleProcess
+from unspool.training.loop import training_loop
+from unspool.training.run_folder import (
+    RunFolder,
+    Snapshot,
+    average_weights,
+    last_checkpoint,
+    write_model,
+    write_recipe,
+)
 
 
 def finish(run, folder):
     folder.resume(run)
-    list(training(run, folder))
+    list(training_loop(run, folder))
     folder.finish(run)
     return load_file(folder.path / "model.safetensors")
 
@@ -31,7 +38,7 @@ def test_the_best_weights_are_spared_and_published(tiny, write, tmp_path):
     valids = []
     folder = RunFolder(tmp_path, write)
     folder.resume(run)
-    for done in training(run, folder):
+    for done in training_loop(run, folder):
         valids.append(done.valid)
         if done.clock.update == 20:
             with torch.no_grad():
@@ -39,15 +46,15 @@ def test_the_best_weights_are_spared_and_published(tiny, write, tmp_path):
     folder.finish(run)
     best = 1 + min(range(30), key=valids.__getitem__)
     assert best < 30
-    assert [it.update for it in good(tmp_path)] == [best, 30]
-    found, kept = load_file(tmp_path / "model.safetensors"), good(tmp_path)[0].weights()
+    assert [it.update for it in complete_checkpoints(tmp_path)] == [best, 30]
+    found, kept = load_file(tmp_path / "model.safetensors"), complete_checkpoints(tmp_path)[0].weights()
     assert all(torch.equal(found[name], kept[name]) for name in kept)
 
 
 def test_the_mean_of_the_last_checkpoints(tiny, write, tmp_path):
     run = tiny(final="average", average=3, checkpoint_every=2, keep=1, updates=10)
     found = finish(run, RunFolder(tmp_path, write))
-    kept = good(tmp_path)
+    kept = complete_checkpoints(tmp_path)
     assert [it.update for it in kept] == [6, 8, 10]
     for name in found:
         expected = torch.stack([it.weights()[name] for it in kept[-3:]]).mean(0)
@@ -57,18 +64,24 @@ def test_the_mean_of_the_last_checkpoints(tiny, write, tmp_path):
 def test_mean_by_hand():
     a = {"w": torch.tensor([1.0, 2.0]), "index": torch.tensor([1])}
     b = {"w": torch.tensor([3.0, 6.0]), "index": torch.tensor([2])}
-    assert {name: it.tolist() for name, it in mean([a, b]).items()} == {"w": [2.0, 4.0], "index": [2]}
-    assert mean([a, b])["w"].dtype == torch.float32
+    assert {name: it.tolist() for name, it in average_weights([a, b]).items()} == {
+        "w": [2.0, 4.0],
+        "index": [2],
+    }
+    assert average_weights([a, b])["w"].dtype == torch.float32
 
 
 def test_a_stop_between_counts_for_no_mean(tiny, write, tmp_path):
     run = tiny(checkpoint_every=4, updates=8)
     folder = RunFolder(tmp_path, write)
     folder.resume(run)
-    updates = training(run, folder, asked=lambda: run.progress.update >= 5)
+    updates = training_loop(run, folder, asked=lambda: run.progress.update >= 5)
     for _ in range(6):
         next(updates)
-    assert [(it.update, it.about["regular"]) for it in good(tmp_path)] == [(4, True), (6, False)]
+    assert [(it.update, it.about["regular"]) for it in complete_checkpoints(tmp_path)] == [
+        (4, True),
+        (6, False),
+    ]
 
 
 def test_the_model_of_an_unfinished_run_can_be_loaded(tmp_path, tiny):
@@ -79,7 +92,7 @@ def test_the_model_of_an_unfinished_run_can_be_loaded(tmp_path, tiny):
     run = tiny(valid=False, updates=3, checkpoint_every=1, model=config.build())
     folder = RunFolder(tmp_path)
     folder.resume(run)
-    for done in training(run, folder):
+    for done in training_loop(run, folder):
         loaded = load_folder(tmp_path)
         assert done.saved
         assert all(torch.equal(it, run.model.state_dict()[name]) for name, it in loaded.state_dict().items())
@@ -111,7 +124,7 @@ def test_a_snapshot_is_written_like_a_model(tmp_path):
 
 def test_a_checkpoint_tells_where_the_run_comes_from(tiny, write, tmp_path):
     finish(tiny(updates=3), RunFolder(tmp_path, write, origin={"recipe": {"seed": 4}}))
-    assert last_checkpoint(tmp_path, OneProcess(), pytest.fail).about["recipe"] == {"seed": 4}
+    assert last_checkpoint(tmp_path, SingleProcess(), pytest.fail).about["recipe"] == {"seed": 4}
 
 
 def test_what_is_none_is_left_out_of_the_recipe(tmp_path):

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from unspool.training.loop import training
+from unspool.training.loop import training_loop
 from unspool.training.run_state import LogWindow, Progress
 
 
@@ -16,7 +16,7 @@ def test_progress_is_json_and_back():
 
 def test_what_is_kept_is_restored_to_the_bit(tiny):
     first, second = tiny(), tiny(seed=5)
-    updates = training(first)
+    updates = training_loop(first)
     for _ in range(5):
         next(updates)
     second.restore(first.weights(), first.memory(), Progress.read(first.progress.plain()))
@@ -44,7 +44,7 @@ class Counter:
 def test_hooks_are_called_after_each_update_and_kept(tiny):
     first, second = tiny(), tiny()
     first.hooks, second.hooks = [Counter(), Counter()], [Counter(), Counter()]
-    updates = training(first)
+    updates = training_loop(first)
     for _ in range(3):
         next(updates)
     assert first.hooks[0].count.item() == 1 + 2 + 3
@@ -94,8 +94,8 @@ def test_weights_of_another_model_are_refused_in_words(tiny):
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_what_a_model_carries_is_kept_and_restored_to_the_bit(carrying, accumulate):
     whole, first = carrying(accumulate=accumulate), carrying(accumulate=accumulate)
-    expected = [done.loss for done in training(whole)]
-    updates = training(first)
+    expected = [done.loss for done in training_loop(whole)]
+    updates = training_loop(first)
     losses = [next(updates).loss for _ in range(5)]
     second = carrying(accumulate=accumulate, seed=9)
     second.seed, second.feed = first.seed, first.feed
@@ -103,7 +103,7 @@ def test_what_a_model_carries_is_kept_and_restored_to_the_bit(carrying, accumula
     assert sorted(second.carried) == sorted(first.carried) == [*range(4 * accumulate, 5 * accumulate)]
     for number, it in first.carried.items():
         assert torch.equal(second.carried[number], it)
-    assert [*losses, *(done.loss for done in training(second))] == expected
+    assert [*losses, *(done.loss for done in training_loop(second))] == expected
     for name, it in whole.weights().items():
         assert torch.equal(second.weights()[name], it)
 
@@ -111,13 +111,13 @@ def test_what_a_model_carries_is_kept_and_restored_to_the_bit(carrying, accumula
 def test_without_what_was_carried_a_run_goes_on_otherwise(carrying):
     """So that the test above means something."""
     first, second = carrying(), carrying()
-    updates = training(first)
+    updates = training_loop(first)
     for _ in range(5):
         next(updates)
     memory = {name: it for name, it in first.memory().items() if name != "carried"}
     second.restore(first.weights(), memory, Progress.read(first.progress.plain()))
     second.carried = {4: torch.zeros_like(first.carried[4])}
-    assert next(training(second)).loss != next(updates).loss
+    assert next(training_loop(second)).loss != next(updates).loss
 
 
 class Half:
@@ -140,7 +140,7 @@ class Half:
 
 def test_what_is_carried_is_shared_out_among_any_number_of_processes(carrying):
     alone = carrying(accumulate=4)
-    next(training(alone))
+    next(training_loop(alone))
     kept = alone.memory()["carried"]
     halves = []
     for rank in (0, 1):

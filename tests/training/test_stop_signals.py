@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from unspool.training.stop_signals import interruptible
+from unspool.training.stop_signals import catch_stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_noted(number):
     before = signal.getsignal(number)
-    with interruptible() as asked:
+    with catch_stop_signals() as asked:
         assert not asked()
         os.kill(os.getpid(), number)
         assert asked()
@@ -20,7 +20,7 @@ def test_a_signal_is_noted(number):
 
 
 def test_the_same_signal_twice_in_a_moment_is_one():
-    with interruptible() as asked:
+    with catch_stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)  # as torchrun passes on what the terminal has sent already
         assert asked.signal == signal.SIGINT
@@ -29,10 +29,10 @@ def test_the_same_signal_twice_in_a_moment_is_one():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_once_more_later_does_what_it_always_does(number, monkeypatch):
     seen = []
-    monkeypatch.setattr("unspool.training.stop_signals.MOMENT", 0.05)
+    monkeypatch.setattr("unspool.training.stop_signals.REPEAT_SECONDS", 0.05)
     before = signal.signal(number, lambda *_: seen.append(number))
     try:
-        with interruptible():
+        with catch_stop_signals():
             os.kill(os.getpid(), number)
             time.sleep(0.1)
             assert seen == []
@@ -44,7 +44,7 @@ def test_once_more_later_does_what_it_always_does(number, monkeypatch):
 
 def test_without_a_signal_all_is_as_before():
     before = [signal.getsignal(it) for it in (signal.SIGINT, signal.SIGTERM)]
-    with interruptible() as asked:
+    with catch_stop_signals() as asked:
         pass
     assert not asked()
     assert [signal.getsignal(it) for it in (signal.SIGINT, signal.SIGTERM)] == before
@@ -54,7 +54,7 @@ def test_another_thread_is_left_alone():
     seen = []
 
     def run():
-        with interruptible() as asked:
+        with catch_stop_signals() as asked:
             seen.append(asked())
 
     thread = threading.Thread(target=run)

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from unspool.training.curves import Events
+from unspool.training.curves import TensorBoardEvents
 
 
 class Writer:
@@ -25,7 +25,7 @@ class Writer:
 
 def test_every_number_is_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
-    events = Events(tmp_path, 10)
+    events = TensorBoardEvents(tmp_path, 10)
     events.add({"update": 12, "loss": 2.0, "lr": 0.1})
     events.flush()
     events.close()
@@ -38,11 +38,11 @@ def test_every_number_is_written(tmp_path, monkeypatch):
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match="pip install tensorboard"):
-        Events(tmp_path, 0)
+        TensorBoardEvents(tmp_path, 0)
 
 
 def test_a_run_writes_them(tiny, write, tmp_path, monkeypatch):
-    from unspool.training.loop import training
+    from unspool.training.loop import training_loop as training
     from unspool.training.run_folder import RunFolder
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))

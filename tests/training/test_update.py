@@ -21,7 +21,7 @@ from unspool.objectives import OBJECTIVES, CrossEntropy, Masked, Share, Weighted
 from unspool.tokenization import train_characters
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
-from unspool.training.update import numbers, update
+from unspool.training.update import apply_update, batch_numbers
 
 
 class Rows:
@@ -51,7 +51,7 @@ def gradients(run):
         original(t, lr)
 
     run.optimizer.step = step
-    done, _ = update(run)
+    done, _ = apply_update(run)
     return done, seen
 
 
@@ -200,7 +200,7 @@ def test_a_loss_with_another_weight_than_it_prepared_is_refused(tiny):
 
     run = tiny(objective=WeightedSum(CrossEntropy(), ((Odd(), Share()),)), accumulate=2)
     with pytest.raises(ValueError, match=r"Odd\.prepare gave the weight .*: override prepare"):
-        update(run)
+        apply_update(run)
 
 
 def test_the_gradient_is_that_of_the_mean_loss(tiny):
@@ -235,15 +235,15 @@ class Team:
 def test_the_batches_of_a_team_are_one_sequence(tiny):
     run = tiny(accumulate=4)
     run.progress.update = 5
-    assert numbers(run) == [20, 21, 22, 23]
+    assert batch_numbers(run) == [20, 21, 22, 23]
     run.team = Team()
-    assert numbers(run) == [21, 23]
+    assert batch_numbers(run) == [21, 23]
 
 
 def test_the_learning_rate_follows_the_schedule(tiny):
     run = tiny(lr=0.5)
     run.schedule = lambda t, updates: t / updates
-    assert [update(run)[0].lr for _ in range(3)] == [0.5 * t / 12 for t in (1, 2, 3)]
+    assert [apply_update(run)[0].lr for _ in range(3)] == [0.5 * t / 12 for t in (1, 2, 3)]
 
 
 def test_batches_without_a_target_are_refused(tiny):
@@ -253,7 +253,7 @@ def test_batches_without_a_target_are_refused(tiny):
 
     run = tiny(objective=Nothing())
     with pytest.raises(ValueError, match=r"update 1: no target of batches \[0\] counts"):
-        update(run)
+        apply_update(run)
 
 
 def test_a_batch_begins_where_the_one_that_it_follows_ended(carrying):
@@ -268,7 +268,7 @@ def test_a_batch_begins_where_the_one_that_it_follows_ended(carrying):
     run.model.hidden_for = hidden_for
     ends = {}
     for _ in range(3):
-        update(run)
+        apply_update(run)
         ends |= run.carried
     assert seen[0] is seen[1] is None
     for number in (2, 3, 4, 5):
@@ -279,5 +279,5 @@ def test_a_batch_begins_where_the_one_that_it_follows_ended(carrying):
 def test_an_epoch_begins_anew(carrying):
     run = carrying(length=30)
     for _ in range(run.feed.per_epoch):
-        update(run)
+        apply_update(run)
     assert run.batch(run.feed.per_epoch).begin_NLS is None

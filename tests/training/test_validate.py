@@ -7,7 +7,7 @@ from unspool.data.batch import Batch
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
 from unspool.objectives import AttentionFocus, CrossEntropy, Masked, MaskedDiffusionLoss, Share, WeightedSum
-from unspool.training.forward_pass import mixed, row_seeds
+from unspool.training.forward_pass import derive_seed, row_seeds
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
 from unspool.training.validation import Validation, validate
@@ -223,7 +223,7 @@ def test_minus_log_p_by_hand(kind):
 def test_minus_log_p_of_hidden_tokens_by_hand(kind, objective, beside):
     trained = WeightedSum(objective, ((AttentionFocus(), Share(0.5)),)) if beside else objective
     model, batch, found = validated(kind, trained)
-    seeds_N = row_seeds([batch], mixed(5, "validation 0"))[0]
+    seeds_N = row_seeds([batch], derive_seed(5, "validation 0"))[0]
     sides = {name: getattr(batch, name) for name in ("source_NS", "source_lengths_N")}
     batch = Batch(
         batch.inputs_NT, batch.lengths_N, batch.targets_NU, batch.weights_NU, **sides, seeds_N=seeds_N

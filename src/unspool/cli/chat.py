@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before the first turn")
     add_model_options(parser)
     add_decoder_options(parser)
-    add_length_options(parser, new_tokens=config.CHAT_TOKENS)
+    add_length_options(parser, new_tokens=config.MAX_CHAT_TOKENS)
 
 
 def run(args: argparse.Namespace) -> int:

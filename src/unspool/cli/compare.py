@@ -17,7 +17,7 @@ from unspool.cli.models import chosen_model, loading, speaker
 from unspool.cli.output import json_line, reserved, tell, tell_traceback, written_to
 from unspool.cli.parser import add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
-from unspool.errors import message_line, printable
+from unspool.errors import message_line, replace_control_characters
 from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.io import new_file
 
@@ -46,7 +46,7 @@ def print_table(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None:
     if not console.is_terminal and console.width < PIPED:
         console.width = PIPED
     many = f"{len(prompts)} prompts; the texts below answer the first: " if len(prompts) > 1 else ""
-    console.print(Text(many + printable(prompts[0]), style="italic"))
+    console.print(Text(many + replace_control_characters(prompts[0]), style="italic"))
     if console.width >= ROOM:
         console.print(_table(rows))
         return
@@ -72,7 +72,9 @@ def _said(row: DecoderRow) -> Text:
     from rich.text import Text
 
     text = re.sub(r"\s*\n\s*", " ⏎ ", row.answers[0].text.strip())
-    return Text.assemble((printable(row.decoder), "bold"), "\n", printable(text))
+    return Text.assemble(
+        (replace_control_characters(row.decoder), "bold"), "\n", replace_control_characters(text)
+    )
 
 
 def cells(row: DecoderRow) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from unspool.cli.output import counted, tell
 from unspool.cli.parser import positive, seed_of
 from unspool.cli.prompts import CHECKS, prompt_of_line
 from unspool.cli.requests import answer_line, answers, make_requests
-from unspool.errors import check_characters
+from unspool.errors import check_surrogates
 
 # What --ray takes with it: the size of the pool and of a block, and where the parts go.
 
@@ -143,7 +143,7 @@ def answer_corpus(args: argparse.Namespace) -> int:
     if args.seed is None:  # a command that is given again goes on with the seed that was drawn for it
         args.seed = first_asked(args.output).get("seed", seed_of(args))
     for stop in args.stop:
-        check_characters(stop, "--stop")
+        check_surrogates(stop, "--stop")
     spec = decoder_spec(args)
     named_models(args).check(parse(spec))
     asked = {key: _plain(value) for key, value in vars(args).items() if key not in NOT_ASKED}

@@ -21,7 +21,7 @@ from unspool.cli.output import check_output, counted, opened, shown
 from unspool.cli.parser import add_length_options, add_model_options, natural, positive
 from unspool.cli.prompts import add_prompt_options, read_prompts
 from unspool.cli.requests import AnsweredRequest, answer_line, answers, make_requests
-from unspool.errors import check_characters
+from unspool.errors import check_surrogates
 
 if TYPE_CHECKING:
     from unspool.decode.output import Piece
@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_guidance_options(parser)
     add_expert_options(parser)
     add_decoder_options(parser)
-    add_length_options(parser, new_tokens=config.NEW_TOKENS)
+    add_length_options(parser, new_tokens=config.MAX_NEW_TOKENS)
     parser.add_argument(
         "--n", type=positive, default=1, help="answers to each prompt, up to a million (default: 1)"
     )
@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="rows decoded side by side at most, prompts times answers or times the width of a beam; it "
-        f"changes no text, but memory and speed (default: {config.ROWS}, fewer where texts are long)",
+        f"changes no text, only memory and speed (default: {config.MAX_BATCH_ROWS}, fewer for long texts)",
     )
     parser.add_argument(
         "--json",
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     if args.alternatives and not args.json:
         raise ValueError("--alternatives shows in JSON only: give --json, too")
     for stop in args.stop:
-        check_characters(stop, "--stop")
+        check_surrogates(stop, "--stop")
     spec = decoder_spec(args)
     if args.output is not None and args.file is not None and args.output.resolve() == args.file.resolve():
         raise ValueError(f"--output {args.output} would overwrite the prompts; name another file")

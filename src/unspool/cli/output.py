@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from unspool.errors import escape_json, message_line, printable
-from unspool.io import named_errors
+from unspool.errors import escape_json, message_line, replace_control_characters
+from unspool.io import name_file_in_errors
 
 # The standard streams, fit for use: a closed one is replaced, and an error of writing says to what.
 #
@@ -47,7 +47,7 @@ def tell_warning(
 
 def tell_traceback() -> None:
     """Where the present error came from."""
-    print(printable(traceback.format_exc()), end="", file=sys.stderr)
+    print(replace_control_characters(traceback.format_exc()), end="", file=sys.stderr)
 
 
 class NamedFile(io.FileIO):
@@ -161,7 +161,7 @@ def opened(path: Path | None) -> Iterator[TextIO]:
 
 def shown(text: str, file: TextIO) -> str:
     """The text as it may be written to `file`: unchanged, but for control characters on a terminal."""
-    return printable(text) if file.isatty() else text
+    return replace_control_characters(text) if file.isatty() else text
 
 
 def json_line(record: dict[str, Any]) -> str:
@@ -194,7 +194,7 @@ def reserved(path: Path | None) -> Iterator[None]:
     if not there:
         path.resolve().unlink()
     try:
-        with named_errors(path):
+        with name_file_in_errors(path):
             yield
     finally:
         if not there and path.is_file() and path.stat().st_size == 0:
@@ -218,7 +218,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for place, name in enumerate(names):
         table.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(printable(cell) for cell in row))
+        table.add_row(*(replace_control_characters(cell) for cell in row))
     console = Console(markup=False)
     if not console.is_terminal and console.width < PIPED:
         console.width = PIPED

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.config import unknown
 from unspool.data.records import PROMPT, Record, json_record, read_records
-from unspool.errors import check_characters
-from unspool.io import TEXT_BYTES
+from unspool.errors import check_surrogates
+from unspool.io import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
     from unspool.interfaces import StepModel, TokenizerLike
@@ -136,19 +136,21 @@ def read_prompts(args: argparse.Namespace, *, settings: bool = False) -> list[Pr
     `settings` says whether a line of JSON may have settings of its own.
     """
     if args.system is not None:
-        check_characters(args.system, "--system")
+        check_surrogates(args.system, "--system")
     if args.file is not None:
         if args.prompt is not None:
             raise ValueError("give a PROMPT or --file, not both")
         return read_file(args.file, settings=settings)
     if args.prompt is not None and args.prompt != "-":
-        return [Prompt(check_characters(args.prompt, "the prompt"))]
+        return [Prompt(check_surrogates(args.prompt, "the prompt"))]
     if args.prompt is None and sys.stdin.isatty():
         raise ValueError("there is no prompt: give one as PROMPT, pipe one in, or name a file with --file")
     try:
-        content = sys.stdin.buffer.read(TEXT_BYTES + 1)
-        if len(content) > TEXT_BYTES:
-            raise ValueError(f"standard input has more than {TEXT_BYTES >> 20} MiB, the most that is read")
+        content = sys.stdin.buffer.read(MAX_TEXT_BYTES + 1)
+        if len(content) > MAX_TEXT_BYTES:
+            raise ValueError(
+                f"standard input has more than {MAX_TEXT_BYTES >> 20} MiB, the most that is read"
+            )
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"standard input is not UTF-8: {error}") from None
@@ -180,7 +182,7 @@ def _prompt(record: Record, settings: bool) -> Prompt:
         found = read_settings(record.fields)
         for name in ("stop", "system"):
             for text in _list(found.get(name, ())):
-                check_characters(text, f'"{name}"')
+                check_surrogates(text, f'"{name}"')
     except ValueError as error:
         raise ValueError(f"{record.where}: {error}") from None
     shared: dict[str, Any] = {"where": record.where, "id": record.fields.get("id"), "settings": found}

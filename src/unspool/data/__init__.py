@@ -1,14 +1,14 @@
 """Files → batches: read, encode once, hold out, bucket by length or pack into blocks."""
 
 from unspool.data.batches import BATCHES, Batches, Bucketed, Packed
-from unspool.data.bucketing import BucketFeed, whole
+from unspool.data.bucketing import BucketFeed, bucketed_batches
 from unspool.data.datasets import DATA, Data, OwnText
 from unspool.data.examples import Examples, Sequences
-from unspool.data.known_languages.made_data import Language, Task
+from unspool.data.known_languages.made_data import LanguageData, TaskData
 from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
 from unspool.data.packaged import Packaged
-from unspool.data.packing import LaneFeed, PackFeed, whole_lanes, whole_stream
-from unspool.data.preparation import Prepared, prepare
+from unspool.data.packing import CarriedFeed, PackFeed, carried_batches, stream_batches
+from unspool.data.preparation import PreparedData, prepare
 
 __all__ = [
     "BATCHES",
@@ -18,24 +18,24 @@ __all__ = [
     "Batches",
     "BucketFeed",
     "Bucketed",
+    "CarriedFeed",
     "Data",
     "Dialogues",
     "Examples",
     "LabelledLines",
-    "LaneFeed",
-    "Language",
+    "LanguageData",
     "Lines",
     "OwnText",
     "PackFeed",
     "Packaged",
     "Packed",
     "Parallel",
-    "Prepared",
+    "PreparedData",
     "Sequences",
     "TaggedLines",
-    "Task",
+    "TaskData",
+    "bucketed_batches",
+    "carried_batches",
     "prepare",
-    "whole",
-    "whole_lanes",
-    "whole_stream",
+    "stream_batches",
 ]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.split import Ints, uniforms
+from unspool.data.split import Ints, random_uniforms
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Draw(IntEnum):
+class RandomStream(IntEnum):
     """What a row draws random numbers for: each purpose has a stream of its own."""
 
     ROOM = 0
@@ -56,7 +56,7 @@ class Batch:
         """How many targets count, all in all."""
         return float(self.weights_NU.sum())
 
-    def uniform(self, columns: int, draw: Draw) -> Tensor:
+    def uniform(self, columns: int, draw: RandomStream) -> Tensor:
         """(N, columns) random numbers of [0, 1), from the rows' own seeds if they have any."""
         import torch
 
@@ -65,7 +65,7 @@ class Batch:
         else:
             seeds_N = self.seeds_N.cpu().numpy().astype(np.uint64)
             # Rounded down: 1 − 2⁻⁵³ would be 1.0 in float32.
-            found_NC = torch.from_numpy(uniforms(seeds_N, columns, draw)).mul(1 << 24).floor().float()
+            found_NC = torch.from_numpy(random_uniforms(seeds_N, columns, draw)).mul(1 << 24).floor().float()
             found_NC = found_NC / (1 << 24)
         return found_NC.to(self.inputs_NT.device)
 
@@ -111,7 +111,7 @@ class Ragged:
         return np.where(real_NT, self.values[places_NT], 0).astype(np.int64)
 
 
-def ragged(rows: list[list[int]]) -> Ragged:
+def ragged_from_lists(rows: list[list[int]]) -> Ragged:
     """Rows that are in memory already."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from unspool.data.batch import Batch
-from unspool.data.bucketing import BucketFeed, whole
-from unspool.data.examples import Chosen, Examples, Sequences
-from unspool.data.packing import LaneFeed, PackFeed, whole_lanes, whole_stream
+from unspool.data.bucketing import BucketFeed, bucketed_batches
+from unspool.data.examples import Examples, SelectedExamples, Sequences
+from unspool.data.packing import CarriedFeed, PackFeed, carried_batches, stream_batches
 from unspool.interfaces import Feed
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class Bucketed:
         """The most positions of a row."""
         return self.tokens if self.max_length is None else self.max_length
 
-    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
+    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
         """Batches to learn from."""
         del ends
         return BucketFeed(self._fitting(examples, "training", say), self.tokens, seed)
 
-    def whole(self, examples: Examples, ends: tuple[int, int], say: Say) -> list[Batch]:
+    def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
         """Batches to validate on: every example once."""
         del ends
-        return whole(self._fitting(examples, "validation", say), self.tokens)
+        return bucketed_batches(self._fitting(examples, "validation", say), self.tokens)
 
-    def _fitting(self, examples: Examples, which: str, say: Say) -> Examples:
+    def _fitting(self, examples: Examples, which: str, say: Notify) -> Examples:
         limit = self.longest
         long_N = examples.sizes_NK.max(axis=1) > limit
         if not long_N.any():
@@ -63,7 +63,7 @@ class Bucketed:
             return examples.cut(limit)
         if self.long == "drop" and not long_N.all():
             say(f"{found}: left out")
-            return Chosen(examples, np.flatnonzero(~long_N))
+            return SelectedExamples(examples, np.flatnonzero(~long_N))
         raise ValueError(
             f"{found}, the first of them is number {int(long_N.argmax()) + 1}: set long to "
             '"cut" or "drop", or raise max_length (and tokens)'
@@ -92,20 +92,20 @@ class Packed:
         """The most positions of a row."""
         return self.length
 
-    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Say) -> Feed:
+    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
         """Batches to learn from."""
         del say
-        kind, texts = LaneFeed if self.carry else PackFeed, _texts(examples)
+        kind, texts = CarriedFeed if self.carry else PackFeed, _require_texts(examples)
         return kind(texts.target.values, self.rows, self.length, seed, ends, texts.target_counts)
 
-    def whole(self, examples: Examples, ends: tuple[int, int], say: Say) -> list[Batch]:
+    def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
         """Batches to validate on: every token once."""
         del say
-        whole, texts = whole_lanes if self.carry else whole_stream, _texts(examples)
+        whole, texts = carried_batches if self.carry else stream_batches, _require_texts(examples)
         return whole(texts.target.values, self.rows, self.length, ends, texts.target_counts)
 
 
-def _texts(examples: Examples) -> Sequences:
+def _require_texts(examples: Examples) -> Sequences:
     if not isinstance(examples, Sequences) or examples.source is not None:
         raise ValueError('packed batches are for plain texts; for pairs and labels choose kind = "bucketed"')
     return examples

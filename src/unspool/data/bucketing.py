@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.data.batch import Batch, ragged
+from unspool.data.batch import Batch, ragged_from_lists
 from unspool.data.examples import Examples
-from unspool.data.split import Ints, bits, shuffled
+from unspool.data.split import Ints, random_bits, random_permutation
 from unspool.interfaces import Feed
 from unspool.tokenization import BPE, Separate, Tokenizer
 from unspool.tokenization.vocabulary import BPEDropout
@@ -47,9 +47,9 @@ class BucketFeed:
     """Every batch stands for itself."""
 
     def __post_init__(self) -> None:
-        ranks_N, widths_N = _ranked(self.examples, self.tokens)
+        ranks_N, widths_N = _rank_by_length(self.examples, self.tokens)
         object.__setattr__(self, "_ranks_N", ranks_N)
-        object.__setattr__(self, "_cuts", cuts(np.sort(widths_N), self.tokens))
+        object.__setattr__(self, "_cuts", batch_boundaries(np.sort(widths_N), self.tokens))
 
     @property
     def per_epoch(self) -> int:
@@ -69,22 +69,22 @@ class BucketFeed:
         """All rows, sorted and shuffled; and the order of the batches."""
         known = self._known.get(epoch)
         if known is None:
-            rows_N = np.argsort(_mixed(self._ranks_N, self.seed, epoch, _ROWS), kind="stable")
-            known = rows_N, shuffled(self.per_epoch, self.seed, epoch, _BATCHES)
+            rows_N = np.argsort(_shuffled_keys(self._ranks_N, self.seed, epoch, _ROWS), kind="stable")
+            known = rows_N, random_permutation(self.per_epoch, self.seed, epoch, _BATCHES)
             self._known.clear()
             self._known[epoch] = known
         return known
 
 
-def whole(examples: Examples, tokens: int) -> list[Batch]:
+def bucketed_batches(examples: Examples, tokens: int) -> list[Batch]:
     """Every example once, short ones first; always the same."""
-    ranks_N, widths_N = _ranked(examples, tokens)
+    ranks_N, widths_N = _rank_by_length(examples, tokens)
     rows_N = np.argsort(ranks_N, kind="stable")
-    ends = cuts(np.sort(widths_N), tokens)
+    ends = batch_boundaries(np.sort(widths_N), tokens)
     return [examples.batch(rows_N[start:end]) for start, end in pairwise(ends)]
 
 
-def cuts(widths_N: Ints, tokens: int) -> Ints:
+def batch_boundaries(widths_N: Ints, tokens: int) -> Ints:
     """Where batches begin, and where the last one ends: each as large as `tokens` allows; widths ascend."""
     found = [0]
     while (start := found[-1]) < len(widths_N):
@@ -95,14 +95,14 @@ def cuts(widths_N: Ints, tokens: int) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def rounded(sizes: Ints) -> Ints:
+def round_up_lengths(sizes: Ints) -> Ints:
     """Rounded up to multiples of about an eighth: 1, 2, … 16, 18, … 32, 36, …"""
     steps: Ints = 2 ** np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64) - 4)
     up: Ints = -(-sizes // steps) * steps
     return up
 
 
-def _ranked(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
+def _rank_by_length(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
     """For each row, its place among all different sizes, and the width that a batch reserves for it."""
     sizes_NK = examples.sizes_NK
     longest = int(sizes_NK.max(initial=0))
@@ -112,23 +112,23 @@ def _ranked(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
             f"example {row + 1} has {longest} tokens, more than the {tokens} of a whole batch: raise tokens, "
             'or set max_length with long = "cut" or "drop"'
         )
-    widths_N = np.minimum(rounded(sizes_NK.max(axis=1)), tokens)
+    widths_N = np.minimum(round_up_lengths(sizes_NK.max(axis=1)), tokens)
     keys_N = widths_N
-    for side in rounded(sizes_NK).T:
+    for side in round_up_lengths(sizes_NK).T:
         keys_N = keys_N * (2 * longest + 1) + side
     _, ranks_N = np.unique(keys_N, return_inverse=True)
     return ranks_N, widths_N
 
 
-def _mixed(ranks_N: Ints, *seed: int) -> Ints:
+def _shuffled_keys(ranks_N: Ints, *seed: int) -> Ints:
     """The ranks, with random lower bits: rows of equal rank fall in a random order."""
-    return (ranks_N << 32) | (bits(len(ranks_N), *seed) >> np.uint64(32)).astype(np.int64)
+    return (ranks_N << 32) | (random_bits(len(ranks_N), *seed) >> np.uint64(32)).astype(np.int64)
 
 
 # Batches whose texts are cut into tokens anew each time (BPE-dropout): pure functions of their numbers.
 
 
-Cut = Callable[[Sequence[int], Random], list[int]]
+Segmenter = Callable[[Sequence[int], Random], list[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +136,8 @@ class ResegmentedFeed:
     """The batches of another feed; a row that would become longer than `limit` stays as it is."""
 
     feed: Feed
-    target: Cut | None
-    source: Cut | None
+    target: Segmenter | None
+    source: Segmenter | None
     limit: int
     seed: int = 0
 
@@ -154,28 +154,28 @@ class ResegmentedFeed:
         if self.target is not None:
             batch = self._targets(batch, self.target, dice)
         if self.source is not None and batch.source_NS is not None and batch.source_lengths_N is not None:
-            rows = _rows(batch.source_NS, batch.source_lengths_N)
-            source_NS, lengths_N = _padded([self._cut(row, self.source, dice) for row in rows])
+            rows = _unpad(batch.source_NS, batch.source_lengths_N)
+            source_NS, lengths_N = _pad([self._cut(row, self.source, dice) for row in rows])
             batch = replace(batch, source_NS=source_NS, source_lengths_N=lengths_N)
         return batch
 
-    def _targets(self, batch: Batch, cut: Cut, dice: Random) -> Batch:
-        rows = [self._cut(row, cut, dice) for row in _rows(batch.targets_NU, batch.lengths_N)]
+    def _targets(self, batch: Batch, cut: Segmenter, dice: Random) -> Batch:
+        rows = [self._cut(row, cut, dice) for row in _unpad(batch.targets_NU, batch.lengths_N)]
         begins = batch.inputs_NT[:, 0].tolist()
-        targets_NT, lengths_N = _padded(rows)
-        inputs_NT, _ = _padded([[begin, *row[:-1]] for begin, row in zip(begins, rows, strict=True)])
+        targets_NT, lengths_N = _pad(rows)
+        inputs_NT, _ = _pad([[begin, *row[:-1]] for begin, row in zip(begins, rows, strict=True)])
         weights_NT = (torch.arange(targets_NT.shape[1]) < lengths_N[:, None]).float()
         return replace(
             batch, inputs_NT=inputs_NT, lengths_N=lengths_N, targets_NU=targets_NT, weights_NU=weights_NT
         )
 
-    def _cut(self, row: list[int], cut: Cut, dice: Random) -> list[int]:
+    def _cut(self, row: list[int], cut: Segmenter, dice: Random) -> list[int]:
         """… EOS, cut anew. (Of a row that was cut short the last token stays, whatever it is.)"""
         found = [*cut(row[:-1], dice), row[-1]]
         return found if len(found) <= self.limit else row
 
 
-def drops(config: object) -> tuple[float, ...]:
+def bpe_dropout_rates(config: object) -> tuple[float, ...]:
     """BPE-dropout of targets and of sources; nothing where there is none."""
     sides = [config, config]
     if isinstance(config, Separate):
@@ -184,9 +184,9 @@ def drops(config: object) -> tuple[float, ...]:
     return rates if any(rates) else ()
 
 
-def resegmented(feed: Feed, config: object, text: Tokenizer, limit: int, seed: int) -> Feed:
+def with_bpe_dropout(feed: Feed, config: object, text: Tokenizer, limit: int, seed: int) -> Feed:
     """The feed, or one that cuts its texts anew where the text's settings ask for it."""
-    rates = drops(config)
+    rates = bpe_dropout_rates(config)
     if not rates:
         return feed
     codecs = (text, text.source_tokenizer)
@@ -196,11 +196,11 @@ def resegmented(feed: Feed, config: object, text: Tokenizer, limit: int, seed: i
     return ResegmentedFeed(feed, target, source, limit, seed)
 
 
-def _rows(tokens_NT: Tensor, lengths_N: Tensor) -> list[list[int]]:
+def _unpad(tokens_NT: Tensor, lengths_N: Tensor) -> list[list[int]]:
     return [row[:length] for row, length in zip(tokens_NT.tolist(), lengths_N.tolist(), strict=True)]
 
 
-def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    all_rows = ragged(rows)
+def _pad(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    all_rows = ragged_from_lists(rows)
     places, lengths = torch.arange(len(rows)).numpy(), all_rows.lengths
     return torch.from_numpy(all_rows.padded(places, lengths)), torch.from_numpy(lengths)

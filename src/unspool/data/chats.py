@@ -23,11 +23,11 @@ import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch, Ragged
-from unspool.data.examples import Examples, Row, RowForm, Sequences
+from unspool.data.examples import Examples, Row, RowFormat, Sequences
 from unspool.data.line_formats import TextFiles, json_field, json_object
-from unspool.data.reading import Advance, read_lines
+from unspool.data.reading import OnProgress, read_lines
 from unspool.data.split import Ints
-from unspool.errors import check_characters
+from unspool.errors import check_surrogates
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.control_tokens import ChatPrompt
 
@@ -51,15 +51,15 @@ class Chats:
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """The tokens of each row up to the end of its last answer, and a 1 for each that is to be learnt."""
-        _check(text)
-        written = [_written(list(messages(row)), text) for row in rows]
+        _check_tokenizer(text)
+        written = [_render(list(messages(row)), text) for row in rows]
         found = text.encode_batch([whole for whole, _ in written])
         encoded = []
         for (whole, begins), tokens in zip(written, found, strict=True):
             plain = whole.ordinary and not text.literal
             located = (tokens.ids, tokens.offsets) if plain else text.encode_with_offsets(whole)
-            ids, places = _cut(whole, begins, *located, text)
-            ids, counts = _counted(ids, places, text)
+            ids, places = _answer_starts(whole, begins, *located, text)
+            ids, counts = _mark_answers(ids, places, text)
             row = text.with_bos(ids)
             counts = [0] * (len(row) - len(ids)) + counts
             counts[0] = 0  # nothing stands before it, so it is no target
@@ -68,11 +68,11 @@ class Chats:
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of a language model."""
-        return Answers(columns[0], counts=columns[1])
+        return ChatSequences(columns[0], counts=columns[1])
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(Sequences):
+class ChatSequences(Sequences):
     """Texts of which some tokens only are targets."""
 
     counts: Ragged | None = None
@@ -98,7 +98,7 @@ def messages(row: Row) -> Iterator[Message]:
         yield {"role": role, "content": content}
 
 
-def _written(said: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
+def _render(said: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
     """The whole conversation as the template has it, and the characters at which answers begin."""
     whole, begins = text.chat(said, answered=True), []
     for at, message in enumerate(said):
@@ -114,7 +114,7 @@ def _written(said: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list
     return whole, begins
 
 
-def _cut(
+def _answer_starts(
     whole: ChatPrompt,
     begins: Sequence[int],
     ids: list[int],
@@ -130,7 +130,7 @@ def _cut(
     return [it for ids in found for it in ids], list(accumulate(map(len, found[:-1])))
 
 
-def _counted(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[list[int], list[int]]:
+def _mark_answers(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[list[int], list[int]]:
     """The tokens up to the last answer's end, and those that count."""
     counts, end = [0] * len(ids), 0
     for begin, limit in zip(begins, [*begins[1:], len(ids)], strict=True):
@@ -145,7 +145,7 @@ def _counted(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[li
     return ids[:end], counts[:end]
 
 
-def _check(text: Tokenizer) -> None:
+def _check_tokenizer(text: Tokenizer) -> None:
     if text.right_to_left:
         raise ValueError(
             "a conversation goes from question to answer, and the model reads from right to left: train one "
@@ -170,18 +170,18 @@ class ChatJSONL(TextFiles):
     messages: str = "messages"
     """The field with the list of messages, each with a "role" and a "content"."""
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Chats()
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file: messages up to the last of the assistant."""
         for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
             if not line.strip():
                 continue
             where = f"{path}, line {number}"
-            said = _messages(json_field(json_object(line, where), self.messages, where), where)
+            said = _read_messages(json_field(json_object(line, where), self.messages, where), where)
             answers = [at for at, (role, _) in enumerate(said) if role == ASSISTANT]
             if not answers:
                 raise ValueError(
@@ -190,7 +190,7 @@ class ChatJSONL(TextFiles):
             yield tuple(it for message in said[: answers[-1] + 1] for it in message)
 
 
-def _messages(found: Any, where: str) -> list[tuple[str, str]]:
+def _read_messages(found: Any, where: str) -> list[tuple[str, str]]:
     said = []
     for message in found if isinstance(found, list) else [found]:
         pair = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
@@ -199,7 +199,7 @@ def _messages(found: Any, where: str) -> list[tuple[str, str]]:
                 f'{where}: messages must be a list of objects with a "role" and a "content", all strings; '
                 f"found {message!r:.60}"
             )
-        said.append((check_characters(str(pair[0]), where), check_characters(str(pair[1]), where)))
+        said.append((check_surrogates(str(pair[0]), where), check_surrogates(str(pair[1]), where)))
     return said
 
 
@@ -224,12 +224,12 @@ class ChatLines(TextFiles):
         if not self.mark:
             raise ValueError("mark is empty: say what stands between two turns")
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Chats()
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
         found = 0
         for line in read_lines(path, self.max_line_bytes, advance):

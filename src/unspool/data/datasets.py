@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unspool.data.chats import ChatJSONL, ChatLines
-from unspool.data.examples import Row, RowForm
-from unspool.data.known_languages.made_data import Language, Task
+from unspool.data.examples import Row, RowFormat
+from unspool.data.known_languages.made_data import LanguageData, TaskData
 from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
 from unspool.data.packaged import Packaged
-from unspool.data.reading import Advance
+from unspool.data.reading import OnProgress
 from unspool.tokenization import Tokenizer
 
 
@@ -24,15 +24,15 @@ class Data(Protocol):
         """The files that are read, by the name of the field that holds their paths."""
         ...
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """The rows to learn from; they must be the same whenever they are asked for."""
         ...
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         """The rows to validate on; None where they have to be held out."""
         ...
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What the columns of these rows are."""
         ...
 
@@ -62,11 +62,11 @@ DATA: dict[str, type[Any]] = {
     "dialogues": Dialogues,
     "jsonl": JSONL,
     "labelled": LabelledLines,
-    "language": Language,
+    "language": LanguageData,
     "lines": Lines,
     "package": Packaged,
     "parallel": Parallel,
     "tagged": TaggedLines,
-    "task": Task,
+    "task": TaskData,
     "tsv": TSV,
 }

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unspool.config import plain
+from unspool.config import to_dict
 from unspool.data.batch import Ragged
-from unspool.data.examples import END, Row, RowForm, ends
-from unspool.data.reading import check_files, opened
-from unspool.io import beside, checksum, put
+from unspool.data.examples import END_OF_TEXT, Row, RowFormat, bos_and_eos
+from unspool.data.reading import check_files, open_text
+from unspool.io import checksum, rename_folder, temporary_sibling
 from unspool.tokenization import Tokenizer
 
 # Token ids on the disk: written once, row by row, then only mapped into memory.
@@ -36,11 +36,11 @@ _UNSIGNED = {2: "H", 4: "I"}
 """The array module's codes, by the bytes of a number."""
 
 
-class Damaged(ValueError):  # noqa: N818 — named for what happened
+class DamagedCacheError(ValueError):
     """What was written once is not as it was: it can only be made again."""
 
 
-class Writer:
+class ColumnWriter:
     """A column that grows row by row: in memory, or in two files of a folder."""
 
     def __init__(self, below: int, folder: Path | None = None, name: str = "") -> None:
@@ -64,7 +64,7 @@ class Writer:
         """The column."""
         if self._paths is not None:
             self._flush(self._paths)
-            return _mapped(*self._paths)
+            return _map_column(*self._paths)
         dtype = np.uint16 if self._values.itemsize == 2 else np.uint32
         return Ragged(np.frombuffer(self._values, dtype), np.frombuffer(self._offsets, np.int64))
 
@@ -77,21 +77,21 @@ class Writer:
 
 def read_column(folder: Path, name: str, below: int) -> Ragged:
     """What a Writer wrote, mapped: a page is read when it is needed."""
-    return _mapped(*_paths(folder, name, below))
+    return _map_column(*_paths(folder, name, below))
 
 
 @contextmanager
-def appearing(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """A new folder to write to: it becomes `folder` at the end of the block, or vanishes if the block fails.
 
     Where another process was quicker, its folder stays: the same key means the same content.
     """
     try:
-        with beside(folder) as fresh:
+        with temporary_sibling(folder) as fresh:
             fresh.mkdir()
             yield fresh
             with suppress(FileExistsError):
-                put(fresh, folder)
+                rename_folder(fresh, folder)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -109,21 +109,21 @@ def _paths(folder: Path, name: str, below: int) -> tuple[Path, Path]:
     return folder / f"{name}.uint{8 * _bytes(below)}", folder / f"{name}.offsets"
 
 
-def _mapped(values: Path, offsets: Path) -> Ragged:
+def _map_column(values: Path, offsets: Path) -> Ragged:
     dtype = np.uint16 if values.suffix == ".uint16" else np.uint32
-    column = Ragged(_map(values, dtype), _map(offsets, np.int64))
+    column = Ragged(_map_file(values, dtype), _map_file(offsets, np.int64))
     ends = column.offsets
     if not len(ends) or ends[0] != 0 or ends[-1] != len(column.values) or (ends[1:] < ends[:-1]).any():
-        raise Damaged(f"{offsets} and {values.name} do not belong together")
+        raise DamagedCacheError(f"{offsets} and {values.name} do not belong together")
     return column
 
 
-def _map(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _map_file(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
     if not path.is_file():
-        raise Damaged(f"{path} is missing")
+        raise DamagedCacheError(f"{path} is missing")
     size, each = path.stat().st_size, np.dtype(dtype).itemsize
     if size % each:
-        raise Damaged(f"{path} has {size} bytes, which is no multiple of {each}")
+        raise DamagedCacheError(f"{path} has {size} bytes, which is no multiple of {each}")
     if size == 0:  # nothing can be mapped of an empty file
         return np.empty(0, dtype)
     # A plain array of the same memory: memmap's own indexing is slow.
@@ -135,7 +135,7 @@ _ROWS, _CHARACTERS = 1 << 12, 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedRows:
     """All rows as columns of token ids."""
 
     train: tuple[Ragged, ...]
@@ -146,16 +146,16 @@ class Encoded:
     """Rows left out because a column was empty."""
 
 
-class Filled:
+class NonEmptyRows:
     """The rows that have something in every column (and END), and the number of the others."""
 
-    def __init__(self, rows: Iterable[Row], form: RowForm) -> None:
+    def __init__(self, rows: Iterable[Row], form: RowFormat) -> None:
         self._rows, self._joined = rows, form.joined
         self.empty = 0
 
     def count(self) -> int:
         """How many rows there are, END not counted."""
-        return sum(1 for row in self if row != END)
+        return sum(1 for row in self if row != END_OF_TEXT)
 
     def __iter__(self) -> Iterator[Row]:
         for row in self._rows:
@@ -165,7 +165,7 @@ class Filled:
                 self.empty += 1
 
 
-def handfuls(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def chunk_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """The rows, some at a time: enough to keep all cores busy, few enough to forget about memory."""
     some: list[Row] = []
     characters = 0
@@ -179,67 +179,69 @@ def handfuls(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield some
 
 
-def encoded(
+def encode_rows(
     train: Iterable[Row],
     valid: Iterable[Row] | None,
     held: npt.NDArray[np.bool_],
-    form: RowForm,
+    form: RowFormat,
     text: Tokenizer,
     folder: Path | None = None,
-) -> Encoded:
+) -> EncodedRows:
     """Encode every row; those that are `held` out go to the validation."""
     if folder is None:
-        return _write(train, valid, held, form, text, None)
-    with appearing(folder) as fresh:
-        found = _write(train, valid, held, form, text, fresh)
+        return _encode_to(train, valid, held, form, text, None)
+    with atomic_folder(folder) as fresh:
+        found = _encode_to(train, valid, held, form, text, fresh)
         facts = {"empty": found.empty, "crc32": {it.name: checksum(it) for it in sorted(fresh.iterdir())}}
         (fresh / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
-    return read_encoded(folder, form, text)
+    return read_encoded_rows(folder, form, text)
 
 
-def read_encoded(folder: Path, form: RowForm, text: Tokenizer) -> Encoded:
+def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> EncodedRows:
     """What `encoded` wrote to a folder; Damaged where it is no longer so."""
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         empty, checksums = operator.index(facts["empty"]), dict(facts["crc32"])
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise Damaged(f"{folder / _FACTS} is missing or not what was written") from error
+        raise DamagedCacheError(f"{folder / _FACTS} is missing or not what was written") from error
     for name, said in checksums.items():
         if not (folder / name).is_file():
-            raise Damaged(f"{folder / name} is missing")
+            raise DamagedCacheError(f"{folder / name} is missing")
         if checksum(folder / name) != said:
-            raise Damaged(f"{folder / name} was changed after it was written (its checksum does not match)")
-    below = _below(form, text)
+            raise DamagedCacheError(
+                f"{folder / name} was changed after it was written (its checksum does not match)"
+            )
+    below = _value_limit(form, text)
     train, valid = (
         tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
         for part in ("train", "valid")
     )
-    return Encoded(train, valid, empty)
+    return EncodedRows(train, valid, empty)
 
 
-def _below(form: RowForm, text: Tokenizer) -> int:
+def _value_limit(form: RowFormat, text: Tokenizer) -> int:
     """What all numbers of all columns are below."""
     sources = 0 if text.source is None else text.source.vocab_size
     return max(text.vocab_size, sources, len(form.labels) + 1)  # one more number: no label
 
 
-def _write(
+def _encode_to(
     train: Iterable[Row],
     valid: Iterable[Row] | None,
     held: npt.NDArray[np.bool_],
-    form: RowForm,
+    form: RowFormat,
     text: Tokenizer,
     folder: Path | None,
-) -> Encoded:
-    below = _below(form, text)
+) -> EncodedRows:
+    below = _value_limit(form, text)
     writers = [
-        [Writer(below, folder, f"{part}{column}") for column in range(form.columns)]
+        [ColumnWriter(below, folder, f"{part}{column}") for column in range(form.columns)]
         for part in ("train", "valid")
     ]
-    parts = [_Part(columns, form, text) for columns in writers]
-    filled = Filled(train, form)
+    parts = [_RowWriter(columns, form, text) for columns in writers]
+    filled = NonEmptyRows(train, form)
     number = 0
-    for rows in handfuls(filled):
+    for rows in chunk_rows(filled):
         for ids in form.encode(rows, text):
             if not ids:
                 for part in parts:
@@ -247,17 +249,17 @@ def _write(
                 continue
             parts[int(held[number])].add(ids)
             number += 1
-    others = Filled(() if valid is None else valid, form)
-    for rows in handfuls(others):
+    others = NonEmptyRows(() if valid is None else valid, form)
+    for rows in chunk_rows(others):
         for ids in form.encode(rows, text):
             parts[1].add(ids) if ids else parts[1].end()
-    return Encoded(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
+    return EncodedRows(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
 
 
-class _Part:
+class _RowWriter:
     """Writes rows to columns; joined rows become one long row for each text."""
 
-    def __init__(self, columns: list[Writer], form: RowForm, text: Tokenizer) -> None:
+    def __init__(self, columns: list[ColumnWriter], form: RowFormat, text: Tokenizer) -> None:
         self._columns, self._form, self._text = columns, form, text
         self._begun = False
 
@@ -273,7 +275,7 @@ class _Part:
     def end(self) -> None:
         """The text of joined rows ends here, if one has begun."""
         if self._form.joined and self._begun:
-            self._columns[0].put([ends(self._text)[1]])
+            self._columns[0].put([bos_and_eos(self._text)[1]])
             self._columns[0].end()
             self._begun = False
 
@@ -285,50 +287,50 @@ class _Part:
 # Names for what was made from something: equal names mean equal content, whatever the files are called.
 
 
-Files = Mapping[str, list[str]]
+FileHashes = Mapping[str, list[str]]
 """What each file holds: packed or not, it is the same."""
 
 _FORMAT = 3
 """Raised whenever the same rows would be stored in another way."""
 
 
-def of_settings(kind: type[Any], settings: dict[str, Any]) -> str:
+def hash_settings(kind: type[Any], settings: dict[str, Any]) -> str:
     """Of settings that JSON can say."""
     return _digest([_FORMAT, kind.__name__, settings])
 
 
-def of_files(data: Any) -> Files:
+def hash_files(data: Any) -> FileHashes:
     """Of what each file of `data` holds, by the name of its setting; FileNotFoundError names one missing."""
     check_files(data.files())
-    return {name: [_content(Path(path)) for path in paths] for name, paths in data.files().items()}
+    return {name: [_hash_content(Path(path)) for path in paths] for name, paths in data.files().items()}
 
 
-def of_data(data: Any, seed: int, files: Files | None = None) -> str:
+def hash_data(data: Any, seed: int, files: FileHashes | None = None) -> str:
     """Of the rows that `data` gives, and of which of them are held out: files count by what they hold.
 
     `files` is what `of_files` says, where that has been asked already.
     """
-    settings = {**plain(data), **(of_files(data) if files is None else files)}
-    return _digest([of_settings(type(data), settings), seed if data.holds_out else None])
+    settings = {**to_dict(data), **(hash_files(data) if files is None else files)}
+    return _digest([hash_settings(type(data), settings), seed if data.holds_out else None])
 
 
-def of_text(text: Tokenizer) -> str:
+def hash_tokenizer(text: Tokenizer) -> str:
     """Of the ids that `text` gives to every string, and to every source."""
     if text.source is not None:
-        return together(of_text(replace(text, source=None)), of_text(text.source))
+        return combine_hashes(hash_tokenizer(replace(text, source=None)), hash_tokenizer(text.source))
     order = ["right to left"] if text.right_to_left else []
     template = [] if text.chat_template is None else [text.chat_template]
     ends = [text.bos_id, text.add_bos, sorted(text.eos_ids)]
     return _digest([text.backend.to_str(), *ends, text.literal, *template, *order])
 
 
-def together(*names: str) -> str:
+def combine_hashes(*names: str) -> str:
     """One name for several things together."""
     return _digest(list(names))
 
 
-def _content(path: Path) -> str:
-    with opened(path) as (content, _):
+def _hash_content(path: Path) -> str:
+    with open_text(path) as (content, _):
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

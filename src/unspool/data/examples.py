@@ -73,7 +73,7 @@ class Sequences:
         lengths_N = self._lengths(self.target, rows_N)
         inputs_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N))
         targets_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1))
-        weights_NT = real(lengths_N).float()
+        weights_NT = real_mask(lengths_N).float()
         lengths = torch.from_numpy(lengths_N)
         if self.source is None:
             return Batch(inputs_NT, lengths, targets_NT, weights_NT)
@@ -96,7 +96,7 @@ class Sequences:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class SelectedExamples:
     """Some of the examples."""
 
     all: Examples
@@ -114,12 +114,12 @@ class Chosen:
         """These rows, padded on the right."""
         return self.all.batch(self.rows[rows_N])
 
-    def cut(self, limit: int) -> Chosen:
+    def cut(self, limit: int) -> SelectedExamples:
         """The same rows with at most `limit` positions on each side."""
         return replace(self, all=self.all.cut(limit))
 
 
-def real(lengths_N: Ints) -> torch.Tensor:
+def real_mask(lengths_N: Ints) -> torch.Tensor:
     """(N, T): True where a position is no padding."""
     lengths = torch.from_numpy(lengths_N)
     return torch.arange(int(lengths_N.max(initial=0))) < lengths[:, None]
@@ -132,11 +132,11 @@ def real(lengths_N: Ints) -> torch.Tensor:
 
 
 Row = tuple[str, ...]
-END: Row = ()
+END_OF_TEXT: Row = ()
 """Between two rows of joined ones: the text ends here, and another one begins."""
 
 
-class RowForm(Protocol):
+class RowFormat(Protocol):
     """What the columns of a row are."""
 
     @property
@@ -192,8 +192,8 @@ class Texts:
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """What `Tokenizer.encode` gives, then EOS; bare tokens if rows are joined, and none for END."""
         if not self.joined:
-            return [[ids] for ids in whole([line for (line,) in rows], text)]
-        encoded = iter(bare([line for row in rows for line in row], text))
+            return [[ids] for ids in encode_with_eos([line for (line,) in rows], text)]
+        encoded = iter(encode_without_bos([line for row in rows for line in row], text))
         return [[next(encoded)] if row else [] for row in rows]
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
@@ -218,7 +218,13 @@ class Pairs:
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """BOS … EOS for both sides, each in its own vocabulary where it has one."""
         sources, targets = ([row[side] for row in rows] for side in (0, 1))
-        return list(zip(framed(sources, text.source_tokenizer), framed(targets, text), strict=True))
+        return list(
+            zip(
+                encode_with_bos_eos(sources, text.source_tokenizer),
+                encode_with_bos_eos(targets, text),
+                strict=True,
+            )
+        )
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Rows of an encoder–decoder."""
@@ -226,27 +232,27 @@ class Pairs:
         return Sequences(target, source)
 
 
-def bare(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
+def encode_without_bos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
     """The tokens of each text in the model's order, without a BOS that `encode` may write; on all cores."""
     return [text.to_model_order(each.ids) for each in text.encode_batch(lines)]
 
 
-def whole(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
+def encode_with_eos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
     """The tokens of each text and EOS: a model learns from exactly what a prompt becomes.
 
     A text without any token is EOS twice, so that one of them is a target.
     """
-    eos = ends(text)[1]
-    return [[*(text.with_bos(ids) or [eos]), eos] for ids in bare(lines, text)]
+    eos = bos_and_eos(text)[1]
+    return [[*(text.with_bos(ids) or [eos]), eos] for ids in encode_without_bos(lines, text)]
 
 
-def framed(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
+def encode_with_bos_eos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
     """BOS … EOS for each text."""
-    bos, eos = ends(text)
-    return [[bos, *ids, eos] for ids in bare(lines, text)]
+    bos, eos = bos_and_eos(text)
+    return [[bos, *ids, eos] for ids in encode_without_bos(lines, text)]
 
 
-def ends(text: Tokenizer) -> tuple[int, int]:
+def bos_and_eos(text: Tokenizer) -> tuple[int, int]:
     """BOS and EOS; EOS stands in for a BOS that is not there, as in GPT-2."""
     if not text.eos_ids:
         raise ValueError("the text has no token that ends a text (eos_ids): a model could not learn to stop")

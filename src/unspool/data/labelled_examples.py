@@ -16,7 +16,7 @@ import torch
 
 from unspool.config import unknown
 from unspool.data.batch import Batch, Ragged
-from unspool.data.examples import Examples, Row, bare, real
+from unspool.data.examples import Examples, Row, encode_without_bos, real_mask
 from unspool.data.split import Ints
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import WordTokens, tokenize_words
@@ -55,7 +55,7 @@ class LabelledExamples:
             lengths_N = np.minimum(lengths_N, self.limit)
         counts_N = lengths_N if self.each_token else np.ones_like(lengths_N)
         targets_NU = self.targets.padded(rows_N, counts_N)
-        counted_NU = real(counts_N)
+        counted_NU = real_mask(counts_N)
         if self.none is not None:
             counted_NU &= torch.from_numpy(targets_NU != self.none)
             targets_NU = np.where(targets_NU == self.none, 0, targets_NU)
@@ -86,8 +86,8 @@ class Classes:
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """The label's number, and the tokens without BOS and EOS."""
-        inputs = bare([line for _, line in rows], text)
-        labels = [numbers(self.labels_of(row), self.labels) for row in rows]
+        inputs = encode_without_bos([line for _, line in rows], text)
+        labels = [label_ids(self.labels_of(row), self.labels) for row in rows]
         return list(zip(labels, inputs, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
@@ -126,7 +126,7 @@ class Tags:
                 "needs a tag and a token of its own"
             )
         targets = [len(self.labels)] * len(found.ids)
-        for first, number in zip(found.firsts, numbers(tags, self.labels), strict=True):
+        for first, number in zip(found.firsts, label_ids(tags, self.labels), strict=True):
             targets[first] = number
         return found.ids, targets
 
@@ -144,7 +144,7 @@ class UnknownLabelError(ValueError):
         self.label = label
 
 
-def numbers(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
+def label_ids(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
     """Each label's number."""
     for label in found:
         if label not in labels:
@@ -152,7 +152,7 @@ def numbers(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
     return [labels.index(label) for label in found]
 
 
-def choice(labels: Iterable[str]) -> tuple[str, ...]:
+def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """All labels once, in order; an error where there is nothing to choose between."""
     found = tuple(sorted(set(labels)))
     if len(found) < 2:

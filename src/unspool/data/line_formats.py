@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
-from unspool.data.examples import END, Pairs, Row, RowForm, Texts
-from unspool.data.labelled_examples import Classes, Tags, choice
-from unspool.data.reading import MAX_LINE_BYTES, Advance, read_lines
+from unspool.data.examples import END_OF_TEXT, Pairs, Row, RowFormat, Texts
+from unspool.data.labelled_examples import Classes, Tags, sorted_labels
+from unspool.data.reading import MAX_LINE_BYTES, OnProgress, read_lines
 from unspool.data.split import HeldOut
-from unspool.errors import check_characters
+from unspool.errors import check_surrogates
 
 Paths = str | tuple[str, ...]
 """One file, or several that are read one after the other; what gzip has packed is unpacked on the way."""
 
 
-def listed(name: str, paths: Paths | None) -> tuple[str, ...]:
+def as_paths(name: str, paths: Paths | None) -> tuple[str, ...]:
     """All paths of a setting; none where it was left out."""
     if paths == ():
         raise ValueError(f"{name} is an empty list: name at least one file")
@@ -47,26 +47,26 @@ class TextFiles(HeldOut, ABC):
         return False
 
     @abstractmethod
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
         """The files that are read, by the name of their setting."""
-        found = {name: listed(name, getattr(self, name)) for name in ("train", "valid")}
+        found = {name: as_paths(name, getattr(self, name)) for name in ("train", "valid")}
         return {name: paths for name, paths in found.items() if paths}
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """The rows to learn from."""
         return self._all(self.files()["train"], advance)
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         """The rows of the files to validate on."""
         return None if self.valid is None else self._all(self.files()["valid"], advance)
 
-    def _all(self, paths: tuple[str, ...], advance: Advance) -> Iterator[Row]:
+    def _all(self, paths: tuple[str, ...], advance: OnProgress) -> Iterator[Row]:
         for at, path in enumerate(paths):
             if at and self.joined:
-                yield END
+                yield END_OF_TEXT
             yield from self.rows(path, advance)
 
 
@@ -80,7 +80,7 @@ class Lines(TextFiles):
     document: Literal["line", "file"] = "line"
     """What one text is; in a "file", line ends are tokens like others, and its end is what is held out."""
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Texts(joined=self.joined)
@@ -95,14 +95,14 @@ class Lines(TextFiles):
         """A whole file does; lines are texts of their own."""
         return self.joined
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
         end = "\n" if self.joined else ""
         for line in read_lines(path, self.max_line_bytes, advance):
             yield (line + end,)
 
 
-BETWEEN = "\n"
+TURN_SEPARATOR = "\n"
 """Between the turns of a history: what no single turn of a file of lines can hold."""
 
 
@@ -129,7 +129,7 @@ class Dialogues(TextFiles):
         if not self.mark:
             raise ValueError("mark is empty: say what stands between two turns")
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Pairs()
@@ -139,22 +139,22 @@ class Dialogues(TextFiles):
         """An answer is a question in the next row: held out at random, it would be seen in training."""
         return True
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
         found = 0
         for line in read_lines(path, self.max_line_bytes, advance):
             turns = [turn.strip() for turn in line.split(self.mark)]
-            for row in replies([turn for turn in turns if turn], self.history):
+            for row in reply_pairs([turn for turn in turns if turn], self.history):
                 found += 1
                 yield row
         if not found:
             raise ValueError(f"{path} has no line with two turns: is {self.mark!r} what stands between them?")
 
 
-def replies(turns: Sequence[str], history: int) -> Iterator[Row]:
+def reply_pairs(turns: Sequence[str], history: int) -> Iterator[Row]:
     """(what was said before, the answer) for every turn but the first."""
     for at in range(1, len(turns)):
-        yield BETWEEN.join(turns[max(0, at - history) : at]), turns[at]
+        yield TURN_SEPARATOR.join(turns[max(0, at - history) : at]), turns[at]
 
 
 # A file with one JSON object a line: a text, a source and its target, or a dialogue's turns.
@@ -185,7 +185,7 @@ class JSONL(TextFiles):
         if self.history < 1:
             raise ValueError(f"history is {self.history}; an answer sees 1 turn or more")
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Texts() if self.text is not None else Pairs()
@@ -195,7 +195,7 @@ class JSONL(TextFiles):
         """An answer is a question in the next row: held out at random, it would be seen in training."""
         return self.turns is not None
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
         fields = [name for name in (self.text, self.source, self.target) if name is not None]
         for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
@@ -204,7 +204,7 @@ class JSONL(TextFiles):
             where = f"{path}, line {number}"
             found = json_object(line, where)
             if self.turns is not None:
-                yield from replies(_turns(found, self.turns, where), self.history)
+                yield from reply_pairs(_turns(found, self.turns, where), self.history)
             else:
                 yield tuple(_string(found, name, where) for name in fields)
 
@@ -231,7 +231,7 @@ def _string(found: dict[str, Any], name: str, where: str) -> str:
     value = json_field(found, name, where)
     if not isinstance(value, str):
         raise ValueError(f"{where}: the field {name!r} is {value!r:.60}, not a string")
-    return check_characters(value, where)
+    return check_surrogates(value, where)
 
 
 def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
@@ -243,7 +243,7 @@ def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
             f"{where}: the field {name!r} must be a list of strings, or of objects with a string "
             f'"content": {value!r:.60}'
         )
-    return [check_characters(turn, where) for turn in said]
+    return [check_surrogates(turn, where) for turn in said]
 
 
 # A file of tab-separated columns, two of which belong together: translations as Tatoeba gives them.
@@ -262,14 +262,14 @@ class TSV(TextFiles):
         super().__post_init__()
         check_columns(source=self.source, target=self.target)
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Pairs()
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
-        return columns(path, (self.source, self.target), self.max_line_bytes, advance)
+        return read_columns(path, (self.source, self.target), self.max_line_bytes, advance)
 
 
 def check_columns(**columns: int) -> None:
@@ -279,7 +279,7 @@ def check_columns(**columns: int) -> None:
             raise ValueError(f"{name} is {column}; columns are counted from 1")
 
 
-def columns(path: str, wanted: tuple[int, ...], limit: int, advance: Advance) -> Iterator[Row]:
+def read_columns(path: str, wanted: tuple[int, ...], limit: int, advance: OnProgress) -> Iterator[Row]:
     """These columns, counted from 1, of every line that is not blank."""
     for number, line in enumerate(read_lines(path, limit, advance), start=1):
         if not line.strip():
@@ -327,28 +327,28 @@ class Parallel(HeldOut):
     def files(self) -> Mapping[str, tuple[str, ...]]:
         """The files that are read, by the name of their setting."""
         names = ("source", "target", "valid_source", "valid_target")
-        found = {name: listed(name, getattr(self, name)) for name in names}
+        found = {name: as_paths(name, getattr(self, name)) for name in names}
         return {name: paths for name, paths in found.items() if paths}
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """The rows to learn from."""
         return self._all("source", "target", advance)
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         """The rows of the files to validate on."""
         return None if self.valid_source is None else self._all("valid_source", "valid_target", advance)
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is."""
         del rows
         return Pairs()
 
-    def _all(self, source: str, target: str, advance: Advance) -> Iterator[Row]:
+    def _all(self, source: str, target: str, advance: OnProgress) -> Iterator[Row]:
         files = self.files()
         for one, other in zip(files[source], files[target], strict=True):
             yield from self._rows(one, other, advance)
 
-    def _rows(self, source: str, target: str, advance: Advance) -> Iterator[Row]:
+    def _rows(self, source: str, target: str, advance: OnProgress) -> Iterator[Row]:
         sides = [read_lines(path, self.max_line_bytes, advance) for path in (source, target)]
         counts = [0, 0]
         for row in zip_longest(*sides):
@@ -378,13 +378,13 @@ class LabelledLines(TextFiles):
         super().__post_init__()
         check_columns(label=self.label, text=self.text)
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is; the labels are those of these rows."""
-        return Classes(choice(label.strip() for label, text in rows if label.strip() and text.strip()))
+        return Classes(sorted_labels(label.strip() for label, text in rows if label.strip() and text.strip()))
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
-        return columns(path, (self.label, self.text), self.max_line_bytes, advance)
+        return read_columns(path, (self.label, self.text), self.max_line_bytes, advance)
 
 
 # A file with a sentence and its tags a line, for tagging.
@@ -403,13 +403,13 @@ class TaggedLines(TextFiles):
         super().__post_init__()
         check_columns(words=self.words, tags=self.tags)
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """What a row is; the tags are those of these rows."""
-        return Tags(choice(tag for _, tags in rows for tag in tags.split()))
+        return Tags(sorted_labels(tag for _, tags in rows for tag in tags.split()))
 
-    def rows(self, path: str, advance: Advance) -> Iterator[Row]:
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """The rows of one file."""
-        found = columns(path, (self.words, self.tags), self.max_line_bytes, advance)
+        found = read_columns(path, (self.words, self.tags), self.max_line_bytes, advance)
         for number, (words, tags) in enumerate(found, start=1):
             if len(words.split()) != len(tags.split()):
                 raise ValueError(

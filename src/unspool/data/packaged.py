@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from unspool.data.examples import Row, RowForm, Texts
-from unspool.data.reading import MAX_LINE_BYTES, Advance, read_lines
+from unspool.data.examples import Row, RowFormat, Texts
+from unspool.data.reading import MAX_LINE_BYTES, OnProgress, read_lines
 from unspool.data.split import HeldOut
 
 
@@ -59,19 +59,19 @@ class Packaged(HeldOut):
         """The file, where the package is installed."""
         return {"file": (str(self.path()),)}
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """The texts."""
         tidy, lines = self._tidy(), read_lines(self.path(), self.max_line_bytes, advance)
         for number, text in enumerate(lines if self.column is None else self._column(lines, self.column)):
             if number or not self.header:
                 yield (tidy(text),)
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         """None: they are held out."""
         del advance
         return None
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """A row is a text."""
         del rows
         return Texts()

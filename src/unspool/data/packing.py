@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch
-from unspool.data.split import Ints, below, shuffled
+from unspool.data.split import Ints, random_below, random_permutation
 
 _OFFSET, _BLOCKS = 0, 1
 """What a random number is for: two of one epoch must differ."""
@@ -51,7 +51,7 @@ class PackFeed:
     """Every batch stands for itself."""
 
     def __post_init__(self) -> None:
-        _check(len(self.stream), self.rows, 1 if self.counts is not None else self.length)
+        _check_stream(len(self.stream), self.rows, 1 if self.counts is not None else self.length)
         if self.counts is None:
             return
         starts = np.arange(0, len(self.stream) - 1, self.length)
@@ -77,24 +77,24 @@ class PackFeed:
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
         stops_N = np.minimum(starts_N + self.length, len(self.stream) - 1)
-        return blocks_batch(self.stream, starts_N, stops_N, self.ends, self.counts)
+        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
 
     def _epoch(self, epoch: int) -> Ints:
         """Where each block begins, shuffled."""
         known = self._known.get(epoch)
         if known is None:
-            order = shuffled(self.blocks, self.seed, epoch, _BLOCKS)
+            order = random_permutation(self.blocks, self.seed, epoch, _BLOCKS)
             if self._answered is not None:
                 known = self._answered[order]
             else:
                 spare = len(self.stream) - 1 - self.blocks * self.length
-                known = below(spare + 1, self.seed, epoch, _OFFSET) + order * self.length
+                known = random_below(spare + 1, self.seed, epoch, _OFFSET) + order * self.length
             self._known.clear()
             self._known[epoch] = known
         return known
 
 
-def whole_stream(
+def stream_batches(
     stream: npt.NDArray[Any],
     rows: int,
     length: int,
@@ -102,16 +102,16 @@ def whole_stream(
     counts: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
     """Every token of the stream once as a target (but the first, which nothing comes before), in order."""
-    _check(len(stream), rows, 1)
+    _check_stream(len(stream), rows, 1)
     starts = np.arange(0, len(stream) - 1, length)
     stops = np.minimum(starts + length, len(stream) - 1)
     return [
-        blocks_batch(stream, starts[at : at + rows], stops[at : at + rows], ends, counts)
+        batch_of_blocks(stream, starts[at : at + rows], stops[at : at + rows], ends, counts)
         for at in range(0, len(starts), rows)
     ]
 
 
-def blocks_batch(
+def batch_of_blocks(
     stream: npt.NDArray[Any],
     starts_N: Ints,
     stops_N: Ints,
@@ -139,7 +139,7 @@ def blocks_batch(
     )
 
 
-def _check(tokens: int, rows: int, length: int) -> None:
+def _check_stream(tokens: int, rows: int, length: int) -> None:
     if rows < 1 or length < 1:
         raise ValueError(f"rows is {rows} and length is {length}; both must be 1 or more")
     if tokens < length + 1:
@@ -150,7 +150,7 @@ def _check(tokens: int, rows: int, length: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class LaneFeed:
+class CarriedFeed:
     """Batches without end, each a pure function of its number; what a model remembers is not in them.
 
     Blocks in the order of the text, for a model that carries what it remembers from block to block.
@@ -204,7 +204,7 @@ class LaneFeed:
         """Batches in one pass over the stream."""
         return self.blocks * self.apart
 
-    def side_by_side(self, apart: int) -> LaneFeed:
+    def side_by_side(self, apart: int) -> CarriedFeed:
         """The same stream, laid out for updates of so many batches."""
         return replace(self, apart=apart)
 
@@ -216,13 +216,13 @@ class LaneFeed:
         block, which = divmod(at, self.apart)
         lane = self.blocks * self.length
         spare = len(self.stream) - 1 - self.rows * self.apart * lane
-        first = below(spare + 1, self.seed, epoch) + which * self.rows * lane + block * self.length
+        first = random_below(spare + 1, self.seed, epoch) + which * self.rows * lane + block * self.length
         starts_N = first + np.arange(self.rows, dtype=np.int64) * lane
-        batch = blocks_batch(self.stream, starts_N, starts_N + self.length, self.ends, self.counts)
+        batch = batch_of_blocks(self.stream, starts_N, starts_N + self.length, self.ends, self.counts)
         return replace(batch, follows=number - self.apart if block else None)
 
 
-def whole_lanes(
+def carried_batches(
     stream: npt.NDArray[Any],
     rows: int,
     length: int,
@@ -237,6 +237,6 @@ def whole_lanes(
     found: list[Batch] = []
     for at in range(0, lane, length):
         until_N = np.minimum(starts_N + at + length, stops_N)
-        batch = blocks_batch(stream, np.minimum(starts_N + at, until_N), until_N, ends, counts)
+        batch = batch_of_blocks(stream, np.minimum(starts_N + at, until_N), until_N, ends, counts)
         found.append(replace(batch, follows=len(found) - 1 if found else None))
     return found

@@ -16,22 +16,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unspool.config import plain
+from unspool.config import to_dict
 from unspool.data import encoded_store
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches
 from unspool.data.datasets import Data, OwnText
-from unspool.data.encoded_store import Damaged, Encoded, Filled, appearing, encoded, read_encoded
-from unspool.data.examples import END, Pairs, RowForm, ends
+from unspool.data.encoded_store import (
+    DamagedCacheError,
+    EncodedRows,
+    NonEmptyRows,
+    atomic_folder,
+    encode_rows,
+    read_encoded_rows,
+)
+from unspool.data.examples import END_OF_TEXT, Pairs, RowFormat, bos_and_eos
 from unspool.data.labelled_examples import UnknownLabelError
-from unspool.data.reading import check_files, metered, silent, size
+from unspool.data.reading import check_files, file_size, no_progress, progress_bar
 from unspool.interfaces import Feed
-from unspool.io import discard
+from unspool.io import remove_folder
 from unspool.tokenization import Separate, Tokenizer, TokenizerConfig
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """What a training run reads."""
 
     text: Tokenizer
@@ -53,14 +60,14 @@ def prepare(
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
-    files: encoded_store.Files | None = None,
-) -> Prepared:
+    files: encoded_store.FileHashes | None = None,
+) -> PreparedData:
     """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
 
     Where `text` is None, the data brings its own. `files` is what `fingerprint.of_files` says of the data,
     where that is known already. Whatever is wrong with the data is an error here, before anything is trained.
     """
-    work = _Work(data, seed, None if cache is None else Path(cache), progress, files)
+    work = _Preparation(data, seed, None if cache is None else Path(cache), progress, files)
     codec = work.vocabulary(text)
     if work.form.joined and not batches.takes_streams:
         raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
@@ -69,12 +76,12 @@ def prepare(
             "text.right_to_left is for models that say texts, and this data has labels: leave it out"
         )
     found = work.encoded(codec)
-    notes = [*work.notes, *_doubts(text, codec), *_learnt_by_heart(work.files)]
+    notes = [*work.notes, *_vocabulary_notes(text, codec), *_overlap_notes(work.files)]
     if found.empty:
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
-    feed = batches.feed(train, ends(codec), seed, notes.append)
-    checks = batches.whole(valid, ends(codec), notes.append) if len(valid) else []
+    feed = batches.feed(train, bos_and_eos(codec), seed, notes.append)
+    checks = batches.whole(valid, bos_and_eos(codec), notes.append) if len(valid) else []
     facts = {
         "vocab_size": codec.vocab_size,
         **({} if codec.source is None else {"source_vocab_size": codec.source.vocab_size}),
@@ -85,10 +92,10 @@ def prepare(
         "batches_per_epoch": feed.per_epoch,
         "empty_rows": found.empty,
     }
-    return Prepared(codec, feed, checks, work.form.labels, facts, tuple(notes))
+    return PreparedData(codec, feed, checks, work.form.labels, facts, tuple(notes))
 
 
-def _doubts(text: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
+def _vocabulary_notes(text: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
     asked: list[tuple[str, Any, Tokenizer | None]] = [("text", text, learnt)]
     if isinstance(text, Separate):
         sides = {"source": learnt.source, "target": learnt}
@@ -102,7 +109,7 @@ def _doubts(text: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iter
             )
 
 
-def _learnt_by_heart(files: encoded_store.Files) -> Iterator[str]:
+def _overlap_notes(files: encoded_store.FileHashes) -> Iterator[str]:
     for valid, train in (("valid", "train"), ("valid_source", "source")):
         if set(files.get(valid, ())) & set(files.get(train, ())):
             yield (
@@ -111,16 +118,21 @@ def _learnt_by_heart(files: encoded_store.Files) -> Iterator[str]:
             )
 
 
-class _Work:
+class _Preparation:
     """One preparation: reads the data as seldom as can be."""
 
     def __init__(
-        self, data: Data, seed: int, cache: Path | None, progress: bool, files: encoded_store.Files | None
+        self,
+        data: Data,
+        seed: int,
+        cache: Path | None,
+        progress: bool,
+        files: encoded_store.FileHashes | None,
     ) -> None:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
-        self.bytes = sum(size(path) for paths in data.files().values() for path in paths)
-        self.form: RowForm = data.form(data.train_rows(silent))
+        self.bytes = sum(file_size(path) for paths in data.files().values() for path in paths)
+        self.form: RowFormat = data.form(data.train_rows(no_progress))
         self.notes: list[str] = []
         self._key: str | None = None
         self._held: npt.NDArray[np.bool_] | None = None
@@ -135,7 +147,7 @@ class _Work:
             return self.data.codec()
         if self.cache is None:
             return self._trained(text)
-        name = encoded_store.together(self.key, encoded_store.of_settings(type(text), plain(text)))
+        name = encoded_store.combine_hashes(self.key, encoded_store.hash_settings(type(text), to_dict(text)))
         folder = self.cache / f"text-{name}"
         if folder.is_dir():
             try:
@@ -143,25 +155,28 @@ class _Work:
             except (OSError, ValueError) as error:
                 self._clear(folder, error)
         codec = self._trained(text)
-        with appearing(folder) as fresh:
+        with atomic_folder(folder) as fresh:
             codec.save(fresh)
         return Tokenizer.load(folder)
 
-    def encoded(self, text: Tokenizer) -> Encoded:
+    def encoded(self, text: Tokenizer) -> EncodedRows:
         """All rows as token ids; found again in the cache."""
         folder = None
         if self.cache is not None:
-            folder = self.cache / f"tokens-{encoded_store.together(self.key, encoded_store.of_text(text))}"
+            folder = (
+                self.cache
+                / f"tokens-{encoded_store.combine_hashes(self.key, encoded_store.hash_tokenizer(text))}"
+            )
             if folder.is_dir():
                 try:
-                    return read_encoded(folder, self.form, text)
-                except Damaged as error:
+                    return read_encoded_rows(folder, self.form, text)
+                except DamagedCacheError as error:
                     self._clear(folder, error)
         held = self.held
-        with metered("encode", self.bytes, self.progress) as advance:
+        with progress_bar("encode", self.bytes, self.progress) as advance:
             valid = self.data.valid_rows(advance)
             try:
-                return encoded(self.data.train_rows(advance), valid, held, self.form, text, folder)
+                return encode_rows(self.data.train_rows(advance), valid, held, self.form, text, folder)
             except UnknownLabelError as error:
                 raise ValueError(f"{self._place(error.label)}{error}") from error
 
@@ -170,38 +185,38 @@ class _Work:
         data: Any = self.data
         form: Any = self.form
         for path in (path for paths in data.files().values() for path in paths):
-            for number, row in enumerate(data.rows(path, silent), start=1):
+            for number, row in enumerate(data.rows(path, no_progress), start=1):
                 if label in form.labels_of(row):
                     return f"{path}, line {number}: "
         return ""
 
     @property
-    def files(self) -> encoded_store.Files:
+    def files(self) -> encoded_store.FileHashes:
         """What each file holds."""
         if self._files is None:
-            self._files = encoded_store.of_files(self.data)
+            self._files = encoded_store.hash_files(self.data)
         return self._files
 
     @property
     def key(self) -> str:
         """Names the rows."""
         if self._key is None:
-            self._key = encoded_store.of_data(self.data, self.seed, self.files)
+            self._key = encoded_store.hash_data(self.data, self.seed, self.files)
         return self._key
 
     @property
     def held(self) -> npt.NDArray[np.bool_]:
         """Which rows are held out. To count them, everything is read: whatever is wrong comes up here."""
         if self._held is None:
-            with metered("read", self.bytes, self.progress) as advance:
+            with progress_bar("read", self.bytes, self.progress) as advance:
                 valid = self.data.valid_rows(advance)
                 if valid is not None and self.data.holds_out:
                     raise ValueError(
                         "the data has rows of its own to validate on, and valid_share or valid_lines too: "
                         "choose one of them"
                     )
-                count = Filled(self.data.train_rows(advance), self.form).count()
-                others = None if valid is None else Filled(valid, self.form).count()
+                count = NonEmptyRows(self.data.train_rows(advance), self.form).count()
+                others = None if valid is None else NonEmptyRows(valid, self.form).count()
             if count == 0 or others == 0:
                 raise ValueError(
                     f"every row of the {'training' if count == 0 else 'validation'} data is empty"
@@ -212,7 +227,7 @@ class _Work:
     def _clear(self, folder: Path, error: Exception) -> None:
         """Make room for what is made again: a cache holds nothing that the data does not give."""
         self.notes.append(f"the cache was damaged and is made again: {error}")
-        discard(folder)
+        remove_folder(folder)
 
     def _trained(self, text: TokenizerConfig) -> Tokenizer:
         if isinstance(text, Separate) and isinstance(self.form, Pairs):
@@ -224,8 +239,8 @@ class _Work:
 
     def _texts(self, side: int | None = None) -> Iterator[str]:
         held = self.held
-        with metered("vocabulary", self.bytes, self.progress) as advance:
-            rows = Filled(self.data.train_rows(advance), self.form)
-            for number, row in enumerate(row for row in rows if row != END):
+        with progress_bar("vocabulary", self.bytes, self.progress) as advance:
+            rows = NonEmptyRows(self.data.train_rows(advance), self.form)
+            for number, row in enumerate(row for row in rows if row != END_OF_TEXT):
                 if not held[number]:
                     yield from self.form.texts(row) if side is None else (row[side],)

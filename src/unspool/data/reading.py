@@ -15,19 +15,19 @@ from pathlib import Path
 # How far a long reading has come: a bar with the time left, on a terminal only.
 
 
-Advance = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Called with the number of bytes (or rows) just read."""
 
 
-def silent(_amount: int) -> None:
+def no_progress(_amount: int) -> None:
     """Shows nothing."""
 
 
 @contextmanager
-def metered(what: str, total: int, show: bool) -> Iterator[Advance]:
+def progress_bar(what: str, total: int, show: bool) -> Iterator[OnProgress]:
     """A bar on standard error that `total` fills (0: nobody knows how much it is); none without `show`."""
     if not show:
-        yield silent
+        yield no_progress
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -56,7 +56,7 @@ _PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
+def open_text(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
     """The content of a file, unpacked if it is packed; and the file itself, to ask how far it was read."""
     with path.open("rb") as file:
         begins = file.peek(8)
@@ -71,13 +71,15 @@ def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
             raise ValueError(f"{path} is packed by gzip, and damaged ({error}): get it anew") from error
 
 
-def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES, advance: Advance = silent) -> Iterator[str]:
+def read_lines(
+    path: str | Path, limit: int = MAX_LINE_BYTES, advance: OnProgress = no_progress
+) -> Iterator[str]:
     r"""The lines of a file without their ends (\n or \r\n)."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise FileNotFoundError(f"{path} {what}: name a text file in UTF-8, one text a line")
-    with opened(path) as (content, file):
+    with open_text(path) as (content, file):
         number, before, told = 0, 0, 0
         while raw := content.readline(limit + 2):
             number += 1
@@ -113,7 +115,7 @@ def check_files(files: Mapping[str, Sequence[str]]) -> None:
                 raise FileNotFoundError(f"{name} = {path!r}: {what}")
 
 
-def size(path: str | Path) -> int:
+def file_size(path: str | Path) -> int:
     """Bytes in a file; 0 where there is none, which `read_lines` complains about."""
     path = Path(path)
     return path.stat().st_size if path.is_file() else 0

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from unspool.errors import check_characters
-from unspool.io import TEXT_BYTES, read_bounded
+from unspool.errors import check_surrogates
+from unspool.io import MAX_TEXT_BYTES, read_bounded
 
 JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 TSV_SUFFIX = ".tsv"
@@ -79,7 +79,7 @@ class Record:
             return self._messages()
         if not isinstance(self.fields.get("prompt", ""), str):
             raise ValueError(
-                f'{self.where}: "prompt" must be a string, found {short(repr(self.fields["prompt"]))}'
+                f'{self.where}: "prompt" must be a string, found {shorten(repr(self.fields["prompt"]))}'
             )
         return self._string(PROMPT, "prompt", "source")
 
@@ -130,13 +130,13 @@ class Record:
         found = self.fields["messages"]
         if not isinstance(found, list) or not found or not all(map(_is_message, found)):
             shape = 'a list of {"role": "…", "content": "…"}'
-            raise ValueError(f'{self.where}: "messages" must be {shape}, found {short(json.dumps(found))}')
+            raise ValueError(f'{self.where}: "messages" must be {shape}, found {shorten(json.dumps(found))}')
         for message in found:
             self._checked(message["content"], '"messages"')
         return tuple(found)
 
     def _checked(self, text: str, name: str) -> str:
-        return check_characters(text, f"{self.where}: {name}")
+        return check_surrogates(text, f"{self.where}: {name}")
 
     def _unexpected(self, expected: str) -> ValueError:
         return ValueError(f"{self.where}: expected {expected}, found {self.shown}")
@@ -144,13 +144,13 @@ class Record:
     @property
     def shown(self) -> str:
         """Its beginning."""
-        return short(self.content)
+        return shorten(self.content)
 
 
 def read_records(path: Path, layout: Layout | None = None, *, keep_blank: bool = False) -> list[Record]:
     """The records of a file, in order. `keep_blank`: an empty line of a plain file is an empty record."""
     layout = layout or Layout()
-    suffix, content = path.suffix.lower(), decoded(path)
+    suffix, content = path.suffix.lower(), read_utf8(path)
     if suffix == ".json":
         raise ValueError(f"{path}: one JSON document: write one object a line to a .jsonl file")
     has_columns = suffix == TSV_SUFFIX or layout.columns is not None or layout.text_column is not None
@@ -170,7 +170,7 @@ def read_records(path: Path, layout: Layout | None = None, *, keep_blank: bool =
         elif is_plain:
             found.append(Record(where, line, {}, is_plain=True))
         else:
-            found.append(_columns(line, where, layout))
+            found.append(_column_record(line, where, layout))
     return found
 
 
@@ -183,12 +183,12 @@ def json_record(line: str, where: str, layout: Layout | None = None) -> Record:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON ({error}); expected an object such as {TEXT}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected {TEXT}, {PROMPT} or {PAIR}, found {short(line)}")
+        raise ValueError(f"{where}: expected {TEXT}, {PROMPT} or {PAIR}, found {shorten(line)}")
     named = {name: value[key] for name, key in (layout or Layout()).fields.items() if key in value}
     return Record(where, line, {**value, **named})
 
 
-def _columns(line: str, where: str, layout: Layout) -> Record:
+def _column_record(line: str, where: str, layout: Layout) -> Record:
     cells = line.split("\t")
     if len(cells) == 1 and layout.columns is None:
         return Record(where, line, {}, is_plain=True)
@@ -197,7 +197,7 @@ def _columns(line: str, where: str, layout: Layout) -> Record:
         raise ValueError(
             f"{where}: {len(cells)} tab-separated column{'s' * (len(cells) != 1)}, but "
             + (f"column {max(wanted)} is wanted" if len(cells) < max(wanted) else EXTRA)
-            + f": {short(line)}"
+            + f": {shorten(line)}"
         )
     names = ("source", "target") if layout.text_column is None else ("text",)
     return Record(where, line, {name: cells[column - 1] for name, column in zip(names, wanted, strict=True)})
@@ -212,7 +212,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise RepeatedKeyError(
-                f'the key "{short(key)}" stands twice in one object: leave one of them out'
+                f'the key "{shorten(key)}" stands twice in one object: leave one of them out'
             )
         found[key] = value
     return found
@@ -222,7 +222,7 @@ def _is_message(found: Any) -> bool:
     return isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("role", "content"))
 
 
-def short(text: str, width: int = 60) -> str:
+def shorten(text: str, width: int = 60) -> str:
     """The beginning of a text, for messages."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -233,9 +233,9 @@ def split_lines(content: str) -> list[str]:
     return re.split(r"\r\n|\n|\r", content)
 
 
-def decoded(path: Path) -> str:
+def read_utf8(path: Path) -> str:
     """The content of a file that is UTF-8, with or without a byte-order mark."""
     try:
-        return read_bounded(path, TEXT_BYTES).decode("utf-8-sig")
+        return read_bounded(path, MAX_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error}") from None

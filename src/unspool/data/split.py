@@ -19,7 +19,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 
-def bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
+def random_bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
     """`count` random numbers of 64 bits, for this seed."""
     seed = tuple(map(operator.index, seed))
     if any(number < 0 for number in seed):
@@ -30,7 +30,7 @@ def bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
     return np.asarray(raw, dtype=np.uint64)
 
 
-def uniforms(seeds_N: npt.NDArray[np.uint64], count: int, purpose: int) -> npt.NDArray[np.float64]:
+def random_uniforms(seeds_N: npt.NDArray[np.uint64], count: int, purpose: int) -> npt.NDArray[np.float64]:
     """(N, count) numbers of [0, 1): a stream of each seed for each purpose, whatever the other seeds are.
 
     SplitMix64, counted from the seed: number i of a stream needs none before it.
@@ -50,14 +50,14 @@ def _mix(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-def shuffled(count: int, *seed: int) -> Ints:
+def random_permutation(count: int, *seed: int) -> Ints:
     """0 … count − 1 in a random order."""
-    return np.argsort(bits(count, *seed), kind="stable")
+    return np.argsort(random_bits(count, *seed), kind="stable")
 
 
-def below(limit: int, *seed: int) -> int:
+def random_below(limit: int, *seed: int) -> int:
     """One random number of 0 … limit − 1."""
-    return int(bits(1, *seed)[0] % np.uint64(limit))
+    return int(random_bits(1, *seed)[0] % np.uint64(limit))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,9 @@ class HeldOut:
                 f"{wanted} rows are to be held out for validation, but there are only {count}: nothing would "
                 "be left to train on"
             )
-        mask[np.arange(count - wanted, count) if self.hangs_together else shuffled(count, seed)[:wanted]] = (
-            True
-        )
+        mask[
+            np.arange(count - wanted, count)
+            if self.hangs_together
+            else random_permutation(count, seed)[:wanted]
+        ] = True
         return mask

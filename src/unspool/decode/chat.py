@@ -45,7 +45,7 @@ class Chat:
     """What the model is told before the first turn."""
     seed: int | None = None
     """Of the whole conversation; a new one where none is given. It may be changed at any time."""
-    max_new_tokens: int = config.CHAT_TOKENS
+    max_new_tokens: int = config.MAX_CHAT_TOKENS
     """Of each answer."""
     on_loop: OnLoop = "stop"
     """What happens to an answer that goes round in circles."""

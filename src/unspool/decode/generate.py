@@ -15,7 +15,7 @@ from unspool.decode.output import Output, Piece, output_of, pieces_of
 from unspool.decode.prompts import Message, as_batch
 from unspool.decode.request import make_job
 from unspool.decode.spec import as_decoder
-from unspool.errors import is_shortage
+from unspool.errors import is_out_of_memory
 from unspool.interfaces import Decoder, StepModel
 
 
@@ -76,14 +76,14 @@ def generate(
     prompts: One | Many,
     decoder: Decoder | str | None = None,
     *,
-    max_new_tokens: int = config.NEW_TOKENS,
+    max_new_tokens: int = config.MAX_NEW_TOKENS,
     n: int = 1,
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] | None = (),
     stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
-    batch_size: int = config.ROWS,
+    batch_size: int = config.MAX_BATCH_ROWS,
 ) -> Any:
     """Generate text after each prompt.
 
@@ -133,14 +133,14 @@ def stream(
     prompts: One | Many,
     decoder: Decoder | str | None = None,
     *,
-    max_new_tokens: int = config.NEW_TOKENS,
+    max_new_tokens: int = config.MAX_NEW_TOKENS,
     n: int = 1,
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] | None = (),
     stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
-    batch_size: int = config.ROWS,
+    batch_size: int = config.MAX_BATCH_ROWS,
 ) -> Iterator[Piece]:
     """Yield pieces of text as they become certain; the arguments are those of `generate`.
 
@@ -169,7 +169,7 @@ def _frontiers(model: StepModel, job: Job, decoder: Decoder) -> Iterator[SearchS
         yield from decoder(model, job)
     except (MemoryError, OSError, RuntimeError) as error:
         told = type(error) is MemoryError and error.args  # by one of ours; numpy's has a class of its own
-        if told or not is_shortage(error):
+        if told or not is_out_of_memory(error):
             raise
         raise MemoryError(
             "there is not enough memory to decode so many rows side by side: a smaller batch_size, fewer "

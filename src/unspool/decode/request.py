@@ -25,7 +25,7 @@ def make_job(
     stop_ids: int | Sequence[int] = (),
     on_loop: OnLoop = "ignore",
     alternatives: int = 0,
-    batch_size: int = config.ROWS,
+    batch_size: int = config.MAX_BATCH_ROWS,
     first_samples: Sequence[int] = (),
 ) -> Job:
     """The arguments are those of `generate`; `first_samples` is for a corpus that several calls answer."""
@@ -47,7 +47,7 @@ def make_job(
         prompts=tuple(ids),
         limits=tuple(_limit(model, tokens, longest, place) for place, tokens in enumerate(ids)),
         seeds=seeds_of(seed, len(prompts)),
-        n=_counted("n", n, at_most=config.MOST_SAMPLES),
+        n=_counted("n", n, at_most=config.MAX_SAMPLES),
         eos=model.eos_ids,
         detokenizers=tuple(watches),
         stop_condition=loop_judge(on_loop),

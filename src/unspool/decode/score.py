@@ -62,7 +62,7 @@ def score(
     texts: str | Sequence[Any],
     *,
     end: bool = False,
-    batch_size: int = config.ROWS,
+    batch_size: int = config.MAX_BATCH_ROWS,
 ) -> Score | list[Score]:
     """The log-probability of each text after its prompt.
 

@@ -179,7 +179,7 @@ def find_prompts(
 
 def find_language(model: StepModel, run: Path, *, warn: Warn = warnings.warn) -> KnownLanguage[Any] | None:
     """Return the artificial language that the run learnt word by word; None if it learnt something else."""
-    from unspool.data.known_languages.made_data import Language
+    from unspool.data.known_languages.made_data import LanguageData as Language
     from unspool.diagnose.overestimation import speaks
 
     recipe = _recipe(run, warn)

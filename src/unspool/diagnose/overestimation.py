@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from unspool.basis import tau_from_delta
-from unspool.data.encoded_store import of_text
+from unspool.data.encoded_store import hash_tokenizer
 from unspool.data.known_languages.known_language import KnownLanguage, TrueModel
 from unspool.decode.arguments import as_matrix, as_number, items
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
@@ -205,4 +205,6 @@ def true_probabilities(language: KnownLanguage[Any], parts: Sequence[Window], pl
 
 def speaks(model: StepModel, language: KnownLanguage[Any]) -> bool:
     """Whether the model's tokens are the language's: a text of another kind may have been learnt."""
-    return isinstance(model.tokenizer, Tokenizer) and of_text(model.tokenizer) == of_text(language.codec())
+    return isinstance(model.tokenizer, Tokenizer) and hash_tokenizer(model.tokenizer) == hash_tokenizer(
+        language.codec()
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from unspool.config import word_among
+from unspool.config import find_word
 from unspool.engine import compiler_obstacle
 from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix
@@ -39,7 +39,7 @@ Blueprint = Mapping[str, Any]
 
 def known_engine(name: str | None) -> EngineName | None:
     """The engine of that name; None leaves the choice to the model."""
-    found = word_among(name, ENGINES)
+    found = find_word(name, ENGINES)
     if found is None and name is not None:
         raise ValueError(
             f"engine {name!r:.40} is unknown: choose from {', '.join(ENGINES)}, or None for the best"

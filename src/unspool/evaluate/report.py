@@ -10,7 +10,7 @@ from html import escape
 from math import isfinite
 
 from unspool.decode.arguments import shown
-from unspool.errors import printable
+from unspool.errors import replace_control_characters
 from unspool.evaluate.comparison import Answer, DecoderRow
 
 WIDTH, HEIGHT = 320, 84
@@ -202,7 +202,7 @@ def _colour(place: int) -> str:
 
 def _plain(text: str) -> str:
     """Text that is neither markup nor steers the page."""
-    return escape(printable(text))
+    return escape(replace_control_characters(text))
 
 
 def _clip(text: str, width: int) -> str:

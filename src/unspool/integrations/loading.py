@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from unspool.config import word_among
+from unspool.config import find_word
 from unspool.engine.engine_choice import ENGINES
 from unspool.lazy import gc_paused
 from unspool.models.loading.config_reader import UnsupportedModelError
@@ -71,7 +71,7 @@ def load(
 
 
 def _load(said: str, device: Any, dtype: Any, weights: str | None, engine: str | None) -> Model:
-    if engine is not None and word_among(engine, (*ENGINES, *OTHER_ENGINES)) is None:
+    if engine is not None and find_word(engine, (*ENGINES, *OTHER_ENGINES)) is None:
         known = ", ".join((*ENGINES, *OTHER_ENGINES))
         raise ValueError(f"engine {engine!r:.40} is unknown: choose from {known}, or None for the best")
     if engine in OTHER_ENGINES:

@@ -15,8 +15,8 @@ from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
 from unspool.plugins import allow_code
-from unspool.training import training
-from unspool.training.run import as_recipe, start
+from unspool.training import training_loop
+from unspool.training.run import as_recipe, start_run
 
 Table = Mapping[str, Any]
 
@@ -71,8 +71,8 @@ def learnt(
     """
     with allow_code(True):
         made = as_recipe(recipe(data, model, updates, seed, **others))
-    run = start(made, prepare(made.data, made.text, made.batches, made.seed))
-    for done in training(run):
+    run = start_run(made, prepare(made.data, made.text, made.batches, made.seed))
+    for done in training_loop(run):
         if told is not None:
             told.append(done.nll)
     return run.model.eval()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from unspool.config import choose, kind_of
+from unspool.config import choose, to_kind_dict
 from unspool.heads import HEADS
 from unspool.lazy import lazy_exports
 from unspool.models.encoders import ENCODERS
@@ -89,10 +89,10 @@ PARTS: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "head": HEADS}
 
 def described(config: Any) -> dict[str, Any]:
     """The mapping that `configured` makes the same shape from."""
-    said = kind_of(MODELS, config)
+    said = to_kind_dict(MODELS, config)
     for name, kinds in PARTS.items():
         if name in said:
-            said[name] = kind_of(kinds, getattr(config, name))
+            said[name] = to_kind_dict(kinds, getattr(config, name))
     return said
 
 

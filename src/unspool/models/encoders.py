@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.config import typed
+from unspool.config import check_types
 from unspool.models.model_config import at_least_one, one_of, shares
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.positions import RelativePositions, placed
@@ -35,7 +35,7 @@ class RNNEncoderConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         one_of(self, cell=CELLS)
         at_least_one(self, "width", "layers")
         shares(self, "dropout")

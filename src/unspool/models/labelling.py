@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import torch
 from torch import Tensor, nn
 
-from unspool.config import typed
-from unspool.errors import check_characters
+from unspool.config import check_types
+from unspool.errors import check_surrogates
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities, AttentionStack
@@ -73,7 +73,7 @@ class LabellerConfig:
     """How hidden vectors become probabilities; None is the plain softmax with a bias."""
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         at_least_one(self, "vocab_size")
         shares(self, "dropout")
         check_labels(self.labels)
@@ -300,7 +300,7 @@ class Tagger(Labeller):
                 f"{type(self.tokenizer).__name__} does not say which characters a token spells: words "
                 "cannot be found; give token ids, or build the model with an unspool.tokenization.Tokenizer"
             )
-        check_characters(text, "the text")
+        check_surrogates(text, "the text")
         (found,) = tokenize_words([text if text.strip() else ""], self.tokenizer)
         return found
 

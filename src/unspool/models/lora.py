@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.config import typed
+from unspool.config import check_types
 from unspool.nn.linear import Linear, LowRankLinear
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LoRA:
     """Of what the thin matrices read."""
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         if self.rank < 1:
             raise ValueError(f"rank={self.rank} must be at least 1")
         if not 0.0 < self.alpha < float("inf"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.config import typed
+from unspool.config import check_types
 from unspool.heads.read_out import read_out
 from unspool.interfaces import Step
 from unspool.models.model_config import VocabularyOptions, at_least_one, one_of, shares
@@ -39,7 +39,7 @@ class RNNConfig(VocabularyOptions):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         one_of(self, cell=CELLS)
         at_least_one(self, "vocab_size", "width", "layers")
         shares(self, "dropout")

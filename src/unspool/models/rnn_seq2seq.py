@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.config import typed
+from unspool.config import check_types
 from unspool.heads.read_out import read_out
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
@@ -56,7 +56,7 @@ class RNNSeq2SeqConfig(PairOptions):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         one_of(self, cell=CELLS, context_kind=(*FIXED, *SCORES))
         at_least_one(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
         shares(self, "dropout")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from unspool.config import typed
+from unspool.config import check_types
 from unspool.models.model_config import at_least_one, needs, one_of, positive, shares
 from unspool.nn.attention import KINDS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
 from unspool.nn.keyless_attention import KeylessAttention, refuse_rotary
@@ -69,7 +69,7 @@ class TransformerShape:
     each head ("keyless"), which rotary positions do not allow."""
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         one_of(
             self,
             norm=NORMS,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.config import typed
+from unspool.config import check_types
 from unspool.heads import HeadConfig
 from unspool.heads.read_out import read_out
 from unspool.interfaces import Step
@@ -45,7 +45,7 @@ class TrigramConfig:
     """How hidden vectors become probabilities; None is the plain softmax with the embedding as its matrix."""
 
     def __post_init__(self) -> None:
-        typed(self)
+        check_types(self)
         at_least_one(self, "vocab_size", "width", "inner_width")
         shares(self, "dropout")
         positive(self, "beta")

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
-from unspool.data.split import bits
+from unspool.data.split import random_bits
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
 from unspool.nn.attention_weights import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss
@@ -113,7 +113,7 @@ class DependencyHeads(AttentionLoss):
         count = len(self._sentences)
         if clock.seed is None:
             return [int(it) for it in torch.randint(count, (self.rows,))]
-        return [int(it) % count for it in bits(self.rows, clock.seed)]
+        return [int(it) % count for it in random_bits(self.rows, clock.seed)]
 
     def _loss(
         self, model: Trainable, batch: Batch, kept: list[tuple[int, AlignedWords]], right_to_left: bool

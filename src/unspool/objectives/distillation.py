@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from unspool.data.batch import Batch
-from unspool.data.encoded_store import of_text
+from unspool.data.encoded_store import hash_tokenizer
 from unspool.decode.search import Beam
 from unspool.interfaces import Clock, PreparedLoss, Trainable
 from unspool.objectives.cross_entropy import CrossEntropy
@@ -89,4 +89,4 @@ class Distillation(Generating):
 def _tokens(model: Any) -> list[Any]:
     """What tells two vocabularies apart."""
     texts = [it for it in (model.tokenizer, model.source_tokenizer) if it is not None]
-    return [model.vocab_size, model.source_vocab_size, *map(of_text, texts)]
+    return [model.vocab_size, model.source_vocab_size, *map(hash_tokenizer, texts)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unspool.data.batch import Batch, Draw
+from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 
 
@@ -80,8 +80,8 @@ class HidingObjective(Objective):
     def hidden_places(self, model: Trainable, batch: Batch) -> Batch:
         """Whole texts of a batch, some of whose places are hidden from the model."""
         texts_NT, lengths_N = texts_of(model, batch)
-        rate_N = batch.uniform(1, Draw.MASK_RATE)[:, 0]
-        weights_NT = self.weigh(lengths_N, rate_N, batch.uniform(texts_NT.shape[1], Draw.MASKED))
+        rate_N = batch.uniform(1, RandomStream.MASK_RATE)[:, 0]
+        weights_NT = self.weigh(lengths_N, rate_N, batch.uniform(texts_NT.shape[1], RandomStream.MASKED))
         shown_NT = texts_NT.masked_fill(weights_NT > 0, self._mask(model))
         return replace(
             batch, inputs_NT=shown_NT, lengths_N=lengths_N, targets_NU=texts_NT, weights_NU=weights_NT
@@ -111,7 +111,7 @@ class HiddenTokens(Objective):
 def texts_of(model: Trainable, batch: Batch) -> tuple[Tensor, Tensor]:
     """(N, T) texts as a model that fills hidden places reads them, and (N) their lengths."""
     assert model.infilling is not None
-    return model.infilling.whole_texts(batch, batch.uniform(1, Draw.ROOM)[:, 0])
+    return model.infilling.whole_texts(batch, batch.uniform(1, RandomStream.ROOM)[:, 0])
 
 
 def refuse_hidden_places(model: Trainable, objective: Objective) -> None:

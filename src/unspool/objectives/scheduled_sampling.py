@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.config import choose, kind_of
-from unspool.data.batch import Batch, Draw
+from unspool.config import choose, to_kind_dict
+from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, Trainable
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.masked import refuse_hidden_places
@@ -112,7 +112,7 @@ class ScheduledSampling(Objective):
     """The share of probability that is spread over the whole vocabulary."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "decay", kind_of(DECAYS, self.share))
+        object.__setattr__(self, "decay", to_kind_dict(DECAYS, self.share))
         CrossEntropy(self.smoothing)
         if self.rounds < 1:
             raise ValueError(f"rounds={self.rounds} must be at least 1")
@@ -138,7 +138,7 @@ class ScheduledSampling(Objective):
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
         """The sum over the batch; stats has how many tokens were the model's own, for each target."""
-        own_NT = batch.uniform(batch.inputs_NT.shape[1], Draw.OWN_TOKENS) >= self.share(clock.update)
+        own_NT = batch.uniform(batch.inputs_NT.shape[1], RandomStream.OWN_TOKENS) >= self.share(clock.update)
         own_NT &= inside(batch)
         found = CrossEntropy(self.smoothing)(model, self.mixed(model, batch, own_NT), clock)
         return replace(found, stats={**found.stats, "own_tokens": float(own_NT.sum())})
@@ -148,7 +148,7 @@ class ScheduledSampling(Objective):
         """The batch with the model's own tokens where `own_NT` says so."""
         if not bool(own_NT.any()):
             return batch
-        dice_NT, now = batch.uniform(own_NT.shape[1], Draw.TOKEN), batch
+        dice_NT, now = batch.uniform(own_NT.shape[1], RandomStream.TOKEN), batch
         for _ in range(min(self.rounds, own_NT.shape[1])):
             said_NT = drawn(model, now, dice_NT)
             # What the model says at t − 1 is what it reads at t.

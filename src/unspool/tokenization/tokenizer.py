@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Encoding
 
-from unspool.errors import check_characters
+from unspool.errors import check_surrogates
 from unspool.interfaces import Detokenizer
 from unspool.io import read_bounded
 from unspool.tokenization.chat_template import render_chat
@@ -128,7 +128,7 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise TypeError(f"encode takes a string, not a {type(text).__name__}; decode bytes before")
-        check_characters(text, "the text")
+        check_surrogates(text, "the text")
         return self.with_bos(
             self.to_model_order(self.encode_with_offsets(text, special_tokens=special_tokens)[0])
         )
@@ -215,7 +215,7 @@ class Tokenizer:
         if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
             raise TypeError(f"stop takes a list of strings, not {stop!r}; write stop=[...]")
         for each in stop:
-            check_characters(each, "a stop string")
+            check_surrogates(each, "a stop string")
         if self.right_to_left:
             return BackwardDetokenizer(self.decode, tuple(stop))
         visible = after is not None and self.token_bytes(None, after) is not None

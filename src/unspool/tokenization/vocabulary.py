@@ -27,7 +27,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from unspool.config import choose, kind_of
+from unspool.config import choose, to_kind_dict
 from unspool.tokenization.tokenizer import Tokenizer
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -169,7 +169,7 @@ class Separate:
     def __post_init__(self) -> None:
         # All settings are written out, so that equal ones are equal however they were said.
         for side in ("source", "target"):
-            object.__setattr__(self, side, kind_of(SIDE_CONFIGS, self.side(side)))
+            object.__setattr__(self, side, to_kind_dict(SIDE_CONFIGS, self.side(side)))
 
     def side(self, name: str) -> BPE | Words | Characters:
         """The settings of "source" or "target"."""

@@ -1,7 +1,7 @@
 """Training that survives anything: the loop, its optimizer and schedules, checkpoints, many processes."""
 
 from unspool.training.finite_loss import Diverged
-from unspool.training.loop import Stopped, training
+from unspool.training.loop import Stopped, training_loop
 from unspool.training.recipe import Recipe, read_recipe
 from unspool.training.run import train
 from unspool.training.run_state import Run
@@ -17,5 +17,5 @@ __all__ = [
     "Update",
     "read_recipe",
     "train",
-    "training",
+    "training_loop",
 ]

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unspool import io
-from unspool.io import discard, new_file, new_folder
+from unspool.io import new_file, new_folder, remove_folder
 from unspool.models.loading.lora_file import ADAPTERS
 
 FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
@@ -75,9 +75,9 @@ def write_checkpoint(
 ) -> Path:
     """Write a checkpoint; `write_model` puts the model's files into a folder."""
     path = run / FOLDER / f"{update:08d}"
-    with _explained(run):
+    with _explain_disk_errors(run):
         if path.exists():  # one that was found to be damaged
-            discard(path)
+            remove_folder(path)
         with new_folder(path) as fresh:
             write_model(fresh)
             save_file(dict(memory), fresh / MEMORY)
@@ -90,11 +90,11 @@ def write_checkpoint(
     return path
 
 
-def newest(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
+def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest good checkpoint, or None; damaged ones are passed over, and said."""
     damaged: list[str] = []
-    for path in reversed(_all(run)):
-        fault = _fault(path)
+    for path in reversed(_checkpoint_folders(run)):
+        fault = _find_fault(path)
         if fault is None:
             for other in damaged:
                 say(f"{other}; going on from checkpoint {path.name}")
@@ -105,32 +105,32 @@ def newest(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def good(run: Path) -> list[Checkpoint]:
+def complete_checkpoints(run: Path) -> list[Checkpoint]:
     """All good checkpoints, the oldest first."""
     return [
         Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
-        for path in _all(run)
-        if _fault(path) is None
+        for path in _checkpoint_folders(run)
+        if _find_fault(path) is None
     ]
 
 
-def prune(run: Path, keep: int, spare: set[int]) -> None:
+def remove_old_checkpoints(run: Path, keep: int, spare: set[int]) -> None:
     """Remove all but the last `keep` regular checkpoints, the newest, and those of updates in `spare`."""
-    paths = _all(run)
+    paths = _checkpoint_folders(run)
     regular = [path for path in paths if _is_regular(path)]
     stay = {*regular[-keep:], *paths[-1:], *(path for path in paths if int(path.name) in spare)}
     for path in paths:
         if path not in stay:
-            discard(path)
+            remove_folder(path)
 
 
-def sweep(run: Path) -> None:
+def remove_unfinished(run: Path) -> None:
     """Remove what a killed process has left unfinished. Only for whoever holds the run's lock."""
     for folder in (run, run / FOLDER):
-        io.sweep(folder, older=-math.inf)
+        io.remove_abandoned(folder, older=-math.inf)
 
 
-def _all(run: Path) -> list[Path]:
+def _checkpoint_folders(run: Path) -> list[Path]:
     folder = run / FOLDER
     return sorted(it for it in folder.iterdir() if it.name.isdigit()) if folder.is_dir() else []
 
@@ -142,7 +142,7 @@ def _is_regular(path: Path) -> bool:
         return False
 
 
-def _fault(path: Path) -> str | None:
+def _find_fault(path: Path) -> str | None:
     """What is wrong with a checkpoint; None if every file is as it was written."""
     try:
         files = json.loads((path / ABOUT).read_text(encoding="utf-8"))["files"]
@@ -169,7 +169,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _explained(run: Path) -> Iterator[None]:
+def _explain_disk_errors(run: Path) -> Iterator[None]:
     """Say that the disk is full, and whether there is an earlier checkpoint to go on from."""
     try:
         yield
@@ -181,7 +181,7 @@ def _explained(run: Path) -> Iterator[None]:
         advice = "make room on the disk" if full else "look at the disk"
         left = (
             f"the last complete one is still there: {advice} and --resume"
-            if good(run)
+            if complete_checkpoints(run)
             else f"there is no earlier one: {advice} and start again"
         )
         raise OSError(f"{run}: the checkpoint could not be written ({reason}); {left}") from error

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unspool.io import named_errors
+from unspool.io import name_file_in_errors
 
 CURVES = "curves.jsonl"
 PICTURE = "curves.svg"
@@ -32,7 +32,7 @@ class Curves:
 
     def add(self, point: dict[str, Any]) -> None:
         """One more point."""
-        with named_errors(self._path), self._path.open("ab", buffering=0) as file:
+        with name_file_in_errors(self._path), self._path.open("ab", buffering=0) as file:
             file.write(json.dumps(point).encode() + b"\n")
 
     def flush(self) -> int:
@@ -57,7 +57,7 @@ def read_curves(run: Path) -> list[dict[str, Any]]:
 EVENTS = "tensorboard"
 
 
-class Events:
+class TensorBoardEvents:
     """Writes every number of a point under its name."""
 
     def __init__(self, run: Path, update: int) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from unspool.training.forward_pass import ForwardPass
 
 
-class Team(Protocol):
+class ProcessGroup(Protocol):
     """The processes that train one model."""
 
     rank: int
@@ -61,7 +61,7 @@ class Team(Protocol):
         ...
 
 
-class OneProcess:
+class SingleProcess:
     """One process."""
 
     rank, size = 0, 1
@@ -95,7 +95,7 @@ class OneProcess:
         """For nobody."""
 
 
-class Replicated(OneProcess):
+class Replicated(SingleProcess):
     """Every process has all weights."""
 
     def __init__(self) -> None:
@@ -185,21 +185,21 @@ class Sharded(Replicated):
         return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def launched() -> bool:
+def is_distributed() -> bool:
     """Whether torchrun has started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 @contextmanager
-def team(device: str, shard: bool) -> Iterator[Team]:
+def join_processes(device: str, shard: bool) -> Iterator[ProcessGroup]:
     """The processes that torchrun has started; alone without it."""
-    if not launched():
+    if not is_distributed():
         if shard:
             raise ValueError(
                 "train.shard needs several processes: start them with "
                 "torchrun --nproc-per-node 2 -m unspool train …"
             )
-        yield OneProcess()
+        yield SingleProcess()
         return
     import torch.distributed as dist
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from unspool.data import prepare
 from unspool.plugins import allow_code
-from unspool.training.forward_pass import arithmetic, check_device, reseed
+from unspool.training.forward_pass import autocast, check_device, seed_torch
 from unspool.training.recipe import Recipe
 from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
-from unspool.training.run import as_recipe, start
+from unspool.training.run import as_recipe, start_run
 from unspool.training.run_state import Run
 
 PASSES, LONGEST = 3, 20.0
@@ -59,7 +59,7 @@ class DryRun:
             f"model: {self.model}, {self.weights:,} weights, of which {self.learning:,} learn",
             f"batches looked at: {shapes} (rows × positions)",
             f"memory: about {self.bytes / 2**20:,.0f} MB",
-            f"time: about {_clock(self.seconds)} for {self.updates:,} updates",
+            f"time: about {_format_duration(self.seconds)} for {self.updates:,} updates",
             *(f"note: {note}" for note in self.notes),
         ]
 
@@ -78,9 +78,9 @@ def _dry_run(read: Recipe) -> DryRun:
         model = None if read.pretrained is None else read.pretrained.beginning(None)
         text = read.text if model is None else model.tokenizer
         prepared = prepare(read.data, text, read.batches, read.seed, folder)
-        run = start(read, prepared, model=model)
+        run = start_run(read, prepared, model=model)
         check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
-        shapes, kept, seconds = _measured(run)
+        shapes, kept, seconds = _measure(run)
     weights = sum(it.numel() for it in run.model.parameters())
     learning = sum(it.numel() for it in run.optimizer.state)
     held = sum(it.numel() * it.element_size() for it in run.model.parameters())
@@ -99,7 +99,7 @@ def _dry_run(read: Recipe) -> DryRun:
     )
 
 
-def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
+def _measure(run: Run) -> tuple[list[tuple[int, int]], int, float]:
     """Shapes of some batches, the most bytes that one keeps for its gradient, seconds of a pass."""
     own = {it.untyped_storage().data_ptr() for it in run.model.parameters()}
     shapes: list[tuple[int, int]] = []
@@ -109,7 +109,7 @@ def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
     began = time.monotonic()
     for number in range(min(PASSES + 1, max(2, run.feed.per_epoch))):
         batch = run.batch(number)
-        reseed(run.seed, number)
+        seed_torch(run.seed, number)
         kept: dict[int, int] = {}
 
         def note(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
@@ -119,7 +119,7 @@ def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
             return tensor
 
         start = time.monotonic()
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda it: it), arithmetic(run.settings):
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda it: it), autocast(run.settings):
             loss, _, _ = run.forward_pass(run.objective, batch, end)
         loss.backward()
         took.append(time.monotonic() - start)
@@ -132,7 +132,7 @@ def _measured(run: Run) -> tuple[list[tuple[int, int]], int, float]:
     return shapes, most, sum(took[1:] or took) / len(took[1:] or took)
 
 
-def _clock(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(max(1, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unspool.training.forward_pass import arithmetic, reseed
+from unspool.training.forward_pass import autocast, seed_torch
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -27,14 +27,14 @@ class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
     """The loss or the gradient was not finite; the weights are those before the update."""
 
 
-def explain(
+def explain_divergence(
     run: Run, objective: Objective, batches: Mapping[int, tuple[Batch, Clock]], total: float, norm: float
 ) -> Diverged:
     """Find out where it began; the model is left as it was."""
     numbers = list(batches)
     what = "loss" if not math.isfinite(total) else "gradient"
     value = total if not math.isfinite(total) else norm
-    places = (_first(run, objective, number, *batches[number]) for number in numbers)
+    places = (_first_nonfinite(run, objective, number, *batches[number]) for number in numbers)
     found = next((it for it in places if it is not None), None)
     of = f"batches {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"batch {numbers[0]}"
     where = (
@@ -47,32 +47,34 @@ def explain(
     )
 
 
-def _first(run: Run, objective: Objective, number: int, batch: Batch, clock: Clock) -> str | None:
+def _first_nonfinite(run: Run, objective: Objective, number: int, batch: Batch, clock: Clock) -> str | None:
     """Where batch `number` first goes wrong, in words."""
-    spoilt = next((name for name, it in run.model.named_parameters() if not _finite(it)), None)
+    spoilt = next((name for name, it in run.model.named_parameters() if not _is_finite(it)), None)
     run.optimizer.zero_grad()
-    with _watched(run.model) as (outputs, gradients):
-        reseed(run.seed, number)
+    with _watch_layers(run.model) as (outputs, gradients):
+        seed_torch(run.seed, number)
         with run.team.last(run.forward_pass, False):
-            with arithmetic(run.settings):
+            with autocast(run.settings):
                 total, _, _ = run.forward_pass(objective, batch, clock)
             total.backward()
-    bad = [name for name, it in run.optimizer.named.items() if it.grad is not None and not _finite(it.grad)]
+    bad = [
+        name for name, it in run.optimizer.named.items() if it.grad is not None and not _is_finite(it.grad)
+    ]
     run.optimizer.zero_grad()
-    if _finite(total) and not bad:
+    if _is_finite(total) and not bad:
         return None
     if spoilt is not None:
         return f"before batch {number} the weights of {spoilt!r} were not finite already"
     if outputs:
         return f"in batch {number} the output of layer {outputs[0]!r} is the first that is not finite"
-    if not _finite(total):
+    if not _is_finite(total):
         return f"in batch {number} every layer is finite, but not the loss: look at the head and its targets"
     first = gradients[0] if gradients else f"of {bad[-1]!r}"
     return f"in batch {number} the gradient {first} is the first that is not finite"
 
 
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
+def _watch_layers(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
     """Two lists that fill up: layers whose output is not finite, and places where a gradient is not."""
     outputs: list[str] = []
     gradients: list[str] = []
@@ -89,12 +91,12 @@ def _watched(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
             tensor.register_hook(partial(look, id(tensor)))  # type: ignore[no-untyped-call]
 
     def look(at: int, gradient: Tensor) -> None:
-        if not _finite(gradient):
+        if not _is_finite(gradient):
             gradients.append(places[at])
 
     def forward(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def seen(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
-            if not _finite(output):
+            if not _is_finite(output):
                 outputs.append(name)
             for it in args:
                 watch(it, f"at the input of layer {name!r}")
@@ -111,7 +113,7 @@ def _watched(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
             handle.remove()
 
 
-def _finite(found: Any) -> bool:
+def _is_finite(found: Any) -> bool:
     if isinstance(found, Tensor):
         return not found.is_floating_point() or bool(torch.isfinite(found).all())
-    return all(_finite(it) for it in found) if isinstance(found, (tuple, list)) else True
+    return all(_is_finite(it) for it in found) if isinstance(found, (tuple, list)) else True

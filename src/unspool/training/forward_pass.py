@@ -38,7 +38,7 @@ class ForwardPass(nn.Module):
 # float32's range, so that the loss needs no scaling.
 
 
-def arithmetic(settings: TrainSettings) -> AbstractContextManager[object]:
+def autocast(settings: TrainSettings) -> AbstractContextManager[object]:
     """The context of a forward pass."""
     if settings.precision == "float32":
         return nullcontext()
@@ -64,11 +64,11 @@ def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
-        return any(getattr(torch.cpu, name)() for name in CPU_FLAGS if hasattr(torch.cpu, name))
+        return any(getattr(torch.cpu, name)() for name in BFLOAT16_CPU_FLAGS if hasattr(torch.cpu, name))
     return device.type == "xpu"
 
 
-CPU_FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+BFLOAT16_CPU_FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
 
 
 # Randomness that needs no saving: every batch has a seed of its own.
@@ -83,15 +83,15 @@ CPU_FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
 # What objectives draw for a row so does not depend on how the rows of an update are split into batches.
 
 
-def mixed(*parts: int | str) -> int:
+def derive_seed(*parts: int | str) -> int:
     """A seed of 63 bits; parts that differ in anything give seeds that have nothing in common."""
     digest = blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
-def reseed(*parts: int | str) -> None:
+def seed_torch(*parts: int | str) -> None:
     """Set torch's generators, on every device, by `mixed`."""
-    torch.manual_seed(mixed(*parts))
+    torch.manual_seed(derive_seed(*parts))
 
 
 def row_seeds(batches: Sequence[Batch], seed: int) -> list[Tensor]:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from unspool.training.run_state import LogWindow, Run
-from unspool.training.update import Update, update
+from unspool.training.update import Update, apply_update
 from unspool.training.validation import greedy_score, validate
 
 
-class Keeper(Protocol):
+class RunWriter(Protocol):
     """Where a run is written to."""
 
     def point(self, run: Run, point: dict[str, float]) -> None:
@@ -38,21 +38,21 @@ class Stopped(Exception):  # noqa: N818 — it is no error
     """By which signal, if by one."""
 
 
-def training(
-    run: Run, keeper: Keeper | None = None, asked: Callable[[], bool] = lambda: False
+def training_loop(
+    run: Run, keeper: RunWriter | None = None, asked: Callable[[], bool] = lambda: False
 ) -> Iterator[Update]:
     """Update until the run is over; Stopped if `asked` says so, after a last checkpoint."""
     settings, progress = run.settings, run.progress
     began, kept = time.monotonic() - progress.seconds, time.monotonic()
     while not run.over:
-        done, batch = update(run, stopping=asked())
+        done, batch = apply_update(run, stopping=asked())
         for hook in run.hooks:
             hook(run.model, run.optimizer, batch, run.clock)
         progress.seconds = time.monotonic() - began
-        _count(progress.window, done)
+        _add_to_window(progress.window, done)
         at, last = progress.update, progress.update >= settings.updates
         if at % settings.log_every == 0 or last:
-            point = _point(run, done)
+            point = _curve_point(run, done)
             if keeper is not None:
                 keeper.point(run, point)
         better = False
@@ -60,7 +60,7 @@ def training(
             found = validate(run)
             score = greedy_score(run)
             done = replace(done, valid=found.nll, valid_accuracy=found.accuracy, valid_score=score)
-            better = _judge(run, done)
+            better = _record_validation(run, done)
             progress.seconds = time.monotonic() - began
             if keeper is not None:
                 rate = {} if found.accuracy is None else {"accuracy": found.accuracy}
@@ -68,7 +68,7 @@ def training(
                 keeper.point(run, {"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
         if keeper is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
-            late = _late(run, time.monotonic() - kept)
+            late = _is_checkpoint_due(run, time.monotonic() - kept)
             if regular or done.stop or late or (better and settings.final == "best"):
                 done = replace(done, saved=keeper.checkpoint(run, regular=regular))
                 kept = time.monotonic()
@@ -77,7 +77,7 @@ def training(
             raise Stopped(f"stopped after update {at} of {settings.updates}")
 
 
-def _count(window: LogWindow, done: Update) -> None:
+def _add_to_window(window: LogWindow, done: Update) -> None:
     window.loss += done.loss * done.weight
     window.nll += done.nll * done.weight
     window.weight += done.weight
@@ -86,7 +86,7 @@ def _count(window: LogWindow, done: Update) -> None:
         window.parts[name] = window.parts.get(name, 0.0) + value * done.weight
 
 
-def _point(run: Run, done: Update) -> dict[str, float]:
+def _curve_point(run: Run, done: Update) -> dict[str, float]:
     window, run.progress.window = run.progress.window, LogWindow()
     return {
         "update": run.progress.update,
@@ -102,7 +102,7 @@ def _point(run: Run, done: Update) -> dict[str, float]:
     }
 
 
-def _judge(run: Run, done: Update) -> bool:
+def _record_validation(run: Run, done: Update) -> bool:
     """Whether this validation is the best so far; patience runs out if it is not."""
     progress = run.progress
     loss = math.inf if done.valid is None else done.valid
@@ -116,7 +116,7 @@ def _judge(run: Run, done: Update) -> bool:
     return False
 
 
-def _late(run: Run, seconds: float) -> bool:
+def _is_checkpoint_due(run: Run, seconds: float) -> bool:
     limit = run.settings.checkpoint_seconds
     if limit is None:
         return False

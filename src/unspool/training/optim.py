@@ -106,11 +106,11 @@ Schedule = Callable[[int, int], float]
 """(update, updates of the whole run) → share of the peak."""
 
 
-def _warming(update: int, warmup: int) -> float:
+def _linear_warmup(update: int, warmup: int) -> float:
     return min(1.0, update / warmup) if warmup else 1.0
 
 
-def _check(warmup: int, least: int) -> None:
+def _check_warmup(warmup: int, least: int) -> None:
     if warmup < least:
         raise ValueError(f"warmup={warmup} must be at least {least} update(s)")
 
@@ -123,11 +123,11 @@ class Constant:
     """Updates until the peak is reached."""
 
     def __post_init__(self) -> None:
-        _check(self.warmup, 0)
+        _check_warmup(self.warmup, 0)
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
         """The share of the peak at this update (1 is the first)."""
-        return _warming(update, self.warmup)
+        return _linear_warmup(update, self.warmup)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class InverseSqrt:
     """Updates until the peak is reached."""
 
     def __post_init__(self) -> None:
-        _check(self.warmup, 1)
+        _check_warmup(self.warmup, 1)
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
         """The share of the peak at this update (1 is the first)."""
@@ -155,14 +155,14 @@ class Cosine:
     """The share of the peak at the run's end."""
 
     def __post_init__(self) -> None:
-        _check(self.warmup, 0)
+        _check_warmup(self.warmup, 0)
         if not 0.0 <= self.floor <= 1.0:
             raise ValueError(f"floor={self.floor} is a share of the peak: give 0 to 1")
 
     def __call__(self, update: int, updates: int) -> float:
         """The share of the peak at this update (1 is the first)."""
         if update <= self.warmup:
-            return _warming(update, self.warmup)
+            return _linear_warmup(update, self.warmup)
         way = min(1.0, (update - self.warmup) / max(1, updates - self.warmup))
         return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * way))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unspool.data.examples import ends
+from unspool.data.examples import bos_and_eos
 from unspool.models.loading.lora_file import fingerprint
 from unspool.models.loading.model_names import load
 from unspool.models.loading.run_folder import load_folder
@@ -71,7 +71,7 @@ class Pretrained:
         if not isinstance(model.tokenizer, Tokenizer):
             raise ValueError(f"model.from = {self.from_!r} has no tokenizer, so that it cannot read the data")
         if model.is_encoder_decoder:
-            self._check_frame(model, ends(model.tokenizer)[0])
+            self._check_frame(model, bos_and_eos(model.tokenizer)[0])
         return model
 
     def _check_frame(self, model: Any, bos: int) -> None:

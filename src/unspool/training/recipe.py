@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from unspool.config import build, choose, kind_of, plain, unknown
+from unspool.config import build, choose, to_dict, to_kind_dict, unknown
 from unspool.data import BATCHES, DATA, Bucketed, OwnText
-from unspool.data.bucketing import drops
+from unspool.data.bucketing import bpe_dropout_rates
 from unspool.io import read_bounded
 from unspool.models import MODELS, configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
@@ -98,7 +98,7 @@ class Recipe:
             )
         if source_vocab_size is not None:
             _give_sources(table, source_vocab_size)
-        if labels and _has(table, "labels"):
+        if labels and _has_setting(table, "labels"):
             table.setdefault("labels", list(labels))
         elif labels:
             raise ValueError(
@@ -118,19 +118,19 @@ class Recipe:
     def said(self) -> Mapping[str, Any]:
         """The settings that make this very recipe: those it was made from, unless a part was replaced."""
         with suppress(ValueError):
-            if recipe_of(self.settings) == self:
+            if parse_recipe(self.settings) == self:
                 return self.settings
         kinds: dict[str, Mapping[str, type[Any]]] = {
             **{"data": DATA, "text": TOKENIZER_CONFIGS, "batches": BATCHES},
             **{"objective": OBJECTIVES, "schedule": SCHEDULES},
         }
         parts = {name: getattr(self, name) for name in kinds}
-        found = {name: kind_of(kinds[name], part) for name, part in parts.items() if part is not None}
+        found = {name: to_kind_dict(kinds[name], part) for name, part in parts.items() if part is not None}
         lists = {
-            "auxiliary": [{**kind_of(OBJECTIVES, it), **plain(share)} for it, share in self.auxiliary],
-            "hooks": [kind_of(HOOKS, hook) for hook in self.hooks],
+            "auxiliary": [{**to_kind_dict(OBJECTIVES, it), **to_dict(share)} for it, share in self.auxiliary],
+            "hooks": [to_kind_dict(HOOKS, hook) for hook in self.hooks],
         }
-        return {"seed": self.seed, **found, "model": self.model, "train": plain(self.train), **lists}
+        return {"seed": self.seed, **found, "model": self.model, "train": to_dict(self.train), **lists}
 
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -141,7 +141,7 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     content = read_bounded(path)
     try:
         settings = tomllib.loads(content.decode())
-        return recipe_of(changed(settings, changes))
+        return parse_recipe(apply_changes(settings, changes))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no TOML: {error}") from error
     except RecursionError:
@@ -150,7 +150,7 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
         raise ValueError(f"{path}: {error}") from error
 
 
-def recipe_of(settings: Mapping[str, Any]) -> Recipe:
+def parse_recipe(settings: Mapping[str, Any]) -> Recipe:
     """The recipe that a mapping says."""
     for key, value in settings.items():
         if key not in SECTIONS:
@@ -177,13 +177,16 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
         tuple(choose(HOOKS, table, f"hooks.{at}") for at, table in enumerate(settings.get("hooks", ()))),
         settings.get("seed", 0),
         pretrained,
-        tuple(_beside(table, f"auxiliary.{at}") for at, table in enumerate(settings.get("auxiliary", ()))),
+        tuple(
+            _parse_auxiliary(table, f"auxiliary.{at}")
+            for at, table in enumerate(settings.get("auxiliary", ()))
+        ),
     )
     for hook in recipe.hooks:
         hook.check(recipe.train)
     if recipe.train.shard:
         _check_shard(recipe)
-    if not isinstance(recipe.batches, Bucketed) and drops(recipe.text):
+    if not isinstance(recipe.batches, Bucketed) and bpe_dropout_rates(recipe.text):
         raise ValueError(
             'text.dropout changes how many tokens a text has: set batches.kind = "bucketed", whose rows are '
             "whole texts"
@@ -194,7 +197,7 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     # Labels, like the vocabulary, are known once the data is read.
     recipe.shape(
         recipe.model.get("vocab_size", _ANY_SIZE),
-        _ANY_LABELS if _has(recipe.model, "labels") else (),
+        _ANY_LABELS if _has_setting(recipe.model, "labels") else (),
         recipe.model.get("source_vocab_size", _ANY_SIZE) if isinstance(recipe.text, Separate) else None,
     )
     return recipe
@@ -203,7 +206,7 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
 def _check_shard(recipe: Recipe) -> None:
     """Refuse what needs whole weights outside of the one pass that all processes make at the same time."""
     for objective in (recipe.objective, *(it for it, _ in recipe.auxiliary)):
-        kind = kind_of(OBJECTIVES, objective)["kind"]
+        kind = to_kind_dict(OBJECTIVES, objective)["kind"]
         if objective.own_batches:
             raise ValueError(
                 f"train.shard does not work with {kind}, which has the model read rows of its own: set "
@@ -220,7 +223,7 @@ def _check_shard(recipe: Recipe) -> None:
         )
 
 
-def located(recipe: Recipe) -> Recipe:
+def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The same recipe with the whole path of every file: it leads there from any folder."""
     found: dict[str, str | list[str]] = {}
     for name, paths in recipe.data.files().items():
@@ -236,22 +239,22 @@ def located(recipe: Recipe) -> Recipe:
     said, placed = recipe.settings, dict(recipe.settings)
     placed |= {"data": {**said["data"], **found}, "model": {**said["model"], **begins}}
     if "objective" in said:
-        placed["objective"] = {**said["objective"], **_placed(recipe.objective)}
+        placed["objective"] = {**said["objective"], **_absolute_paths(recipe.objective)}
     if "auxiliary" in said:
         beside = zip(said["auxiliary"], recipe.auxiliary, strict=True)
-        placed["auxiliary"] = [{**table, **_placed(objective)} for table, (objective, _) in beside]
-    return recipe if placed == said else recipe_of(placed)
+        placed["auxiliary"] = [{**table, **_absolute_paths(objective)} for table, (objective, _) in beside]
+    return recipe if placed == said else parse_recipe(placed)
 
 
-def _placed(objective: Any) -> dict[str, str]:
+def _absolute_paths(objective: Any) -> dict[str, str]:
     """The whole paths of what an objective reads from the disk; a model may have another name than a path."""
     paths = {name: Path(path).expanduser() for name, path in objective.files().items()}
     return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
 
 
-def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+def apply_changes(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     """The settings with values replaced: "a.b=c", where c is read as TOML, or else as a word."""
-    result: dict[str, Any] = _copied(settings)
+    result: dict[str, Any] = _deep_copy(settings)
     named = {change.partition("=")[0].strip() for change in changes}
     for change in changes:
         name, equals, said = change.partition("=")
@@ -263,14 +266,14 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, An
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
                 raise ValueError(f"--set {change!r}: {key} is a value, not a table")
-        table[keys[-1]] = _value(said.strip())
+        table[keys[-1]] = _parse_value(said.strip())
         other = _INSTEAD.get(".".join(keys))
         if other is not None and f"train.{other}" not in named:
             table.pop(other, None)
     return result
 
 
-def _beside(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
+def _parse_auxiliary(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
     """An objective beside the main one, and how much it counts."""
     names = {it.name for it in fields(Share)}
     share = build(Share, {key: it for key, it in table.items() if key in names}, where)
@@ -295,14 +298,14 @@ def _pretrained(settings: Mapping[str, Any]) -> Pretrained | None:
     return build(Pretrained, table, "model")
 
 
-def _has(table: Mapping[str, Any], name: str) -> bool:
+def _has_setting(table: Mapping[str, Any], name: str) -> bool:
     """Whether the kind of model has this setting."""
     kind = MODELS.get(table.get("kind", ""))
     return kind is not None and name in {it.name for it in fields(kind)}
 
 
 def _give_sources(table: dict[str, Any], vocab_size: int) -> None:
-    if not _has(table, "source_vocab_size"):
+    if not _has_setting(table, "source_vocab_size"):
         raise ValueError(
             f'text.kind = "separate", but model.kind={table.get("kind")!r} reads no sources: choose an '
             "encoder–decoder, or another kind of text"
@@ -314,7 +317,7 @@ def _give_sources(table: dict[str, Any], vocab_size: int) -> None:
         )
 
 
-def _value(said: str) -> Any:
+def _parse_value(said: str) -> Any:
     try:
         return tomllib.loads(f"value = {said}")["value"]
     except tomllib.TOMLDecodeError:
@@ -323,8 +326,8 @@ def _value(said: str) -> Any:
         raise ValueError(f"--set: {said[:40]}… is nested too deeply") from None
 
 
-def _copied(it: Any) -> Any:
-    return {key: _copied(value) for key, value in it.items()} if isinstance(it, Mapping) else it
+def _deep_copy(it: Any) -> Any:
+    return {key: _deep_copy(value) for key, value in it.items()} if isinstance(it, Mapping) else it
 
 
 _WORDS: dict[Any, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unspool.config import plain
+from unspool.config import to_dict
 from unspool.data.batch import Batch
 from unspool.training.optim import Schedule
 from unspool.training.settings import TrainSettings
@@ -17,7 +17,7 @@ def recipe_warnings(
     """A sentence for each; `train` counts its updates, `validates` says whether there is data for it, and
     `rewarded` whether an objective follows a reward."""
     found = []
-    warmup = plain(schedule).get("warmup", 0)
+    warmup = to_dict(schedule).get("warmup", 0)
     if warmup > train.updates:
         reached = schedule(train.updates, train.updates)
         found.append(

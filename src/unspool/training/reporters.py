@@ -88,7 +88,7 @@ class LineReporter(StandardErrorReporter):
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
         """Print as the run goes."""
-        pace = Pace(run)
+        pace = Speed(run)
         for done in updates:
             pace.count(done)
             at = done.clock.update
@@ -110,7 +110,9 @@ class LineReporter(StandardErrorReporter):
             if done.accuracy is not None:
                 record |= {"accuracy": done.accuracy, "valid_accuracy": done.valid_accuracy}
             line = (
-                json.dumps(record) if self._json else f"update {at}/{done.clock.updates}  {said(done, pace)}"
+                json.dumps(record)
+                if self._json
+                else f"update {at}/{done.clock.updates}  {update_line(done, pace)}"
             )
             print(line, file=self._file, flush=True)
 
@@ -126,26 +128,26 @@ class BarReporter(StandardErrorReporter):
         from rich.progress import BarColumn, Progress, TextColumn
 
         console, drawn = Console(stderr=True), BarColumn()
-        pace = Pace(run)
+        pace = Speed(run)
         with Progress(drawn, TextColumn("{task.fields[said]}"), console=console, refresh_per_second=4) as bar:
             task = bar.add_task("train", total=run.settings.updates, completed=run.progress.update, said="")
             for done in updates:
                 pace.count(done)
-                words = fitting(parts(done, pace), console.width - NARROWEST - 1)
-                drawn.bar_width = max(NARROWEST, min(WIDEST, console.width - len(words) - 1))
+                words = join_fitting(describe_update(done, pace), console.width - MIN_BAR_WIDTH - 1)
+                drawn.bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, console.width - len(words) - 1))
                 bar.update(task, completed=done.clock.update, said=words)
                 if done.valid is not None:
-                    quality = _quality(done.valid, done.valid_accuracy)
+                    quality = _format_quality(done.valid, done.valid_accuracy)
                     if done.valid_score is not None:
                         quality += f", {run.settings.measure} {done.valid_score:.1f}"
                     bar.console.print(f"update {done.clock.update}: validation {done.valid:.4f}, {quality}")
 
 
-NARROWEST, WIDEST = 4, 40
+MIN_BAR_WIDTH, MAX_BAR_WIDTH = 4, 40
 """Columns of the bar itself."""
 
 
-class Pace:
+class Speed:
     """Targets per second of an update, and the time until the last one; both of the last minute or so."""
 
     def __init__(self, run: Run) -> None:
@@ -175,7 +177,7 @@ class Pace:
         return self._left * self._seconds / max(self._updates, 1e-9)
 
 
-def parts(done: Update, pace: Pace) -> list[str]:
+def describe_update(done: Update, pace: Speed) -> list[str]:
     """An update in a few words, what matters most first."""
     minutes, seconds = divmod(round(pace.left), 60)
     hours, minutes = divmod(minutes, 60)
@@ -183,12 +185,12 @@ def parts(done: Update, pace: Pace) -> list[str]:
         f"{done.clock.update}/{done.clock.updates}",
         f"{hours}:{minutes:02}:{seconds:02} left",
         f"loss {done.loss:.3f}",
-        *_told(done),
+        *_describe_quality(done),
         f"{pace.speed:,.0f} {'tokens' if done.accuracy is None else 'labels'}/s",
     ]
 
 
-def fitting(words: Sequence[str], room: int) -> str:
+def join_fitting(words: Sequence[str], room: int) -> str:
     """As many of them as there is room for, the first in any case."""
     said = words[0]
     for word in words[1:]:
@@ -198,25 +200,25 @@ def fitting(words: Sequence[str], room: int) -> str:
     return said
 
 
-def said(done: Update, pace: Pace) -> str:
+def update_line(done: Update, pace: Speed) -> str:
     """An update in one line."""
-    _, left, *words = parts(done, pace)
+    _, left, *words = describe_update(done, pace)
     valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
     if done.valid_accuracy is not None:
-        valid.append(f"validation {_quality(0.0, done.valid_accuracy)}")
+        valid.append(f"validation {_format_quality(0.0, done.valid_accuracy)}")
     if done.valid_score is not None:
         valid.append(f"score {done.valid_score:.1f}")
     return "  ".join([*words, *valid, left])
 
 
-def _told(done: Update) -> list[str]:
+def _describe_quality(done: Update) -> list[str]:
     """How good the model is; where the objective knows no −log p, what it says in its place."""
     if math.isnan(done.nll) and done.accuracy is None:
         return [f"{name.replace('_', ' ')} {it:.3f}" for name, it in done.parts.items()]
-    return [_quality(done.nll, done.accuracy)]
+    return [_format_quality(done.nll, done.accuracy)]
 
 
-def _quality(nll: float, accuracy: float | None) -> str:
+def _format_quality(nll: float, accuracy: float | None) -> str:
     """What people look at: how many labels are right, or the perplexity of text."""
     return f"perplexity {perplexity(nll)}" if accuracy is None else f"accuracy {accuracy:.1%}"
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from unspool.config import kind_name, plain
+from unspool.config import kind_name, to_dict
 from unspool.data import BATCHES, DATA
-from unspool.data.encoded_store import Files
+from unspool.data.encoded_store import FileHashes
 from unspool.models import MODELS, PARTS
 from unspool.objectives import OBJECTIVES
 from unspool.tokenization import TOKENIZER_CONFIGS
@@ -39,7 +39,7 @@ class Change:
     now: Any
 
     def __str__(self) -> str:
-        return f"{self.name} was {_said(self.before)}, is {_said(self.now)}"
+        return f"{self.name} was {_format_value(self.before)}, is {_format_value(self.now)}"
 
     @property
     def allowed(self) -> bool:
@@ -48,7 +48,7 @@ class Change:
         return self.name not in FIXED and (section in FREE or key.rpartition(".")[2] == "dropout")
 
 
-def spelled(recipe: Recipe, shape: Any) -> dict[str, Any]:
+def flatten_settings(recipe: Recipe, shape: Any) -> dict[str, Any]:
     """Every setting by its whole name, those that were left out included: {"train.lr": 0.001, …}."""
     found: dict[str, Any] = {"seed": recipe.seed}
     sections: dict[str, tuple[Any, Mapping[str, type[Any]]]] = {
@@ -65,7 +65,7 @@ def spelled(recipe: Recipe, shape: Any) -> dict[str, Any]:
     for at, (objective, share) in enumerate(recipe.auxiliary):
         found |= _flat(f"auxiliary.{at}", objective, OBJECTIVES) | _flat(f"auxiliary.{at}", share, {})
     if recipe.pretrained is not None:
-        found |= {f"model.{name}": it for name, it in plain(recipe.pretrained).items() if name != "lora"}
+        found |= {f"model.{name}": it for name, it in to_dict(recipe.pretrained).items() if name != "lora"}
         found |= _flat("model.lora", recipe.pretrained.lora, {})
     found["hooks.kinds"] = [_kind(hook, HOOKS) for hook in recipe.hooks]
     for at, hook in enumerate(recipe.hooks):
@@ -73,7 +73,7 @@ def spelled(recipe: Recipe, shape: Any) -> dict[str, Any]:
     return found
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], data: Any) -> list[Change]:
+def find_changes(before: Mapping[str, Any], now: Mapping[str, Any], data: Any) -> list[Change]:
     """What is not as it was; files count by what they hold, which `check_files` looks at.
 
     A setting that the older version of a run's beginning did not know is no change.
@@ -98,7 +98,7 @@ def check_settings(path: Path, found: Sequence[Change]) -> None:
         )
 
 
-def check_files(path: Path, before: Files, now: Files, data: Any) -> None:
+def check_files(path: Path, before: FileHashes, now: FileHashes, data: Any) -> None:
     """Refuse files that hold something else than they held, by what `fingerprint.of_files` says of them."""
     for name in sorted({*before, *now}):
         if before.get(name) == now.get(name):
@@ -129,7 +129,7 @@ def _flat(name: str, part: Any, kinds: Mapping[str, type[Any]]) -> dict[str, Any
     found: dict[str, Any] = {f"{name}.kind": _kind(part, kinds)} if kinds else {}
     if part is None:
         return found
-    said = plain(part)
+    said = to_dict(part)
     for it in fields(part):
         if name == "model" and it.name in PARTS:
             found |= _flat(f"{name}.{it.name}", getattr(part, it.name), PARTS[it.name])
@@ -142,5 +142,5 @@ def _kind(part: Any, kinds: Mapping[str, type[Any]]) -> str | None:
     return None if part is None else kind_name(kinds, type(part))
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "not given" if value is None else repr(value)

@@ -15,28 +15,34 @@ from typing import Any
 
 import torch
 
-from unspool.config import plain
-from unspool.data import LaneFeed, Prepared, prepare
-from unspool.data.bucketing import resegmented
-from unspool.data.encoded_store import Files, of_files
+from unspool.config import to_dict
+from unspool.data import CarriedFeed, PreparedData, prepare
+from unspool.data.bucketing import with_bpe_dropout
+from unspool.data.encoded_store import FileHashes, hash_files
 from unspool.interfaces import Feed, Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config
 from unspool.models.loading.tokenizer import load_run_tokenizer
 from unspool.nn.transformer import recompute
 from unspool.plugins import allow_code
-from unspool.training.checkpoint import Checkpoint, good
+from unspool.training.checkpoint import Checkpoint, complete_checkpoints
 from unspool.training.curves import CURVES
-from unspool.training.distributed import Team, launched, team as joined
-from unspool.training.forward_pass import check_device, reseed
-from unspool.training.loop import Stopped, training
+from unspool.training.distributed import ProcessGroup, is_distributed, join_processes as joined
+from unspool.training.forward_pass import check_device, seed_torch
+from unspool.training.loop import Stopped, training_loop
 from unspool.training.pretrained import check_base
-from unspool.training.recipe import Recipe, changed, located, read_recipe, recipe_of
+from unspool.training.recipe import Recipe, apply_changes, parse_recipe, read_recipe, with_absolute_paths
 from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
 from unspool.training.reporters import Reporter, WarningsOnly
-from unspool.training.resumption import check_files, check_length, check_settings, differences, spelled
-from unspool.training.run_folder import LOCK, RECIPE, RunFolder, last_checkpoint, locked, write_recipe
+from unspool.training.resumption import (
+    check_files,
+    check_length,
+    check_settings,
+    find_changes,
+    flatten_settings,
+)
+from unspool.training.run_folder import LOCK, RECIPE, RunFolder, last_checkpoint, lock_folder, write_recipe
 from unspool.training.run_state import Run
-from unspool.training.stop_signals import interruptible
+from unspool.training.stop_signals import catch_stop_signals
 from unspool.training.validation import check_measure
 
 
@@ -63,31 +69,31 @@ def train(
 def _train(read: Recipe, out: str | Path | None, resume: bool, reporter: Reporter | None) -> Model:
     check_device(read.train)
     with (
-        _folder(out) as path,
+        _run_folder(out) as path,
         torch.random.fork_rng(devices=[]),
-        _threads(read.train.threads),
+        _torch_threads(read.train.threads),
         joined(read.train.device, read.train.shard) as team,
-        locked(path) if team.rank == 0 else nullcontext(),
-        _clean_start(path) if team.rank == 0 else nullcontext(),
+        lock_folder(path) if team.rank == 0 else nullcontext(),
+        _remove_refused_start(path) if team.rank == 0 else nullcontext(),
     ):
-        _claim(path, read, resume, team)
-        return _trained(read, path, team, reporter)
+        _claim_folder(path, read, resume, team)
+        return _run_training(read, path, team, reporter)
 
 
-def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) -> Model:
+def _run_training(recipe: Recipe, path: Path, team: ProcessGroup, reporter: Reporter | None) -> Model:
     reporter = reporter or WarningsOnly()
     found = last_checkpoint(path, team, reporter.warn)
-    files = of_files(recipe.data)
-    history = [] if found is None else _history(recipe, path, found, files)
+    files = hash_files(recipe.data)
+    history = [] if found is None else _change_history(recipe, path, found, files)
     model = None if recipe.pretrained is None else recipe.pretrained.beginning(found)
     # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
     learnt = (
         model.tokenizer if model is not None else None if found is None else load_run_tokenizer(found.path)
     )
-    prepared = _prepared(recipe, path, team, reporter.draws, files, learnt)
+    prepared = _prepare_data(recipe, path, team, reporter.draws, files, learnt)
     for note in prepared.notes:
         reporter.warn(note)
-    run = start(recipe, prepared, team, model)
+    run = start_run(recipe, prepared, team, model)
     if recipe.pretrained is not None:
         check_base(
             path, None if found is None else found.about.get("base"), run.base, recipe.pretrained.from_
@@ -100,7 +106,7 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
     if found is not None:
         check_length(path, run.settings.updates, found.update)
     origin = {
-        **{"recipe": spelled(recipe, run.model.config), "data_files": files, "history": history},
+        **{"recipe": flatten_settings(recipe, run.model.config), "data_files": files, "history": history},
         "base": run.base,
     }
     folder = RunFolder(path, facts=prepared.facts, origin=origin)
@@ -117,9 +123,9 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
             reporter.note(change)
         reporter.note(f"going on after update {found.update}")
     try:
-        with interruptible() as asked:
+        with catch_stop_signals() as asked:
             try:
-                reporter.follow(training(run, folder, asked), run)
+                reporter.follow(training_loop(run, folder, asked), run)
             except Stopped as stopped:
                 stopped.signal = asked.signal
                 raise
@@ -130,12 +136,14 @@ def _trained(recipe: Recipe, path: Path, team: Team, reporter: Reporter | None) 
     return trained
 
 
-def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: Any = None) -> Run:
+def start_run(
+    recipe: Recipe, prepared: PreparedData, team: ProcessGroup | None = None, model: Any = None
+) -> Run:
     """The run before its first update: of the model given, or of a new one."""
     feed = prepared.train
-    if isinstance(feed, LaneFeed):
+    if isinstance(feed, CarriedFeed):
         feed = feed.side_by_side(recipe.train.accumulate)
-    reseed(recipe.seed, "weights")
+    seed_torch(recipe.seed, "weights")
     base = None
     if recipe.pretrained is not None:
         model = recipe.pretrained.beginning(None) if model is None else model
@@ -155,7 +163,7 @@ def start(recipe: Recipe, prepared: Prepared, team: Team | None = None, model: A
     _check_own_batches(recipe, feed)
     check_measure(recipe.train.measure, model, prepared.valid)
     limit: int = min(recipe.batches.longest, model.context or recipe.batches.longest)
-    feed = resegmented(feed, recipe.text, prepared.text, limit, recipe.seed)
+    feed = with_bpe_dropout(feed, recipe.text, prepared.text, limit, recipe.seed)
     return Run(
         model,
         recipe.minimised,
@@ -194,34 +202,36 @@ def _as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequenc
             raise TypeError(f'changes holds {change!r:.80}, but each is a string such as "train.updates=200"')
     match recipe:
         case Recipe():
-            return located(recipe_of(changed(recipe.said(), changes)))
+            return with_absolute_paths(parse_recipe(apply_changes(recipe.said(), changes)))
         case str() | os.PathLike():
-            return located(read_recipe(recipe, changes))
+            return with_absolute_paths(read_recipe(recipe, changes))
     if not isinstance(recipe, Mapping):
         raise TypeError(
             f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
         )
-    return located(recipe_of(changed(recipe, changes)))
+    return with_absolute_paths(parse_recipe(apply_changes(recipe, changes)))
 
 
-def _history(recipe: Recipe, path: Path, found: Checkpoint, files: Files) -> list[str]:
+def _change_history(recipe: Recipe, path: Path, found: Checkpoint, files: FileHashes) -> list[str]:
     """What was changed on the way, now included; an error for a change that cannot be made."""
     about = found.about
     before = run_config(found.path)
     shape = before
     if recipe.pretrained is None:
-        said = plain(before)
+        said = to_dict(before)
         shape = recipe.shape(before.vocab_size, said.get("labels", ()), said.get("source_vocab_size"))
-    new = differences(about.get("recipe", {}), spelled(recipe, shape), recipe.data)
+    new = find_changes(about.get("recipe", {}), flatten_settings(recipe, shape), recipe.data)
     check_settings(path, new)
     check_files(path, about.get("data_files", files), files, recipe.data)
     return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
 
 
-def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool, files: Files, learnt: Any) -> Prepared:
+def _prepare_data(
+    recipe: Recipe, path: Path, team: ProcessGroup, draws: bool, files: FileHashes, learnt: Any
+) -> PreparedData:
     """The first process reads and encodes; the others find it done. `learnt` is a text that there is."""
 
-    def prepared(progress: bool) -> Prepared:
+    def prepared(progress: bool) -> PreparedData:
         text: Any = learnt or recipe.text
         return prepare(recipe.data, text, recipe.batches, recipe.seed, path / "data", progress, files)
 
@@ -231,11 +241,11 @@ def _prepared(recipe: Recipe, path: Path, team: Team, draws: bool, files: Files,
     return first if team.rank == 0 else prepared(False)
 
 
-def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
+def _claim_folder(path: Path, recipe: Recipe, resume: bool, team: ProcessGroup) -> None:
     """Refuse to write over another run; leave the recipe there, so that a killed start can be resumed."""
     if team.rank == 0:
         # Before its first checkpoint there is nothing to lose: a failed start does not block the next one.
-        if not resume and (good(path) or is_run_folder(path)):
+        if not resume and (complete_checkpoints(path) or is_run_folder(path)):
             raise FileExistsError(
                 f"{path} holds a run already: --resume goes on with it; or choose another --out"
             )
@@ -245,7 +255,7 @@ def _claim(path: Path, recipe: Recipe, resume: bool, team: Team) -> None:
 
 
 @contextmanager
-def _folder(out: str | Path | None) -> Iterator[Path]:
+def _run_folder(out: str | Path | None) -> Iterator[Path]:
     """The run folder; a new one is removed again if the start is refused, for it is empty then."""
     if out is not None:
         path = Path(out)
@@ -259,14 +269,14 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
                     it.rmdir()
             raise
         return
-    if launched():
+    if is_distributed():
         raise ValueError("several processes need a folder that all of them see: give --out")
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @contextmanager
-def _clean_start(path: Path) -> Iterator[None]:
+def _remove_refused_start(path: Path) -> Iterator[None]:
     """If the start is refused, remove what it wrote into an empty folder. Only for whoever holds the lock."""
     empty = {it.name for it in path.iterdir()} <= {LOCK}
     try:
@@ -280,7 +290,7 @@ def _clean_start(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _threads(threads: int | None) -> Iterator[None]:
+def _torch_threads(threads: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)

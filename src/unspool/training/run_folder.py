@@ -19,7 +19,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from unspool.io import beside, new_file
+from unspool.io import new_file, temporary_sibling
 from unspool.models.loading.lora_file import ADAPTERS, lora_settings, write_adapters
 from unspool.models.loading.run_folder import CONFIG, write_run_folder
 from unspool.models.lora import adapter_weights
@@ -29,14 +29,14 @@ from unspool.training.checkpoint import (
     FOLDER,
     MEMORY,
     Checkpoint,
-    good,
-    newest,
-    prune,
-    sweep,
+    complete_checkpoints,
+    newest_checkpoint,
+    remove_old_checkpoints,
+    remove_unfinished,
     write_checkpoint,
 )
-from unspool.training.curves import CURVES, PICTURE, Curves, Events, read_curves
-from unspool.training.distributed import Team
+from unspool.training.curves import CURVES, PICTURE, Curves, TensorBoardEvents, read_curves
+from unspool.training.distributed import ProcessGroup
 from unspool.training.reporters import warn
 from unspool.training.run_state import Progress, Run
 
@@ -63,28 +63,28 @@ def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
         write_adapters(folder / ADAPTERS, lora_settings(run.model), run.base, adapter_weights(run.model))
 
 
-def last_checkpoint(path: Path, team: Team, say: Callable[[str], None]) -> Checkpoint | None:
+def last_checkpoint(path: Path, team: ProcessGroup, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest good one, once what a killed process has left is swept away. Every process must ask."""
     if team.rank == 0:
-        sweep(path)
+        remove_unfinished(path)
     team.wait()
-    return newest(path, say)
+    return newest_checkpoint(path, say)
 
 
 def write_recipe(path: Path, settings: Mapping[str, Any], history: Sequence[str] = ()) -> None:
     """recipe.toml: what was asked for, below what was changed on the way."""
     with new_file(path / RECIPE) as fresh:
-        said = tomli_w.dumps(_given(settings))
+        said = tomli_w.dumps(_without_none(settings))
         fresh.write_text("".join(f"# {it}\n" for it in history) + said, encoding="utf-8")
 
 
-def _given(settings: Any) -> Any:
+def _without_none(settings: Any) -> Any:
     """Without what is None, which TOML has no word for."""
     match settings:
         case Mapping():
-            return {key: _given(it) for key, it in settings.items() if it is not None}
+            return {key: _without_none(it) for key, it in settings.items() if it is not None}
         case list() | tuple():
-            return [_given(it) for it in settings]
+            return [_without_none(it) for it in settings]
     return settings
 
 
@@ -101,7 +101,7 @@ class RunFolder:
         """`facts` count the data; `origin` is what else a checkpoint tells of where the run comes from."""
         self.path, self._write, self._facts, self._origin = path, write, dict(facts or {}), dict(origin or {})
         self._curves: Curves | None = None
-        self._events: Events | None = None
+        self._events: TensorBoardEvents | None = None
 
     def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Go on from the newest good checkpoint; None where there is none, and the run begins."""
@@ -121,7 +121,7 @@ class RunFolder:
                 self.publish(found.path)  # a kill may have come in the middle of it
             self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
             if run.settings.tensorboard:
-                self._events = Events(self.path, run.progress.update)
+                self._events = TensorBoardEvents(self.path, run.progress.update)
 
     def _same_data(self, found: Checkpoint) -> None:
         before = found.about["data"]
@@ -160,7 +160,7 @@ class RunFolder:
                 if run.settings.final != "average"
                 else max(run.settings.keep, run.settings.average)
             )
-            prune(self.path, keep, {run.progress.best_update})
+            remove_old_checkpoints(self.path, keep, {run.progress.best_update})
         run.team.wait()
         return f"{run.progress.update:08d}"
 
@@ -177,7 +177,7 @@ class RunFolder:
     def finish(self, run: Run) -> None:
         """Publish the weights that the finished run has."""
         if run.team.rank == 0:
-            FINALS[run.settings.final](self, run)
+            PUBLISH_FINAL[run.settings.final](self, run)
         run.team.wait()
 
     def close(self, run: Run) -> None:
@@ -198,21 +198,23 @@ class RunFolder:
 
     def average(self, run: Run) -> None:
         """The mean of the last regular checkpoints."""
-        regular = [it for it in good(self.path) if it.about["regular"]][-run.settings.average :]
-        with beside(self.path / FOLDER / "average") as folder:
+        regular = [it for it in complete_checkpoints(self.path) if it.about["regular"]][
+            -run.settings.average :
+        ]
+        with temporary_sibling(self.path / FOLDER / "average") as folder:
             folder.mkdir()
-            self._write(run, mean([it.weights() for it in regular]), folder)
+            self._write(run, average_weights([it.weights() for it in regular]), folder)
             self.publish(folder)
 
 
-FINALS: dict[str, Callable[[RunFolder, Run], None]] = {
+PUBLISH_FINAL: dict[str, Callable[[RunFolder, Run], None]] = {
     "average": RunFolder.average,
     "best": RunFolder.best,
     "last": RunFolder.last,
 }
 
 
-def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+def average_weights(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of every tensor, summed in float64; whole numbers (indices) are the last one's."""
     last = weights[-1]
     return {
@@ -230,7 +232,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def locked(run: Path) -> Iterator[None]:
+def lock_folder(run: Path) -> Iterator[None]:
     """Hold the run folder; BlockingIOError if another living process holds it."""
     path = run / LOCK
     holder = _holder(path)  # before: some versions of filelock empty the file as they try

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Feed, Hook, Objective
 from unspool.models.lora import adapter_weights, merged_weights
-from unspool.training.distributed import OneProcess, Team
+from unspool.training.distributed import ProcessGroup, SingleProcess
 from unspool.training.optim import AdamW, Constant, Schedule
 from unspool.training.settings import TrainSettings
 
@@ -75,11 +75,11 @@ class Run:
         schedule: Schedule | None = None,
         hooks: Sequence[Hook] = (),
         seed: int = 0,
-        team: Team | None = None,
+        team: ProcessGroup | None = None,
         base: str | None = None,
     ) -> None:
         """`base` is the fingerprint of what the model's adapters stand beside, where it has any."""
-        self.team = team or OneProcess()
+        self.team = team or SingleProcess()
         if settings.accumulate % self.team.size:
             raise ValueError(
                 f"train.accumulate={settings.accumulate} batches cannot be shared out evenly among "

@@ -17,11 +17,11 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-MOMENT = 1.0
+REPEAT_SECONDS = 1.0
 """Seconds."""
 
 
-class Asked:
+class StopRequest:
     """Whether the run was asked to stop, and by which signal."""
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class Asked:
 
 
 @contextmanager
-def interruptible() -> Iterator[Asked]:
+def catch_stop_signals() -> Iterator[StopRequest]:
     """Take note of the signals instead of dying by them. Only the main thread of a program receives any."""
-    asked = Asked()
+    asked = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
@@ -47,7 +47,7 @@ def interruptible() -> Iterator[Asked]:
         nonlocal first
         if asked.signal is None:
             asked.signal, first = number, time.monotonic()
-        elif time.monotonic() - first > MOMENT:
+        elif time.monotonic() - first > REPEAT_SECONDS:
             for it, handler in before.items():
                 signal.signal(it, handler)
             os.kill(os.getpid(), number)

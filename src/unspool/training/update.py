@@ -21,8 +21,8 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock
-from unspool.training.finite_loss import explain
-from unspool.training.forward_pass import arithmetic, mixed, reseed, row_seeds
+from unspool.training.finite_loss import explain_divergence
+from unspool.training.forward_pass import autocast, derive_seed, row_seeds, seed_torch
 from unspool.training.recipe_checks import check_length
 from unspool.training.run_state import Run
 
@@ -60,7 +60,7 @@ class Update:
     """Whatever else the objective says of its batches, for each target."""
 
 
-def numbers(run: Run) -> list[int]:
+def batch_numbers(run: Run) -> list[int]:
     """The batches of the next update that are this process's."""
     first = run.progress.update * run.settings.accumulate
     return list(range(first + run.team.rank, first + run.settings.accumulate, run.team.size))
@@ -68,19 +68,19 @@ def numbers(run: Run) -> list[int]:
 
 def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
     """The same with their batches and clocks, by number."""
-    mine, count = numbers(run), run.settings.accumulate
+    mine, count = batch_numbers(run), run.settings.accumulate
     first = run.progress.update * count
     batches = {number: run.batch(number) for number in mine}
     if run.objective.draws:
         # Rows are told apart over the whole update, so that all of its batches are read, also others' ones.
         rows = [batches.get(number) or run.feed.batch(number) for number in range(first, first + count)]
-        seeds = row_seeds(rows, mixed(run.seed, "rows", run.progress.update))
+        seeds = row_seeds(rows, derive_seed(run.seed, "rows", run.progress.update))
         batches = {number: replace(it, seeds_N=seeds[number - first]) for number, it in batches.items()}
-    clock = replace(run.clock, seed=mixed(run.seed, "update", run.progress.update), micro_batches=count)
+    clock = replace(run.clock, seed=derive_seed(run.seed, "update", run.progress.update), micro_batches=count)
     return {number: (it, replace(clock, micro_batch=number - first)) for number, it in batches.items()}
 
 
-def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
+def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     """Change the weights once; the batch is the last of this process."""
     clock, settings, team, began = run.clock, run.settings, run.team, time.monotonic()
     run.optimizer.zero_grad()
@@ -93,13 +93,13 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
         check_length(run.model, batch)
     objective = run.objective
     if settings.accumulate > 1:
-        reseed(run.seed, mine[0])
-        with arithmetic(settings):
+        seed_torch(run.seed, mine[0])
+        with autocast(settings):
             objective = objective.for_update(run.model, list(work.values()), team.sums)  # type: ignore[arg-type]
     for number, (batch, at) in work.items():
-        reseed(run.seed, number)
+        seed_torch(run.seed, number)
         with team.last(run.forward_pass, number == mine[-1]):
-            with arithmetic(settings):
+            with autocast(settings):
                 loss, part, stats = run.forward_pass(objective, batch, at)
             loss.backward()
         if run.carries:
@@ -118,9 +118,9 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     gradients = run.optimizer.gradients()
     # A shared gradient is the mean over the processes, not their sum.
     scale = team.size / weight
-    norm = length(run, gradients) * scale
+    norm = gradient_norm(run, gradients) * scale
     if not (math.isfinite(total) and math.isfinite(norm)):
-        raise explain(run, objective, work, total, norm)
+        raise explain_divergence(run, objective, work, total, norm)
     if settings.clip and norm > settings.clip:
         scale *= settings.clip / norm
     torch._foreach_mul_(gradients, scale)
@@ -137,6 +137,6 @@ def update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     return done, batch
 
 
-def length(run: Run, gradients: list[Tensor]) -> float:
+def gradient_norm(run: Run, gradients: list[Tensor]) -> float:
     """√Σg², over all parameters and, where each has a part, all processes."""
     return float(run.team.whole(torch.nn.utils.get_total_norm(gradients)))

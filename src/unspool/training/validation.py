@@ -24,7 +24,7 @@ from unspool.decode.search.masked_decoding import MaskPredict
 from unspool.decode.search.sampling import Greedy
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.plugins import import_object, one_line
-from unspool.training.forward_pass import arithmetic, mixed, row_seeds
+from unspool.training.forward_pass import autocast, derive_seed, row_seeds
 from unspool.training.run_state import Run
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def validate(run: Run) -> Validation:
     objective, team = run.objective.validation or CrossEntropy(), run.team
     nll = weight = right = hidden = length = 0.0
     ends: dict[int, Tensor] = {}
-    for at, mine in _shares(run):
+    for at, mine in _batches_of_this_process(run):
         batch = run.begun(run.valid[at], ends).to(run.settings.device)
         if run.objective.validation is not None:  # the same places each time
-            (seeds_N,) = row_seeds([batch], mixed(run.seed, f"validation {at}"))
+            (seeds_N,) = row_seeds([batch], derive_seed(run.seed, f"validation {at}"))
             batch = replace(batch, seeds_N=seeds_N)
-        with arithmetic(run.settings):
+        with autocast(run.settings):
             _, part, stats = run.forward_pass(objective, batch, run.clock)
         if run.carries:
             ends = {at: run.take_end()}
@@ -70,7 +70,7 @@ def validate(run: Run) -> Validation:
     )
 
 
-def _shares(run: Run) -> Iterator[tuple[int, bool]]:
+def _batches_of_this_process(run: Run) -> Iterator[tuple[int, bool]]:
     """The batches that this process reads, and whether it is the one that counts them."""
     count, team = len(run.valid), run.team
     if run.carries:  # each goes on where the one before ended: all processes read them all
@@ -93,12 +93,12 @@ def _shares(run: Run) -> Iterator[tuple[int, bool]]:
 
 def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     """0 to 100, of the corpus."""
-    return _score("BLEU", outputs, references)
+    return _corpus_score("BLEU", outputs, references)
 
 
 def corpus_chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
     """0 to 100, of the corpus."""
-    return _score("CHRF", outputs, references)
+    return _corpus_score("CHRF", outputs, references)
 
 
 SCORES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
@@ -131,7 +131,7 @@ def greedy_score(run: Run) -> float | None:
     if run.team.rank == 0:
         model: Any = run.model
         model.eval()
-        sources, references = pairs(run.valid, run.settings.measured_rows, model.tokenizer)
+        sources, references = sources_and_references(run.valid, run.settings.measured_rows, model.tokenizer)
         longest = max(len(model.tokenizer.encode(it)) for it in references)
         decoder: Decoder = Greedy() if model.infilling is None else MaskPredict()
         outputs = generate(model, sources, decoder, max_new_tokens=2 * longest + 10, seed=0)
@@ -140,7 +140,9 @@ def greedy_score(run: Run) -> float | None:
     return run.team.sums([found])[0]
 
 
-def pairs(batches: Sequence[Batch], rows: int, text: Any) -> tuple[list[list[int]], list[str]]:
+def sources_and_references(
+    batches: Sequence[Batch], rows: int, text: Any
+) -> tuple[list[list[int]], list[str]]:
     """The first sources, without their EOS, and what they should become."""
     sources: list[list[int]] = []
     references: list[str] = []
@@ -181,6 +183,6 @@ def _metrics() -> Any:
     return metrics
 
 
-def _score(name: str, outputs: Sequence[str], references: Sequence[str]) -> float:
+def _corpus_score(name: str, outputs: Sequence[str], references: Sequence[str]) -> float:
     metric = getattr(_metrics(), name)()
     return float(metric.corpus_score(list(outputs), [list(references)]).score)

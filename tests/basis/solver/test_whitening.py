@@ -359,7 +359,7 @@ def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, 
     ).all()
     assert list(tmp_path.iterdir()) == []
     assert "disk full" in caplog.text
-    monkeypatch.setattr(io, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(io, "MIN_FREE_BYTES", 1 << 60)
     load_or_whiten(np.eye(3), None, tmp_path)
     assert "MiB are needed" in caplog.text
     monkeypatch.setattr(whitening, "MAX_CACHE_BYTES", 10)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unspool.data.known_languages import Agreement
-from unspool.data.known_languages.agreement import Clauses
+from unspool.data.known_languages.agreement import OpenClauses
 
 SMALL = Agreement(nouns=2, verbs=2, fillers=1, filler=0.5, embed=0.2, depth=2)
 
@@ -36,7 +36,7 @@ def test_by_hand():
 
 def test_the_inner_verb_comes_first():
     prefix = ids(SMALL, "noun0-pl so0 that noun1-sg so0 so0")
-    assert SMALL.state(prefix) == Clauses((1, 0), noun_due=False)
+    assert SMALL.state(prefix) == OpenClauses((1, 0), noun_due=False)
     row = SMALL.next(prefix)
     said = {SMALL.words[token]: row[token] for token in row.nonzero()[0]}
     # At full depth nothing is nested: its share goes to the verb.

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.known_languages.zipf_markov import cumulated, zipf
+from unspool.data.known_languages.zipf_markov import cumulative_sums, zipf
 
 
 def test_by_hand():
@@ -22,7 +22,7 @@ def test_shares_fall_and_add_up_to_one(n, exponent):
     shares = zipf(n, exponent)
     assert shares.sum() == pytest.approx(1.0)
     assert (shares[1:] <= shares[:-1]).all()
-    sums = cumulated(shares)
+    sums = cumulative_sums(shares)
     assert sums[-1] == 1.0
     assert sums[:-1].tolist() == pytest.approx(shares.cumsum()[:-1].tolist())
 

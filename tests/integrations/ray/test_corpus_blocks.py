@@ -21,7 +21,7 @@ def test_lines_are_shared_out_without_the_blank_ones(tmp_path):
 @settings(max_examples=60)
 @given(st.text(st.sampled_from("aé \n\r\u2028"), max_size=30), st.booleans(), st.integers(1, 4))
 def test_whatever_ends_the_lines_every_one_is_there_once_with_its_number(tmp_path_factory, text, mark, rows):
-    from unspool.data.records import decoded, split_lines
+    from unspool.data.records import read_utf8 as decoded, split_lines
 
     path = tmp_path_factory.mktemp("corpus") / "a.jsonl"
     path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + text.encode())

@@ -6,7 +6,7 @@ from torch import nn
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities, Clock
 from unspool.training.hooks import HOOKS, KerbsReallocate
-from unspool.training.loop import training
+from unspool.training.loop import training_loop
 
 
 class Model(nn.Module, Abilities):
@@ -148,14 +148,14 @@ def _with_kerbs(model):
 
 def test_a_resumed_run_is_bit_equal_and_keeps_the_number_of_senses(tiny):
     whole = kerbs_run(tiny)
-    seen = [it.loss for it in training(whole)]
+    seen = [it.loss for it in training_loop(whole)]
     first = kerbs_run(tiny)
-    steps = training(first)
+    steps = training_loop(first)
     losses = [next(steps).loss for _ in range(5)]
     second = kerbs_run(tiny)
     kept = {name: it.clone() for name, it in first.weights().items()}
     second.restore(kept, {name: it.clone() for name, it in first.memory().items()}, first.progress)
-    losses += [it.loss for it in training(second)]
+    losses += [it.loss for it in training_loop(second)]
     assert losses == seen
     words = whole.model.head.words_S
     assert torch.equal(second.model.head.words_S, words)

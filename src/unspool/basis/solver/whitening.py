@@ -34,7 +34,7 @@ from safetensors.numpy import save_file
 from scipy.linalg import qr
 
 from unspool.basis.arrays import Array, Array32, Indices, as_numpy
-from unspool.io import cache_folder, check_room, new_file, private_folder
+from unspool.io import cache_folder, check_disk_space, new_file, private_folder
 
 # A direction of W̃ shorter than this, relative to the longest, is rounding error.
 RANK_TOLERANCE = 1e-10
@@ -397,7 +397,7 @@ def _save(path: Path, whitened: WhitenedMatrix) -> None:
             f"{size / 1e9:.1f} GB exceed the limit of {MAX_CACHE_BYTES / 1e9:.1f} GB for {path.parent}"
         )
     private_folder(path.parent)
-    check_room(path.parent, size)
+    check_disk_space(path.parent, size)
     with new_file(path) as fresh:
         save_file(arrays, fresh, {"checksum": _checksum(path, arrays)})
 

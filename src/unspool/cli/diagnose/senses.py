@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unspool.cli.models import load_speaker
 from unspool.cli.output import json_line, reserved, tell
 from unspool.cli.parser import add_running_options, natural, positive
-from unspool.errors import printable
+from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
     from unspool.diagnose.word_senses import Place, Senses, WordUse
@@ -123,9 +123,9 @@ def _print_uses(used: dict[int, WordUse], spelt: Spelling) -> None:
     for word, use in used.items():
         if len(use.shares) < 2:
             continue
-        print(f"\n{printable(spelt.word(word))}, said {use.count:,} times")
+        print(f"\n{replace_control_characters(spelt.word(word))}, said {use.count:,} times")
         for share, places in zip(use.shares, use.places, strict=True):
-            contexts = "  |  ".join(printable(spelt.place(place)) for place in places)
+            contexts = "  |  ".join(replace_control_characters(spelt.place(place)) for place in places)
             print(f"  {100 * share:3.0f} %  after  {contexts}")
 
 
@@ -144,7 +144,7 @@ def _print_table(found: Senses, words: int, spelt: Spelling) -> None:
     for it in found.words[:words]:
         thetas = " ".join(f"{theta:+.2f}" for theta in it.thetas)
         cosines = "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}"
-        table.add_row(printable(spelt.word(it.word)), str(len(it.thetas)), thetas, cosines)
+        table.add_row(replace_control_characters(spelt.word(it.word)), str(len(it.thetas)), thetas, cosines)
     console = Console(markup=False)
     if not console.is_terminal and console.width < 100:
         console.width = 100

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool.errors import printable
+from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
     from unspool.evaluate.rating import RatingItem, RatingSet
@@ -46,7 +46,7 @@ def _session(ratings: RatingSet, rater: str, lines: TextIO) -> None:
     if not left:
         print(f"{rater} has answered all {len(order)} items")
         return
-    print(f"{printable(ratings.scale.guide)}\n")
+    print(f"{replace_control_characters(ratings.scale.guide)}\n")
     while left:
         item = left[0]
         _show(ratings, item, len(order) - len(left) + 1)
@@ -66,7 +66,10 @@ def _session(ratings: RatingSet, rater: str, lines: TextIO) -> None:
                 before.append(left.pop(0))
                 break
             elif lines.isatty():
-                print(f"{printable(said)!r} is none of {', '.join(ratings.scale.choices)}, u, s, ?, q")
+                print(
+                    f"{replace_control_characters(said)!r} is none of "
+                    f"{', '.join(ratings.scale.choices)}, u, s, ?, q"
+                )
             else:  # a script must not go on as if it had been understood
                 raise ValueError(f"{said!r} is none of {', '.join(ratings.scale.choices)}, u, s, ?, q")
         else:
@@ -78,9 +81,9 @@ def _session(ratings: RatingSet, rater: str, lines: TextIO) -> None:
 def _show(ratings: RatingSet, item: RatingItem, number: int) -> None:
     scale = ratings.scale
     print(f"── {number} of {len(ratings.items)} " + "─" * 40)
-    print(f"{printable(item.prompt)}\n")
+    print(f"{replace_control_characters(item.prompt)}\n")
     for mark, text in zip("ab" if len(item.texts) > 1 else " ", item.texts, strict=True):
-        said = printable(text) if text.strip() else "(nothing)"
+        said = replace_control_characters(text) if text.strip() else "(nothing)"
         print(f"{mark} │ " + said.replace("\n", f"\n{mark} │ ") + "\n")
     print(f"{scale.question}  " + "   ".join(f"{key}: {words}" for key, words in scale.choices.items()))
 

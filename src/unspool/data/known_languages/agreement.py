@@ -32,7 +32,7 @@ THAT = "that"
 
 
 @dataclass(frozen=True)
-class Clauses:
+class OpenClauses:
     """Where a prefix stands: the classes of the nouns still without a verb, and whether a noun comes next."""
 
     open: tuple[int, ...] = ()
@@ -40,7 +40,7 @@ class Clauses:
 
 
 @dataclass(frozen=True)
-class Agreement(KnownLanguage[Clauses]):
+class Agreement(KnownLanguage[OpenClauses]):
     """Nouns (noun3-pl-a), fillers (so5), "that", and verbs that agree (verb2-pl-a)."""
 
     nouns: int = 20
@@ -85,19 +85,19 @@ class Agreement(KnownLanguage[Clauses]):
         forms = [*self._forms("noun", self.nouns).ravel(), *self._forms("verb", self.verbs).ravel()]
         return (*SPECIALS, *sorted(map(str, [*forms, *self._fillers(), THAT])))
 
-    def start(self) -> Clauses:
+    def start(self) -> OpenClauses:
         """A noun comes first."""
-        return Clauses()
+        return OpenClauses()
 
-    def after(self, state: Clauses, token: int) -> Clauses:
+    def after(self, state: OpenClauses, token: int) -> OpenClauses:
         """A noun opens a clause, its verb closes it."""
         if token in self._noun_class:
-            return Clauses((*state.open, self._noun_class[token]), noun_due=False)
+            return OpenClauses((*state.open, self._noun_class[token]), noun_due=False)
         if token == self._that:
-            return Clauses(state.open, noun_due=True)
-        return state if token in self._filler_set else Clauses(state.open[:-1], noun_due=False)
+            return OpenClauses(state.open, noun_due=True)
+        return state if token in self._filler_set else OpenClauses(state.open[:-1], noun_due=False)
 
-    def chances(self, state: Clauses) -> Probabilities:
+    def chances(self, state: OpenClauses) -> Probabilities:
         """The rule that the stack allows."""
         row = np.zeros(self.vocab_size)
         if state.noun_due:

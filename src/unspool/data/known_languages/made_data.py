@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unspool.config import choose, kind_of
-from unspool.data.examples import Pairs, Row, RowForm, Texts
+from unspool.config import choose, to_kind_dict
+from unspool.data.examples import Pairs, Row, RowFormat, Texts
 from unspool.data.known_languages import LANGUAGES
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage, check_count, check_share
 from unspool.data.known_languages.tasks import TASKS
-from unspool.data.reading import Advance
+from unspool.data.reading import OnProgress
 from unspool.tokenization.tokenizer import Tokenizer
 
 VALID_TENTHS = 1
-TRIES = 10_000
+MAX_DRAWS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class SyntheticData:
     """Rows that are made, not read: as many as one likes, always the same for the same seed."""
 
     train: int = 10_000
@@ -67,7 +67,7 @@ class Made:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Language(Made):
+class LanguageData(SyntheticData):
     """Sentences of a language whose truth is known, one a row. It brings its vocabulary: no [text]."""
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
@@ -79,7 +79,7 @@ class Language(Made):
         super().__post_init__()
         check_share("noise", self.noise)
         # All settings are written out: a run folder then tells the language, whatever becomes usual later.
-        object.__setattr__(self, "language", kind_of(LANGUAGES, self._noiseless))
+        object.__setattr__(self, "language", to_kind_dict(LANGUAGES, self._noiseless))
 
     @cached_property
     def known(self) -> KnownLanguage[Any]:
@@ -94,17 +94,17 @@ class Language(Made):
         """The tokenizer whose ids are those of the language."""
         return self.known.codec()
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """Sentences to learn from."""
         del advance
         return self._rows("train", self.train)
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         """Other sentences."""
         del advance
         return self._rows("valid", self.valid) if self.valid else None
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """A row is a text."""
         del rows
         return Texts()
@@ -116,7 +116,7 @@ class Language(Made):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Made):
+class TaskData(SyntheticData):
     """Pairs of a tiny task, whose one right answer is known."""
 
     task: dict[str, Any] = field(default_factory=lambda: {"kind": "copy"})
@@ -124,24 +124,24 @@ class Task(Made):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "task", kind_of(TASKS, self.known))
+        object.__setattr__(self, "task", to_kind_dict(TASKS, self.known))
 
     @cached_property
     def known(self) -> Any:
         """The task, with its truth."""
         return choose(TASKS, self.task, "data.task")
 
-    def train_rows(self, advance: Advance) -> Iterator[Row]:
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """Pairs to learn from."""
         del advance
         return self._rows("train", self.train, valid=False)
 
-    def valid_rows(self, advance: Advance) -> Iterator[Row] | None:
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
         """Pairs whose sources are never learnt from."""
         del advance
         return self._rows("valid", self.valid, valid=True) if self.valid else None
 
-    def form(self, rows: Iterable[Row]) -> RowForm:
+    def form(self, rows: Iterable[Row]) -> RowFormat:
         """A row is a source and its target."""
         del rows
         return Pairs()
@@ -152,13 +152,13 @@ class Task(Made):
             yield self._pair(random, valid)
 
     def _pair(self, random: Random, valid: bool) -> Row:
-        for _ in range(TRIES):
+        for _ in range(MAX_DRAWS):
             source, target = self.known.pair(random)
             if not self.valid or is_for_validation(source) == valid:
                 return source, target
         raise ValueError(
-            f"{TRIES:,} draws gave no source to {'validate on' if valid else 'learn from'}: the task has too "
-            "few; make it longer or larger, or set valid = 0"
+            f"{MAX_DRAWS:,} draws gave no source to {'validate on' if valid else 'learn from'}: the task has "
+            "too few; make it longer or larger, or set valid = 0"
         )
 
 

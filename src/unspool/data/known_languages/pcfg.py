@@ -133,7 +133,7 @@ class PCFG(KnownLanguage[Chart]):
     def _parsed(self) -> list[tuple[str, tuple[str, ...], float]]:
         if not self.rules:
             raise ValueError('there are no rules; write them as in "S -> NP VP 0.7" and "NP -> she 0.3"')
-        return [_rule(rule) for rule in self.rules]
+        return [_parse_rule(rule) for rule in self.rules]
 
     @cached_property
     def _names(self) -> list[str]:
@@ -182,7 +182,7 @@ class PCFG(KnownLanguage[Chart]):
         return found
 
 
-def _rule(rule: str) -> tuple[str, tuple[str, ...], float]:
+def _parse_rule(rule: str) -> tuple[str, tuple[str, ...], float]:
     match rule.split():
         case [left, "->", *right, number] if len(right) in (1, 2):
             try:

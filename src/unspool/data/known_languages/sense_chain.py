@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count, check_share
-from unspool.data.known_languages.zipf_markov import cumulated, zipf
+from unspool.data.known_languages.zipf_markov import cumulative_sums, zipf
 from unspool.tokenization.vocabulary import EOS_ID, SPECIALS
 
-FIRST = len(SPECIALS)
+FIRST_WORD_ID = len(SPECIALS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ class SenseChain(KnownLanguage[Belief]):
             # The first sense goes round the topics, so that none is empty.
             others = [topic for topic in range(self.topics) if topic != word % self.topics]
             for topic in (word % self.topics, *random.sample(others, count - 1)):
-                forms.append(FIRST + word)
+                forms.append(FIRST_WORD_ID + word)
                 topics.append(topic)
         return np.array(forms), np.array(topics)
 
@@ -187,5 +187,5 @@ class SenseChain(KnownLanguage[Belief]):
         possible = [row > 0.0 for row in chances]
         return (
             [row[kept].tolist() for row, kept in zip(following, possible, strict=True)],
-            [cumulated(row[kept]).tolist() for row, kept in zip(chances, possible, strict=True)],
+            [cumulative_sums(row[kept]).tolist() for row, kept in zip(chances, possible, strict=True)],
         )

@@ -105,14 +105,14 @@ class Dates:
         first = date(self.first_year, 1, 1)
         days = (date(self.last_year + 1, 1, 1) - first).days
         day = first + timedelta(days=random.randrange(days))
-        return written_dates(day, FORMATS[random.randrange(self.formats)]), day.isoformat()
+        return format_date(day, FORMATS[random.randrange(self.formats)]), day.isoformat()
 
     def truth(self, source: str) -> str:
         """The target."""
-        return found(source).isoformat()
+        return parse_date(source).isoformat()
 
 
-def written_dates(day: date, form: str) -> str:
+def format_date(day: date, form: str) -> str:
     """The day in one of the FORMATS."""
     month = MONTHS[day.month - 1]
     return form.format(
@@ -132,7 +132,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def found(source: str) -> date:
+def parse_date(source: str) -> date:
     """The day that a text writes."""
     if match := DOTTED.fullmatch(source):
         parts = match["year"], match["number"], match["day"]
@@ -147,9 +147,9 @@ def found(source: str) -> date:
     except ValueError as error:
         raise ValueError(f"{source!r} is no day of the calendar: {error}") from None
     # "Monday" for a Tuesday, "2th" and the like are noticed by writing the day in every way that is known.
-    if source not in {written_dates(day, form) for form in FORMATS}:
+    if source not in {format_date(day, form) for form in FORMATS}:
         raise ValueError(
-            f"{source!r} is not how {day} is written here: {written_dates(day, FORMATS[0])!r} is one way"
+            f"{source!r} is not how {day} is written here: {format_date(day, FORMATS[0])!r} is one way"
         )
     return day
 
@@ -189,31 +189,31 @@ class NumberWords:
         """A source and its target."""
         digits = random.randint(1, self.digits)
         number = random.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
-        both = spelled(number), str(number)
+        both = number_to_words(number), str(number)
         return both[::-1] if self.to_words else both
 
     def truth(self, source: str) -> str:
         """The target."""
         if not self.to_words:
-            return str(counted(source))
+            return str(words_to_number(source))
         if not (source.isascii() and source.isdigit() and len(source) <= 6):
             raise ValueError(f"{source!r} is no number below a million: write its digits alone, as in 427")
-        return spelled(int(source))
+        return number_to_words(int(source))
 
 
-def spelled(number: int) -> str:
+def number_to_words(number: int) -> str:
     """A number from 0 to 999,999 in words."""
     if number < 20:
         return ONES[number]
     for unit, name in ((1000, "thousand"), (100, "hundred")):
         if number >= unit:
             head, rest = divmod(number, unit)
-            return f"{spelled(head)} {name}" + (f" {spelled(rest)}" if rest else "")
+            return f"{number_to_words(head)} {name}" + (f" {number_to_words(rest)}" if rest else "")
     tens, ones = divmod(number, 10)
     return TENS[tens - 2] + (f"-{ONES[ones]}" if ones else "")
 
 
-def counted(words: str) -> int:
+def words_to_number(words: str) -> int:
     """The number that words spell."""
     thousands = part = 0
     for word in words.replace("-", " ").split():
@@ -225,7 +225,7 @@ def counted(words: str) -> int:
             part += SMALL.get(word, 0)
     # Words in a wrong order add up, too: only what is spelled as `spelled` does it is a number.
     number = thousands + part
-    if not 0 <= number < 1_000_000 or spelled(number) != words:
+    if not 0 <= number < 1_000_000 or number_to_words(number) != words:
         raise ValueError(
             f"{words!r} spells no number below a million: write it as in four hundred twenty-seven"
         )
@@ -242,7 +242,7 @@ def counted(words: str) -> int:
 
 
 @dataclass(frozen=True)
-class SymbolRows(ABC):
+class SymbolTask(ABC):
     """Whole numbers with spaces between them: a word each, or with ten of them also a character each."""
 
     symbols: int = 10
@@ -266,15 +266,15 @@ class SymbolRows(ABC):
         """A source and its target."""
         length = random.randint(self.shortest, self.longest)
         row = [random.randrange(self.symbols) for _ in range(length)]
-        return written_symbols(row), written_symbols(self.answer(row))
+        return format_symbols(row), format_symbols(self.answer(row))
 
     def truth(self, source: str) -> str:
         """The target."""
-        return written_symbols(self.answer(read(source)))
+        return format_symbols(self.answer(parse_symbols(source)))
 
 
 @dataclass(frozen=True)
-class Copying(SymbolRows):
+class Copying(SymbolTask):
     """Copy a row of symbols."""
 
     def answer(self, row: list[int]) -> list[int]:
@@ -283,7 +283,7 @@ class Copying(SymbolRows):
 
 
 @dataclass(frozen=True)
-class Reversing(SymbolRows):
+class Reversing(SymbolTask):
     """Say a row of symbols backwards."""
 
     def answer(self, row: list[int]) -> list[int]:
@@ -292,7 +292,7 @@ class Reversing(SymbolRows):
 
 
 @dataclass(frozen=True)
-class Sorting(SymbolRows):
+class Sorting(SymbolTask):
     """Sort a row of symbols, the smallest first."""
 
     def answer(self, row: list[int]) -> list[int]:
@@ -300,12 +300,12 @@ class Sorting(SymbolRows):
         return sorted(row)
 
 
-def written_symbols(row: list[int]) -> str:
+def format_symbols(row: list[int]) -> str:
     """The row as text."""
     return " ".join(map(str, row))
 
 
-def read(source: str) -> list[int]:
+def parse_symbols(source: str) -> list[int]:
     """The row that a text writes."""
     words = source.split(" ")
     if not all(word.isascii() and word.isdigit() for word in words):

@@ -49,14 +49,14 @@ def zipf(n: int, exponent: float = 1.0) -> NDArray[np.float64]:
     return shares
 
 
-def cumulated(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def cumulative_sums(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ_{q ≤ r} p(q), exactly 1 at the end: a number below 1 always falls on some rank."""
     sums: NDArray[np.float64] = shares.cumsum()
     sums[-1] = 1.0
     return sums
 
 
-FIRST = len(SPECIALS)
+FIRST_WORD_ID = len(SPECIALS)
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -120,11 +120,11 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
     def followers(self, contexts_NC: NDArray[np.integer]) -> tuple[NDArray[np.int64], Probabilities]:
         """What can follow, and how probably, (N, branching) each; a word may be there twice, or with 0."""
         hash_N = self._hash([contexts_NC[:, at].astype(np.uint64) for at in range(self.order)])
-        count_N = 1 + np.searchsorted(self._counts, _share(mix(hash_N)), side="right")
+        count_N = 1 + np.searchsorted(self._counts, _to_uniform(mix(hash_N)), side="right")
         count_N[contexts_NC[:, -1] == BOS_ID] = self.branching
         ranks = np.arange(self.branching)
         hash_NK = mix(hash_N[:, None] + (ranks.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN))
-        tokens_NK = FIRST + np.searchsorted(self._quantiles, _share(hash_NK), side="right")
+        tokens_NK = FIRST_WORD_ID + np.searchsorted(self._quantiles, _to_uniform(hash_NK), side="right")
         weights_NK = np.where(ranks < count_N[:, None], self._weights, 0.0)
         weights_NK *= ((1.0 - self._stops(contexts_NC)) / weights_NK.sum(axis=1))[:, None]
         return tokens_NK, weights_NK
@@ -136,10 +136,10 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
         context = self.start()
         while True:
             hashed = self._hash(context)
-            count = 1 + bisect_right(counts, _share(mix(hashed))) if said else self.branching
+            count = 1 + bisect_right(counts, _to_uniform(mix(hashed))) if said else self.branching
             rank = bisect_right(sums, random.random() * sums[count - 1], 0, count - 1)
             drawn = mix((hashed + (rank + 1) * GOLDEN) & MASK)
-            said.append(FIRST + bisect_right(quantiles, _share(drawn)))
+            said.append(FIRST_WORD_ID + bisect_right(quantiles, _to_uniform(drawn)))
             if random.random() < self.stop:
                 return tuple(said)
             context = self.after(context, said[-1])
@@ -166,9 +166,9 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
 
         codes = np.arange(size**self.order)
         columns = [codes // size ** (self.order - 1 - at) % size for at in range(self.order)]
-        contexts_NC = np.stack([np.where(it == 0, BOS_ID, it - 1 + FIRST) for it in columns], axis=1)
+        contexts_NC = np.stack([np.where(it == 0, BOS_ID, it - 1 + FIRST_WORD_ID) for it in columns], axis=1)
         tokens_NK, chances_NK = self.followers(contexts_NC)
-        arrival_NK = (codes[:, None] * size + tokens_NK - FIRST + 1) % size**self.order
+        arrival_NK = (codes[:, None] * size + tokens_NK - FIRST_WORD_ID + 1) % size**self.order
         steps = sparse.csr_matrix(
             (chances_NK.ravel(), (np.repeat(codes, self.branching), arrival_NK.ravel())),
             shape=(len(codes), len(codes)),
@@ -199,7 +199,7 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
 
     @cached_property
     def _quantiles(self) -> Probabilities:
-        return cumulated(zipf(self.word_count, self.exponent))
+        return cumulative_sums(zipf(self.word_count, self.exponent))
 
     @cached_property
     def _weights(self) -> Probabilities:
@@ -227,6 +227,6 @@ def mix(x: Any) -> Any:
     return x ^ (x >> 31)
 
 
-def _share(hashed: Any) -> Any:
+def _to_uniform(hashed: Any) -> Any:
     """A number in [0, 1) from the first 53 bits."""
     return (hashed >> 11) * 2.0**-53

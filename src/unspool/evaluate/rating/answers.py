@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from unspool.io import flush_names
+from unspool.io import fsync_folder
 
 PATIENCE = 30.0
 """Seconds to wait for others to have written."""
@@ -54,7 +54,7 @@ def append(path: Path, answers: Sequence[Answer]) -> None:
             finally:
                 os.close(descriptor)
             if new:
-                flush_names(path.parent)
+                fsync_folder(path.parent)
     except Timeout:
         raise BlockingIOError(
             f"{path} has been locked by another process for {PATIENCE:.0f} seconds: end it, and answer again"

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from unspool.decode.arguments import as_whole, one_of, shown
-from unspool.errors import check_characters, printable
+from unspool.errors import check_surrogates, replace_control_characters
 from unspool.evaluate.rating import answers as answers_module
 from unspool.evaluate.rating.answers import SCALES, Answer, Scale
 from unspool.io import new_file
@@ -176,7 +176,12 @@ def check_rater(rater: str) -> str:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"the rater's name {name!r:.40} holds half a character: write it as UTF-8") from None
-    if len(name) > LONGEST_NAME or printable(name) != name or "\n" in name or name[0] in "=+-@":
+    if (
+        len(name) > LONGEST_NAME
+        or replace_control_characters(name) != name
+        or "\n" in name
+        or name[0] in "=+-@"
+    ):
         raise ValueError(
             f"the rater's name {name!r:.40} is too long, has characters that cannot be shown, or begins with "
             f"one of = + - @: choose up to {LONGEST_NAME} letters"
@@ -266,7 +271,7 @@ def _checked(
         for place, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"{name} {place} is {shown(text)}, but must be a string.")
-            check_characters(text, f"{name} {place}")
+            check_surrogates(text, f"{name} {place}")
         if len(texts) != len(prompts):
             raise ValueError(
                 f"system {name!r} has {len(texts)} outputs for {len(prompts)} prompts: give one for each"

@@ -108,11 +108,11 @@ def generate_dataset(
     *,
     column: str = "prompt",
     seed: int | None = None,
-    max_new_tokens: int = config.NEW_TOKENS,
+    max_new_tokens: int = config.MAX_NEW_TOKENS,
     stop: str | Sequence[str] | None = None,
     workers: int | None = None,
     gpus: float = 0,
-    batch_size: int = config.ROWS,
+    batch_size: int = config.MAX_BATCH_ROWS,
     load: Mapping[str, Any] | None = None,
 ) -> Any:
     """The dataset with an answer to every row, by a pool of at most `workers` (default: one a processor).

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from unspool.errors import one_line
+from unspool.errors import escape_name
 from unspool.models.loading.weight_layout import TargetTensor, WeightLayout, plan_tensors
 from unspool.models.loading.weights import (
     READERS,
@@ -183,4 +183,4 @@ def _shape(kept: Tensor | StackedWeights) -> tuple[int, ...]:
 
 
 def _list_names(names: list[str]) -> str:
-    return ", ".join(map(one_line, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(map(escape_name, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -20,7 +20,7 @@ import torch
 
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import GGML
-from unspool.errors import one_line
+from unspool.errors import escape_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class GGUFCursor:
         """Refuse the file: what was expected at this byte, or at `offset`."""
         at = self.at if offset is None else offset
         place = f"{self.path}: at byte {at} of {self.end}"
-        raise ValueError(f"{place}: expected {one_line(expected)}; the file is cut or damaged")
+        raise ValueError(f"{place}: expected {escape_name(expected)}; the file is cut or damaged")
 
     def need(self, count: int, each: int, what: str) -> int:
         """The bytes that `count` things of at least `each` bytes take, if the file still has as many."""

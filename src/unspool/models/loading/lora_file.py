@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from unspool.config import build, plain
+from unspool.config import build, to_dict
 from unspool.engine.weight_formats import all_finite
 from unspool.io import new_file
 from unspool.models.loading.safetensors_files import check_safetensors, write_safetensors
@@ -82,7 +82,7 @@ def lora_settings(model: nn.Module) -> LoRA:
 
 def write_adapters(path: Path, lora: LoRA, base: str, weights: dict[str, Tensor]) -> None:
     """Into a file that nobody reads yet."""
-    said = {"format": FORMAT, "lora": json.dumps(plain(lora)), "base": base}
+    said = {"format": FORMAT, "lora": json.dumps(to_dict(lora)), "base": base}
     write_safetensors({name: it.detach().cpu().contiguous() for name, it in weights.items()}, path, said)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from unspool.config import unknown
 from unspool.engine.stored_weights import WEIGHT_MEMORY
 from unspool.engine.weight_formats import all_finite
-from unspool.io import new_folder, present
+from unspool.io import complete_folder, new_folder
 from unspool.models import MODELS, configured, described
 from unspool.models.loading.assembly import assign_weights, build_on_meta, check_shapes
 from unspool.models.loading.huggingface_export import write_huggingface
@@ -85,7 +85,7 @@ def _unshared(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def is_run_folder(path: Path) -> bool:
     """Whether there is a folder in our own format, complete or set aside by a killed replacement."""
-    config = present(path) / CONFIG
+    config = complete_folder(path) / CONFIG
     return config.is_file() and read_json_object(config).get("format") == FORMAT
 
 
@@ -94,7 +94,7 @@ def load_folder(path: Path, weights: WeightFormat = "float32") -> Any:
 
     Float32 weights are private maps of the file, or copies: fast, and safe to train on.
     """
-    folder = present(path)
+    folder = complete_folder(path)
     config, files = run_config(folder), open_safetensors(folder)
     model = build_on_meta(config, load_run_tokenizer(folder), str(folder), len(files.files))
     check_shapes(model, files.shapes, str(folder))  # before a tensor is read

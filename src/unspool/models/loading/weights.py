@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from unspool.config import word_among
+from unspool.config import find_word
 from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.engine.stored_weights import (
     WEIGHT_MEMORY,
@@ -29,7 +29,7 @@ from unspool.engine.stored_weights import (
     requantise_int8,
 )
 from unspool.engine.weight_formats import F32
-from unspool.errors import is_shortage
+from unspool.errors import is_out_of_memory
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.models.encoders import RNNEncoder, TransformerEncoder
 from unspool.models.loading.weight_layout import SourcePart, TargetTensor
@@ -73,7 +73,7 @@ class TensorSource(Protocol):
 
 def parse_weights(name: str | None) -> WeightFormat:
     """The way of that name; None is float32."""
-    found = word_among("float32" if name is None else name, READERS)
+    found = find_word("float32" if name is None else name, READERS)
     if found is None:
         raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, READERS))}")
     return found
@@ -209,7 +209,7 @@ def memory_errors(name: str, weights: WeightFormat) -> Iterator[None]:
     try:
         yield
     except (MemoryError, OSError, RuntimeError) as error:
-        if not is_shortage(error):
+        if not is_out_of_memory(error):
             raise
         raise MemoryError(
             f"{name}: out of memory while loading with weights={weights!r}: {MEMORY_ADVICE[weights]}"

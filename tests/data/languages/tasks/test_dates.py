@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.known_languages.tasks import FORMATS, Dates, ordinal, written_dates
+from unspool.data.known_languages.tasks import FORMATS, Dates, format_date, ordinal
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_may_is_short_and_long():
 @settings(deadline=None, max_examples=50)
 @given(st.dates(date(1000, 1, 1), date(9998, 12, 31)), st.sampled_from(FORMATS))
 def test_every_way_of_writing_is_read(day, form):
-    assert Dates().truth(written_dates(day, form)) == day.isoformat()
+    assert Dates().truth(format_date(day, form)) == day.isoformat()
 
 
 @settings(deadline=None, max_examples=50)
@@ -43,7 +43,7 @@ def test_every_pair_is_right(seed, formats):
     source, target = task.pair(Random(seed))
     day = date.fromisoformat(target)
     assert 1995 <= day.year <= 2004
-    assert source in {written_dates(day, form) for form in FORMATS[:formats]}
+    assert source in {format_date(day, form) for form in FORMATS[:formats]}
     assert task.truth(source) == target
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.known_languages.tasks import Copying, Reversing, Sorting, read, written_symbols
+from unspool.data.known_languages.tasks import Copying, Reversing, Sorting, format_symbols, parse_symbols
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_every_pair_is_right(kind, seed, symbols):
 
 def test_rows_are_uniform():
     random, task = Random(1), Copying(symbols=3, shortest=2, longest=4)
-    rows = [read(task.pair(random)[0]) for _ in range(3000)]
+    rows = [parse_symbols(task.pair(random)[0]) for _ in range(3000)]
     lengths, symbols = Counter(map(len, rows)), Counter(symbol for row in rows for symbol in row)
     assert sorted(lengths) == [2, 3, 4]
     assert sorted(symbols) == [0, 1, 2]
@@ -48,14 +48,14 @@ def test_rows_are_uniform():
 
 
 def test_a_row_is_written_and_read():
-    assert written_symbols([3, 1, 14]) == "3 1 14"
-    assert read("3 1 14") == [3, 1, 14]
+    assert format_symbols([3, 1, 14]) == "3 1 14"
+    assert parse_symbols("3 1 14") == [3, 1, 14]
 
 
 @pytest.mark.parametrize("source", ["", "3  1", "a b", "3,1", " 3", "²", "-1"])
 def test_other_text_is_refused(source):
     with pytest.raises(ValueError, match="no row of symbols"):
-        read(source)
+        parse_symbols(source)
 
 
 @pytest.mark.parametrize(
