@@ -227,5 +227,5 @@ def test_docstrings_name_existing_files_and_modules(root):
 
 
 def test_a_dead_reference_is_found(root):
-    text = "as in docs/nowhere.md, `nn.compiled.engine` and unspool.decode.nothing; `self.x`, docs/lab.md, `models.load`"
+    text = "as in docs/nowhere.md, `nn.compiled.engine` and unspool.decode.nothing; `self.x`, docs/lab.md, `models.loading`"
     assert dead(text, root, root) == ["docs/nowhere.md", "nn.compiled.engine", "unspool.decode.nothing"]

@@ -1,41 +1,41 @@
-"""Files → batches: read, encode once, hold out, bucket by length or pack into blocks."""
+"""Files → batches: read, encode once, hold out, bucket by length or pack into blocks.
 
-from unspool.data.batches import BATCHES, Batches, Bucketed, Packed
-from unspool.data.bucketing import BucketFeed, bucketed_batches
-from unspool.data.datasets import DATA, Data, OwnText
-from unspool.data.examples import Examples, Sequences
-from unspool.data.known_languages.made_data import LanguageData, TaskData
-from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
-from unspool.data.packaged import Packaged
-from unspool.data.packing import CarriedFeed, PackFeed, carried_batches, stream_batches
-from unspool.data.preparation import PreparedData, prepare
+Names are imported on first use: reading prompts does not need torch.
+"""
 
-__all__ = [
-    "BATCHES",
-    "DATA",
-    "JSONL",
-    "TSV",
-    "Batches",
-    "BucketFeed",
-    "Bucketed",
-    "CarriedFeed",
-    "Data",
-    "Dialogues",
-    "Examples",
-    "LabelledLines",
-    "LanguageData",
-    "Lines",
-    "OwnText",
-    "PackFeed",
-    "Packaged",
-    "Packed",
-    "Parallel",
-    "PreparedData",
-    "Sequences",
-    "TaggedLines",
-    "TaskData",
-    "bucketed_batches",
-    "carried_batches",
-    "prepare",
-    "stream_batches",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unspool.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from unspool.data.batches import (
+        BATCHES as BATCHES,
+        Batches as Batches,
+        Bucketed as Bucketed,
+        Packed as Packed,
+    )
+    from unspool.data.bucketing import BucketFeed as BucketFeed, bucketed_batches as bucketed_batches
+    from unspool.data.datasets import DATA as DATA, Data as Data, OwnText as OwnText
+    from unspool.data.examples import Examples as Examples, Sequences as Sequences
+    from unspool.data.known_languages.made_data import LanguageData as LanguageData, TaskData as TaskData
+    from unspool.data.line_formats import (
+        JSONL as JSONL,
+        TSV as TSV,
+        Dialogues as Dialogues,
+        LabelledLines as LabelledLines,
+        Lines as Lines,
+        Parallel as Parallel,
+        TaggedLines as TaggedLines,
+    )
+    from unspool.data.packaged import Packaged as Packaged
+    from unspool.data.packing import (
+        CarriedFeed as CarriedFeed,
+        PackFeed as PackFeed,
+        carried_batches as carried_batches,
+        stream_batches as stream_batches,
+    )
+    from unspool.data.preparation import PreparedData as PreparedData, prepare as prepare
+
+__all__, __getattr__, __dir__ = lazy_exports(__name__)
