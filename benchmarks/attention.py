@@ -29,7 +29,7 @@ from unspool.data.conllu import read_treebank
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate import perplexity
 from unspool.models.key_elimination import costs, with_keys, without_keys
-from unspool.nn.attention_weights import label_arcs
+from unspool.nn.attention import label_arcs
 from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import as_batch
 
@@ -62,7 +62,7 @@ def recipe(lines, updates, auxiliary=(), seed=1):
 
 
 @torch.no_grad()
-def looks(model, texts):
+def attentions(model, texts):
     """Mean entropy over all layers, and mean squared distance over all but the last."""
     rows = [tuple(model.tokenizer.encode(it)) for it in texts]
     batch = as_batch(rows)
@@ -80,7 +80,7 @@ def study_losses(runs, texts):
         "\n| beside likelihood | perplexity | mean entropy, nats | mean squared distance |\n|---|---|---|---|"
     )
     for name, models in runs.items():
-        found = [(perplexity(model, texts).value, *looks(model, texts)) for model in models]
+        found = [(perplexity(model, texts).value, *attentions(model, texts)) for model in models]
         said = [_spread(it, digits) for it, digits in zip(zip(*found, strict=True), (1, 3, 1), strict=True)]
         print(f"| {name} | {' | '.join(said)} |", flush=True)
 

@@ -1,12 +1,10 @@
-"""What every head promises, whichever it is."""
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from unspool.config import choose, to_kind_dict
-from unspool.heads import HEADS, SoftmaxHeadConfig, chosen_head, chunked_loss
+from unspool.heads import HEADS, SoftmaxHeadConfig, chunked_loss, resolve_head
 
 WIDTH, WORDS = 6, 9
 SETTINGS = {kind: {} for kind in HEADS} | {"kerbs": {"senses": 1.7}, "tempered": {"learnt": True}}
@@ -31,8 +29,8 @@ def problem(rows=7):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three rows at a time."""
-    monkeypatch.setattr(chunked_loss, "SCORES", 1)
-    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "MAX_SCORES", 1)
+    monkeypatch.setattr(chunked_loss, "MIN_ROWS", 3)
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -120,15 +118,15 @@ def test_a_tied_head_reads_the_embedding_and_does_not_own_it(kind):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_is_tied_as_the_model_is_unless_it_says(tied):
-    assert chosen_head(None, tied) == SoftmaxHeadConfig(tied=tied)
+    assert resolve_head(None, tied) == SoftmaxHeadConfig(tied=tied)
     for kind, head in HEADS.items():
         if kind == "kerbs":
-            assert chosen_head(head(), tied) == head()
+            assert resolve_head(head(), tied) == head()
         else:
-            assert chosen_head(head(bias=True), tied) == head(bias=True, tied=tied)
-            assert chosen_head(head(tied=not tied), tied) == head(tied=not tied)
+            assert resolve_head(head(bias=True), tied) == head(bias=True, tied=tied)
+            assert resolve_head(head(tied=not tied), tied) == head(tied=not tied)
     wide = HEADS["bilinear"](inner_width=5)
-    assert chosen_head(wide, tied).tied is False
+    assert resolve_head(wide, tied).tied is False
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -150,5 +148,50 @@ def test_an_optimizer_that_tells_nobody_leaves_no_old_answer_behind(kind):
 def test_a_gradient_of_the_gradient_is_refused(kind):
     head, hidden = build(kind), torch.randn(3, WIDTH, requires_grad=True)
     loss, _ = head.loss(hidden.sin(), torch.tensor([1, 2, 3]), torch.ones(3))
-    with pytest.raises(RuntimeError, match="no second derivatives"):
+    with pytest.raises(RuntimeError, match="does not support create_graph"):
         torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+WIDTH_AUTOCAST, WORDS_AUTOCAST = 16, 40
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["own", "tied"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_answer_is_that_of_single_precision_to_the_digits_there_are(kind, dtype, rows, tied):
+    torch.manual_seed(0)
+    tied_or_not = {"tied": True} if tied and "tied" in HEADS[kind].__dataclass_fields__ else {}
+    head = HEADS[kind](**tied_or_not).build(
+        WIDTH_AUTOCAST, WORDS_AUTOCAST, nn.Embedding(WORDS_AUTOCAST, WIDTH_AUTOCAST)
+    )
+    hidden = torch.randn(rows, WIDTH_AUTOCAST).to(dtype)
+    with torch.no_grad():
+        want = head(hidden.float())
+        with torch.autocast("cpu", torch.bfloat16):
+            logp = head(hidden)
+    assert logp.dtype == torch.float32
+    torch.testing.assert_close(logp.exp().sum(-1), torch.ones(rows))
+    # bfloat16 has 8 bits, and an unlikely word's score is several times their spread.
+    assert (logp - want).abs().max() < 0.03 * want.std()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_loss_is_the_sum_of_its_targets_to_single_precision(kind, smoothing):
+    torch.manual_seed(0)
+    head = HEADS[kind]().build(WIDTH_AUTOCAST, WORDS_AUTOCAST, nn.Embedding(WORDS_AUTOCAST, WIDTH_AUTOCAST))
+    hidden, targets, weights = (
+        torch.randn(500, WIDTH_AUTOCAST),
+        torch.randint(WORDS_AUTOCAST, (500,)),
+        torch.rand(500),
+    )
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        loss, nll = head.loss(hidden, targets, weights, smoothing)
+        logp = head(hidden)
+    assert nll.dtype == loss.dtype == torch.float32
+    want = -(weights.double() * logp.double()[torch.arange(500), targets]).sum().item()
+    even = -(weights.double() * logp.double().mean(-1)).sum().item()
+    # A sum of 2,000 nats in bfloat16 would be off by up to 4.
+    assert nll.item() == pytest.approx(want, rel=3e-4)
+    assert loss.item() == pytest.approx((1 - smoothing) * want + smoothing * even, rel=3e-4)

@@ -100,15 +100,15 @@ def test_what_training_has_seen_is_summed_by_word_and_by_sense():
     with torch.no_grad():
         head.loss(hidden, targets, weights)
     head.eval().loss(hidden, targets, weights)
-    assert head.take_seen().targets.item() == 0
+    assert head.pop_statistics().targets.item() == 0
     head.train().loss(hidden[:2], targets[:2], weights[:2])
     head.loss(hidden[2:], targets[2:], weights[2:])
-    logp, seen = head(hidden).detach(), head.take_seen()
+    logp, seen = head(hidden).detach(), head.pop_statistics()
     assert seen.targets.item() == 3
     torch.testing.assert_close(seen.logp_V, torch.stack([logp[1, 0], logp[0, 1] + logp[2, 1]]))
     torch.testing.assert_close(seen.usage_S[0], logp[1, 0].exp())
     torch.testing.assert_close(seen.usage_S[1:].sum(), logp[[0, 2], 1].exp().sum())
-    assert head.take_seen().targets.item() == 0
+    assert head.pop_statistics().targets.item() == 0
 
 
 def test_a_sense_can_change_its_word():
@@ -134,7 +134,7 @@ def test_the_words_of_senses_are_saved_and_loaded():
 
 
 def test_fewer_senses_than_words_are_refused():
-    with pytest.raises(ValueError, match="every word needs a sense"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         KerbsHeadConfig(senses=0.9)
 
 

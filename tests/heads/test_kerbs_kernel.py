@@ -6,7 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.heads.kerbs_kernel import LARGEST, bend, kernel, profile, scale
+from unspool.heads.kerbs_kernel import (
+    MAX_THETA,
+    SenseTable,
+    exp_remainder,
+    kappa_and_slope,
+    kernel,
+    kernel_profile,
+)
 
 THETAS = st.one_of(
     st.floats(-20, 20, width=32),
@@ -26,7 +33,7 @@ def printed(cos, theta):
 def evaluate(cos, theta, dtype):
     """Value, ∂/∂cos and ∂/∂θ."""
     cos, theta = (torch.tensor(it, dtype=dtype, requires_grad=True) for it in (cos, theta))
-    value = profile(cos, theta)
+    value = kernel_profile(cos, theta)
     value.backward()
     return value.item(), cos.grad.item(), theta.grad.item()
 
@@ -79,7 +86,7 @@ def test_five_digits_of_the_numbers_of_a_hundred_digits(theta, dtype):
 
 def _all_three(cos, theta, dtype):
     cos, theta = (it.expand(len(theta), cos.shape[1]).clone().requires_grad_() for it in (cos, theta))
-    value = profile(cos, theta)
+    value = kernel_profile(cos, theta)
     return [it.detach().to(dtype) for it in (value, *torch.autograd.grad(value.sum(), [cos, theta]))]
 
 
@@ -109,9 +116,9 @@ NODES, SHARES = (torch.from_numpy(it) for it in np.polynomial.legendre.leggauss(
 @given(theta=THETAS)
 def test_every_theta_has_mean_one_half_between_right_angle_and_none(theta):
     """∫₀¹ K/(|h|·|w|) d cos, by Gauss's quadrature, which is exact here to rounding."""
-    values = profile((NODES + 1) / 2, torch.tensor(theta, dtype=torch.float64))
+    values = kernel_profile((NODES + 1) / 2, torch.tensor(theta, dtype=torch.float64))
     assert (SHARES / 2 @ values).item() == pytest.approx(0.5, abs=1e-9)
-    values = profile(((NODES + 1) / 2).float(), torch.tensor(theta, dtype=torch.float32))
+    values = kernel_profile(((NODES + 1) / 2).float(), torch.tensor(theta, dtype=torch.float32))
     assert (SHARES / 2 @ values.double()).item() == pytest.approx(0.5, abs=5e-6)
 
 
@@ -134,7 +141,7 @@ def test_the_gradient_by_theta_changes_sign_at_two_thirds():
 def test_numerical_gradients():
     cos = torch.tensor([-0.9, -0.2, 0.0, 0.4, 1.0], dtype=torch.float64, requires_grad=True)
     theta = torch.tensor([[-7.0], [-0.5], [-1e-3], [2e-4], [0.9], [1.1], [6.0]], dtype=torch.float64)
-    assert torch.autograd.gradcheck(profile, (cos, theta.requires_grad_()), eps=1e-7)
+    assert torch.autograd.gradcheck(kernel_profile, (cos, theta.requires_grad_()), eps=1e-7)
 
 
 def test_theta_zero_is_the_inner_product_in_value_and_gradients():
@@ -171,17 +178,93 @@ def test_long_and_short_vectors_keep_their_length(size):
 
 def test_beyond_the_largest_theta_nothing_changes_any_more():
     value, by_cos, by_theta = evaluate(-1.0, 1e6, torch.float32)
-    assert value == evaluate(-1.0, LARGEST, torch.float32)[0]
+    assert value == evaluate(-1.0, MAX_THETA, torch.float32)[0]
     assert math.isfinite(by_cos)
     assert by_theta == 0.0
 
 
 def test_bend_agrees_on_both_sides_of_its_seam():
     x = torch.tensor([-0.3001, -0.2999, 0.2999, 0.3001], dtype=torch.float64)
-    torch.testing.assert_close(bend(x, x.expm1()), x * x.exp() - x.expm1(), rtol=1e-9, atol=0)
+    torch.testing.assert_close(exp_remainder(x, x.expm1()), x * x.exp() - x.expm1(), rtol=1e-9, atol=0)
 
 
 def test_scale_agrees_on_both_sides_of_its_seam():
     for theta in (-1.0, 1.0):
-        below, above = (scale(torch.tensor(theta * f, dtype=torch.float64)) for f in (1 - 1e-9, 1 + 1e-9))
+        below, above = (
+            kappa_and_slope(torch.tensor(theta * f, dtype=torch.float64)) for f in (1 - 1e-9, 1 + 1e-9)
+        )
         torch.testing.assert_close(below, above, rtol=1e-8, atol=0)
+
+
+def test_sense_table_by_hand():
+    """Word 0 has senses 1 and 3, word 1 has 0, word 2 has 2."""
+    table = SenseTable.from_words(torch.tensor([1, 0, 2, 0]), 3)
+    assert table.senses_VJ.tolist() == [[1, 3], [0, 0], [2, 2]]
+    assert table.is_sense_VJ.tolist() == [[True, True], [True, False], [True, False]]
+    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log()
+    assert table.logsumexp_by_word(scores).exp()[0].tolist() == pytest.approx([0.6, 0.1, 0.3])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 99), st.floats(0.1, 300))
+def test_sums_are_those_of_a_loop_over_words(extra, seed, spread):
+    dice = torch.Generator().manual_seed(seed)
+    words = torch.tensor([0, 1, 2, 3, 4, *extra])[torch.randperm(5 + len(extra), generator=dice)]
+    scores = spread * torch.randn(2, 3, len(words), generator=dice, dtype=torch.float64)
+    looped = torch.stack([scores[..., words == word].logsumexp(-1) for word in range(5)], -1)
+    torch.testing.assert_close(SenseTable.from_words(words, 5).logsumexp_by_word(scores), looped)
+
+
+def test_one_sense_each_is_left_alone_only_in_order():
+    scores = torch.tensor([5.0, 6.0, 7.0])
+    assert SenseTable.from_words(torch.tensor([0, 1, 2]), 3).logsumexp_by_word(scores) is scores
+    assert SenseTable.from_words(torch.tensor([2, 0, 1]), 3).logsumexp_by_word(scores).tolist() == [
+        6.0,
+        7.0,
+        5.0,
+    ]
+
+
+def test_put_in_order_the_senses_of_a_rank_lie_side_by_side():
+    """Word 2 has three senses, word 0 two, word 1 one."""
+    table = SenseTable.from_words(torch.tensor([2, 0, 1, 2, 0, 2]), 3)
+    assert table.order_S.tolist() == [0, 1, 2, 3, 4, 5]
+    assert table.ranks == (slice(0, 3), slice(3, 5), slice(5, 6))
+    assert list(table.blocks()) == [
+        (slice(0, 2), slice(2)),
+        (slice(3, 5), slice(2)),
+        (slice(5, 6), slice(1)),
+    ]
+    scores = torch.tensor([[1.0, 2.0, 3.0, 10.0, 20.0, 100.0]])
+    assert table.sum_multi_sense(scores, torch.add).tolist() == [[111.0, 22.0]]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 99))
+def test_sums_of_senses_put_in_order_are_those_of_the_words_with_several(extra, seed):
+    dice = torch.Generator().manual_seed(seed)
+    words = torch.tensor([0, 1, 2, 3, 4, *extra])[torch.randperm(5 + len(extra), generator=dice)]
+    table, scores = SenseTable.from_words(words, 5), torch.randn(3, len(words), generator=dice)
+    assert torch.equal(table.order_S[table.position_S], torch.arange(len(words)))
+    ordered = scores[:, table.order_S]
+    counts = torch.bincount(words, minlength=5)
+    n_multi_sense = [
+        word for word in counts.argsort(descending=True, stable=True).tolist() if counts[word] > 1
+    ]
+    assert table.n_multi_sense == len(n_multi_sense)
+    looped = [scores[:, words == word].logsumexp(-1) for word in n_multi_sense]
+    torch.testing.assert_close(
+        table.sum_multi_sense(ordered, torch.logaddexp), torch.stack(looped, -1) if looped else ordered[:, :0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([0, 2], "1 of 3 words have no sense, the first of them word 1"),
+        ([0, 1, 2, 3], "belongs to word 3, but there are 3 words: name words from 0 to 2"),
+    ],
+)
+def test_a_word_without_a_sense_or_an_unknown_word_is_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        SenseTable.from_words(torch.tensor(words), 3)

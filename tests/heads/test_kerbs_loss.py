@@ -13,7 +13,7 @@ def problem(rows, words, theta, dtype=torch.float64):
     dice = torch.Generator().manual_seed(3)
     draw = lambda *shape: torch.randn(*shape, generator=dice, dtype=dtype).requires_grad_()  # noqa: E731
     theta = torch.tensor(theta, dtype=dtype).requires_grad_()
-    table = SenseTable.of(torch.tensor(words), max(words) + 1)
+    table = SenseTable.from_words(torch.tensor(words), max(words) + 1)
     targets = torch.arange(rows) % (max(words) + 1)
     return (
         draw(rows, 4),
@@ -26,7 +26,7 @@ def problem(rows, words, theta, dtype=torch.float64):
 
 
 def plain_loss(hidden, senses, theta, table, targets, weights, smoothing):
-    logp = table.by_word(kernel(hidden, senses, theta).log_softmax(-1))
+    logp = table.logsumexp_by_word(kernel(hidden, senses, theta).log_softmax(-1))
     nll = -logp[range(len(targets)), targets]
     return weights @ ((1 - smoothing) * nll - smoothing * logp.mean(-1))
 
@@ -34,15 +34,15 @@ def plain_loss(hidden, senses, theta, table, targets, weights, smoothing):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three rows at a time, and of these at most two."""
-    monkeypatch.setattr(chunked_loss, "SCORES", 1)
-    monkeypatch.setattr(chunked_loss, "FEWEST_ROWS", 3)
-    monkeypatch.setattr("unspool.heads.kerbs_loss.STRIP", 12)
+    monkeypatch.setattr(chunked_loss, "MAX_SCORES", 1)
+    monkeypatch.setattr(chunked_loss, "MIN_ROWS", 3)
+    monkeypatch.setattr("unspool.heads.kerbs_loss.STRIP_SCORES", 12)
 
 
 def test_by_hand():
     """θ = 0; scores log 1, log 2 and log 5; the second and third are senses of word 1."""
     hidden, senses = torch.ones(1, 1), torch.tensor([[0.0], [math.log(2)], [math.log(5)]])
-    table = SenseTable.of(torch.tensor([0, 1, 1]), 2)
+    table = SenseTable.from_words(torch.tensor([0, 1, 1]), 2)
     loss, nll, (targets, logp, usage) = kerbs_loss(
         hidden, senses, torch.zeros(3), table, torch.tensor([1]), torch.tensor([2.0])
     )
@@ -107,7 +107,7 @@ def measured(given, dtype, targets, weights, smoothing, rows=slice(None)):
     """The loss and its gradients by hidden vectors, senses and θ, in double precision at the end."""
     hidden, senses, theta = (it.to(dtype).requires_grad_() for it in given)
     loss, *_ = kerbs_loss(
-        *(hidden[rows], senses, theta, SenseTable.of(SENSES, 4)),
+        *(hidden[rows], senses, theta, SenseTable.from_words(SENSES, 4)),
         *(targets[rows], weights[rows].to(dtype), smoothing),
     )
     return [it.detach().double() for it in (loss, *torch.autograd.grad(loss, [hidden, senses, theta]))]

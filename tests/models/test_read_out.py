@@ -9,7 +9,7 @@ from unspool.heads import (
     SoftmaxHeadConfig,
     TemperedHeadConfig,
 )
-from unspool.heads.read_out import read_out
+from unspool.heads.softmax import predict_step
 
 HIDDEN = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
 HEADS = [
@@ -27,7 +27,7 @@ HEADS = [
 def test_log_p_and_its_constant_give_the_logits_back(config):
     torch.manual_seed(2)
     head = config.build(6, 11)
-    step = read_out(head, HIDDEN)
+    step = predict_step(head, HIDDEN)
     torch.testing.assert_close(step.logp_NV, head(HIDDEN))
     torch.testing.assert_close(step.logp_NV + step.log_norm_N[:, None], head.logits(HIDDEN))
 
@@ -37,6 +37,6 @@ def test_by_hand_and_the_one_that_has_none():
     head = SoftmaxHeadConfig(bias=True).build(1, 3)
     head.weight.copy_(torch.tensor([[1.0], [2.0], [0.0]]))
     head.bias.copy_(torch.tensor([0.0, 0.0, 5.0]))
-    step = read_out(head, torch.tensor([[2.0]]))
+    step = predict_step(head, torch.tensor([[2.0]]))
     assert (step.logp_NV + step.log_norm_N[:, None]).tolist() == [pytest.approx([2.0, 4.0, 5.0])]
-    assert read_out(MixtureHeadConfig().build(6, 11), HIDDEN).log_norm_N is None
+    assert predict_step(MixtureHeadConfig().build(6, 11), HIDDEN).log_norm_N is None

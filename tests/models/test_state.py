@@ -1,11 +1,11 @@
 import torch
 
 from unspool.models.transformer_lm import TransformerState
-from unspool.nn.attention import KeyValues
+from unspool.nn.attention import KVCache
 
 
 def make(pads, length, prompts=None):
-    layer = KeyValues(room=4)
+    layer = KVCache(room=4)
     if length:
         layer.append(torch.zeros(len(pads), 1, length, 2), torch.zeros(len(pads), 1, length, 2))
     pad_N = torch.tensor(pads)

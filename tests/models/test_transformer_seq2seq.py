@@ -64,7 +64,7 @@ def test_the_attention_of_a_step_is_the_last_layers_mean(lengths):
     cross = model.blocks[-1].cross_attention
     kept, cross.forward = (
         cross.forward,
-        lambda x, *s: (looked.append(cross.watched(x, *s)[1]), kept(x, *s))[1],
+        lambda x, *s: (looked.append(cross.forward_with_mean_attention(x, *s)[1]), kept(x, *s))[1],
     )
     source = torch.tensor([[*p, EOS, *[0] * (4 - len(p))] for p in prompts])
     model(source, torch.tensor(lengths) + 1, torch.tensor([[BOS, 7], [BOS, 8]]))
@@ -130,9 +130,9 @@ def test_a_target_beyond_learnt_positions_is_refused_in_words():
     _, state = model.start([[3]])
     for _ in range(3):
         _, state = model.step(state, torch.tensor([5]))
-    with pytest.raises(ValueError, match="a row has 5 tokens, and this model has learnt 4 positions"):
+    with pytest.raises(ValueError, match="a row has 5 tokens, but the model has 4 learned positions"):
         model.step(state, torch.tensor([5]))
-    with pytest.raises(ValueError, match="a row has 6 tokens, and this model has learnt 4 positions"):
+    with pytest.raises(ValueError, match="a row has 6 tokens, but the model has 4 learned positions"):
         model(torch.tensor([[3, EOS]]), torch.tensor([2]), torch.tensor([[BOS, 5, 5, 5, 5, 5]]))
 
 

@@ -3,8 +3,10 @@ import gc
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings, strategies as st
+from torch import nn
 
-from unspool.nn.linear import FEW, SMALL, Linear, linear
+from unspool.nn.linear import MAX_ROWS_PER_THREAD, MIN_WEIGHT_SIZE, DirectCall, Linear, LowRankLinear, linear
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -15,10 +17,10 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=[0, SMALL], ids=["halved", "whole"], autouse=True)
+@pytest.fixture(params=[0, MIN_WEIGHT_SIZE], ids=["halved", "whole"], autouse=True)
 def small(request, monkeypatch):
     """A row times weights in halves, as large ones are multiplied, and times those that caches hold."""
-    monkeypatch.setattr("unspool.nn.linear.SMALL", request.param)
+    monkeypatch.setattr("unspool.nn.linear.MIN_WEIGHT_SIZE", request.param)
 
 
 def test_hand_computed():
@@ -75,7 +77,7 @@ def test_the_weights_are_in_memory_once(threads):
     layer = Linear(64, 96, bias=True)
     place, size = layer.weight.data_ptr(), sum(it.nbytes for it in layer.parameters())
     with torch.no_grad():
-        for rows in (1, 2, FEW, 3 * FEW, 100):
+        for rows in (1, 2, MAX_ROWS_PER_THREAD, 3 * MAX_ROWS_PER_THREAD, 100):
             layer(torch.randn(rows, 64))
     assert layer.weight.data_ptr() == place
     tensors = (it for it in gc.get_objects() if issubclass(type(it), torch.Tensor))
@@ -123,3 +125,107 @@ def test_a_layer_in_another_precision_computes_in_it(rows, dtype, threads):
 def test_two_precisions_are_refused_as_torch_refuses_them(rows, threads):
     with torch.no_grad(), pytest.raises(RuntimeError, match="same dtype"):
         Linear(24, 40)(torch.randn(rows, 24, dtype=torch.bfloat16))
+
+
+def layer(inputs, outputs, rank, alpha, bias=False, seed=0):
+    torch.manual_seed(seed)
+    made = LowRankLinear(Linear(inputs, outputs, bias), rank, alpha)
+    torch.nn.init.normal_(made.lora_b)
+    return made
+
+
+def test_by_hand():
+    made = layer(2, 2, rank=1, alpha=3.0)
+    with torch.no_grad():
+        made.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+        made.lora_a.copy_(torch.tensor([[1.0, -1.0]]))
+        made.lora_b.copy_(torch.tensor([[2.0], [1.0]]))
+    # W x = (5, 2);  A x = −1;  3·B·(−1) = (−6, −3)
+    assert made(torch.tensor([1.0, 2.0])).tolist() == [-1.0, -1.0]
+    assert made.merged_weight().tolist() == [[7.0, -4.0], [3.0, -2.0]]
+
+
+def test_it_begins_as_the_layer_that_it_takes_the_place_of():
+    linear, x = Linear(5, 3, True), torch.randn(4, 5)
+    expected = linear(x)
+    assert torch.equal(LowRankLinear(linear, 2, 4.0)(x), expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 3), st.booleans(), st.integers(0, 99))
+def test_merged_says_the_same_with_gradients_and_without(inputs, outputs, rank, bias, seed):
+    made = layer(inputs, outputs, rank, 2.0 * rank, bias, seed)
+    x, plain = torch.randn(3, inputs), made.merged()
+    assert type(plain) is Linear
+    torch.testing.assert_close(plain(x), made(x), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(x), made(x), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(plain(x[:1]), made(x[:1]), atol=1e-5, rtol=1e-5)
+
+
+def test_only_the_thin_matrices_learn_and_the_merged_layer_learns_again():
+    made = layer(3, 4, rank=2, alpha=2.0, bias=True)
+    made(torch.randn(2, 3)).sum().backward()
+    assert {name for name, it in made.named_parameters() if it.grad is not None} == {"lora_a", "lora_b"}
+    assert all(it.requires_grad for it in made.merged().parameters())
+
+
+def test_dropout_is_of_the_thin_branch_alone():
+    made = LowRankLinear(Linear(64, 8), 4, 4.0, dropout=0.5)
+    x = torch.ones(1, 64)
+    assert torch.equal(made(x), made(x))  # B = 0: whatever is dropped, W x stays
+    torch.nn.init.normal_(made.lora_b)
+    assert not torch.equal(made(x), made(x))
+    made.eval()
+    assert torch.equal(made(x), made(x))
+
+
+def test_an_update_of_the_thin_matrices_is_seen_without_gradients():
+    made, x = layer(3, 3, rank=1, alpha=1.0), torch.randn(2, 3)
+    with torch.no_grad():
+        before = made(x)
+        made.lora_b.add_(1.0)
+        assert not torch.equal(made(x), before)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_it_counts_as_few_numbers_as_the_paper_says(rank):
+    made = layer(10, 20, rank=rank, alpha=1.0)
+    assert sum(it.numel() for it in made.parameters() if it.requires_grad) == rank * (10 + 20)
+
+
+class Twice(DirectCall):
+    def forward(self, x):
+        return 2 * x
+
+
+class QuickLinear(DirectCall, nn.Linear):
+    pass
+
+
+def test_it_is_called_as_any_module():
+    x = torch.ones(1)
+    assert Twice()(x) == 2
+    with torch.inference_mode():
+        assert Twice()(x) == 2
+    layer = QuickLinear(2, 3)
+    with torch.no_grad():
+        assert torch.equal(
+            layer(torch.ones(1, 2)), nn.functional.linear(torch.ones(1, 2), layer.weight, layer.bias)
+        )
+
+
+def test_hooks_are_called_with_and_without_gradients():
+    module, heard = Twice(), []
+    module.register_forward_hook(lambda m, args, out: heard.append(float(out)))
+    module(torch.ones(1))
+    with torch.no_grad():
+        module(torch.full((1,), 2.0))
+    assert heard == [2.0, 4.0]
+
+
+def test_a_hook_may_change_the_input():
+    module = Twice()
+    module.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
+    with torch.inference_mode():
+        assert module(torch.ones(1)) == 4

@@ -3,7 +3,16 @@ import math
 import pytest
 import torch
 
-from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, SinusoidalHalves, rotate
+from unspool.nn.positions import (
+    ADDED_POSITIONS,
+    Learned,
+    RelativePositions,
+    Rotary,
+    RotaryScaling,
+    Sinusoidal,
+    SinusoidalHalves,
+    rotate,
+)
 
 
 def test_sinusoidal_by_hand():
@@ -61,9 +70,9 @@ def test_halves_are_the_same_waves_with_all_sines_in_front():
     assert halves[0, 1, :1].tolist() == pytest.approx([math.sin(1.0)])
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", ADDED_POSITIONS)
 def test_added_positions_depend_on_the_position_only(name):
-    p = ADDED[name](6, 20)(torch.tensor([[3, 5], [5, 3]]))
+    p = ADDED_POSITIONS[name](6, 20)(torch.tensor([[3, 5], [5, 3]]))
     assert torch.equal(p[0, 0], p[1, 1])
     assert torch.equal(p[0, 1], p[1, 0])
     assert not torch.equal(p[0, 0], p[0, 1])
@@ -99,5 +108,52 @@ def test_a_place_beyond_learnt_positions_is_refused_in_words():
     learned = Learned(4, 6)
     assert learned(torch.tensor([[0, 5]])).shape == (1, 2, 4)
     for ask in (lambda: learned(torch.tensor([[0, 6]])), lambda: learned.at(6, torch.device("cpu"))):
-        with pytest.raises(ValueError, match="a row has 7 tokens, and this model has learnt 6 positions"):
+        with pytest.raises(ValueError, match="a row has 7 tokens, but the model has 6 learned positions"):
             ask()
+
+
+def numbered(heads=1, buckets=8, distance=16, causal=True):
+    """Head h has 100 h + n for bucket n."""
+    made = RelativePositions(heads, buckets, distance, causal=causal)
+    with torch.no_grad():
+        made.weight.copy_(torch.arange(buckets)[:, None] + 100.0 * torch.arange(heads))
+    return made
+
+
+def test_near_places_have_buckets_of_their_own_and_far_ones_share():
+    # B = 8, M = 16: 4 + ⌊4 · ln(d/4) / ln 4⌋ from distance 4 on
+    behind = torch.tensor([0, 1, 2, 3, 4, 5, 6, 8, 11, 12, 16, 999])
+    assert numbered().bucket(-behind).tolist() == [0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 7, 7]
+    assert numbered().bucket(behind).tolist() == [0] * 12  # nobody looks there
+
+
+def test_both_directions_have_half_of_the_buckets():
+    ahead = torch.tensor([-999, -2, -1, 0, 1, 2, 999])
+    assert numbered(causal=False).bucket(ahead).tolist() == [3, 2, 1, 0, 5, 6, 7]
+
+
+def test_buckets_are_those_of_transformers():
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    ahead = torch.arange(-300, 301)
+    for causal in (True, False):
+        for buckets, distance in ((32, 128), (8, 20), (4, 9)):
+            want = T5Attention._relative_position_bucket(ahead, not causal, buckets, distance)
+            assert torch.equal(RelativePositions(1, buckets, distance, causal=causal).bucket(ahead), want)
+
+
+def test_what_comes_later_is_hidden_from_a_causal_model():
+    bias = numbered(heads=2)(0, 3)
+    no = -math.inf
+    assert bias.tolist() == [
+        [[[0, no, no], [1, 0, no], [2, 1, 0]], [[100, no, no], [101, 100, no], [102, 101, 100]]]
+    ]
+
+
+@pytest.mark.parametrize("new", [1, 2, 5])
+def test_step_by_step_is_the_same_as_at_once(new):
+    torch.manual_seed(0)
+    made = RelativePositions(3, 8, 16, causal=True)
+    whole = made(0, 20)
+    for first in range(0, 20 - new):
+        torch.testing.assert_close(made(first, new), whole[:, :, first : first + new, : first + new])

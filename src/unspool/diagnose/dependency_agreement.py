@@ -20,7 +20,7 @@ import torch
 
 from unspool.data.conllu import TreeSentence
 from unspool.decode.arguments import as_whole, declares_abilities, items, shown
-from unspool.nn.attention_weights import label_arcs, picks, word_attention
+from unspool.nn.attention import find_arc_hits, label_arcs, word_attention
 from unspool.objectives.dependency_heads import as_batch
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import align_words
@@ -81,7 +81,9 @@ def agreements(
                 if arcs:
                     counts[label] += len(arcs)
                     offsets[label].update(abs(later - earlier) for later, earlier in arcs)
-                    right_LH = torch.stack([picks(alpha_HWW, arcs).sum(dim=1) for alpha_HWW in layers])
+                    right_LH = torch.stack(
+                        [find_arc_hits(alpha_HWW, arcs).sum(dim=1) for alpha_HWW in layers]
+                    )
                     found[label] = found.get(label, 0) + right_LH
     if missing := [label for label in labels or () if not counts[label]]:
         raise ValueError(f"the treebank has no arc with the label {missing[0]!r}")

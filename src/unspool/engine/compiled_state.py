@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unspool.engine.token_range import in_vocabulary
-from unspool.heads.read_out import read_out
+from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class CompiledState:
 
 def said_one_by_one(head: Any, hidden_MD: Tensor) -> Step:
     """What a head of torch's says. Its sums may depend on how many rows there are: one by one they do not."""
-    steps = [read_out(head, row_1D) for row_1D in hidden_MD.unsqueeze(1)]
+    steps = [predict_step(head, row_1D) for row_1D in hidden_MD.unsqueeze(1)]
     norms = [step.log_norm_N for step in steps if step.log_norm_N is not None]
     return Step(
         torch.cat([step.logp_NV for step in steps]),

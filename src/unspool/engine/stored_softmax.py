@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unspool.engine.stored_weights import StoredMatrix, StoredWeight
 from unspool.heads.chunked_loss import linear_loss
-from unspool.heads.softmax import normalised, rank_of_log_probabilities
+from unspool.heads.softmax import log_prob_rank, log_softmax
 
 
 class StoredSoftmax(StoredMatrix):
@@ -21,7 +21,7 @@ class StoredSoftmax(StoredMatrix):
     @property
     def rank_limit(self) -> int:
         """As `protocols.Head` says."""
-        return rank_of_log_probabilities(self.columns, self.bias)
+        return log_prob_rank(self.columns, self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""
@@ -29,7 +29,7 @@ class StoredSoftmax(StoredMatrix):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
+        return log_softmax(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
@@ -60,7 +60,7 @@ class TiedStoredSoftmax(nn.Module):
     @property
     def rank_limit(self) -> int:
         """As `protocols.Head` says."""
-        return rank_of_log_probabilities(self._embed[0].columns, self.bias)
+        return log_prob_rank(self._embed[0].columns, self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V), not normalised."""
@@ -69,7 +69,7 @@ class TiedStoredSoftmax(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
+        return log_softmax(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0

@@ -1,4 +1,4 @@
-"""Output layers: hidden vectors to normalised log-probabilities, and their losses."""
+"""Output layers (heads): hidden vectors → log-probabilities, and their losses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from unspool.heads.softmax import SoftmaxHeadConfig, TemperedHeadConfig
 class PluginHeadConfig:
     """Base class of the settings of heads in other packages: `kind = "my_package:MyHead"`.
 
-    A subclass is a frozen dataclass with `build(width, vocab_size, embed)`, which returns a module as
-    `interfaces.Head` and `interfaces.LossHead` describe it.
+    A subclass is a frozen dataclass; its `build(width, vocab_size, embed)` returns a module that implements
+    `interfaces.Head` and `interfaces.LossHead`.
     """
 
     def build(self, width: int, vocab_size: int, embed: Any = None) -> Any:
-        """Return the head that reads hidden vectors of this width; `embed` is the model's embedding."""
+        """Build the head for hidden vectors of this width; `embed` is the model's embedding."""
         raise NotImplementedError
 
 
@@ -47,15 +47,15 @@ HEADS: dict[str, type[HeadConfig]] = {
 }
 
 
-def chosen_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
-    """The head of a model: the plain softmax where none is given, and tied as the model is unless it says."""
+def resolve_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
+    """The settings of a model's head: a softmax by default; `tied=None` takes the model's setting."""
     if head is None:
         return SoftmaxHeadConfig(tied=tied)
     if isinstance(head, KerbsHeadConfig | PluginHeadConfig) or head.tied is not None:
         return head
-    # Vectors of a width of their own cannot be the embedding: nobody has asked for that.
-    own = isinstance(head, BilinearHeadConfig) and head.inner_width is not None
-    return replace(head, tied=tied and not own)
+    # Word vectors of another width cannot be the embedding.
+    has_inner_width = isinstance(head, BilinearHeadConfig) and head.inner_width is not None
+    return replace(head, tied=tied and not has_inner_width)
 
 
 __all__ = [
@@ -69,5 +69,5 @@ __all__ = [
     "SigsoftmaxHeadConfig",
     "SoftmaxHeadConfig",
     "TemperedHeadConfig",
-    "chosen_head",
+    "resolve_head",
 ]

@@ -1,10 +1,10 @@
-"""Softmax over a bilinear form of the hidden vector and the words' vectors.
+"""Bilinear softmax head: logits hᵀWe with a matrix W between hidden and word vectors.
 
     log p(y = i | h) = hᵀWe_i − logsumexp_j hᵀWe_j
 
-Folding W into every e_i leaves every probability equal: hᵀ(We_i) is a plain softmax. What W buys is words'
-vectors that are not as wide as h, or that are tied to an input embedding which W turns
-(Gulordava et al. 2018, papers.bib: gulordava2018represent). W begins as the identity.
+Folding W into every e_i does not change the probabilities: hᵀ(We_i) is a plain softmax. W allows word
+vectors of another width than h, or word vectors tied to an input embedding (Gulordava et al. 2018,
+papers.bib: gulordava2018represent). W is initialised to the identity.
 
 Symbols: W `form_DE`, e `inner.weight`.
 """
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, rank_of_log_probabilities
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, log_prob_rank
 
 
 class Bilinear(nn.Module):
-    """A softmax that reads hᵀW."""
+    """A softmax applied to hᵀW."""
 
     def __init__(self, inner: Softmax | TiedSoftmax, width: int) -> None:
         super().__init__()
@@ -30,21 +30,21 @@ class Bilinear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """(V, D): We for every word, the output matrix."""
+        """(V, D): the output matrix, We for every word."""
         return self.inner.weight @ self.form_DE.t()
 
     @property
     def bias(self) -> Tensor | None:
-        """(V,): the softmax's own."""
+        """(V,): the bias of the softmax."""
         return self.inner.bias
 
     @property
     def rank_limit(self) -> int:
-        """As `protocols.Head` says: the product of W and e has no higher rank than either."""
-        return rank_of_log_probabilities(min(self.form_DE.shape), self.bias)
+        """See `interfaces.Head`; the rank of the product is at most the smaller one."""
+        return log_prob_rank(min(self.form_DE.shape), self.bias)
 
     def folded(self) -> Softmax:
-        """The plain softmax that says the same."""
+        """The equivalent plain softmax."""
         bias = self.inner.bias
         plain = Softmax(len(self.form_DE), len(self.inner.weight), bias is not None)
         plain.weight = nn.Parameter(self.weight.detach().clone())
@@ -53,7 +53,7 @@ class Bilinear(nn.Module):
         return plain
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised."""
+        """(…, D) → (…, V) before normalisation."""
         return self.inner.logits(hidden @ self.form_DE)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -64,29 +64,29 @@ class Bilinear(nn.Module):
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         return self.inner.loss(hidden_MD @ self.form_DE, targets_M, weights_M, smoothing)
 
 
 @dataclass(frozen=True)
 class BilinearHeadConfig:
-    """Softmax over hᵀWe."""
+    """A bilinear softmax head."""
 
     inner_width: int | None = None
-    """Width of the words' vectors: the hidden vectors' own where it is left out."""
+    """Width of the word vectors; None means the width of the hidden vectors."""
     tied: bool | None = None
-    """The words' vectors are the input embedding, whatever its width; where it is left out, as the model's
-    `tied` says, if there is no inner_width."""
+    """Use the input embedding (of any width) as word vectors; None means the `tied` setting of the model, or
+    False if there is an inner_width."""
     bias: bool = False
-    """One number for each word, added to its score."""
+    """Add a learnt bias to the logits."""
 
     def __post_init__(self) -> None:
         if self.inner_width is not None and self.inner_width < 1:
             raise ValueError(
-                f"inner_width={self.inner_width} must be at least 1: leave it out for the hidden vectors' own"
+                f"inner_width={self.inner_width} must be at least 1, or omitted for the hidden width"
             )
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
-        """The head that reads hidden vectors of this width."""
+        """Build the head for hidden vectors of this width."""
         inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)
         return Bilinear(SoftmaxHeadConfig(self.tied, self.bias).build(inner_width, vocab_size, embed), width)

@@ -1,8 +1,9 @@
-"""Softmax of scores that are bent, each by itself: what sigsoftmax and a soft cap have in common.
+"""Heads with an elementwise function of the logits: sigsoftmax and logit soft-capping.
 
     log p(y = i | h) = f(z_i) − logsumexp_j f(z_j),   z_i = hᵀe_i + b_i
 
-What is bent is no product of a matrix with h: such a head has no output matrix, and no limit of its rank.
+f(z) is not linear in h, so these heads do not have an output matrix or a rank limit, and basis-aware
+sampling does not support them.
 """
 
 from __future__ import annotations
@@ -17,113 +18,107 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.heads.chunked_loss import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, log_softmax
 
-Bend = Callable[[Tensor], Tensor]
+ScoreFunction = Callable[[Tensor], Tensor]
 
 
-class BentScores(nn.Module):
-    """Softmax of f(z). f is `bend`."""
+class ElementwiseSoftmax(nn.Module):
+    """Softmax of f(z); f is `score_function`."""
 
     weight = rank_limit = None
 
-    def __init__(self, words: Softmax | TiedSoftmax, bend: Bend) -> None:
+    def __init__(self, words: Softmax | TiedSoftmax, score_function: ScoreFunction) -> None:
         super().__init__()
-        self.words, self.bend = words, bend
+        self.words, self.score_function = words, score_function
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised: f(z)."""
-        return self.bend(self.words.logits(hidden))
+        """(…, D) → (…, V): f(z)."""
+        return self.score_function(self.words.logits(hidden))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
+        return log_softmax(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         vectors = (self.words.weight, self.words.bias)
-        logp = partial(_logp, self.bend)
+        logp = partial(_logp, self.score_function)
         return rowwise_loss(logp, hidden_MD, vectors, targets_M, weights_M, smoothing, len(self.words.weight))
 
 
-def _logp(bend: Bend, hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    return normalised(bend(F.linear(hidden, weight_VD, bias_V)))
+def _logp(score_function: ScoreFunction, hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
+    return log_softmax(score_function(F.linear(hidden, weight_VD, bias_V)))
 
 
-# Softmax of scores that cannot grow beyond a cap.
-#
-#     log p(y = i | h) = z_i − logsumexp_j z_j,   z_i = c · tanh(hᵀe_i / c)
-#
-# Riviere et al. 2024, §2, "logit soft-capping" (papers.bib: riviere2024gemma). What is bent is no product of
-# a matrix with h, so that basis-aware sampling has nothing to stand on here.
+class Capped(ElementwiseSoftmax):
+    """Logit soft-capping: logits stay between −c and c.
 
+        log p(y = i | h) = z_i − logsumexp_j z_j,   z_i = c · tanh(hᵀe_i / c)
 
-class Capped(BentScores):
-    """Softmax of c·tanh(z/c)."""
+    Riviere et al. 2024, §2, "logit soft-capping" (papers.bib: riviere2024gemma).
+    """
 
     def __init__(self, words: Softmax | TiedSoftmax, cap: float) -> None:
-        super().__init__(words, partial(_capped, cap))
+        super().__init__(words, partial(_soft_cap, cap))
         self.cap = cap
 
 
-def _capped(cap: float, scores: Tensor) -> Tensor:
+def _soft_cap(cap: float, scores: Tensor) -> Tensor:
     return cap * torch.tanh(scores / cap)
 
 
 @dataclass(frozen=True)
 class CappedHeadConfig:
-    """Softmax of scores between −cap and cap."""
+    """A head with logit soft-capping."""
 
     cap: float = 30.0
-    """Gemma 2 has 30."""
+    """The largest absolute logit; Gemma 2 uses 30."""
     tied: bool | None = None
-    """The words' vectors are the input embedding; where it is left out, as the model's `tied` says."""
+    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
     bias: bool = False
-    """One number for each word, added to its score."""
+    """Add a learnt bias to the logits."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cap < math.inf:
-            raise ValueError(f"cap={self.cap} must be above 0, and finite: 30 is Gemma 2's")
+            raise ValueError(f"cap={self.cap} must be positive and finite (Gemma 2 uses 30)")
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Capped:
-        """The head that reads hidden vectors of this width."""
+        """Build the head for hidden vectors of this width."""
         return Capped(SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed), self.cap)
 
 
-# Sigsoftmax: every exponential is multiplied by the sigmoid of its own score.
-#
-#     p(y = i | h) = exp(z_i)·σ(z_i) / Σ_j exp(z_j)·σ(z_j),   z_i = hᵀe_i + b_i
-#     log p = z + log σ(z) − logsumexp_j (z_j + log σ(z_j))
-#
-# Kanai et al. 2018, §3 (papers.bib: kanai2018sigsoftmax). z + log σ(z) is no linear function of h,
-# so that the matrix of log-probabilities may have a rank above D + 1 at no more weights than softmax: the
-# head has no output matrix, and basis-aware sampling refuses it.
+class Sigsoftmax(ElementwiseSoftmax):
+    """Sigsoftmax: every exponential is multiplied by the sigmoid of its logit.
 
+        p(y = i | h) = exp(z_i)·σ(z_i) / Σ_j exp(z_j)·σ(z_j),   z_i = hᵀe_i + b_i
+        log p = z + log σ(z) − logsumexp_j (z_j + log σ(z_j))
 
-class Sigsoftmax(BentScores):
-    """Softmax of z + log σ(z)."""
+    Kanai et al. 2018, §3 (papers.bib: kanai2018sigsoftmax). The matrix of log-probabilities may have a rank
+    above D + 1 with as many weights as softmax.
+    """
 
     def __init__(self, words: Softmax | TiedSoftmax) -> None:
-        super().__init__(words, _squashed)
+        super().__init__(words, _add_log_sigmoid)
 
 
-def _squashed(scores: Tensor) -> Tensor:
-    # In single precision at least: half of it would round away what the sigmoid takes from a large score.
+def _add_log_sigmoid(scores: Tensor) -> Tensor:
+    # In float32 or better: half precision would round away log σ(z) of a large score.
     scores = scores if scores.dtype == torch.float64 else scores.float()
     return scores + F.logsigmoid(scores)
 
 
 @dataclass(frozen=True)
 class SigsoftmaxHeadConfig:
-    """Sigsoftmax."""
+    """A sigsoftmax head."""
 
     tied: bool | None = None
-    """The words' vectors are the input embedding; where it is left out, as the model's `tied` says."""
+    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
     bias: bool = False
-    """One number for each word, added to its score."""
+    """Add a learnt bias to the logits."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Sigsoftmax:
-        """The head that reads hidden vectors of this width."""
+        """Build the head for hidden vectors of this width."""
         return Sigsoftmax(SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed))

@@ -1,18 +1,18 @@
-"""KerBS's kernel: an inner product whose dependence on the angle is bent by one number for each sense.
+"""The KerBS kernel: an inner product with a nonlinear dependence on the angle, and the table of senses.
 
     K_θ(h, w) = |h|·|w|·(a·exp(−θ·cos(h, w)) − a),   a = −θ / (2·(exp(−θ) + θ − 1))
 
-Miao et al. 2019, §3 (papers.bib: miao2019kernelized). θ → 0 gives the inner product. A larger θ
-is flatter where the angle is small, for a wide cluster of contexts; between cos = 0 and cos = 1 the mean
-of K/(|h|·|w|) is ½ for every θ.
+Miao et al. 2019, §3 (papers.bib: miao2019kernelized). θ → 0 gives the inner product. A larger θ is flatter
+at small angles, for a wide cluster of contexts; the mean of K/(|h|·|w|) between cos = 0 and cos = 1 is ½
+for every θ.
 
-Both factors lose all digits near θ = 0 as they are printed. Here, with x = −θ·cos,
+The printed formula loses all digits near θ = 0. With x = −θ·cos, the code computes
 
     K_θ = |h|·|w|·(−κ/θ)·E,           E = exp(x) − 1,          κ(θ) = θ² / (2·(exp(−θ) + θ − 1))
     ∂K/∂cos = |h|·|w|·κ·(E + 1)
     ∂K/∂θ = −|h|·|w|·(κ′/θ·E + κ/θ²·F),   F = x·exp(x) − E = x²·(1/2 + x/3 + x²/8 + x³/30 + …)
 
-κ is smooth with κ(0) = 1 and has a series; so has F; E is what expm1 computes.
+κ is smooth with κ(0) = 1 and has a series, as has F; E is expm1(x).
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-10
-"""|θ| is taken to be at least so large: the kernel differs from θ = 0 by less than single precision sees."""
-LARGEST = 40.0
-"""… and at most so large, that no exponential overflows."""
-BEND = tuple((n - 1) / math.factorial(n) for n in range(2, 11))
+MIN_THETA = 1e-10
+"""|θ| is clamped from below; the difference of the kernel to θ = 0 is below float32 precision."""
+MAX_THETA = 40.0
+"""|θ| is clamped from above so that exponentials do not overflow."""
+F_SERIES = tuple((n - 1) / math.factorial(n) for n in range(2, 11))
 """F = x²·Σ_k BEND[k]·x^k."""
 
 
 def kernel(hidden: Tensor, senses_SD: Tensor, theta_S: Tensor) -> Tensor:
-    """(…, D), (S, D), (S,) → (…, S): K_θ of every hidden vector with every sense; never in half precision."""
+    """(…, D), (S, D), (S,) → (…, S): K_θ of every hidden vector with every sense, in float32 or better."""
     full = torch.promote_types(senses_SD.dtype, torch.float32)
     hidden, senses_SD, theta_S = hidden.to(full), senses_SD.to(full), theta_S.to(full)
-    tiny = shortest(hidden)
-    length, length_S1 = lengths(hidden), lengths(senses_SD)
+    tiny = min_norm(hidden)
+    length, length_S1 = norms(hidden), norms(senses_SD)
     with torch.autocast(hidden.device.type, enabled=False):
         cos = (hidden / length.clamp_min(tiny)) @ (senses_SD / length_S1.clamp_min(tiny)).t()
-    scores: Tensor = length * length_S1[:, 0] * profile(cos, theta_S)
+    scores: Tensor = length * length_S1[:, 0] * kernel_profile(cos, theta_S)
     return scores
 
 
-def lengths(vectors: Tensor) -> Tensor:
-    """(…, D) → (…, 1). Entries are made small before they are squared: the squares of large ones overflow."""
+def norms(vectors: Tensor) -> Tensor:
+    """(…, D) → (…, 1): Euclidean norms; entries are scaled first, because squares of large ones overflow."""
     largest = vectors.detach().abs().amax(-1, keepdim=True).clamp_min(torch.finfo(vectors.dtype).tiny)
-    found: Tensor = (vectors / largest).norm(dim=-1, keepdim=True) * largest
-    return found
+    norm: Tensor = (vectors / largest).norm(dim=-1, keepdim=True) * largest
+    return norm
 
 
-def shortest(vectors: Tensor) -> float:
-    """A shorter vector may have a length that is rounded to 0, and no direction."""
+def min_norm(vectors: Tensor) -> float:
+    """The smallest usable norm; shorter vectors may be rounded to norm 0."""
     return float(torch.finfo(vectors.dtype).tiny ** 0.5)
 
 
-def profile(cos: Tensor, theta: Tensor) -> Tensor:
-    """K_θ / (|h|·|w|) as a function of the angle, with exact gradients at every θ. Shapes broadcast."""
+def kernel_profile(cos: Tensor, theta: Tensor) -> Tensor:
+    """K_θ / (|h|·|w|) as a function of the cosine, with exact gradients at every θ. Shapes broadcast."""
     value: Tensor = _Profile.apply(cos, theta)  # type: ignore[no-untyped-call]
     return value
 
 
-def bounded(theta: Tensor) -> Tensor:
-    """θ, neither too close to 0 to divide by nor too large to exponentiate."""
-    theta = theta.clamp(-LARGEST, LARGEST)
-    return torch.where(theta.abs() < SMALLEST, SMALLEST, theta)
+def clamp_theta(theta: Tensor) -> Tensor:
+    """θ with MIN_THETA ≤ |θ| ≤ MAX_THETA."""
+    theta = theta.clamp(-MAX_THETA, MAX_THETA)
+    return torch.where(theta.abs() < MIN_THETA, MIN_THETA, theta)
 
 
-def scale(theta: Tensor) -> tuple[Tensor, Tensor]:
+def kappa_and_slope(theta: Tensor) -> tuple[Tensor, Tensor]:
     """κ(θ) and κ′(θ) = −q′/q², from q(θ) = 1/κ(θ) = Σ_k 2·(−θ)^k / (k + 2)!."""
-    given, theta = theta.dtype, theta.double()  # one number a sense; in single precision digits would be lost
+    given, theta = theta.dtype, theta.double()  # cheap, one number per sense; float32 would lose digits
     near = theta.clamp(-1.0, 1.0)
     q, slope = torch.zeros_like(near), torch.zeros_like(near)
     for k in reversed(range(18)):
@@ -85,10 +85,10 @@ def scale(theta: Tensor) -> tuple[Tensor, Tensor]:
     return (1.0 / q).to(given), (-slope / q**2).to(given)
 
 
-def bend(x: Tensor, e: Tensor) -> Tensor:
+def exp_remainder(x: Tensor, e: Tensor) -> Tensor:
     """F(x) = x·exp(x) − E to full precision, given E = exp(x) − 1."""
-    series = torch.full_like(x, BEND[-1])
-    for coefficient in reversed(BEND[:-1]):
+    series = torch.full_like(x, F_SERIES[-1])
+    for coefficient in reversed(F_SERIES[:-1]):
         series = series * x + coefficient
     return torch.where(x.abs() < 0.3, x**2 * series, x * e + (x - e))
 
@@ -97,74 +97,71 @@ class _Profile(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, cos: Tensor, theta: Tensor) -> Tensor:
         ctx.save_for_backward(cos, theta)
-        theta = bounded(theta)
-        kappa, _ = scale(theta)
+        theta = clamp_theta(theta)
+        kappa, _ = kappa_and_slope(theta)
         return torch.expm1(-theta * cos) * (-kappa / theta)
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
         cos, given = ctx.saved_tensors
-        theta = bounded(given)
+        theta = clamp_theta(given)
         grad_cos = grad_theta = None
         if ctx.needs_input_grad[0]:
-            kappa, _ = scale(theta)
+            kappa, _ = kappa_and_slope(theta)
             grad_cos = (outer[0] * kappa * torch.exp(-theta * cos)).sum_to_size(cos.shape)
         if ctx.needs_input_grad[1]:
-            # In double precision: it is a difference, and crosses 0 between cos = 0 and 1 at every θ.
+            # In float64: this difference crosses 0 between cos = 0 and 1 for every θ.
             theta = theta.double()
-            kappa, slope = scale(theta)
+            kappa, slope = kappa_and_slope(theta)
             x = -theta * cos.double()
             e = torch.expm1(x)
-            by_theta = -(slope / theta) * e - (kappa / theta**2) * bend(x, e)
-            inside = given.abs() <= LARGEST
+            by_theta = -(slope / theta) * e - (kappa / theta**2) * exp_remainder(x, e)
+            inside = given.abs() <= MAX_THETA
             grad_theta = (outer[0] * by_theta).sum_to_size(given.shape).to(given.dtype) * inside
         return grad_cos, grad_theta
 
 
 @dataclass(frozen=True)
 class SenseTable:
-    """The senses of every word.
-
-    Which senses belong to which word, and sums over the senses of every word.
+    """The senses of every word, and sums over them.
 
         log P(y = i) = logsumexp_j log P(s = ⟨i, j⟩)
 
-    Miao et al. 2019, §3 (papers.bib: miao2019kernelized): the Bayesian composition of a word's senses. Senses
-    stand in any order. Words have different numbers of them, so that the sum goes by rank: all first senses
-    at once, then the second senses of those words that have one, and so on.
+    Miao et al. 2019, §3 (papers.bib: miao2019kernelized): the Bayesian composition of a word's senses.
+    Senses may have any order. The sum runs by rank: the first senses of all words, then the second senses
+    of the words that have one, and so on.
 
-    Where many such sums are taken, the senses may be put in order first: the first senses of all words, those
-    of words with more senses before others, then the second senses of those that have one, in the same order,
-    and so on. Then the senses of each rank lie side by side, and the sums need slices alone.
+    For many such sums the senses are sorted first: by rank, and within a rank words with more senses first.
+    Then the senses of each rank are contiguous, and the sums need only slices.
 
-    Shapes: V words, S senses, J the most senses that a word has, W the words that have several.
+    Shapes: V words, S senses, J the most senses of a word, W the words with several senses.
     """
 
     words_S: Tensor
     """The word of every sense."""
     senses_VJ: Tensor
-    """The senses of every word; where a word has fewer than J, the last places repeat its first."""
-    real_VJ: Tensor
-    """Which of those places are senses."""
-    further: tuple[tuple[Tensor, Tensor], ...]
+    """The senses of every word, padded to J with its first sense."""
+    is_sense_VJ: Tensor
+    """False on padding."""
+    extra_senses: tuple[tuple[Tensor, Tensor], ...]
     """For j = 1 … J − 1: the words that have a sense of that rank, and those senses."""
-    plain: bool
-    """Every word has one sense, in the order of the words."""
+    is_identity: bool
+    """Every word has one sense, in word order."""
     order_S: Tensor
-    """The senses, put in order."""
-    places_S: Tensor
-    """Where each sense stands in that order."""
+    """The sorted senses."""
+    position_S: Tensor
+    """The position of each sense in `order_S`."""
     ranks: tuple[slice, ...]
-    """The places of the senses of each rank."""
+    """The positions of the senses of each rank."""
 
     @classmethod
-    def of(cls, words_S: Tensor, vocab_size: int) -> SenseTable:
-        """The table, from the word of every sense."""
+    def from_words(cls, words_S: Tensor, vocab_size: int) -> SenseTable:
+        """Build the table from the word of every sense."""
         counts_V = torch.bincount(words_S, minlength=vocab_size)
-        lacking = (counts_V[:vocab_size] == 0).nonzero()[:, 0].tolist()
-        if lacking:
+        missing = (counts_V[:vocab_size] == 0).nonzero()[:, 0].tolist()
+        if missing:
             raise ValueError(
-                f"{len(lacking)} of {vocab_size} words have no sense, the first of them word {lacking[0]}: "
+                f"{len(missing)} of {vocab_size} words have no sense, the first of them word {missing[0]}: "
                 "give every word at least one"
             )
         if len(counts_V) > vocab_size:
@@ -172,49 +169,65 @@ class SenseTable:
                 f"a sense belongs to word {len(counts_V) - 1}, but there are {vocab_size} words: "
                 f"name words from 0 to {vocab_size - 1}"
             )
-        most = int(counts_V.max())
+        max_senses = int(counts_V.max())
         order_S = torch.argsort(words_S, stable=True)
         sorted_S = words_S[order_S]
         starts_V = counts_V.cumsum(0) - counts_V
         rank_S = torch.arange(len(words_S), device=words_S.device) - starts_V[sorted_S]
-        senses_VJ = order_S[starts_V][:, None].repeat(1, most)
+        senses_VJ = order_S[starts_V][:, None].repeat(1, max_senses)
         senses_VJ[sorted_S, rank_S] = order_S
-        real_VJ = torch.arange(most, device=words_S.device) < counts_V[:, None]
-        having = [real_VJ[:, rank].nonzero()[:, 0] for rank in range(1, most)]
-        further = tuple((words, senses_VJ[words, rank]) for rank, words in enumerate(having, start=1))
-        plain = most == 1 and bool((order_S == torch.arange(vocab_size, device=words_S.device)).all())
+        is_sense_VJ = torch.arange(max_senses, device=words_S.device) < counts_V[:, None]
+        words_by_rank = [is_sense_VJ[:, rank].nonzero()[:, 0] for rank in range(1, max_senses)]
+        extra_senses = tuple(
+            (words, senses_VJ[words, rank]) for rank, words in enumerate(words_by_rank, start=1)
+        )
+        is_identity = max_senses == 1 and bool(
+            (order_S == torch.arange(vocab_size, device=words_S.device)).all()
+        )
         most_first_V = torch.argsort(counts_V, descending=True, stable=True)
         ordered_S = torch.cat(
-            [senses_VJ[most_first_V[: int(real_V.sum())], rank] for rank, real_V in enumerate(real_VJ.t())]
+            [
+                senses_VJ[most_first_V[: int(real_V.sum())], rank]
+                for rank, real_V in enumerate(is_sense_VJ.t())
+            ]
         )
-        ends = real_VJ.sum(0).cumsum(0).tolist()
+        ends = is_sense_VJ.sum(0).cumsum(0).tolist()
         ranks = tuple(slice(*it) for it in zip([0, *ends[:-1]], ends, strict=True))
-        return cls(words_S, senses_VJ, real_VJ, further, plain, ordered_S, torch.argsort(ordered_S), ranks)
+        return cls(
+            words_S,
+            senses_VJ,
+            is_sense_VJ,
+            extra_senses,
+            is_identity,
+            ordered_S,
+            torch.argsort(ordered_S),
+            ranks,
+        )
 
     @property
-    def several(self) -> int:
-        """How many words have several senses."""
+    def n_multi_sense(self) -> int:
+        """The number of words with several senses."""
         return self.ranks[1].stop - self.ranks[1].start if len(self.ranks) > 1 else 0
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Of the words that have several senses, by rank: the places of the senses, and the words."""
+        """Per rank, for words with several senses: the positions of the senses, and the words."""
         for rank in self.ranks:
-            words = min(rank.stop - rank.start, self.several)
+            words = min(rank.stop - rank.start, self.n_multi_sense)
             yield slice(rank.start, rank.start + words), slice(words)
 
-    def folded(self, ordered_RS: Tensor, add: Callable[..., Tensor]) -> Tensor:
-        """(R, S) → (R, W): sums over the senses of the words that have several."""
-        sums_RW = ordered_RS[:, : self.several].clone()
+    def sum_multi_sense(self, ordered_RS: Tensor, add: Callable[..., Tensor]) -> Tensor:
+        """(R, S) → (R, W): sums over the senses of words with several, by `add`."""
+        sums_RW = ordered_RS[:, : self.n_multi_sense].clone()
         for senses, words in islice(self.blocks(), 1, None):
             add(sums_RW[:, words], ordered_RS[:, senses], out=sums_RW[:, words])
         return sums_RW
 
-    def by_word(self, scores: Tensor) -> Tensor:
+    def logsumexp_by_word(self, scores: Tensor) -> Tensor:
         """(…, S) → (…, V): logsumexp over the senses of every word."""
-        if self.plain:
+        if self.is_identity:
             return scores
         sums = scores.index_select(-1, self.senses_VJ[:, 0])
-        for words, senses in self.further:
+        for words, senses in self.extra_senses:
             more = torch.logaddexp(sums.index_select(-1, words), scores.index_select(-1, senses))
             sums = sums.index_copy(-1, words, more)
         return sums

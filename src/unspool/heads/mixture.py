@@ -1,15 +1,15 @@
-"""Mixture of softmaxes: several softmaxes over the same words, each of a hidden vector of its own.
+"""Mixture of softmaxes: K softmaxes over the same words, each with a separate hidden vector.
 
     p(y = i | h) = Σ_k π_k · softmax_i(h_kᵀe_i),   π = softmax(Ph),   h_k = tanh(W_k h)
 
-Yang et al. 2018, §2.4 (papers.bib: yang2018breaking). The logarithm of a sum of softmaxes is no
-linear function of h, so that the matrix of log-probabilities may have any rank: the head has no output
-matrix, and basis-aware sampling refuses it.
+Yang et al. 2018, §2.4 (papers.bib: yang2018breaking). The logarithm of a sum of softmaxes is not linear in
+h, so the matrix of log-probabilities may have any rank. There is no output matrix, and basis-aware sampling
+does not support this head.
 
-Where h has come out of a tanh, a second one may slow learning down a lot (docs/results/heads.md):
-`bent = False` leaves it out, h_k = W_k h. The rank stays unbounded.
+If h is already the output of a tanh, a second tanh may slow learning a lot (docs/results/heads.md): `bent =
+False` omits it, h_k = W_k h. The rank stays unbounded.
 
-Symbols: P `prior_KD`, W_1 … W_K above each other `latent_KDD`, e `words.weight`.
+Symbols: P `prior_KD`, stacked W_1 … W_K `latent_KDD`, e `words.weight`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.heads.chunked_loss import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, normalised
+from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, log_softmax
 
 
 class Mixture(nn.Module):
     """K softmaxes over one set of word vectors, weighted by the context."""
 
     logits = None
-    """A sum of softmaxes is no log_softmax of anything."""
+    """A sum of softmaxes does not have logits."""
     weight = rank_limit = None
-    """Each expert reads another vector: no one matrix makes the logits."""
+    """Each expert has a different hidden vector, so there is no single output matrix."""
 
     def __init__(self, words: Softmax | TiedSoftmax, width: int, experts: int, bent: bool = True) -> None:
         super().__init__()
         self.words = words
-        self._logp = partial(_logp, torch.tanh if bent else _straight)
+        self._logp = partial(_logp, torch.tanh if bent else _identity)
         self.prior_KD = nn.Parameter(torch.empty(experts, width))
         self.latent_KDD = nn.Parameter(torch.empty(experts, width, width))
         for matrix in (self.prior_KD, self.latent_KDD):
@@ -50,7 +50,7 @@ class Mixture(nn.Module):
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         scores = len(self.prior_KD) * len(self.words.weight)
         return rowwise_loss(self._logp, hidden_MD, self._matrices, targets_M, weights_M, smoothing, scores)
 
@@ -60,42 +60,42 @@ class Mixture(nn.Module):
 
 
 def _logp(
-    bend: Callable[[Tensor], Tensor],
+    activation: Callable[[Tensor], Tensor],
     hidden: Tensor,
     prior_KD: Tensor,
     latent_KDD: Tensor,
     weight_VD: Tensor,
     bias_V: Tensor | None,
 ) -> Tensor:
-    log_prior = normalised(F.linear(hidden, prior_KD))
-    latent = bend(F.linear(hidden, latent_KDD.flatten(0, 1)))
+    log_prior = log_softmax(F.linear(hidden, prior_KD))
+    latent = activation(F.linear(hidden, latent_KDD.flatten(0, 1)))
     latent = latent.view(*hidden.shape[:-1], *latent_KDD.shape[:2])
-    logp = normalised(F.linear(latent, weight_VD, bias_V))
+    logp = log_softmax(F.linear(latent, weight_VD, bias_V))
     return torch.logsumexp(log_prior[..., None] + logp, dim=-2)
 
 
-def _straight(latent: Tensor) -> Tensor:
+def _identity(latent: Tensor) -> Tensor:
     return latent
 
 
 @dataclass(frozen=True)
 class MixtureHeadConfig:
-    """A mixture of softmaxes."""
+    """A mixture-of-softmaxes head."""
 
     experts: int = 4
-    """How many softmaxes are mixed. Memory and time grow with it."""
+    """The number of softmaxes. Memory and time grow with it."""
     bent: bool = True
-    """h_k go through a tanh, as in the paper. Without it, h_k = W_k h."""
+    """Apply tanh to h_k, as in the paper; otherwise h_k = W_k h."""
     tied: bool | None = None
-    """The words' vectors are the input embedding; where it is left out, as the model's `tied` says."""
+    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
     bias: bool = False
-    """One number for each word, added to its score."""
+    """Add a learnt bias to the logits."""
 
     def __post_init__(self) -> None:
         if self.experts < 1:
             raise ValueError(f"experts={self.experts} must be at least 1")
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Mixture:
-        """The head that reads hidden vectors of this width."""
+        """Build the head for hidden vectors of this width."""
         words = SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed)
         return Mixture(words, width, self.experts, self.bent)

@@ -1,29 +1,47 @@
-"""The plain output layer.
+"""Softmax output layer, optionally tied to the input embedding or with an inverse temperature.
 
     log p(y = i | h) = hᵀe_i + b_i − logsumexp_j (hᵀe_j + b_j)
 
-The matrix of all e_i is the head's own, or the input embedding (tied: Press & Wolf 2017, §2,
-papers.bib: press2017using). It is what basis-aware sampling needs to know of a model.
+The output matrix of all e_i is a parameter of the head or, if tied, the input embedding (Press & Wolf 2017,
+§2,
+papers.bib: press2017using). Basis-aware sampling needs this matrix.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unspool.heads.chunked_loss import linear_loss
+from unspool.interfaces import Step
 from unspool.nn.linear import linear
 
 
-def normalised(scores: Tensor) -> Tensor:
-    """log_softmax in single precision at least: half precision rounds the sum away."""
+def log_softmax(scores: Tensor) -> Tensor:
+    """log_softmax in float32 or better; half precision would lose the sum to rounding."""
     return torch.log_softmax(scores if scores.dtype == torch.float64 else scores.float(), dim=-1)
 
 
-def rank_of_log_probabilities(width: int, bias: Tensor | None) -> int:
-    """The most that log p of many contexts can have: W h has rank D; normalisation and a bias add 1 each.
+def predict_step(head: Any, hidden_ND: Tensor, attention: Tensor | None = None) -> Step:
+    """A Step with log-probabilities, and the log-normaliser that converts them back to logits.
+
+        log p_i = z_i − log Σ_j exp(z_j),   so that   log_norm = z_i − log p_i   for any i
+
+    Penalties defined on logits (the repetition penalty) need it. It is None for a head without logits (a
+    mixture of softmaxes).
+    """
+    if head.logits is None:
+        return Step(head(hidden_ND), hidden_ND, attention)
+    logits_NV = head.logits(hidden_ND)
+    logp_NV = log_softmax(logits_NV)
+    return Step(logp_NV, hidden_ND, attention, log_norm_N=logits_NV[:, 0] - logp_NV[:, 0])
+
+
+def log_prob_rank(width: int, bias: Tensor | None) -> int:
+    """The largest rank of a matrix of log-probabilities: D, plus 1 for the normaliser and 1 for a bias.
 
     Yang et al. 2018, §2.2 (papers.bib: yang2018breaking).
     """
@@ -31,33 +49,33 @@ def rank_of_log_probabilities(width: int, bias: Tensor | None) -> int:
 
 
 class LinearSoftmax(nn.Module):
-    """Softmax over inner products with one vector for each word, whoever owns these: `weight` and `bias`."""
+    """Base class: softmax over inner products with the rows of `weight`, plus `bias`."""
 
     weight: Tensor
     bias: nn.Parameter | None
 
     @property
     def rank_limit(self) -> int:
-        """As `protocols.Head` says."""
-        return rank_of_log_probabilities(self.weight.shape[1], self.bias)
+        """See `interfaces.Head`."""
+        return log_prob_rank(self.weight.shape[1], self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised."""
+        """(…, D) → (…, V) before normalisation."""
         return linear(hidden, self.weight, self.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V)."""
-        return normalised(self.logits(hidden))
+        return log_softmax(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 
 class Softmax(LinearSoftmax):
-    """The vectors are its own."""
+    """Softmax with a separate output matrix."""
 
     def __init__(self, width: int, vocab_size: int, bias: bool = False) -> None:
         super().__init__()
@@ -67,52 +85,48 @@ class Softmax(LinearSoftmax):
 
 
 class TiedSoftmax(LinearSoftmax):
-    """The vectors are the rows of an embedding. It owns no weights but a bias."""
+    """Softmax whose output matrix is the input embedding."""
 
     def __init__(self, embed: nn.Embedding, bias: bool = False) -> None:
         super().__init__()
-        self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
+        self._embed = (embed,)  # a tuple, so that torch does not register the embedding twice
         self.bias = nn.Parameter(torch.zeros(embed.num_embeddings)) if bias else None
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """(V, D): the embedding's."""
+        """(V, D): the embedding."""
         return self._embed[0].weight
 
 
 @dataclass(frozen=True)
 class SoftmaxHeadConfig:
-    """The plain softmax."""
+    """A plain softmax head."""
 
     tied: bool | None = None
-    """The output matrix is the input embedding; where it is left out, as the model's `tied` says."""
+    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
     bias: bool = False
-    """One number for each word, added to its score."""
+    """Add a learnt bias to the logits."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Softmax | TiedSoftmax:
-        """The head that reads hidden vectors of this width."""
+        """Build the head for hidden vectors of this width."""
         if not self.tied:
             return Softmax(width, vocab_size, self.bias)
         if embed is None or embed.weight.shape != (vocab_size, width):
             shape = None if embed is None else tuple(embed.weight.shape)
             raise ValueError(
-                f"a tied head needs an embedding of shape {(vocab_size, width)}, but the model's is {shape}: "
-                "set tied to false"
+                f"a tied head needs an embedding of shape {(vocab_size, width)}, not {shape}: set tied=false"
             )
         return TiedSoftmax(embed, self.bias)
 
 
-# Softmax with an inverse temperature β.
-#
-#     log p(y = i | h) = β·hᵀe_i − logsumexp_j β·hᵀe_j,   β = 1/√D at first
-#
-# With independent entries of variance 1 in h and e, hᵀe has variance D, and β·hᵀe has variance 1: the same
-# factor as inside attention (Vaswani et al. 2017, §3.2.1, papers.bib: vaswani2017attention). β stays as it
-# is, or is learnt.
-
-
 class Tempered(nn.Module):
-    """A softmax that reads β·h."""
+    """Softmax with an inverse temperature β, fixed or learnt.
+
+        log p(y = i | h) = β·hᵀe_i − logsumexp_j β·hᵀe_j,   β = 1/√D at first
+
+    With independent entries of variance 1 in h and e, hᵀe has variance D and β·hᵀe variance 1: the same
+    factor as in attention (Vaswani et al. 2017, §3.2.1, papers.bib: vaswani2017attention).
+    """
 
     def __init__(self, inner: Softmax | TiedSoftmax, width: int, learnt: bool = False) -> None:
         super().__init__()
@@ -121,21 +135,21 @@ class Tempered(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """(V, D): β·e for every word, the output matrix."""
+        """(V, D): the output matrix, β·e for every word."""
         return self.beta * self.inner.weight
 
     @property
     def bias(self) -> Tensor | None:
-        """(V,): the softmax's own."""
+        """(V,): the bias of the softmax."""
         return self.inner.bias
 
     @property
     def rank_limit(self) -> int:
-        """As `protocols.Head` says: β changes no rank."""
+        """See `interfaces.Head`; β does not change the rank."""
         return self.inner.rank_limit
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V), not normalised."""
+        """(…, D) → (…, V) before normalisation."""
         return self.inner.logits(self.beta * hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -146,23 +160,23 @@ class Tempered(nn.Module):
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of what is minimised and of −log p, as `protocols.LossHead` says."""
+        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         return self.inner.loss(self.beta * hidden_MD, targets_M, weights_M, smoothing)
 
 
 @dataclass(frozen=True)
 class TemperedHeadConfig:
-    """Softmax with an inverse temperature β = 1/√D; words of an untied head begin with variance 1."""
+    """Softmax with an inverse temperature β = 1/√D; an untied output matrix starts with variance 1."""
 
     learnt: bool = False
-    """β is learnt with everything else."""
+    """Learn β."""
     tied: bool | None = None
-    """The output matrix is the input embedding; where it is left out, as the model's `tied` says."""
+    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
     bias: bool = False
-    """One number for each word, added to its score."""
+    """Add a learnt bias to the logits."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Tempered:
-        """The head that reads hidden vectors of this width."""
+        """Build the head for hidden vectors of this width."""
         inner = SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed)
         if not self.tied:
             nn.init.normal_(inner.weight)

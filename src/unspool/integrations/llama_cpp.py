@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.heads.softmax import normalised
+from unspool.heads.softmax import log_softmax
 from unspool.integrations.loading import LLAMA_CPP
 from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.loading.gguf_file import open_gguf
@@ -304,7 +304,7 @@ def load_llama(path: Path, device: str) -> LlamaCppModel:
 
 
 def _step_from_logits(logits_NV: Tensor) -> Step:
-    return Step(normalised(logits_NV), log_norm_N=logits_NV.logsumexp(-1))
+    return Step(log_softmax(logits_NV), log_norm_N=logits_NV.logsumexp(-1))
 
 
 def _silence_log(library: Any) -> None:

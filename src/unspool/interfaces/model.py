@@ -149,7 +149,7 @@ class SenseHead(Protocol):
         """The senses of every word (`heads.kerbs_kernel.SenseTable`)."""
         ...
 
-    def take_seen(self) -> Any:
+    def pop_statistics(self) -> Any:
         """How words and senses were used since the last call (`heads.kerbs.SenseStatistics`)."""
         ...
 

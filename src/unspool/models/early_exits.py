@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unspool.decode.delegating import SameTokens
 from unspool.engine.compiled_state import CompiledState
-from unspool.heads.read_out import read_out
+from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.sequence_model import decoding
 
@@ -63,4 +63,4 @@ class Exits(SameTokens):
             depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
             hidden_ND = self.model.norm(depth_ND[-1])
             early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
-            return replace(read_out(self.model.head, hidden_ND), exits_NEV=self.model.head(early_NED))
+            return replace(predict_step(self.model.head, hidden_ND), exits_NEV=self.model.head(early_NED))

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from unspool.config import check_types
 from unspool.models.model_config import at_least_one, one_of, shares
 from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.positions import RelativePositions, placed
+from unspool.nn.positions import RelativePositions, add_positions
 from unspool.nn.rnn import CELLS
-from unspool.nn.rnn_attention import last, mean, padding
+from unspool.nn.rnn_attention import last_context, mean_context, padding_mask
 
 # A recurrent encoder, in one direction or both.
 #
@@ -75,7 +75,7 @@ class RNNEncoder(nn.Module):
 
     def summary(self, memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, E): what each direction says at its own end."""
-        return last(memory_NSE, lengths_N, self.config.bidirectional)
+        return last_context(memory_NSE, lengths_N, self.config.bidirectional)
 
 
 # A Transformer encoder: every token looks at every other one.
@@ -124,7 +124,7 @@ class TransformerEncoder(nn.Module):
         self.norm = shape.last_norm()
         self.out_width = shape.width
 
-    def forward(self, tokens_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
+    def forward(self, tokens_NS: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, S) → (N, S, D); rows are padded on the right, where nobody looks."""
         S = tokens_NS.shape[1]
         if self.context is not None and self.context < S:
@@ -132,24 +132,24 @@ class TransformerEncoder(nn.Module):
         positions_1S = torch.arange(S, device=tokens_NS.device)[None]
         x_NSD = self._embed[0](tokens_NS) * self.scale
         if self.positions is not None:
-            x_NSD = placed(x_NSD, self.positions(positions_1S))
+            x_NSD = add_positions(x_NSD, self.positions(positions_1S))
         if self.embed_norm is not None:
             x_NSD = self.embed_norm(x_NSD)
         x_NSD = self.dropout(x_NSD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1S, S)
-        padding_NS = padding(lengths_N, S, x_NSD.dtype)
+        padding_NS = padding_mask(lengths_N, S, x_NSD.dtype)
         mask = None if padding_NS is None else padding_NS[:, None, None]
         if self.relative is not None:
             bias_1HSS = self.relative(0, S)
             mask = bias_1HSS if mask is None else bias_1HSS + mask
         for block in self.blocks:
-            x_NSD = block(x_NSD, rotary, mask, looks=looks)
+            x_NSD = block(x_NSD, rotary, mask, attentions=attentions)
         normed: Tensor = self.norm(x_NSD)
         return normed
 
     def summary(self, memory_NSD: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, D): the mean over all tokens of a row."""
-        return mean(memory_NSD, lengths_N)
+        return mean_context(memory_NSD, lengths_N)
 
 
 EncoderConfig = RNNEncoderConfig | TransformerEncoderConfig

@@ -22,7 +22,7 @@ from unspool.models.masked_lm import MaskedLM
 from unspool.models.masked_seq2seq import MaskedSeq2Seq
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
-from unspool.nn.keyless_attention import joined, parted, refuse_rotary
+from unspool.nn.keyless_attention import check_no_rotary, join_query_key, split_query_key
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def costs(width: int, head_width: int, context: int) -> dict[str, AttentionCost]
 def without_keys(model: Any) -> Any:
     """The same model with one matrix for each head in place of queries and keys; log p stays as it is."""
     config = _shape(model)
-    refuse_rotary(config.positions == "rotary")
+    check_no_rotary(config.positions == "rotary")
     if config.attention == "keyless":
         raise ValueError("this model has no key matrices: there is nothing to leave out")
     H, K, I, J = config.heads, config.key_value_heads, config.each_width, config.width  # noqa: E741
@@ -57,7 +57,7 @@ def without_keys(model: Any) -> Any:
         q_HIJ, k_KIJ, v_KIJ = weights.pop(f"{name}qkv.weight").view(-1, I, J).split([H, K, K])
         bias = weights.pop(f"{name}qkv.bias", None)
         biases = None if bias is None else bias.view(-1, I).split([H, K, K])
-        query_HJJ, query_HJ = joined(
+        query_HJJ, query_HJ = join_query_key(
             q_HIJ, k_KIJ.repeat_interleave(H // K, dim=0), None if biases is None else biases[0]
         )
         weights[f"{name}query.weight"] = query_HJJ.transpose(1, 2).reshape(H * J, J)
@@ -93,7 +93,7 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
     for name in _layers(weights, "attention.query.weight"):
         query_HJJ = weights.pop(f"{name}query.weight").view(H, J, J).transpose(1, 2)
         bias = weights.pop(f"{name}query.bias", None)
-        q_HIJ, k_HIJ, q_HI = parted(query_HJJ, None if bias is None else bias.view(H, J), rank, wide)
+        q_HIJ, k_HIJ, q_HI = split_query_key(query_HJJ, None if bias is None else bias.view(H, J), rank, wide)
         v_KIJ = _wider(weights.pop(f"{name}value.weight").view(K, I, J), wide)
         v_HIJ = v_KIJ.repeat_interleave(H // K, dim=0)
         weights[f"{name}qkv.weight"] = torch.cat([q_HIJ, k_HIJ, v_HIJ]).reshape(-1, J)

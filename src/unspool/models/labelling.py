@@ -125,24 +125,26 @@ class Labeller(nn.Module, Abilities):
         """Its head, where that is KerBS."""
         return self.head if isinstance(self.head, Kerbs) else None
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """What the head reads of every row, or of every token: a subclass says."""
         raise NotImplementedError
 
-    def hidden_for(self, batch: Batch, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, U, D): the same of a batch."""
         raise NotImplementedError
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and where the heads of the encoder look."""
-        looks: list[Tensor] = []
-        hidden_NUD = self.hidden_for(batch, looks)
-        return hidden_NUD, (AttentionStack(tuple(looks), batch.lengths_N),)
+        attentions: list[Tensor] = []
+        hidden_NUD = self.hidden_for(batch, attentions)
+        return hidden_NUD, (AttentionStack(tuple(attentions), batch.lengths_N),)
 
-    def encoded(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None) -> Tensor:
+    def encoded(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None) -> Tensor:
         """(N, T, E): what the encoder says of every token; a recurrent one has no attention to tell of."""
         said: Tensor = (
-            self.encoder(tokens_NT, lengths_N) if looks is None else self.encoder(tokens_NT, lengths_N, looks)
+            self.encoder(tokens_NT, lengths_N)
+            if attentions is None
+            else self.encoder(tokens_NT, lengths_N, attentions)
         )
         return said
 
@@ -221,15 +223,15 @@ class ClassifierConfig(LabellerConfig):
 class Classifier(Labeller):
     """Reads a text and says how probable each label is."""
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, D): what the head reads of every row."""
-        memory_NTD = self.encoded(tokens_NT, lengths_N, looks)
+        memory_NTD = self.encoded(tokens_NT, lengths_N, attentions)
         hidden: Tensor = self.dropout(self.encoder.summary(memory_NTD, lengths_N))
         return hidden
 
-    def hidden_for(self, batch: Batch, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, 1, D)."""
-        return self.hidden(batch.inputs_NT, batch.lengths_N, looks).unsqueeze(1)
+        return self.hidden(batch.inputs_NT, batch.lengths_N, attentions).unsqueeze(1)
 
     @decodes
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
@@ -269,14 +271,14 @@ class TaggedWord(Prediction):
 class Tagger(Labeller):
     """Reads a text and says, for each of its tokens, how probable each label is."""
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads of every token."""
-        hidden: Tensor = self.dropout(self.encoded(tokens_NT, lengths_N, looks))
+        hidden: Tensor = self.dropout(self.encoded(tokens_NT, lengths_N, attentions))
         return hidden
 
-    def hidden_for(self, batch: Batch, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T, D)."""
-        return self.hidden(batch.inputs_NT, batch.lengths_N, looks)
+        return self.hidden(batch.inputs_NT, batch.lengths_N, attentions)
 
     @decodes
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:

@@ -21,8 +21,8 @@ from unspool.models.model_config import VocabularyOptions, at_least_one
 from unspool.models.sequence_model import SequenceModel, decodes, unit_embedding
 from unspool.models.sources import Ends, padded
 from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.positions import ADDED, placed
-from unspool.nn.rnn_attention import padding
+from unspool.nn.positions import ADDED_POSITIONS, add_positions
+from unspool.nn.rnn_attention import padding_mask
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 def check_places(config: TransformerShape) -> None:
     """Refuse positions that tell places apart by what stands around them only: there nothing may be shown."""
-    if config.positions not in ADDED:
+    if config.positions not in ADDED_POSITIONS:
         raise ValueError(
             f"positions={config.positions!r} cannot tell hidden places apart, which all look alike: choose "
-            f"{' or '.join(map(repr, ADDED))}"
+            f"{' or '.join(map(repr, ADDED_POSITIONS))}"
         )
 
 
@@ -144,19 +144,19 @@ class MaskedLM(MaskedModel):
         """Its layers, and the heads in each."""
         return ((self.config.layers, self.config.heads),)
 
-    def hidden(self, texts_NT: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None) -> Tensor:
+    def hidden(self, texts_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every place; nobody looks at padding."""
         T = texts_NT.shape[1]
         x_NTD = self.embedded(texts_NT)
         places_1T = torch.arange(T, device=texts_NT.device)[None]
         if self.positions is not None:
-            x_NTD = placed(x_NTD, self.positions(places_1T))
+            x_NTD = add_positions(x_NTD, self.positions(places_1T))
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
-        padding_NT = padding(lengths_N, T, x_NTD.dtype)
+        padding_NT = padding_mask(lengths_N, T, x_NTD.dtype)
         mask = None if padding_NT is None else padding_NT[:, None, None]
         for block in self.blocks:
-            x_NTD = block(x_NTD, rotary, mask, looks=looks)
+            x_NTD = block(x_NTD, rotary, mask, attentions=attentions)
         normed: Tensor = self.norm(x_NTD)
         return normed
 
@@ -164,10 +164,10 @@ class MaskedLM(MaskedModel):
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """What the head reads; it predicts no length."""
-        looks: list[Tensor] = []
-        hidden_NTD = self.hidden(batch.inputs_NT, batch.lengths_N, None if stacks is None else looks)
+        attentions: list[Tensor] = []
+        hidden_NTD = self.hidden(batch.inputs_NT, batch.lengths_N, None if stacks is None else attentions)
         if stacks is not None:
-            stacks.append(AttentionStack(tuple(looks), batch.lengths_N))
+            stacks.append(AttentionStack(tuple(attentions), batch.lengths_N))
         return hidden_NTD, None
 
     def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:

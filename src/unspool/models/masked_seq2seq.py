@@ -26,8 +26,8 @@ from unspool.models.sequence_model import EncoderDecoder, decodes
 from unspool.models.sources import padded
 from unspool.models.transformer_seq2seq import embedding
 from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.positions import placed
-from unspool.nn.rnn_attention import padding
+from unspool.nn.positions import add_positions
+from unspool.nn.rnn_attention import padding_mask
 from unspool.nn.transformer import EncoderOutput
 
 if TYPE_CHECKING:
@@ -89,24 +89,24 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         lengths_N: Tensor,
         memory_NSD: Tensor,
         sources_N: Tensor,
-        looks: list[Tensor] | None = None,
+        attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every place."""
         T = texts_NT.shape[1]
         places_1T = torch.arange(T, device=texts_NT.device)[None]
         x_NTD = self.embedded(texts_NT) * self.scale
         if self.positions is not None:
-            x_NTD = placed(x_NTD, self.positions(places_1T))
+            x_NTD = add_positions(x_NTD, self.positions(places_1T))
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
         own_NT, theirs_NS = (
-            padding(lengths, size, x_NTD.dtype)
+            padding_mask(lengths, size, x_NTD.dtype)
             for lengths, size in ((lengths_N, T), (sources_N, memory_NSD.shape[1]))
         )
         mask = None if own_NT is None else own_NT[:, None, None]
         source = EncoderOutput(memory_NSD, None if theirs_NS is None else theirs_NS[:, None, None])
         for block in self.blocks:
-            x_NTD = block(x_NTD, rotary, mask, None, looks, source)
+            x_NTD = block(x_NTD, rotary, mask, None, attentions, source)
         normed: Tensor = self.norm(x_NTD)
         return normed
 

@@ -21,8 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+<<<<<<< HEAD
 from unspool.config import check_types
 from unspool.heads.read_out import read_out
+=======
+from unspool.config import typed
+from unspool.heads.softmax import predict_step
+>>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.model_config import PairOptions, at_least_one, one_of, shares
@@ -30,7 +35,7 @@ from unspool.models.sequence_model import EncoderDecoder, decodes, unit_embeddin
 from unspool.models.sources import Sources, padded
 from unspool.nn.linear import Linear
 from unspool.nn.rnn import CELLS
-from unspool.nn.rnn_attention import SCORES, attend, last, mean, padding
+from unspool.nn.rnn_attention import ATTENTION_SCORES, attend, last_context, mean_context, padding_mask
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -56,8 +61,13 @@ class RNNSeq2SeqConfig(PairOptions):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+<<<<<<< HEAD
         check_types(self)
         one_of(self, cell=CELLS, context_kind=(*FIXED, *SCORES))
+=======
+        typed(self)
+        one_of(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
+>>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
         at_least_one(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
         shares(self, "dropout")
         if self.context_kind == "dot" and self.bidirectional:
@@ -103,7 +113,9 @@ class RNNSeq2Seq(EncoderDecoder):
             dropout=c.dropout,
         ).build(self.source_embed or self.embed)
         memory_width = self.encoder.out_width
-        self.score: Any = None if c.context_kind in FIXED else SCORES[c.context_kind](c.width, memory_width)
+        self.score: Any = (
+            None if c.context_kind in FIXED else ATTENTION_SCORES[c.context_kind](c.width, memory_width)
+        )
         self.rnn = CELLS[c.cell](c.width + memory_width, c.width, c.decoder_layers, dropout=c.dropout)
         self.begin = Linear(memory_width, c.decoder_layers * self.rnn.state_width, bias=True)
         self.readout = Linear(c.width + memory_width, c.width, bias=True)
@@ -119,13 +131,13 @@ class RNNSeq2Seq(EncoderDecoder):
         """s_0 (N, L, S), and all there is to look at, for sources that are padded on the right."""
         memory_NSE = self.encoder(source_NS, lengths_N)
         if self.config.context_kind == "mean":
-            summary_NE = mean(memory_NSE, lengths_N)
+            summary_NE = mean_context(memory_NSE, lengths_N)
         else:
-            summary_NE = last(memory_NSE, lengths_N, self.config.bidirectional)
+            summary_NE = last_context(memory_NSE, lengths_N, self.config.bidirectional)
         begin_NLS = torch.tanh(self.begin(summary_NE)).view(len(source_NS), self.rnn.layers, -1)
         if self.score is None:
             return begin_NLS, Sources.of(summary_NE, None, None, summary_NE)
-        padding_NS = padding(lengths_N, source_NS.shape[1], memory_NSE.dtype)
+        padding_NS = padding_mask(lengths_N, source_NS.shape[1], memory_NSE.dtype)
         return begin_NLS, Sources.of(memory_NSE, self.score.keys(memory_NSE), padding_NS, None)
 
     def hidden(self, tokens_NT: Tensor, begin_NLS: Tensor, sources: Sources) -> Tensor:
@@ -163,7 +175,7 @@ class RNNSeq2Seq(EncoderDecoder):
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
         s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
         hidden_ND = self._read_out(s_ND, c_NE)
-        step = read_out(self.head, hidden_ND, alpha_NS)
+        step = predict_step(self.head, hidden_ND, alpha_NS)
         return step, RNNSeq2SeqState(state_NLS, state.sources)
 
     def _context(self, state_NLS: Tensor, sources: Sources) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unspool.engine.engine_choice import Blueprint, EngineName, engine_of, known_engine
-from unspool.heads import chosen_head
+from unspool.heads import resolve_head
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
 from unspool.models.model_config import given
@@ -50,7 +50,7 @@ class SequenceModel(nn.Module, Abilities):
     def new_head(self, tied: bool) -> Any:
         """The head that its settings ask for; tied to the embedding, or not, where these do not say."""
         c = self.config
-        return chosen_head(c.head, tied).build(c.width, c.vocab_size, self.embed)
+        return resolve_head(c.head, tied).build(c.width, c.vocab_size, self.embed)
 
     @property
     def engine(self) -> EngineName:

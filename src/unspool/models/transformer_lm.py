@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState
 from unspool.engine.compiled_transformer import reading_state
 from unspool.engine.engine_choice import blueprint
-from unspool.heads.read_out import read_out
+from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.early_exits import Exits
 from unspool.models.model_config import VocabularyOptions, at_least_one, needs, positive
 from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
 from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.attention import KeyValues
-from unspool.nn.positions import Rotary, placed
+from unspool.nn.attention import KVCache
+from unspool.nn.positions import Rotary, add_positions
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -42,7 +42,7 @@ class TransformerState:
     columns to the left of a shorter row are never looked at.
     """
 
-    layers: list[KeyValues]
+    layers: list[KVCache]
     pad_N: Tensor
     padded: bool
     prompt_N: Tensor
@@ -213,12 +213,12 @@ class TransformerLM(LanguageModel):
         return self
 
     def hidden(
-        self, tokens_NT: Tensor, state: LMState | None = None, looks: list[Tensor] | None = None
+        self, tokens_NT: Tensor, state: LMState | None = None, attentions: list[Tensor] | None = None
     ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
         if isinstance(state, CompiledState):
             return state.hidden(tokens_NT)
-        for x_NTD in self.depths(tokens_NT, state, looks):
+        for x_NTD in self.depths(tokens_NT, state, attentions):
             last_NTD = x_NTD
         normed: Tensor = self.norm(last_NTD)
         return normed
@@ -229,12 +229,12 @@ class TransformerLM(LanguageModel):
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and where the heads of every layer look."""
-        looks: list[Tensor] = []
-        hidden_NTD = self.hidden(batch.inputs_NT, looks=looks)
-        return hidden_NTD, (AttentionStack(tuple(looks), batch.lengths_N),)
+        attentions: list[Tensor] = []
+        hidden_NTD = self.hidden(batch.inputs_NT, attentions=attentions)
+        return hidden_NTD, (AttentionStack(tuple(attentions), batch.lengths_N),)
 
     def depths(
-        self, tokens_NT: Tensor, state: TransformerState | None = None, looks: list[Tensor] | None = None
+        self, tokens_NT: Tensor, state: TransformerState | None = None, attentions: list[Tensor] | None = None
     ) -> Iterator[Tensor]:
         """(N, T) → (N, T, D) again and again: before the first block, then after each of them."""
         state = self._empty(tokens_NT) if state is None else state
@@ -245,17 +245,17 @@ class TransformerLM(LanguageModel):
         if self.config.embed_scale != 1.0:
             x_NTD = x_NTD * self.config.embed_scale
         if self.positions is not None:
-            x_NTD = placed(x_NTD, self.positions(positions_NT))
+            x_NTD = add_positions(x_NTD, self.positions(positions_NT))
         needed = state.length + T
         turns = {
             it: it.tables(positions_NT, needed) for it in dict.fromkeys(self._rotaries) if it is not None
         }
         x_NTD = self.dropout(x_NTD)
         yield x_NTD
-        pasts: Sequence[KeyValues | None] = state.layers or [None] * len(self.blocks)
+        pasts: Sequence[KVCache | None] = state.layers or [None] * len(self.blocks)
         for layer, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
             rotary, window = self._rotaries[layer], self._windows[layer]
-            x_NTD = block(x_NTD, None if rotary is None else turns[rotary], masks[window], past, looks)
+            x_NTD = block(x_NTD, None if rotary is None else turns[rotary], masks[window], past, attentions)
             yield x_NTD
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
@@ -271,7 +271,7 @@ class TransformerLM(LanguageModel):
         hidden_ND = hidden_NTD[:, -1]
         if isinstance(state, CompiledState):
             return hidden_NTD, state.say(hidden_ND), state
-        return hidden_NTD, read_out(self.head, hidden_ND), state
+        return hidden_NTD, predict_step(self.head, hidden_ND), state
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, LMState]:
         """Prompts of any lengths as one batch, the shorter ones flush right, and a state to read it."""
@@ -281,7 +281,7 @@ class TransformerLM(LanguageModel):
             return torch.tensor(rows), reading_state(self, prompts)
         pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
         state = TransformerState(
-            [KeyValues(ROOM) for _ in self.blocks],
+            [KVCache(ROOM) for _ in self.blocks],
             pad_N,
             bool(pad_N.any()),
             torch.arange(len(prompts), device=self.device),
@@ -295,14 +295,14 @@ class TransformerLM(LanguageModel):
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
-        return read_out(self.head, hidden_ND), state
+        return predict_step(self.head, hidden_ND), state
 
     @decodes
     def extend(self, state: LMState, tokens_NT: Tensor) -> tuple[Step, LMState]:
         """Append T tokens to every row; the Step has T rows for each of them."""
         if isinstance(state, CompiledState):
             return state.extend(tokens_NT), state
-        return read_out(self.head, self.hidden(tokens_NT, state).flatten(0, 1)), state
+        return predict_step(self.head, self.hidden(tokens_NT, state).flatten(0, 1)), state
 
     def rewind(self, state: LMState, tokens: int) -> LMState:
         """Forget the last `tokens` tokens of every row."""

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from unspool.engine.compiled_state import CompiledJoining, CompiledState
 from unspool.engine.compiled_transformer import translating_state
 from unspool.engine.engine_choice import blueprint
-from unspool.heads.read_out import read_out
+from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.encoders import TransformerEncoder
 from unspool.models.model_config import PairOptions, at_least_one, positive
@@ -34,9 +34,9 @@ from unspool.models.sequence_model import EncoderDecoder, decodes
 from unspool.models.sources import Sources, padded
 from unspool.models.transformer_lm import TransformerState
 from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.attention import KeyValues
-from unspool.nn.positions import RelativePositions, placed
-from unspool.nn.rnn_attention import padding
+from unspool.nn.attention import KVCache
+from unspool.nn.positions import RelativePositions, add_positions
+from unspool.nn.rnn_attention import padding_mask
 from unspool.nn.transformer import CrossKeyValues, EncoderOutput
 
 if TYPE_CHECKING:
@@ -195,11 +195,11 @@ class TransformerSeq2Seq(EncoderDecoder):
         return Sources.of(*(it.contiguous() for it in kv), padding_N11S)
 
     def encode(
-        self, source_NS: Tensor, lengths_N: Tensor, looks: list[Tensor] | None = None
+        self, source_NS: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None
     ) -> EncoderOutput:
         """Encode sources that are padded on the right, for one pass over whole targets."""
-        memory_NSD = self.encoder(source_NS, lengths_N, looks)
-        padding_NS = padding(lengths_N, memory_NSD.shape[1], memory_NSD.dtype)
+        memory_NSD = self.encoder(source_NS, lengths_N, attentions)
+        padding_NS = padding_mask(lengths_N, memory_NSD.shape[1], memory_NSD.dtype)
         return EncoderOutput(memory_NSD, None if padding_NS is None else padding_NS[:, None, None])
 
     def hidden(
@@ -207,8 +207,8 @@ class TransformerSeq2Seq(EncoderDecoder):
         tokens_NT: Tensor,
         sources: Sources | EncoderOutput,
         past: TransformerState | None = None,
-        looks: list[Tensor] | None = None,
-        source_looks: list[Tensor] | None = None,
+        attentions: list[Tensor] | None = None,
+        cross_attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`."""
         T = tokens_NT.shape[1]
@@ -221,7 +221,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         for layer, block in enumerate(self.blocks):
             source = sources if isinstance(sources, EncoderOutput) else _layer_source(sources, layer)
             kept = None if past is None else past.layers[layer]
-            x_NTD = block(x_NTD, rotary, mask, kept, looks, source, source_looks)
+            x_NTD = block(x_NTD, rotary, mask, kept, attentions, source, cross_attentions)
         normed: Tensor = self.norm(x_NTD)
         return normed
 
@@ -243,14 +243,14 @@ class TransformerSeq2Seq(EncoderDecoder):
             if layer < last:
                 x_ND = block.attend_to_source(x_ND, source)
             else:
-                x_ND, looked_NS = block.attend_to_source_and_tell(x_ND, source)
+                x_ND, looked_NS = block.attend_to_source_with_attention(x_ND, source)
             x_ND = block.apply_feed_forward(x_ND)
         return self.norm(x_ND), looked_NS
 
     def _entered(self, tokens: Tensor, added: Tensor | None) -> Tensor:
         """What the first block reads, but for dropout."""
         x: Tensor = self.embed(tokens) * self.scale
-        x = x if added is None else placed(x, added)
+        x = x if added is None else add_positions(x, added)
         return x if self.embed_norm is None else self.embed_norm(x)
 
     def hidden_for(self, batch: Batch) -> Tensor:
@@ -263,7 +263,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
         sources = self.encode(source_NS, source_lengths_N, encoder)
-        hidden_NTD = self.hidden(batch.inputs_NT, sources, looks=decoder)
+        hidden_NTD = self.hidden(batch.inputs_NT, sources, attentions=decoder)
         return hidden_NTD, (
             AttentionStack(tuple(encoder), source_lengths_N),
             AttentionStack(tuple(decoder), batch.lengths_N),
@@ -271,10 +271,12 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     def read_source_attention(self, batch: Batch) -> AttentionStack:
         """Where the heads of every layer of the decoder look at the source."""
-        source_looks: list[Tensor] = []
+        cross_attentions: list[Tensor] = []
         source_NS, source_lengths_N = _sources(batch)
-        self.hidden(batch.inputs_NT, self.encode(source_NS, source_lengths_N), source_looks=source_looks)
-        return AttentionStack(tuple(source_looks), batch.lengths_N)
+        self.hidden(
+            batch.inputs_NT, self.encode(source_NS, source_lengths_N), cross_attentions=cross_attentions
+        )
+        return AttentionStack(tuple(cross_attentions), batch.lengths_N)
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
@@ -289,7 +291,7 @@ class TransformerSeq2Seq(EncoderDecoder):
             return self.step(translating_state(self, framed), torch.full((len(prompts),), self.ends.bos))
         sources = self.read(*padded(framed, self.device))
         rows_N = torch.arange(len(prompts), device=self.device)
-        layers = [KeyValues(ROOM) for _ in self.blocks]
+        layers = [KVCache(ROOM) for _ in self.blocks]
         past = TransformerState(layers, torch.zeros_like(rows_N), False, rows_N, 0)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(TransformerSeq2SeqState(past, sources), begin_N)
@@ -300,7 +302,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
         hidden_ND, looked_NS = self.hidden_once(tokens_N, state.sources, state.past)
-        return read_out(self.head, hidden_ND, looked_NS), state
+        return predict_step(self.head, hidden_ND, looked_NS), state
 
     @decodes
     def extend(self, state: TranslationState, tokens_NT: Tensor) -> tuple[Step, TranslationState]:
@@ -308,7 +310,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         if isinstance(state, CompiledState):
             return state.extend(tokens_NT), state
         hidden_NTD = self.hidden(tokens_NT, state.sources, state.past)
-        return read_out(self.head, hidden_NTD.flatten(0, 1)), state
+        return predict_step(self.head, hidden_NTD.flatten(0, 1)), state
 
     def rewind(self, state: TranslationState, tokens: int) -> TranslationState:
         """Forget the last `tokens` tokens of every row."""

@@ -9,10 +9,10 @@ from torch import nn
 
 from unspool.config import check_types
 from unspool.models.model_config import at_least_one, needs, one_of, positive, shares
-from unspool.nn.attention import KINDS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
-from unspool.nn.keyless_attention import KeylessAttention, refuse_rotary
-from unspool.nn.norms import NORMS, PLACES, ResidualShape
-from unspool.nn.positions import ADDED, Learned, Rotary, RotaryScaling, Sinusoidal, YarnScaling
+from unspool.nn.attention import QUERY_KEY_NORMS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
+from unspool.nn.keyless_attention import KeylessAttention, check_no_rotary
+from unspool.nn.norms import NORMS, RESIDUALS, ResidualConfig
+from unspool.nn.positions import ADDED_POSITIONS, Learned, Rotary, RotaryScaling, Sinusoidal, YarnScaling
 from unspool.nn.transformer import ACTIVATIONS, Block, CrossBlock, FeedForward
 
 ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
@@ -25,7 +25,7 @@ ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
 class TransformerShape:
     """Sizes and choices of Transformer blocks."""
 
-    POSITIONS: ClassVar[tuple[str, ...]] = (*ADDED, "rotary", "none")
+    POSITIONS: ClassVar[tuple[str, ...]] = (*ADDED_POSITIONS, "rotary", "none")
     """Ways to tell where a token stands that a model of this shape has."""
 
     width: int
@@ -73,7 +73,7 @@ class TransformerShape:
         one_of(
             self,
             norm=NORMS,
-            norm_place=PLACES,
+            norm_place=RESIDUALS,
             positions=self.POSITIONS,
             activation=ACTIVATIONS,
             attention=ATTENTIONS,
@@ -95,7 +95,7 @@ class TransformerShape:
                 f"heads={self.heads} cannot share kv_heads={self.kv_heads}: give a divisor of heads"
             )
         if self.attention == "keyless":
-            refuse_rotary(self.positions == "rotary")
+            check_no_rotary(self.positions == "rotary")
             if self.qk_norm != "none" or self.attention_cap is not None:
                 raise ValueError("qk_norm and attention_cap are for attention = 'query_key': leave them out")
         turned = self.each_width if self.rotary_width is None else self.rotary_width
@@ -134,7 +134,11 @@ class TransformerShape:
 
     def added(self) -> Sinusoidal | Learned | None:
         """What is added to the embeddings, where positions are added."""
-        return ADDED[self.positions](self.width, self.context or 1) if self.positions in ADDED else None
+        return (
+            ADDED_POSITIONS[self.positions](self.width, self.context or 1)
+            if self.positions in ADDED_POSITIONS
+            else None
+        )
 
     def block(self, *, causal: bool) -> Block:
         """Self-attention and the feed-forward network."""
@@ -178,8 +182,8 @@ class TransformerShape:
             **more,
         )
 
-    def _residual(self) -> ResidualShape:
-        return ResidualShape(self.width, self.norm, self.norm_eps, self.norm_place, self.dropout)
+    def _residual(self) -> ResidualConfig:
+        return ResidualConfig(self.width, self.norm, self.norm_eps, self.norm_place, self.dropout)
 
     def _feed_forward(self) -> FeedForward:
         return FeedForward(self.width, self.inner_width, self.activation, self.bias)

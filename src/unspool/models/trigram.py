@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from unspool.config import check_types
 from unspool.heads import HeadConfig
-from unspool.heads.read_out import read_out
+from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.model_config import at_least_one, positive, shares
 from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
@@ -116,7 +116,7 @@ class Trigram(LanguageModel):
         all_NT = torch.cat((state.tokens_NT, tokens_NT), dim=1)
         new = tokens_NT.shape[1]
         hidden_NTD = self._query(all_NT[:, -new - 1 : -1], all_NT[:, -new:])
-        return read_out(self.head, hidden_NTD.flatten(0, 1)), TrigramState(all_NT)
+        return predict_step(self.head, hidden_NTD.flatten(0, 1)), TrigramState(all_NT)
 
     def rewind(self, state: TrigramState, tokens: int) -> TrigramState:
         """Forget the last `tokens` tokens of every row."""
@@ -129,4 +129,4 @@ class Trigram(LanguageModel):
 
     def _said(self, state: TrigramState) -> tuple[Step, TrigramState]:
         hidden_ND = self._query(state.tokens_NT[:, -2], state.tokens_NT[:, -1])
-        return read_out(self.head, hidden_ND), state
+        return predict_step(self.head, hidden_ND), state

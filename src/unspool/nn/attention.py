@@ -1,51 +1,46 @@
-"""Multi-head self-attention, with keys and values shared by groups of query heads.
+"""Multi-head self-attention and cross-attention with grouped key–value heads and a KV cache.
 
-    α[k,t₁,t₂] = softmax_{t₂}( Q[k,t₁]·K[k,t₂] / √I ),   out = W^O concat_k Σ_{t₂} α[k,t₁,t₂] V[k,t₂]
-
-Vaswani et al. 2017, eq. 1 and §3.2.2 (papers.bib: vaswani2017attention); groups: Ainslie et al. 2023, §2.2
-(papers.bib: ainslie2023gqa). Shapes: N rows, T new positions, S all positions, H query heads, K key–value
-heads, G = H/K, I head width. `qkv` holds W^Q above W^K above W^V, so that one product serves all three.
+Shapes: N rows, T new positions, S all positions, H query heads, K key–value heads, G = H/K, I head width.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.nn.attention_weights import watched_attention
 from unspool.nn.linear import DirectCall, Linear
 from unspool.nn.norms import RMSNorm
 from unspool.nn.positions import rotate
 
 
-class KeyValues:
-    """Keys and values of N rows: (N, K, capacity, I), of which the first `length` columns are filled.
+class KVCache:
+    """Keys and values of one layer: (N, K, capacity, I), of which the first `length` columns are filled.
 
-    The keys and values of one layer, kept while a sequence grows.
-
-    Preallocated and doubled when full, so that a step writes one column and copies nothing.
+    The capacity doubles when it is full, so a step usually writes one column and copies nothing.
     """
 
-    def __init__(self, room: int = 0) -> None:
+    def __init__(self, reserve: int = 0) -> None:
         self.length = 0
-        self._room = room
+        self._reserve = reserve
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
     def append(self, keys_NKTI: Tensor, values_NKTI: Tensor) -> tuple[Tensor, Tensor]:
-        """Add T columns; returns all of them."""
+        """Append T columns; returns all columns."""
         start, self.length = self.length, self.length + keys_NKTI.shape[2]
         if self._keys is None or self._values is None or self.length > self._keys.shape[2]:
-            capacity = max(2 * start, self.length + self._room)
-            self._keys = self._grown(self._keys, keys_NKTI, start, capacity)
-            self._values = self._grown(self._values, values_NKTI, start, capacity)
+            capacity = max(2 * start, self.length + self._reserve)
+            self._keys = self._grow(self._keys, keys_NKTI, start, capacity)
+            self._values = self._grow(self._values, values_NKTI, start, capacity)
         self._keys[:, :, start : self.length] = keys_NKTI
         self._values[:, :, start : self.length] = values_NKTI
         return self._keys[:, :, : self.length], self._values[:, :, : self.length]
 
     def append_one(self, keys_NKI: Tensor, values_NKI: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a single column; returns all of them."""
+        """Append one column; returns all columns."""
         start = self.length
         if self._keys is None or self._values is None or start == self._keys.shape[2]:
             return self.append(keys_NKI.unsqueeze(2), values_NKI.unsqueeze(2))
@@ -55,27 +50,29 @@ class KeyValues:
         return self._keys.narrow(2, 0, start + 1), self._values.narrow(2, 0, start + 1)
 
     def select(self, rows_M: Tensor, since: int = 0) -> None:
-        """Reorder, repeat or drop rows, where rows are known to agree on the columns before `since`."""
+        """Reorder, repeat or drop rows; the rows must be equal in the columns before `since`."""
         if self._keys is None or self._values is None:
             return
         if len(rows_M) == len(self._keys):
-            for kept in (self._keys, self._values):
-                kept[:, :, since : self.length] = kept[:, :, since : self.length].index_select(0, rows_M)
+            for cached in (self._keys, self._values):
+                cached[:, :, since : self.length] = cached[:, :, since : self.length].index_select(0, rows_M)
         else:
-            # The columns that are still free are not worth copying.
-            self._keys, self._values = (self._moved(kept, rows_M) for kept in (self._keys, self._values))
+            # Unfilled columns are not copied.
+            self._keys, self._values = (
+                self._copy_rows(cached, rows_M) for cached in (self._keys, self._values)
+            )
 
     def truncate(self, length: int) -> None:
-        """Forget the columns from `length` on."""
+        """Drop the columns from `length` on."""
         self.length = min(self.length, length)
 
-    def _moved(self, kept: Tensor, rows_M: Tensor) -> Tensor:
-        moved = kept.new_empty(len(rows_M), *kept.shape[1:])
-        moved[:, :, : self.length] = kept[:, :, : self.length].index_select(0, rows_M)
+    def _copy_rows(self, cached: Tensor, rows_M: Tensor) -> Tensor:
+        moved = cached.new_empty(len(rows_M), *cached.shape[1:])
+        moved[:, :, : self.length] = cached[:, :, : self.length].index_select(0, rows_M)
         return moved
 
     @staticmethod
-    def _grown(old: Tensor | None, new_NKTI: Tensor, filled: int, capacity: int) -> Tensor:
+    def _grow(old: Tensor | None, new_NKTI: Tensor, filled: int, capacity: int) -> Tensor:
         rows, heads, _, width = new_NKTI.shape
         grown = torch.empty(rows, heads, capacity, width, dtype=new_NKTI.dtype, device=new_NKTI.device)
         if old is not None:
@@ -83,19 +80,17 @@ class KeyValues:
         return grown
 
 
-KINDS = ("none", "head", "whole")
+QUERY_KEY_NORMS = ("none", "head", "whole")
 
 
 class QueryKeyNorm(DirectCall):
-    """One gain for queries and one for keys: of a head's width, which all heads share, or of all of them.
+    """QK-norm: queries and keys are normalised before their inner product, which bounds the scores.
 
-    Queries and keys normalised before they meet, so that no score grows without bound.
-
-        head  q ← RMSNorm(q), k ← RMSNorm(k), each head by itself  Dehghani et al. 2023, §2 (Qwen 3, Gemma 3)
-        whole   the same over all heads at once                         OLMo 2
+        head    q ← RMSNorm(q), k ← RMSNorm(k) per head, one gain for all heads    Dehghani et al. 2023, §2
+        (Qwen 3, Gemma 3) whole   the same over all heads at once                                    OLMo 2
 
     papers.bib: dehghani2023scaling
-    Differs from the paper: RMSNorm instead of LayerNorm, as the language models named have it.
+    Differs from the paper: RMSNorm instead of LayerNorm, as in these language models.
     """
 
     def __init__(self, heads: int, kv_heads: int, head_width: int, eps: float, kind: str) -> None:
@@ -112,7 +107,13 @@ class QueryKeyNorm(DirectCall):
 
 
 class SelfAttention(DirectCall):
-    """Every position looks at itself and the positions before it; where not `causal`, at all of them."""
+    """Self-attention, causal or bidirectional, with keys and values shared by groups of query heads.
+
+        α[k,t₁,t₂] = softmax_{t₂}( Q[k,t₁]·K[k,t₂] / √I ),   out = W^O concat_k Σ_{t₂} α[k,t₁,t₂] V[k,t₂]
+
+    Vaswani et al. 2017, eq. 1 and §3.2.2 (papers.bib: vaswani2017attention); groups: Ainslie et al. 2023,
+    §2.2 (papers.bib: ainslie2023gqa). `qkv` stacks W^Q, W^K and W^V, so one product serves all three.
+    """
 
     def __init__(
         self,
@@ -129,17 +130,17 @@ class SelfAttention(DirectCall):
     ) -> None:
         super().__init__()
         if heads % kv_heads:
-            raise ValueError(f"{heads} query heads cannot share {kv_heads} key–value heads: give a divisor")
+            raise ValueError(f"kv_heads={kv_heads} must divide heads={heads}")
         self.heads, self.kv_heads, self.head_width, self.causal = heads, kv_heads, head_width, causal
         self.qkv = Linear(width, (heads + 2 * kv_heads) * head_width, qkv_bias)
         self.out = Linear(heads * head_width, width, out_bias)
         self.norm = norm
         self.cap = cap
-        """Scores are bent to stay below it, c·tanh(s/c) (Gemma 2)."""
+        """Soft cap of the scores, c·tanh(s/c) (Gemma 2)."""
 
     @property
     def projections(self) -> tuple[Linear, ...]:
-        """What makes queries, keys and values of an input, in this order."""
+        """The layers that compute queries, keys and values, in this order."""
         return (self.qkv,)
 
     def forward(
@@ -147,12 +148,13 @@ class SelfAttention(DirectCall):
         x_NTD: Tensor,
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
-        past: KeyValues | None = None,
-        looks: list[Tensor] | None = None,
+        past: KVCache | None = None,
+        attentions: list[Tensor] | None = None,
     ) -> Tensor:
-        """`mask` (N or 1, 1, T or 1, S) is False, or −∞, where a query may not look.
+        """(N, T, D) → (N, T, D).
 
-        α is computed by itself only where there is a list for it, `looks`; and then of a whole sequence.
+        `mask` (N or 1, 1, T or 1, S) is False or −∞ on masked positions. If `attentions` is a list, α (N,
+        H, T, S) is appended to it.
         """
         N, T, _ = x_NTD.shape
         H, K, I = self.heads, self.kv_heads, self.head_width  # noqa: E741
@@ -166,16 +168,16 @@ class SelfAttention(DirectCall):
         k_NKSI, v_NKSI = k.transpose(1, 2), v.transpose(1, 2)
         if past is not None:
             k_NKSI, v_NKSI = past.append(k_NKSI, v_NKSI)
-        if looks is not None or self.cap is not None:
+        if attentions is not None or self.cap is not None:
             q_NHTI, causal = q.transpose(1, 2), self.causal and mask is None and T > 1
-            out_NHTI, alpha_NHTS = watched_attention(
+            out_NHTI, alpha_NHTS = attention_with_weights(
                 q_NHTI, k_NKSI, v_NKSI, I**-0.5, mask, causal=causal, cap=self.cap
             )
-            if looks is not None:
-                looks.append(alpha_NHTS)
+            if attentions is not None:
+                attentions.append(alpha_NHTS)
             out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
         elif T == 1:
-            # The G queries of a group look at the same keys: let them stand where positions stand.
+            # The G queries of a group share keys: put them on the axis of positions.
             q_NKGI = q.reshape(N, K, H // K, I)
             out = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask).reshape(N, 1, H * I)
         else:
@@ -192,9 +194,9 @@ class SelfAttention(DirectCall):
         return attended
 
     def step(
-        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KeyValues
+        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KVCache
     ) -> Tensor:
-        """One token of every row: `forward` with as few operations as it takes."""
+        """`forward` for one token per row, with fewer operations."""
         N, H, K, I = len(x_ND), self.heads, self.kv_heads, self.head_width  # noqa: E741
         if self.cap is not None:
             turned = None if rotary is None else (rotary[0][None, None, None], rotary[1][None, None, None])
@@ -206,28 +208,21 @@ class SelfAttention(DirectCall):
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
         k_NKSI, v_NKSI = past.append_one(k, v)
-        # The G queries of a group look at the same keys: let them stand where positions stand.
+        # The G queries of a group share keys: put them on the axis of positions.
         q_NKGI = q.reshape(N, K, H // K, I)
         out_NKGI = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask)
         attended: Tensor = self.out(out_NKGI.reshape(N, H * I))
         return attended
 
 
-# Attention: who listens to whom.
-
-
 class CrossAttention(DirectCall):
-    """Every position looks at the whole source.
-
-    Multi-head attention of a decoder to what an encoder says.
+    """Multi-head attention of a decoder to the encoder output.
 
         K, V = H_enc W^K, H_enc W^V,   α[k,t,s] = softmax_s( (x_t W^Q)[k]·K[k,s] / √I ),
         out_t = W^O concat_k Σ_s α[k,t,s] V[k,s]
 
-    Vaswani et al. 2017, §3.2.3 (papers.bib: vaswani2017attention). Keys know of positions only what the
-    encoder says: the order of its vectors does not matter. Shapes: B sources, each looked at by W rows side
-    by side (the hypotheses of a beam), T positions, S source tokens, H query heads, K key–value heads, G =
-    H/K, I head width.
+    Vaswani et al. 2017, §3.2.3 (papers.bib: vaswani2017attention). Shapes: B sources, each attended to by W
+    adjacent rows (the hypotheses of a beam), T positions, S source tokens.
     """
 
     def __init__(
@@ -235,46 +230,46 @@ class CrossAttention(DirectCall):
     ) -> None:
         super().__init__()
         if heads % kv_heads:
-            raise ValueError(f"{heads} query heads cannot share {kv_heads} key–value heads: give a divisor")
+            raise ValueError(f"kv_heads={kv_heads} must divide heads={heads}")
         self.heads, self.kv_heads, self.head_width = heads, kv_heads, head_width
         self.query = Linear(width, heads * head_width, qkv_bias)
         self.kv = Linear(width, 2 * kv_heads * head_width, qkv_bias)
         self.out = Linear(heads * head_width, width, out_bias)
 
     def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, S, D) → K and V, (B, K, S, I) each: computed once for each source."""
+        """(B, S, D) → K and V, (B, K, S, I) each, computed once per source."""
         B, S, _ = memory_BSD.shape
         kv = self.kv(memory_BSD).view(B, S, 2, self.kv_heads, self.head_width)
         k_BSKI, v_BSKI = kv.unbind(2)
         return k_BSKI.transpose(1, 2), v_BSKI.transpose(1, 2)
 
     def forward(self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None) -> Tensor:
-        """(N, T, D) or (N, D) → the same; rows i·W … i·W + W − 1 look at source i, W = N/B.
+        """(N, T, D) or (N, D) → the same; rows i·W … i·W + W − 1 attend to source i, W = N/B.
 
-        `padding` (B, 1, 1, S) is −∞ on what is no part of a source.
+        `padding` (B, 1, 1, S) is −∞ on padding.
         """
         q_BKQI = self._queries(x, len(k_BKSI))
-        return self._joined(F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding), x)
+        return self._merge_heads(F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding), x)
 
-    def watched(
+    def forward_with_mean_attention(
         self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, and α, averaged over the heads: (N, T, S) or (N, S)."""
+        """`forward`, and α averaged over the heads: (N, T, S) or (N, S)."""
         alpha_BKQS = self._alpha(x, k_BKSI, padding)
         mean_BQS, group = alpha_BKQS.mean(dim=1), self.heads // self.kv_heads
         if group > 1:
             mean_BQS = mean_BQS.view(len(k_BKSI), -1, group, k_BKSI.shape[2]).mean(dim=2)
-        return self._joined(alpha_BKQS @ v_BKSI, x), mean_BQS.view(*x.shape[:-1], k_BKSI.shape[2])
+        return self._merge_heads(alpha_BKQS @ v_BKSI, x), mean_BQS.view(*x.shape[:-1], k_BKSI.shape[2])
 
-    def watched_heads(
+    def forward_with_attention(
         self, x_NTD: Tensor, k_NKSI: Tensor, v_NKSI: Tensor, padding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, and α of every head: (N, H, T, S), where each row has a source of its own."""
+        """`forward`, and α of every head, (N, H, T, S); one source per row."""
         alpha_NKQS = self._alpha(x_NTD, k_NKSI, padding)
         N, T, _ = x_NTD.shape
         alpha_NKTGS = alpha_NKQS.view(N, self.kv_heads, T, self.heads // self.kv_heads, -1)
         alpha_NHTS = alpha_NKTGS.transpose(2, 3).flatten(1, 2)
-        return self._joined(alpha_NKQS @ v_NKSI, x_NTD), alpha_NHTS
+        return self._merge_heads(alpha_NKQS @ v_NKSI, x_NTD), alpha_NHTS
 
     def _alpha(self, x: Tensor, k_BKSI: Tensor, padding: Tensor | None) -> Tensor:
         score_BKQS = (self._queries(x, len(k_BKSI)) * self.head_width**-0.5) @ k_BKSI.transpose(2, 3)
@@ -282,13 +277,87 @@ class CrossAttention(DirectCall):
         return alpha_BKQS
 
     def _queries(self, x: Tensor, B: int) -> Tensor:
-        """(B, K, Q, I): the W·T·G queries that look at the same keys stand side by side."""
+        """(B, K, Q, I): the W·T·G queries that share keys are adjacent."""
         K, I = self.kv_heads, self.head_width  # noqa: E741
         query: Tensor = self.query(x).view(B, -1, K, self.heads // K, I)
         return query.transpose(1, 2).reshape(B, K, -1, I)
 
-    def _joined(self, out_BKQI: Tensor, x: Tensor) -> Tensor:
+    def _merge_heads(self, out_BKQI: Tensor, x: Tensor) -> Tensor:
         B, K, _, I = out_BKQI.shape  # noqa: E741
         grouped = out_BKQI.reshape(B, K, -1, self.heads // K, I).transpose(1, 2)
         joined: Tensor = self.out(grouped.reshape(*x.shape[:-1], self.heads * I))
         return joined
+
+
+def attention_with_weights(
+    q_NHTI: Tensor,
+    k_NKSI: Tensor,
+    v_NKSI: Tensor,
+    scale: float,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    cap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention that returns its weights: the output (N, H, T, I) and α (N, H, T, S).
+
+    Used only when α is needed (attention losses, dependency heads), because it holds N·H·T·S numbers.
+    `mask` (N or 1, 1, T or 1, S) is False or −∞ on masked positions; `causal` requires T = S; `cap`
+    soft-caps the scores, c·tanh(s/c).
+    """
+    group = q_NHTI.shape[1] // k_NKSI.shape[1]
+    if group > 1:
+        k_NKSI = k_NKSI.repeat_interleave(group, dim=1)
+    if v_NKSI.shape[1] < q_NHTI.shape[1]:
+        v_NKSI = v_NKSI.repeat_interleave(q_NHTI.shape[1] // v_NKSI.shape[1], dim=1)
+    score_NHTS = (q_NHTI * scale) @ k_NKSI.transpose(2, 3)
+    if cap is not None:
+        score_NHTS = cap * torch.tanh(score_NHTS / cap)
+    if causal:
+        T, S = score_NHTS.shape[2:]
+        mask = torch.ones(T, S, dtype=torch.bool, device=score_NHTS.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        score_NHTS = score_NHTS.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        score_NHTS = score_NHTS + mask
+    alpha_NHTS = score_NHTS.softmax(dim=-1)
+    return alpha_NHTS @ v_NKSI, alpha_NHTS
+
+
+def word_attention(alpha_HTT: Tensor, tokens: Sequence[Sequence[int]]) -> Tensor:
+    """Attention between words from attention between tokens, given the token positions of each word.
+
+        α_words[k,v,w] = 1/|v| Σ_{s ∈ v} Σ_{t ∈ w} α[k,s,t]
+
+    Clark et al. 2019, §2 (papers.bib: clark2019what): attention to a word is the sum over its tokens,
+    attention from a word the mean over its tokens. Tokens outside words (BOS) are ignored. (H, T, T) → (H,
+    W, W).
+    """
+    spells_WT = alpha_HTT.new_zeros(len(tokens), alpha_HTT.shape[-1])
+    for word, places in enumerate(tokens):
+        spells_WT[word, list(places)] = 1.0
+    return (spells_WT / spells_WT.sum(dim=1, keepdim=True)) @ alpha_HTT @ spells_WT.t()
+
+
+def label_arcs(
+    words: Sequence[tuple[int | None, str]], label: str, whole: bool = False, right_to_left: bool = False
+) -> list[tuple[int, int]]:
+    """The dependency arcs of a label as pairs (later word, earlier word), in reading order.
+
+    `words` are (position of the head, label) of each word. Unless `whole`, "nsubj" also matches "nsubj:pass".
+    """
+    arcs = []
+    for place, (head, name) in enumerate(words):
+        named = name if whole or ":" in label else name.partition(":")[0]
+        if head is not None and named == label:
+            later, earlier = max(place, head), min(place, head)
+            arcs.append((earlier, later) if right_to_left else (later, earlier))
+    return arcs
+
+
+def find_arc_hits(alpha_HWW: Tensor, arcs: Sequence[tuple[int, int]]) -> Tensor:
+    """(H, A): True if a head attends from the first word of an arc most to the second, itself excluded."""
+    later, earlier = (torch.tensor(side, device=alpha_HWW.device) for side in zip(*arcs, strict=True))
+    rows_HAW = alpha_HWW[:, later].clone()
+    rows_HAW[:, torch.arange(len(arcs)), later] = -1.0
+    return rows_HAW.argmax(dim=-1) == earlier

@@ -1,9 +1,9 @@
-"""Normalisation of a vector by its own statistics.
+"""LayerNorm and RMSNorm, and their placement on residual branches.
 
     LayerNorm   y = (x − mean x)/√(var x + ε) · g + b Ba et al. 2016, eq. 4 (papers.bib: ba2016layer)
     RMSNorm     y = x / √(mean x² + ε) · g            Zhang & Sennrich 2019, eq. 4 (papers.bib: zhang2019root)
 
-Either sees one position only, so that batch-mates and padding never touch it.
+Both use one position only, so the rest of the batch and padding do not affect them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unspool.nn.linear import DirectCall
 
 
 class LayerNorm(DirectCall, nn.LayerNorm):
-    """Mean 0, variance 1, then a learnt gain and shift."""
+    """Normalise to mean 0 and variance 1, then apply a learnt gain and shift."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__(width, eps=eps)
@@ -30,10 +30,9 @@ class LayerNorm(DirectCall, nn.LayerNorm):
 
 
 class RMSNorm(DirectCall, nn.RMSNorm):
-    """Root mean square 1, then a learnt gain."""
+    """Normalise to root mean square 1, then apply a learnt gain."""
 
     bias = None
-    """It has no shift."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__(width, eps=eps)
@@ -49,46 +48,44 @@ NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": 
 Branch = Callable[[Tensor], Tensor]
 
 
-def pre(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
+def pre_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
     """x + f(LN(x))."""
     return x + branch(norm(x))
 
 
-def post(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
+def post_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
     """LN(x + f(x))."""
     return norm(x + branch(x))
 
 
-def both(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:
+def sandwich_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:
     """x + LN′(f(LN(x)))."""
     return x + after(branch(norm(x)))
 
 
-def after(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
+def branch_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
     """x + LN(f(x))."""
     return x + norm(branch(x))
 
 
-PLACES: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {
-    "after": after,
-    "pre": pre,
-    "post": post,
-    "both": both,
+RESIDUALS: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {
+    "after": branch_norm,
+    "pre": pre_norm,
+    "post": post_norm,
+    "both": sandwich_norm,
 }
 
 
 @dataclass(frozen=True)
-class ResidualShape:
-    """What all residual branches of a Transformer have alike.
-
-    Where a residual branch is normalised.
+class ResidualConfig:
+    """Settings of the residual branches of a Transformer: width, norm and its place, dropout.
 
         pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer)
         post   LN(x + f(x))          Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention)
         both   x + LN′(f(LN(x)))     Ding et al. 2021, §3.2, "sandwich" (papers.bib: ding2021cogview)
         after  x + LN(f(x))          Walsh et al. 2025, eq. 1 (OLMo 2, papers.bib: walsh2025olmo)
 
-    A zero branch leaves x as it is under pre, both and after.
+    A zero branch leaves x unchanged with pre, both and after.
     """
 
     width: int
@@ -98,9 +95,9 @@ class ResidualShape:
     dropout: float = 0.0
 
     def new_norm(self) -> nn.Module:
-        """The norm of one branch."""
+        """A norm for one branch."""
         return NORMS[self.norm](self.width, self.norm_eps)
 
     def new_post_norm(self) -> nn.Module:
-        """The norm behind one branch, where there is one."""
+        """A norm after one branch, or the identity."""
         return self.new_norm() if self.norm_place == "both" else nn.Identity()

@@ -1,15 +1,15 @@
-"""How a Transformer knows where a token stands.
+"""Position encodings: sinusoidal, learned, rotary (RoPE, with Llama 3 and YaRN scaling) and relative (T5).
 
     sinusoidal   p_t = (sin ω₁t, cos ω₁t, sin ω₂t, …), ω_i = 10000^(−2i/D)   Vaswani et al. 2017, §3.5
                  (papers.bib: vaswani2017attention); p_{t+k} is a fixed rotation of p_t
                  the halves of p_t are all sines and all cosines: Marian's order of the same numbers
     learned      p_t is a row of a matrix
-    rotary       each pair (x_i, x_{i+I/2}) of a query or key is turned by the angle ω_i t, so that their
-                 inner product knows only the distance    Su et al. 2021, eq. 34 (papers.bib: su2021roformer)
+    rotary       each pair (x_i, x_{i+I/2}) of a query or key is rotated by the angle ω_i t, so their inner
+                 product depends only on the distance     Su et al. 2021, eq. 34 (papers.bib: su2021roformer)
 
-Differs from the paper: rotary pairs are (i, i + I/2), as Llama weights have them, not (2i, 2i+1).
-Tables are in single precision, whatever the model is in: half of one cannot tell far positions apart. What
-comes out is in the model's own.
+Differs from the paper: rotary pairs are (i, i + I/2), as in Llama weights, not (2i, 2i+1). Tables are
+always float32, because half precision cannot distinguish far positions; outputs have the dtype of the
+model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 
 class Sinusoidal(nn.Module):
-    """Fixed waves of falling frequency. Holds no weights, only a table that grows when needed."""
+    """Sinusoidal positions; a table without weights that grows when needed."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Sinusoidal(nn.Module):
             table_TD = self._table_TD = self._build(max(64, 2 * (last + 1)), device)
         return table_TD
 
-    @torch.inference_mode(False)  # a table made while decoding must serve training, too
+    @torch.inference_mode(False)  # a table built while decoding must also work in training
     def _build(self, length: int, device: torch.device) -> Tensor:
         half = torch.arange(self.width // 2, device=device, dtype=torch.float32)
         omega = torch.exp(half * (-2 * math.log(10000.0) / self.width))
@@ -59,14 +59,14 @@ class SinusoidalHalves(Sinusoidal):
 
     @torch.inference_mode(False)
     def _build(self, length: int, device: torch.device) -> Tensor:
-        # In double precision, as Marian's tables are made: so trained models read what they were trained on.
+        # In float64, like Marian's tables, so that trained models see the values they were trained on.
         omega = 10000.0 ** (-torch.arange(0, self.width, 2, dtype=torch.float64) / self.width)
         angle = torch.outer(torch.arange(length, dtype=torch.float64), omega)
         return torch.cat((angle.sin(), angle.cos()), dim=-1).float().to(device)
 
 
 class Learned(nn.Embedding):
-    """One learnt vector for each place in the context."""
+    """Learned positions: one vector per position of the context."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__(context, width)
@@ -84,12 +84,12 @@ class Learned(nn.Embedding):
     def _check(self, last: int) -> None:
         if last >= self.num_embeddings:
             raise ValueError(
-                f"a row has {last + 1} tokens, and this model has learnt {self.num_embeddings} positions: "
-                "stop before, or shorten the text"
+                f"a row has {last + 1} tokens, but the model has {self.num_embeddings} learned positions: "
+                "shorten the text"
             )
 
 
-ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {
+ADDED_POSITIONS: dict[str, type[Sinusoidal] | type[Learned]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "sinusoidal_halves": SinusoidalHalves,
@@ -98,7 +98,7 @@ ADDED: dict[str, type[Sinusoidal] | type[Learned]] = {
 
 @dataclass(frozen=True)
 class RotaryScaling:
-    """Llama 3's stretching of low frequencies to contexts longer than those trained on first."""
+    """Llama 3's scaling of low frequencies for contexts longer than the original one."""
 
     factor: float
     low_freq_factor: float
@@ -108,11 +108,11 @@ class RotaryScaling:
     magnitude = 1.0
 
     def frequencies(self, omega: Tensor, base: float) -> Tensor:  # noqa: ARG002
-        """As `__call__` has them."""
+        """The scaled frequencies."""
         return self(omega)
 
     def __call__(self, omega: Tensor) -> Tensor:
-        """Waves longer than the original context slow down by `factor`, short ones stay."""
+        """Divide frequencies of waves longer than the original context by `factor`, keep the others."""
         turns = self.original_context * omega / (2 * math.pi)
         blend = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         blend = blend.clamp(0, 1)
@@ -121,12 +121,12 @@ class RotaryScaling:
 
 @dataclass(frozen=True)
 class YarnScaling:
-    """YaRN: short waves stay, long ones slow down by `factor`, those between are blended; scores grow a bit.
+    """YaRN scaling: keep high frequencies, divide low ones by `factor`, and blend those between.
 
         ω′_i = ω_i · (1 − r_i) / s + ω_i · r_i,   r_i = 1 − clamp((i − lo)/(hi − lo), 0, 1)
         cos, sin  ←  (0.1 ln s + 1) · cos, sin
 
-    Peng et al. 2023, eq. 23 and §3.4 (papers.bib: peng2023yarn). lo and hi are the pairs that turn
+    Peng et al. 2023, eq. 23 and §3.4 (papers.bib: peng2023yarn). lo and hi are the pairs that rotate
     `beta_fast` and `beta_slow` times in the original context.
     """
 
@@ -135,9 +135,9 @@ class YarnScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    """What cos and sin are multiplied by; None is 0.1 ln s + 1."""
+    """The factor of cos and sin; None means 0.1 ln s + 1."""
     truncate: bool = True
-    """Whether lo and hi are whole numbers."""
+    """Round lo and hi to integers."""
 
     def frequencies(self, omega: Tensor, base: float) -> Tensor:
         """ω′ of every pair."""
@@ -157,17 +157,17 @@ class YarnScaling:
 
     @property
     def magnitude(self) -> float:
-        """What cos and sin are multiplied by."""
+        """The factor of cos and sin."""
         if self.attention_factor is not None:
             return self.attention_factor
         return 1.0 if self.factor <= 1 else 0.1 * math.log(self.factor) + 1.0
 
 
 class Rotary:
-    """Turns queries and keys by their position. Holds no weights, only tables that grow when needed.
+    """Rotary positions (RoPE): rotate queries and keys by their position; tables grow when needed.
 
-    Of a head of `head_width` numbers the first `turned_width` are turned; None is all of them. All waves are
-    slower by `factor` (position interpolation: Chen et al. 2023, eq. 4, papers.bib: chen2023extending).
+    The first `turned_width` of `head_width` numbers are rotated; None means all. Frequencies are divided by
+    `factor` (position interpolation: Chen et al. 2023, eq. 4, papers.bib: chen2023extending).
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Rotary:
             cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(max(64, 2 * needed), device)
         return cos_TI, sin_TI
 
-    @torch.inference_mode(False)  # a table made while decoding must serve training, too
+    @torch.inference_mode(False)  # a table built while decoding must also work in training
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         half = torch.arange(0, self.turned_width, 2, dtype=torch.float32, device=device)
         omega = 1.0 / (self.base ** (half / self.turned_width)) / self.factor
@@ -214,9 +214,9 @@ class Rotary:
 
 
 def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` carries the sign.
+    """(x₁, x₂) → (x₁ cos − x₂ sin, x₂ cos + x₁ sin), halves of the last axis; `sin` includes the sign.
 
-    What stands behind the width of cos and sin stays as it is.
+    Numbers beyond the width of cos and sin are unchanged.
     """
     width = cos.shape[-1]
     if width < x_NTHI.shape[-1]:
@@ -225,26 +225,24 @@ def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned if turned.dtype == x_NTHI.dtype else turned.to(x_NTHI.dtype)
 
 
-def placed(x: Tensor, positions: Tensor) -> Tensor:
+def add_positions(x: Tensor, positions: Tensor) -> Tensor:
     """x + p."""
     return (x + positions).to(x.dtype)
 
 
 class RelativePositions(nn.Module):
-    """A number for every head and every bucket of distances.
-
-    How far apart two tokens are, as a number that is added to their score.
+    """T5's relative positions: a learnt bias per head and bucket of distances, added to the scores.
 
         α[k,t,s] = softmax_s( Q[k,t]·K[k,s] / √I + b[k, bucket(s − t)] )
 
-    Raffel et al. 2020, §2.1 (T5, papers.bib: raffel2020exploring). Of the B buckets of one direction the
-    first B/2 hold one distance each, the others ever more of them, up to the distance M; the last has all the
-    rest:
+    Raffel et al. 2020, §2.1 (T5, papers.bib: raffel2020exploring). Of the B buckets per direction, the
+    first B/2 hold one distance each, the others logarithmically more, up to the distance M; the last one
+    holds the rest:
 
-        bucket(d) = d  where d < B/2,   else min(B − 1, B/2 + ⌊B/2 · ln(d / (B/2)) / ln(M / (B/2))⌋)
+        bucket(d) = d  if d < B/2,   else min(B − 1, B/2 + ⌊B/2 · ln(d / (B/2)) / ln(M / (B/2))⌋)
 
-    A causal model looks in one direction; otherwise each direction has half of the buckets. One table serves
-    all layers. Symbols: B `buckets`, M `distance`.
+    Unless causal, each direction has half of the buckets. All layers share one table. Symbols: B `buckets`,
+    M `distance`.
     """
 
     def __init__(self, heads: int, buckets: int, distance: int, *, causal: bool) -> None:
@@ -254,10 +252,7 @@ class RelativePositions(nn.Module):
         nn.init.normal_(self.weight, std=0.1)
 
     def forward(self, first: int, new: int) -> Tensor:
-        """(1, H, new, first + new): what is added to the scores of so many tokens behind `first` others.
-
-        −∞ where a causal model may not look.
-        """
+        """(1, H, new, first + new): the bias of `new` tokens after `first` others; −∞ on masked ones."""
         device = self.weight.device
         query_T1 = torch.arange(first, first + new, device=device)[:, None]
         ahead_TS = torch.arange(first + new, device=device) - query_T1
@@ -267,7 +262,7 @@ class RelativePositions(nn.Module):
         return bias_HTS.unsqueeze(0)
 
     def bucket(self, ahead: Tensor) -> Tensor:
-        """Of tokens that stand so many places ahead; those behind are negative."""
+        """The buckets of signed distances; positive means ahead."""
         if self.causal:
             return self._bucket((-ahead).clamp(min=0), self.buckets)
         half = self.buckets // 2
@@ -275,7 +270,7 @@ class RelativePositions(nn.Module):
 
     def _bucket(self, distance: Tensor, buckets: int) -> Tensor:
         exact = buckets // 2
-        # In single precision and in this order, as T5's own code: a rounding decides about the bucket.
+        # In float32 and in this order, like T5's code: rounding can change the bucket.
         far = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.distance / exact)
         grown = exact + (far * (buckets - exact)).long()
         return torch.where(distance < exact, distance, grown.clamp(max=buckets - 1))

@@ -1,16 +1,17 @@
-"""Recurrent networks: a vector that is carried from token to token, in one to four layers or more.
+"""Recurrent networks: multi-layer GRU and LSTM, for whole sequences and step by step.
 
     GRU    r, z = σ(W x_t + U h_{t−1}),   n = tanh(W x_t + r ⊙ U h_{t−1}),   h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}
     LSTM   i, f, o = σ(W x_t + U h_{t−1}),   g = tanh(W x_t + U h_{t−1}),
            c_t = f ⊙ c_{t−1} + i ⊙ g,   h_t = o ⊙ tanh(c_t)
 
-Cho et al. 2014, eq. 5–8 (papers.bib: cho2014learning); Hochreiter & Schmidhuber 1997, with the forget gate of
-Gers et al. 2000, §3 (papers.bib: hochreiter1997long, gers2000learning). Layer j reads what layer j − 1 says.
-In both directions: h_t = [→h_t ; ←h_t], Schuster & Paliwal 1997 (papers.bib: schuster1997bidirectional).
+Cho et al. 2014, eq. 5–8 (papers.bib: cho2014learning); Hochreiter & Schmidhuber 1997, with the forget gate
+of Gers et al. 2000, §3 (papers.bib: hochreiter1997long, gers2000learning). The input of layer j is the
+output of layer j − 1. Bidirectional: h_t = [→h_t ; ←h_t], Schuster & Paliwal 1997 (papers.bib:
+schuster1997bidirectional).
 
-`read` takes whole sequences at once, `step` one token; they use the same weights and agree. What a network
-remembers is one tensor, (N, L, S): S is H for a GRU, and 2H for an LSTM, whose h stands before its c.
-Differs from Cho et al.: the reset gate works on U h and not on h, and z keeps the old instead of the new.
+`read` processes whole sequences, `step` one token, with the same weights. The state is one tensor (N, L,
+S): S = H for a GRU, and 2H for an LSTM, [h ; c]. Differs from Cho et al.: the reset gate applies to U h
+instead of h, and z weighs the old state instead of the new one.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from unspool.nn.linear import linear
 
 
 class Recurrent(nn.Module, ABC):
-    """What GRU and LSTM share: torch's own pass over whole sequences, and our steps with its weights."""
+    """Base class of GRU and LSTM: torch's pass over whole sequences, and single steps with its weights."""
 
     parts: int
-    """How many vectors of width H a layer remembers."""
+    """The number of vectors of width H in the state of a layer."""
     net: nn.GRU | nn.LSTM
 
     def __init__(
@@ -51,12 +52,12 @@ class Recurrent(nn.Module, ABC):
 
     @property
     def out_width(self) -> int:
-        """Of what `read` says about each token."""
+        """The width of the output of `read`."""
         return self.width * (2 if self.bidirectional else 1)
 
     @property
     def state_width(self) -> int:
-        """S."""
+        """The width S of the state of a layer."""
         return self.width * self.parts
 
     def read(
@@ -64,8 +65,8 @@ class Recurrent(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor]:
         """(N, T, E) → (N, T, H or 2H), and the state (N, L, S) at the end of every row.
 
-        Where lengths are given, what stands to the right of a row's end is not read, and 0 is said about it.
-        In both directions the state has 2L layers: →, then ←, of the first, then of the second …
+        With lengths, positions after the end of a row are skipped and their output is 0. A bidirectional
+        state has 2L layers: → and ← of the first layer, then of the second, and so on.
         """
         begin = None if state_NLS is None else self._split(state_NLS)
         if lengths_N is None:
@@ -81,7 +82,7 @@ class Recurrent(nn.Module, ABC):
         return self.step_from(self.gates(0, x_NE), state_NLS)
 
     def step_from(self, gates_NG: Tensor, state_NLS: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, where the first layer's W x_t + b has been computed already."""
+        """`step`, given W x_t + b of the first layer."""
         first_NS, *others = state_NLS.unbind(1)
         out_NH, first_NS = self.advance(0, gates_NG, first_NS)
         states = [first_NS]
@@ -103,27 +104,27 @@ class Recurrent(nn.Module, ABC):
         return linear(h_NH, weight, bias)
 
     def weights(self, layer: int, which: str, *, backward: bool = False) -> tuple[Tensor, Tensor]:
-        """W ("ih") or U ("hh") of one layer, and its bias; of the one that reads `backward`, if asked."""
+        """W ("ih") or U ("hh") of one layer and its bias, forward or `backward`."""
         name = f"{which}_l{layer}{'_reverse' if backward else ''}"
         weight: Tensor = getattr(self.net, f"weight_{name}")  # torch's own names
         bias: Tensor = getattr(self.net, f"bias_{name}")
         return weight, bias
 
     def top(self, state_NLS: Tensor) -> Tensor:
-        """(N, H): what the last layer said last."""
+        """(N, H): the output of the last layer."""
         return state_NLS[:, -1, : self.width]
 
     @abstractmethod
     def advance(self, layer: int, gates_NG: Tensor, state_NS: Tensor) -> tuple[Tensor, Tensor]:
-        """One layer's h_t, (N, H), and all it remembers, (N, S)."""
+        """One layer: h_t (N, H) and its state (N, S)."""
 
     @abstractmethod
     def _split(self, state_NLS: Tensor) -> Any:
-        """What torch's own network calls the state."""
+        """Convert the state to the format of torch's network."""
 
     @abstractmethod
     def _join(self, end: Any) -> Tensor:
-        """The other way round."""
+        """Convert it back."""
 
 
 class GRU(Recurrent):
@@ -137,7 +138,7 @@ class GRU(Recurrent):
         super().__init__(nn.GRU, inputs, width, layers, dropout, bidirectional)
 
     def advance(self, layer: int, gates_NG: Tensor, state_NS: Tensor) -> tuple[Tensor, Tensor]:
-        """h_t, which is all that is remembered."""
+        """h_t, which is also the state."""
         H = self.width
         recur_NG = self.recur(layer, state_NS)
         reset_NH, keep_NH = torch.sigmoid(gates_NG[:, : 2 * H] + recur_NG[:, : 2 * H]).chunk(2, dim=-1)

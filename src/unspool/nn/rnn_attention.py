@@ -1,10 +1,11 @@
-"""What a decoder is told about its source: the same vector all the time, or another one for every token.
+"""The context vector of a recurrent decoder: the last or mean encoder state, or attention over the source.
 
-    last        c = h_n: what the encoder says at the end             Cho et al. 2014, eq. 3
+    last        c = h_n                                               Cho et al. 2014, eq. 3
     mean        c = 1/n Σ_i h_i
     attention   c_t = Σ_i α_ti h_i,   α_t = softmax_i a(s_{t−1}, h_i)    Bahdanau et al. 2015, eq. 4–6
 
-papers.bib: cho2014learning, bahdanau2015neural. In both directions the end of ←h is its first vector.
+papers.bib: cho2014learning, bahdanau2015neural. In a bidirectional encoder the last state of ←h is its
+first vector.
 """
 
 from __future__ import annotations
@@ -19,14 +20,11 @@ from unspool.nn.linear import Linear
 
 
 class AdditiveScore(nn.Module):
-    """Bahdanau's score. It works for queries and keys of any widths.
-
-    How well a key fits a query, by a small network.
+    """Bahdanau's additive score, a small network; queries and keys may have any widths.
 
         a(s, h_i) = vᵀ tanh(W s + U h_i)
 
-    Bahdanau, Cho & Bengio 2015, §A.1.2 (papers.bib: bahdanau2015neural). U h_i is computed once for each
-    source.
+    Bahdanau, Cho & Bengio 2015, §A.1.2 (papers.bib: bahdanau2015neural). U h_i is computed once per source.
     """
 
     def __init__(self, query_width: int, memory_width: int) -> None:
@@ -48,14 +46,12 @@ class AdditiveScore(nn.Module):
 
 
 class BilinearScore(nn.Module):
-    """Luong's general score. It works for queries and keys of any widths.
-
-    How well a key fits a query, by an inner product that is learnt.
+    """Luong's general score, a learnt bilinear form; queries and keys may have any widths.
 
         a(s, h_i) = sᵀ W h_i
 
-    Luong, Pham & Manning 2015, §3.1, "general" (papers.bib: luong2015effective). W h_i is computed once for
-    each source.
+    Luong, Pham & Manning 2015, §3.1, "general" (papers.bib: luong2015effective). W h_i is computed once per
+    source.
     """
 
     def __init__(self, query_width: int, memory_width: int) -> None:
@@ -73,9 +69,7 @@ class BilinearScore(nn.Module):
 
 
 class DotScore(nn.Module):
-    """The score without weights: queries and keys must have the same width.
-
-    How well a key fits a query, by their inner product.
+    """Luong's dot score, the inner product; queries and keys must have the same width.
 
         a(s, h_i) = sᵀ h_i
 
@@ -86,12 +80,12 @@ class DotScore(nn.Module):
         super().__init__()
         if query_width != memory_width:
             raise ValueError(
-                f"an inner product needs two vectors of one width, but the query has {query_width} and what "
-                f"it looks at {memory_width}: choose the bilinear score, or make the widths equal"
+                f"the dot score needs equal widths, not {query_width} (query) and {memory_width} "
+                f"(memory): use the bilinear score"
             )
 
     def keys(self, memory_NSE: Tensor) -> Tensor:
-        """As they are."""
+        """The memory itself."""
         return memory_NSE
 
     def forward(self, query_NWD: Tensor, keys_NSD: Tensor) -> Tensor:
@@ -99,7 +93,7 @@ class DotScore(nn.Module):
         return query_NWD @ keys_NSD.transpose(1, 2)
 
 
-SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {
+ATTENTION_SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {
     "additive": AdditiveScore,
     "bilinear": BilinearScore,
     "dot": DotScore,
@@ -107,11 +101,11 @@ SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = 
 
 
 Score = Callable[[Tensor, Tensor], Tensor]
-"""How well keys fit queries: (N, W, D), (N, S, K) → (N, W, S)."""
+"""Scores of keys for queries: (N, W, D), (N, S, K) → (N, W, S)."""
 
 
-def last(memory_NSE: Tensor, lengths_N: Tensor, bidirectional: bool) -> Tensor:
-    """(N, E): →h at the end of every row, and ←h at its beginning."""
+def last_context(memory_NSE: Tensor, lengths_N: Tensor, bidirectional: bool) -> Tensor:
+    """(N, E): the last →h of every row and, if bidirectional, the first ←h."""
     rows_N = torch.arange(len(memory_NSE), device=memory_NSE.device)
     end_NE = memory_NSE[rows_N, lengths_N - 1]
     if not bidirectional:
@@ -120,14 +114,14 @@ def last(memory_NSE: Tensor, lengths_N: Tensor, bidirectional: bool) -> Tensor:
     return torch.cat((end_NE[:, :half], memory_NSE[:, 0, half:]), dim=-1)
 
 
-def mean(memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
-    """(N, E): the mean of what is no padding."""
+def mean_context(memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
+    """(N, E): the mean over positions that are not padding."""
     real_NS = torch.arange(memory_NSE.shape[1], device=memory_NSE.device) < lengths_N[:, None]
     return (memory_NSE * real_NS[..., None]).sum(dim=1) / lengths_N[:, None]
 
 
-def padding(lengths_N: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
-    """(N, S): 0 on what is real and −∞ on padding, to be added to scores; None where there is no padding."""
+def padding_mask(lengths_N: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """(N, S): −∞ on padding and 0 elsewhere, to be added to scores; None if there is no padding."""
     if bool((lengths_N == longest).all()):
         return None
     pad_NS = torch.arange(longest, device=lengths_N.device) >= lengths_N[:, None]
@@ -137,7 +131,7 @@ def padding(lengths_N: Tensor, longest: int, dtype: torch.dtype = torch.float32)
 def attend(
     score: Score, query_NWD: Tensor, keys_NSK: Tensor, memory_NSE: Tensor, padding_NS: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """c (N, W, E) and α (N, W, S) of W queries that look at the same source."""
+    """c (N, W, E) and α (N, W, S) of W queries that share a source."""
     score_NWS = score(query_NWD, keys_NSK)
     if padding_NS is not None:
         score_NWS = score_NWS + padding_NS.unsqueeze(1)

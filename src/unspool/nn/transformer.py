@@ -1,4 +1,4 @@
-"""Transformer blocks: attention, then the feed-forward network, each on a residual branch.
+"""Transformer blocks: attention and feed-forward networks on residual branches, with gradient checkpointing.
 
     encoder, language model   x → x + self-attention → x + feed-forward
     decoder                   x → x + self-attention → x + cross-attention → x + feed-forward
@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.nn.attention import CrossAttention, KeyValues, SelfAttention
+from unspool.nn.attention import CrossAttention, KVCache, SelfAttention
 from unspool.nn.keyless_attention import KeylessAttention
 from unspool.nn.linear import DirectCall, Linear
-from unspool.nn.norms import PLACES, ResidualShape
+from unspool.nn.norms import RESIDUALS, ResidualConfig
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def swiglu(x: Tensor) -> Tensor:
 
 
 def geglu(x: Tensor) -> Tensor:
-    """gelu(gate) ⊙ up, where x = [gate; up] and gelu is the one of tanh."""
+    """gelu(gate) ⊙ up, where x = [gate; up], with the tanh approximation of gelu."""
     gate, up = x.chunk(2, dim=-1)
     return F.gelu(gate, approximate="tanh") * up
 
@@ -46,17 +46,15 @@ GATED = frozenset({"geglu", "swiglu"})
 
 
 class FeedForward(DirectCall):
-    """Width D → inner width → D.
+    """Position-wise feed-forward network: width D → inner width → D.
 
-    The same small network at every position.
-
-        plain  W₂ f(W₁ x)  Vaswani et al. 2017, eq. 2 (papers.bib: vaswani2017attention)
+        plain         W₂ f(W₁ x)                     Vaswani et al. 2017, eq. 2 (papers.bib:
+        vaswani2017attention)
                       f: ReLU, GELU or SiLU, x · σ(x)
         SwiGLU        W₂ (silu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
         GeGLU         W₂ (gelu(W_gate x) ⊙ W_up x)   Shazeer 2020, eq. 6 (papers.bib: shazeer2020glu)
 
-    With inner width 4D and no biases the plain form has 8D² weights. `up` holds W₁, or W_gate above W_up, so
-    that one product serves both.
+    `up` holds W₁, or W_gate stacked on W_up, so one product serves both.
     """
 
     def __init__(self, width: int, inner_width: int, activation: str, bias: bool) -> None:
@@ -71,70 +69,66 @@ class FeedForward(DirectCall):
         return out
 
 
-class Recomputable(nn.Module):
-    """A layer that may compute again what it has forgotten.
+class CheckpointedLayer(nn.Module):
+    """Gradient checkpointing: a layer stores only its inputs and recomputes its activations for the gradient.
 
-    Gradient checkpointing: a layer keeps what goes into it, and computes all else again for its gradient.
+        memory of L layers   L · (activations)     →   L · (inputs) + (activations of one layer)
+        time                 forward + backward    →   2 · forward + backward
 
-        memory of L layers   L · (all it computes)   →   L · (what goes in) + (all that one computes)
-        time                 forward + backward      →   2 · forward + backward
-
-    Chen et al. 2016, §4 (papers.bib: chen2016training). The gradient is the same to the bit, dropout
-    included.
+    Chen et al. 2016, §4 (papers.bib: chen2016training). The gradient is bit-identical, including dropout.
     """
 
-    recomputes = False
-    """Whether it does: `recompute` says so."""
+    is_checkpointed = False
+    """Set by `enable_checkpointing`."""
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """`forward`, of which nothing but the inputs is kept where it recomputes."""
-        if not (self.recomputes and torch.is_grad_enabled()):
+        """Call `forward`, with checkpointing if enabled."""
+        if not (self.is_checkpointed and torch.is_grad_enabled()):
             return super().__call__(*inputs, **named)
         from torch.utils.checkpoint import checkpoint
 
         return checkpoint(super().__call__, *inputs, use_reentrant=False, **named)
 
 
-def recompute(model: nn.Module) -> None:
-    """Let every layer of the model recompute in its backward pass."""
-    layers = [part for part in model.modules() if isinstance(part, Recomputable)]
+def enable_checkpointing(model: nn.Module) -> None:
+    """Enable gradient checkpointing in every Transformer block of the model."""
+    layers = [part for part in model.modules() if isinstance(part, CheckpointedLayer)]
     if not layers:
         raise ValueError(
-            f"train.recompute is for models of Transformer blocks, and a {type(model).__name__} has none: "
-            "leave it out"
+            f"train.recompute needs Transformer blocks, which {type(model).__name__} lacks: remove it"
         )
     for layer in layers:
-        layer.recomputes = True
+        layer.is_checkpointed = True
 
 
 CrossKeyValues = tuple[Tensor, Tensor, Tensor | None]
-"""Keys and values of the source, and its padding, as CrossAttention takes them."""
+"""Keys, values and padding of the source: the arguments of CrossAttention."""
 
 
 class EncoderOutput(NamedTuple):
-    """What the encoder says of the source, from which a block computes its own keys and values.
+    """The encoder output, from which a decoder block computes its keys and values in `forward`.
 
-    FSDP gathers the weights of a block while its `forward` runs, so that training computes them there.
+    FSDP gathers the weights of a block only while its `forward` runs, so training computes them there.
     """
 
     memory_NSD: Tensor
     padding_N11S: Tensor | None
 
 
-class Block(Recomputable):
-    """x → x + attention → x + feed-forward, normalised where `norm_place` says."""
+class Block(CheckpointedLayer):
+    """x → x + attention → x + feed-forward; `norm_place` sets the place of the norms."""
 
     def __init__(
         self,
         attention: SelfAttention | KeylessAttention,
         feed_forward: FeedForward,
-        residual: ResidualShape,
+        residual: ResidualConfig,
     ) -> None:
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_norm, self.feed_forward_norm = residual.new_norm(), residual.new_norm()
         self.dropout = nn.Dropout(residual.dropout)
-        self.place = PLACES[residual.norm_place]
+        self.place = RESIDUALS[residual.norm_place]
         self.attention_post_norm = residual.new_post_norm()
         self.feed_forward_post_norm = residual.new_post_norm()
 
@@ -143,36 +137,36 @@ class Block(Recomputable):
         x_NTD: Tensor,
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
-        past: KeyValues | None = None,
-        looks: list[Tensor] | None = None,
+        past: KVCache | None = None,
+        attentions: list[Tensor] | None = None,
     ) -> Tensor:
-        """(N, T, D) → (N, T, D); α, where it is asked for, is appended to `looks`."""
-        return self.apply_feed_forward(self.attend(x_NTD, rotary, mask, past, looks))
+        """(N, T, D) → (N, T, D); if `attentions` is a list, α is appended to it."""
+        return self.apply_feed_forward(self.attend(x_NTD, rotary, mask, past, attentions))
 
     def attend(
         self,
         x_NTD: Tensor,
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
-        past: KeyValues | None = None,
-        looks: list[Tensor] | None = None,
+        past: KVCache | None = None,
+        attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """x + self-attention."""
         return self.place(
             x_NTD,
             self.attention_norm,
-            lambda x: self._dropped(self.attention(x, rotary, mask, past, looks)),
+            lambda x: self._dropout(self.attention(x, rotary, mask, past, attentions)),
             self.attention_post_norm,
         )
 
     def attend_once(
-        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KeyValues
+        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KVCache
     ) -> Tensor:
-        """x + self-attention, for one token of every row."""
+        """x + self-attention for one token per row."""
         return self.place(
             x_ND,
             self.attention_norm,
-            lambda x: self._dropped(self.attention.step(x, rotary, mask, past)),
+            lambda x: self._dropout(self.attention.step(x, rotary, mask, past)),
             self.attention_post_norm,
         )
 
@@ -181,23 +175,23 @@ class Block(Recomputable):
         return self.place(
             x,
             self.feed_forward_norm,
-            lambda x: self._dropped(self.feed_forward(x)),
+            lambda x: self._dropout(self.feed_forward(x)),
             self.feed_forward_post_norm,
         )
 
-    def _dropped(self, x: Tensor) -> Tensor:
+    def _dropout(self, x: Tensor) -> Tensor:
         return self.dropout(x) if self.training else x
 
 
 class CrossBlock(Block):
-    """A decoder's block, which looks at a source between its own past and the feed-forward network."""
+    """A decoder block: self-attention, cross-attention to the source, feed-forward."""
 
     def __init__(
         self,
         attention: SelfAttention | KeylessAttention,
         cross_attention: CrossAttention,
         feed_forward: FeedForward,
-        residual: ResidualShape,
+        residual: ResidualConfig,
     ) -> None:
         super().__init__(attention, feed_forward, residual)
         self.cross_attention = cross_attention
@@ -209,21 +203,23 @@ class CrossBlock(Block):
         x_NTD: Tensor,
         rotary: tuple[Tensor, Tensor] | None = None,
         mask: Tensor | None = None,
-        past: KeyValues | None = None,
-        looks: list[Tensor] | None = None,
+        past: KVCache | None = None,
+        attentions: list[Tensor] | None = None,
         source: CrossKeyValues | EncoderOutput | None = None,
-        source_looks: list[Tensor] | None = None,
+        cross_attentions: list[Tensor] | None = None,
     ) -> Tensor:
-        """(N, T, D) → (N, T, D); without a source, as a block that has none.
+        """(N, T, D) → (N, T, D); without a source, cross-attention is skipped.
 
-        α of every head, where it is asked for, is appended to `looks`, and of those that look at the source,
-        (N, H, T, S), to `source_looks`.
+        If they are lists, α of self-attention is appended to `attentions`, and α of cross-attention (N, H,
+        T, S) to `cross_attentions`.
         """
-        x_NTD = self.attend(x_NTD, rotary, mask, past, looks)
+        x_NTD = self.attend(x_NTD, rotary, mask, past, attentions)
         if isinstance(source, EncoderOutput):
             source = (*self.cross_attention.keys_values(source.memory_NSD), source.padding_N11S)
-        if source is not None and source_looks is not None:
-            x_NTD = self._told(x_NTD, source, self.cross_attention.watched_heads, source_looks)
+        if source is not None and cross_attentions is not None:
+            x_NTD = self._cross_attend(
+                x_NTD, source, self.cross_attention.forward_with_attention, cross_attentions
+            )
         elif source is not None:
             x_NTD = self.attend_to_source(x_NTD, source)
         return self.apply_feed_forward(x_NTD)
@@ -233,28 +229,28 @@ class CrossBlock(Block):
         return self.place(
             x,
             self.cross_attention_norm,
-            lambda x: self._dropped(self.cross_attention(x, *source)),
+            lambda x: self._dropout(self.cross_attention(x, *source)),
             self.cross_attention_post_norm,
         )
 
-    def attend_to_source_and_tell(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
-        """x + cross-attention, and where it looked, averaged over the heads: (N, T, S) or (N, S)."""
-        looked: list[Tensor] = []
-        x = self._told(x, source, self.cross_attention.watched, looked)
-        return x, looked[0]
+    def attend_to_source_with_attention(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
+        """x + cross-attention, and its α averaged over the heads: (N, T, S) or (N, S)."""
+        weights: list[Tensor] = []
+        x = self._cross_attend(x, source, self.cross_attention.forward_with_mean_attention, weights)
+        return x, weights[0]
 
-    def _told(
+    def _cross_attend(
         self,
         x: Tensor,
         source: CrossKeyValues,
-        watched: Callable[..., tuple[Tensor, Tensor]],
-        looks: list[Tensor],
+        attention_function: Callable[..., tuple[Tensor, Tensor]],
+        attentions: list[Tensor],
     ) -> Tensor:
-        """x + cross-attention; what `watched` tells of it is appended to `looks`."""
+        """x + cross-attention; the α of `attention_function` is appended to `attentions`."""
 
         def branch(x: Tensor) -> Tensor:
-            out, alpha = watched(x, *source)
-            looks.append(alpha)
-            return self._dropped(out)
+            out, alpha = attention_function(x, *source)
+            attentions.append(alpha)
+            return self._dropout(out)
 
         return self.place(x, self.cross_attention_norm, branch, self.cross_attention_post_norm)

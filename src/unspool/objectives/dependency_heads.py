@@ -23,7 +23,7 @@ from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
 from unspool.data.split import random_bits
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
-from unspool.nn.attention_weights import label_arcs, word_attention
+from unspool.nn.attention import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss
 from unspool.objectives.rollouts import nothing_to_learn
 from unspool.tokenization import Tokenizer

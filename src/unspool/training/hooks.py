@@ -112,7 +112,7 @@ class Reallocation:
         self.logp_V, self.usage_S = state["logp_V"].clone(), state["usage_S"].clone()
 
     def _average(self, head: SenseHead) -> None:
-        seen = head.take_seen()
+        seen = head.pop_statistics()
         sums = torch.cat([seen.targets[None], seen.logp_V, seen.usage_S]).double()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(sums)

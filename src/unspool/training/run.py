@@ -22,7 +22,7 @@ from unspool.data.encoded_store import FileHashes, hash_files
 from unspool.interfaces import Feed, Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config
 from unspool.models.loading.tokenizer import load_run_tokenizer
-from unspool.nn.transformer import recompute
+from unspool.nn.transformer import enable_checkpointing
 from unspool.plugins import allow_code
 from unspool.training.checkpoint import Checkpoint, complete_checkpoints
 from unspool.training.curves import CURVES
@@ -153,7 +153,7 @@ def start_run(
         sources = None if text.source is None else text.source.vocab_size
         model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
     if recipe.train.recompute:
-        recompute(model)
+        enable_checkpointing(model)
     if model.infilling is not None and not recipe.minimised.hides:
         raise ValueError(
             f"a {type(model).__name__} learns what stands at hidden places, and the objective hides none: "

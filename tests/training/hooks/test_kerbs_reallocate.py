@@ -121,7 +121,7 @@ def test_a_real_optimizer_forgets_a_moved_sense_and_nothing_else():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    model.head.take_seen()
+    model.head.pop_statistics()
     moments = [optimizer.state[it][name] for it in model.parameters() for name in ("exp_avg", "exp_avg_sq")]
     before = [it.clone() for it in moments]
     assert all(it[2].abs().sum() > 0 for it in moments)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unspool.heads.softmax import normalised
+from unspool.heads.softmax import log_softmax
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Abilities, Step
 from unspool.models.sequence_model import decodes
@@ -199,7 +199,7 @@ class TransformersModel(nn.Module, Abilities):
 def step_from_logits(logits_NV: Tensor, hidden_ND: Tensor | None, attention: Tensor | None = None) -> Step:
     """One Step of logits."""
     logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
-    return Step(normalised(logits_NV), hidden_ND, attention, log_norm_N=logits_NV.logsumexp(-1))
+    return Step(log_softmax(logits_NV), hidden_ND, attention, log_norm_N=logits_NV.logsumexp(-1))
 
 
 def steps_at_all_positions(out: Any, hidden_NTD: Tensor | None) -> Step:
@@ -272,7 +272,7 @@ class TransformersCausalLM(TransformersModel):
 
     def forward(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        return normalised(self.model(input_ids=tokens_NT, use_cache=False, return_dict=True).logits)
+        return log_softmax(self.model(input_ids=tokens_NT, use_cache=False, return_dict=True).logits)
 
     @property
     def prompt_reading(self) -> Self | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.heads.softmax import normalised
+from unspool.heads.softmax import log_softmax
 from unspool.integrations.huggingface.causal_model import (
     SpecialTokens,
     TransformersModel,
@@ -81,7 +81,7 @@ class TransformersSeq2Seq(TransformersModel):
             use_cache=False,
             return_dict=True,
         )
-        return normalised(out.logits)
+        return log_softmax(out.logits)
 
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, EncoderDecoderState]:

@@ -26,7 +26,7 @@ from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.rng import stream_key
 from unspool.decode.search.sampling import Greedy, Sample, draw, prepared
 from unspool.decode.spec import parse
-from unspool.heads.softmax import normalised
+from unspool.heads.softmax import log_softmax
 from unspool.integrations.vllm.served_model import ServedModel
 from unspool.interfaces import Bindable, Counting, Pick, Preparing, Step, Transform
 
@@ -338,7 +338,7 @@ def _draw_tokens(
     texts = [text for _, text in group]
     paths, rngs = [text.path for text in texts], [text.rng for text in texts]
     chosen_MV = logits_NV.index_select(0, rows_M)
-    step = Step(normalised(chosen_MV), log_norm_N=chosen_MV.logsumexp(-1))
+    step = Step(log_softmax(chosen_MV), log_norm_N=chosen_MV.logsumexp(-1))
     before = [rng.getstate() for rng in rngs]
     try:
         tokens_M, scores_M = draw(step, paths, decoder.transforms, decoder.pick, rngs)
