@@ -34,7 +34,7 @@ def test_learnt_positions_are_the_parameters_own_memory_and_end_where_it_ends():
     with torch.no_grad():
         learned.weight[8, 5] = 123
     assert tables.added[-1] == 123
-    with pytest.raises(ValueError, match="has learnt 9 positions"):
+    with pytest.raises(ValueError, match="9 learned positions"):
         tables.reach(10)
 
 
