@@ -3,17 +3,10 @@
     P(s = ⟨i, j⟩ | h) = softmax over all senses of all words of K_θ(h, w_ij)
     P(y = i | h) = Σ_j P(s = ⟨i, j⟩ | h)
 
-<<<<<<< HEAD
-Miao et al. 2019, §3 (papers.bib: miao2019kernelized). The kernel is in `kerbs_kernel.py`, the sum over senses
-in `SenseTable` there, the loss in `kerbs_loss.py`; the number of senses per word is set during training by
-the hook `kerbs_reallocate`, which reads the sums kept here. There is no output matrix, and basis-aware
-sampling refuses the head.
-=======
 Miao et al. 2019, §3 (papers.bib: miao2019kernelized). The kernel and the sum over senses are in
 `kerbs_kernel.py`, the loss in `kerbs_loss.py`. The training hook `kerbs_reallocate` moves senses between
 words, based on the statistics collected here. There is no output matrix, and basis-aware sampling does not
 support this head.
->>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
 
 Differs from the paper: the senses of a word start close to each other, so the head starts as a plain
 softmax and learns as fast. Senses that start far apart split a word's contexts at random and learn far more

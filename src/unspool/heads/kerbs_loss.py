@@ -3,14 +3,8 @@
     z_s = K_θs(h, w_s),   −log P(y = i) = logsumexp_s z_s − logsumexp_{s ∈ i} z_s
     ∂/∂z_s = P(s) − [s ∈ i]·P(s | i)
 
-<<<<<<< HEAD
-Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Only the target's own senses are summed by word, unless
-labels are smoothed; senses are put in order for that (`SenseTable`). With x, E, F and κ of
-`kerbs_kernel.py`, G = ∂L/∂z and, for every sense,
-=======
 Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Without label smoothing, only the senses of the
 target are summed by word. With x, E, F and κ of `kerbs_kernel.py`, G = ∂L/∂z and, for every sense,
->>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
 
     P = Σ_rows |h|·G·E,   B = Σ_rows G·(E + 1)·h,   X = Σ_rows |h|·G·F = −θ·B·w/|w| − P
     ∂L/∂w = −(κ/θ)·P·w/|w| + κ·(B − w·(w·B)/|w|²),   ∂L/∂θ = −|w|·(κ′/θ·P + κ/θ²·X)

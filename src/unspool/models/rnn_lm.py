@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-<<<<<<< HEAD
 from unspool.config import check_types
-from unspool.heads.read_out import read_out
-=======
-from unspool.config import typed
 from unspool.heads.softmax import predict_step
->>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
 from unspool.interfaces import Step
 from unspool.models.model_config import VocabularyOptions, at_least_one, one_of, shares
 from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding

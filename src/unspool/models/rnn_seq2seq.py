@@ -21,13 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-<<<<<<< HEAD
 from unspool.config import check_types
-from unspool.heads.read_out import read_out
-=======
-from unspool.config import typed
 from unspool.heads.softmax import predict_step
->>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.model_config import PairOptions, at_least_one, one_of, shares
@@ -61,13 +56,8 @@ class RNNSeq2SeqConfig(PairOptions):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-<<<<<<< HEAD
         check_types(self)
-        one_of(self, cell=CELLS, context_kind=(*FIXED, *SCORES))
-=======
-        typed(self)
         one_of(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
->>>>>>> 1bf1d54d (Describe heads and layers in the field's words; merge their tests by module)
         at_least_one(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
         shares(self, "dropout")
         if self.context_kind == "dot" and self.bidirectional:
