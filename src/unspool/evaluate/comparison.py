@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import nan
 
-from unspool.decode.loops import find_approximate_loop, find_loop
+from unspool import decode
 from unspool.evaluate.diversity import distinct_n, rep_n, seq_rep_n
 
 
@@ -27,13 +27,13 @@ class Answer:
     @property
     def loop(self) -> int | None:
         """The period of the loop that it ends in; the token that ended it is no part of one."""
-        found = find_loop(self.tokens[:-1] if self.finish_reason == "eos" else self.tokens)
+        found = decode.find_loop(self.tokens[:-1] if self.finish_reason == "eos" else self.tokens)
         return None if found is None else found.period
 
     @property
     def loops_approximately(self) -> bool:
         """Whether most of its last words repeat, exactly or nearly."""
-        return find_approximate_loop(self.text or self.tokens) is not None
+        return decode.find_approximate_loop(self.text or self.tokens) is not None
 
     def measures(self) -> dict[str, float | int | None]:
         """Every measure of this one text, by name."""
