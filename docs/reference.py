@@ -1,7 +1,7 @@
-"""The reference of a recipe in docs/training.md, from the dataclasses that a recipe fills.
+"""The recipe reference in docs/training.md, generated from the dataclasses of recipes.
 
-Only the standard library, and nothing is imported from the package: names are followed through the source to
-where they are defined. A field without a docstring, and a type without a word for it, is an error.
+It needs only the standard library and does not import the package: names are followed through the source to
+their definitions. A field without a docstring and a type without a description are errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BEGIN, FINISH = "<!-- written by `make docs` -->", "<!-- up to here -->"
-# Section → where its dataclass, or the dict of its kinds, is.
+# Section → module and name of its dataclass, or of the dict of its kinds.
 SECTIONS = {
     "[train]": ("training.settings", "TrainSettings"),
     "[data]": ("data.datasets", "DATA"),
@@ -27,8 +27,8 @@ SECTIONS = {
     "[schedule]": ("training.optim", "SCHEDULES"),
     "[[hooks]]": ("training.hooks", "HOOKS"),
 }
-LONGEST, ELSEWHERE = 60, "…"
-"""A default that is longer, or is computed, is told by its docstring."""
+MAX_DEFAULT_LENGTH, NOT_SHOWN = 60, "…"
+"""A longer or computed default is described by its docstring."""
 TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "dict": "table"}
 
 
@@ -39,19 +39,19 @@ class Key:
     name: str
     type: str
     default: str | None
-    """As TOML says it, "" for None; None where the key must be given."""
-    said: str
+    """In TOML, "" for None; None if the key is required."""
+    description: str
 
 
 class Source:
-    """The package's source, in which names are followed to where they are defined."""
+    """The package's source; it follows names to their definitions."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "src/unspool"
         self._trees: dict[str, ast.Module] = {}
 
     def find(self, module: str, name: str) -> tuple[str, ast.stmt]:
-        """The module that defines `name` as `module` knows it, and the definition."""
+        """The module that defines `name`, as imported in `module`, and the definition."""
         for node in self._tree(module).body:
             match node:
                 case ast.ClassDef(name=found) if found == name:
@@ -63,10 +63,10 @@ class Source:
                 case ast.ImportFrom(module=str(origin), names=names) if origin.startswith("unspool."):
                     if name in {each.asname or each.name for each in names}:
                         return self.find(origin.removeprefix("unspool."), name)
-        raise LookupError(f"{module} does not say what {name} is")
+        raise LookupError(f"{module} does not define {name}")
 
     def kinds(self, module: str, name: str) -> dict[str, str]:
-        """Kind → name of its dataclass, from a literal dict; "" → the name, if it is a dataclass itself."""
+        """Kind → name of its dataclass, from a literal dict; {"": name} for a dataclass."""
         _, node = self.find(module, name)
         if isinstance(node, ast.ClassDef):
             return {"": name}
@@ -76,7 +76,7 @@ class Source:
         return dict(zip(keys, (ast.unparse(value) for value in node.value.values), strict=True))
 
     def family(self, module: str, name: str) -> list[tuple[str, ast.ClassDef]]:
-        """The class after those of ours that it inherits from."""
+        """The base classes of this package, then the class."""
         where, node = self.find(module, name)
         assert isinstance(node, ast.ClassDef)
         named = (ast.unparse(base).partition("[")[0] for base in node.bases)
@@ -92,14 +92,14 @@ class Source:
                     if name.startswith("_") or "ClassVar" in ast.unparse(hint):
                         continue
                     match after:
-                        case ast.Expr(value=ast.Constant(value=str(said))):
+                        case ast.Expr(value=ast.Constant(value=str(docstring))):
                             default = None if value is None else self._default(module, value)
                             found.append(
                                 Key(
                                     name.removesuffix("_"),
                                     self._type(module, hint),
                                     default,
-                                    " ".join(said.split()),
+                                    " ".join(docstring.split()),
                                 )
                             )
                         case _:
@@ -122,10 +122,10 @@ class Source:
                 assert isinstance(node, ast.Assign)
                 value = node.value
         try:
-            said = _toml(ast.literal_eval(value))
+            text = _toml(ast.literal_eval(value))
         except ValueError:  # it is computed
-            return ELSEWHERE
-        return said if len(said) <= LONGEST else ELSEWHERE
+            return NOT_SHOWN
+        return text if len(text) <= MAX_DEFAULT_LENGTH else NOT_SHOWN
 
     def _type(self, module: str, hint: ast.expr) -> str:
         match hint:
@@ -146,7 +146,7 @@ class Source:
                     return "table"
                 assert isinstance(node, ast.Assign)
                 return self._type(where, node.value)
-        raise ValueError(f"{module}: there is no word for the type {ast.unparse(hint)}")
+        raise ValueError(f"{module}: add a description for the type {ast.unparse(hint)}")
 
 
 def _toml(value: object) -> str:
@@ -167,14 +167,14 @@ def _toml(value: object) -> str:
 def _table(keys: list[Key]) -> str:
     lines = ["| key | value | default | |", "|---|---|---|---|"]
     for key in keys:
-        default = "needed" if key.default is None else f"`{key.default}`" if key.default else "none"
-        said = key.said.replace("|", "\\|").replace("<", "&lt;")
-        lines.append(f"| `{key.name}` | {key.type} | {default} | {said} |")
+        default = "required" if key.default is None else f"`{key.default}`" if key.default else "none"
+        text = key.description.replace("|", "\\|").replace("<", "&lt;")
+        lines.append(f"| `{key.name}` | {key.type} | {default} | {text} |")
     return "\n".join([*lines, ""])
 
 
 def reference(root: Path) -> str:
-    """Every section of a recipe but [model], with its kinds and keys."""
+    """Every section of a recipe except [model], with its kinds and keys."""
     source, parts = Source(root), [BEGIN, ""]
     for section, (module, name) in SECTIONS.items():
         where, _ = source.find(module, name)
@@ -193,15 +193,15 @@ def reference(root: Path) -> str:
 
 
 def _shared(families: Iterable[list[tuple[str, ast.ClassDef]]]) -> list[tuple[str, ast.ClassDef]]:
-    """The classes that others inherit from, each once."""
+    """The base classes, each once."""
     return list(dict.fromkeys(base for family in families for base in family[:-1]))
 
 
 def training_page(root: Path) -> str:
-    """The whole of docs/training.md, with its reference as the source has it."""
+    """The text of docs/training.md with a current reference."""
     page = (root / "docs/training.md").read_text(encoding="utf-8")
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(FINISH)
     if not begin or not end:
-        raise ValueError(f"docs/training.md has no place for the reference: {BEGIN} … {FINISH}")
+        raise ValueError(f"docs/training.md lacks the marks of the reference: {BEGIN} … {FINISH}")
     return before + reference(root) + after

@@ -116,7 +116,7 @@ def test_the_reference_follows_the_dataclasses(tree, reference, monkeypatch):
     for part in (
         "### `[one]`",
         "`one` have:",
-        '| `way` | `"a"` or `"b"` | needed | A or b. |',
+        '| `way` | `"a"` or `"b"` | required | A or b. |',
         '**`kind = "one"`** Does a thing.',
         "| `limit` | whole number | `1000` | Not \\| more. |",
         "| `paths` | text or list of texts | none | Files. |",
