@@ -159,6 +159,8 @@ OPTIONS = tuple(BeamKeywords.__annotations__)
 def arguments(name):
     """The arguments of a public name; a star is the place for any number of them."""
     for parameter in inspect.signature(PUBLIC[name]).parameters.values():
+        if parameter.annotation == "bool":
+            continue  # any object is true or false
         if parameter.kind is parameter.VAR_KEYWORD:
             yield from OPTIONS
         else:
