@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Ensemble as Ensemble,
         Guidance as Guidance,
     )
-    from unspool.decode.generate import generate as generate, stream as stream
+    from unspool.decode.generate import agenerate as agenerate, generate as generate, stream as stream
     from unspool.decode.loops import find_loop as find_loop
     from unspool.decode.output import Output as Output, Piece as Piece
     from unspool.decode.picks import ArgMax as ArgMax, BasisAware as BasisAware

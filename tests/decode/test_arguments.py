@@ -11,15 +11,15 @@ from unspool.decode.arguments import (
     as_number,
     as_whole,
     biases,
-    flag,
+    check_bool,
+    check_int,
+    check_number,
     function_of,
     ids,
     items,
-    keep,
-    number,
     one_of,
+    set_fields,
     shown,
-    whole,
     within,
 )
 from unspool.decode.search import Greedy
@@ -74,9 +74,9 @@ def test_whole_refuses_small_and_fractional_values():
 
 
 def test_flag_refuses_truthy_values():
-    flag(Rule(True), "p", advice="-")
+    check_bool(Rule(True), "p", advice="-")
     with pytest.raises(TypeError, match=r"Rule\.p is 1, but must be True or False"):
-        flag(Rule(1), "p", advice="-")
+        check_bool(Rule(1), "p", advice="-")
 
 
 def test_ids_make_a_tuple_of_one_or_many():
@@ -120,11 +120,11 @@ def test_within_names_the_ids_and_the_width():
 @pytest.mark.parametrize(
     ("check", "given", "kept"),
     [
-        (number, np.float32(0.5), 0.5),
-        (number, np.float64(0.1), 0.1),
-        (number, Fraction(1, 4), 0.25),
-        (number, np.int16(3), 3),
-        (whole, np.int64(3), 3),
+        (check_number, np.float32(0.5), 0.5),
+        (check_number, np.float64(0.1), 0.1),
+        (check_number, Fraction(1, 4), 0.25),
+        (check_number, np.int16(3), 3),
+        (check_int, np.int64(3), 3),
     ],
 )
 def test_a_field_is_kept_as_a_number_of_python(check, given, kept):
@@ -135,9 +135,9 @@ def test_a_field_is_kept_as_a_number_of_python(check, given, kept):
 
 def test_a_field_is_named_with_its_technique():
     with pytest.raises(ValueError, match=r"Rule\.p is -1, but must be a whole number ≥ 0\. Mend it\."):
-        whole(Rule(-1), "p", at_least=0, advice="Mend it.")
+        check_int(Rule(-1), "p", at_least=0, advice="Mend it.")
     with pytest.raises(TypeError, match=r"Rule\.p is '1', but must be a number\. Mend it\."):
-        number(Rule("1"), "p", advice="Mend it.")
+        check_number(Rule("1"), "p", advice="Mend it.")
 
 
 def test_numbers_beyond_all_reason_are_refused():
@@ -157,7 +157,7 @@ def test_what_is_shown_of_a_value_is_short_whatever_it_is():
 
 def test_a_frozen_technique_keeps_what_was_checked():
     rule = Rule()
-    keep(rule, p=3)
+    set_fields(rule, p=3)
     assert rule == Rule(3)
 
 

@@ -1,3 +1,4 @@
+import asyncio
 import math
 from dataclasses import replace
 
@@ -7,10 +8,10 @@ import torch
 
 from unspool import config
 from unspool.decode.combine import Ensemble
-from unspool.decode.generate import finished, generate, stream
+from unspool.decode.generate import agenerate, generate, stream
 from unspool.decode.hypothesis import SearchStep
 from unspool.decode.output import Output
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample, Speculative
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TopP
@@ -321,8 +322,8 @@ def test_texts_come_in_order_as_soon_as_those_before_them_are_there():
                 yield SearchStep((), (replace(path, finish_reason="length"),))
 
     decoder = Recorded()
-    job = make_job(bigram([[1.0]]), [[0], [0]], max_new_tokens=1, n=2, seed=0, stop=())
-    found = [(path.request, path.sample, decoder.ended) for path in finished(bigram([[1.0]]), job, decoder)]
+    run = Run(bigram([[1.0]]), [[0], [0]], decoder, n=2, max_new_tokens=1, seed=0)
+    found = [(path.request, path.sample, decoder.ended) for path in run.finished()]
     assert found == [(0, 0, 3), (0, 1, 3), (1, 0, 3), (1, 1, 4)]
 
 
@@ -340,8 +341,8 @@ def test_a_ranking_search_with_fewer_texts_holds_up_no_other():
                 yield SearchStep((), (replace(path, finish_reason="length"),))
 
     decoder = Ranking()
-    job = make_job(bigram([[1.0]]), [[0]] * 3, max_new_tokens=1, n=2, seed=0, stop=())
-    found = [(path.request, decoder.ended) for path in finished(bigram([[1.0]]), job, decoder)]
+    run = Run(bigram([[1.0]]), [[0]] * 3, decoder, n=2, max_new_tokens=1, seed=0)
+    found = [(path.request, decoder.ended) for path in run.finished()]
     assert found == [(0, 2), (1, 2), (2, 3)]
 
 
@@ -436,9 +437,11 @@ SHORTAGES = [
 
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda it: type(it).__name__)
-def test_where_memory_ends_it_is_said_what_takes_less(error):
+def test_a_full_memory_is_reported_with_a_remedy(error):
     for call in (generate, lambda *args: list(stream(*args))):
-        with pytest.raises(MemoryError, match="a smaller batch_size, fewer beams or shorter texts") as caught:
+        with pytest.raises(
+            MemoryError, match=r"out of memory while decoding 1 sequences .* reduce batch_size"
+        ) as caught:
             call(Full(error), [1], Greedy())
         assert caught.value.__cause__ is error
 
@@ -446,7 +449,20 @@ def test_where_memory_ends_it_is_said_what_takes_less(error):
 @pytest.mark.parametrize(
     "error", [MemoryError("keys and values need 9 GB"), RuntimeError("no"), OSError(2, "")]
 )
-def test_what_is_said_already_and_other_errors_stay_as_they_are(error):
+def test_memory_errors_with_a_message_and_other_errors_stay_as_they_are(error):
     with pytest.raises(type(error)) as caught:
         generate(Full(error), [1], Greedy())
     assert caught.value is error
+
+
+def test_agenerate_returns_the_output_of_generate():
+    out = asyncio.run(agenerate(MODEL, "ab", "Greedy()", max_new_tokens=4))
+    assert out == generate(MODEL, "ab", Greedy(), max_new_tokens=4)
+
+
+def test_a_decoder_may_be_a_string_or_keywords():
+    model = bigram([[0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.5, 0.2, 0.3]])
+    sample = Sample(TopP(0.9))
+    expected = generate(model, [0], sample, max_new_tokens=9, seed=3)
+    assert generate(model, [0], repr(sample), max_new_tokens=9, seed=3) == expected
+    assert generate(model, [0], top_p=0.9, max_new_tokens=9, seed=3) == expected

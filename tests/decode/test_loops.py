@@ -8,12 +8,12 @@ from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.loops import (
     ApproximateLoop,
     Loop,
-    LoopJudge,
     RepeatCoverage,
+    StopOnLoop,
     find_approximate_loop,
     find_loop,
-    loop_judge,
     loop_words,
+    stop_on_loops,
 )
 from unspool.decode.search import Beam, Greedy
 from unspool.testing import TableModel, random_table, trigram
@@ -109,7 +109,7 @@ def test_every_greedy_trigram_model_is_found_out(seed):
 
 def test_the_judge_leaves_other_paths_alone():
     path = Hypothesis(0, 0, (1,), tokens=tuple(range(40)))
-    assert LoopJudge(lambda path, loop: True)(path) is path
+    assert StopOnLoop(lambda path, loop: True)(path) is path
 
 
 def test_bad_arguments_are_named():
@@ -120,9 +120,9 @@ def test_bad_arguments_are_named():
     with pytest.raises(TypeError, match="tokens is None, but must be a list"):
         find_loop(None)
     with pytest.raises(ValueError, match=r"on_loop=<class 'int'> is unknown"):
-        loop_judge(int)
+        stop_on_loops(int)
     with pytest.raises(ValueError, match=r"on_loop='halt'.*'ignore', 'stop', 'stop_approximate'"):
-        loop_judge("halt")
+        stop_on_loops("halt")
 
 
 def test_arrays_of_tokens_are_tokens():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.prompts import as_batch, ids_of, reading, whole
+from unspool.decode.prompts import as_batch, as_int, ids_of, reading
 from unspool.interfaces import Abilities
 from unspool.testing import random_table
 
@@ -59,8 +59,8 @@ def test_what_is_no_prompt_is_refused(prompt, error, words):
 
 
 def test_whole_numbers():
-    assert [whole(x) for x in (3, np.int8(3), torch.tensor(3))] == [3, 3, 3]
-    assert [whole(x) for x in (True, 1.0, "1", None, np.array([1]), np.float64(1))] == [None] * 6
+    assert [as_int(x) for x in (3, np.int8(3), torch.tensor(3))] == [3, 3, 3]
+    assert [as_int(x) for x in (True, 1.0, "1", None, np.array([1]), np.float64(1))] == [None] * 6
 
 
 class Said:

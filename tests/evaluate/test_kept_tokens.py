@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.evaluate.exact_support import next_tokens
 from unspool.testing import bigram
 
@@ -10,7 +10,7 @@ MODEL = bigram([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 
 
 def of(decoder, prompts=((0,), (1,)), model=MODEL):
-    job = make_job(model, list(prompts), max_new_tokens=1, n=1, seed=0, stop=())
+    job = Run(model, list(prompts), max_new_tokens=1, seed=0).job
     step, _ = model.start(job.prompts)
     kept_NV, q_NV = next_tokens(decoder, model, job)(step, job.paths())
     return kept_NV.tolist(), q_NV.exp()

@@ -203,14 +203,14 @@ def render_all(
 def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: Mapping[str, Any]) -> str:
     """The prompt as the string that the model reads, tried with these options of `generate`."""
     from unspool.decode.prompts import reading
-    from unspool.decode.request import make_job
+    from unspool.decode.run import Run
 
     try:
         text = prompt.render(model.tokenizer, chat=args.chat, system=args.system)
         read, _ = reading(model)
         if read is not None and not read.encode(text):
             raise ValueError(_empty(read))
-        make_job(model, [text], **options)
+        Run(model, [text], **options)
     except ValueError as error:
         raise ValueError(f"{prompt.where}: {error}" if prompt.where else str(error)) from error
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -98,27 +98,26 @@ def answers(
     A prompt that comes again is its next sample (`decode.rng`), whatever its kind. `first_samples` are the
     sample numbers of requests that are a part of a corpus, which is counted elsewhere.
     """
-    from unspool.decode.generate import finished
-    from unspool.decode.output import output_of
-    from unspool.decode.request import make_job
     from unspool.decode.rng import SampleCounter
+    from unspool.decode.run import Run
 
     counter, at = SampleCounter(), 0
     alone = len(requests) == requests[0].options["n"] == 1
     for _, group in groupby(requests, key=lambda request: request.kind):
         same = list(group)
         options = {**same[0].options, "seed": [request.options["seed"] for request in same]}
-        job = make_job(model, [request.text for request in same], **options)
+        run = Run(model, [request.text for request in same], searches[same[0].spec], **options)
+        job = run.job
         counted = counter.first_samples(zip(job.seeds, job.prompts, strict=True), job.n)
         given = tuple(first_samples[at : at + len(same)])
         at += len(same)
-        job = replace(job, rows=batch_size or _rows(job), first_samples=given or counted)
+        run = run.with_job(rows=batch_size or _rows(job), first_samples=given or counted)
         answered = 0
-        for path in finished(model, job, searches[same[0].spec]):
-            if path.request > answered:
+        for hypothesis in run.finished():
+            if hypothesis.request > answered:
                 done()
-                answered = path.request
-            yield AnsweredRequest(same[answered], output_of(path, job, model.tokenizer), path.sample, alone)
+                answered = hypothesis.request
+            yield AnsweredRequest(same[answered], run.output(hypothesis), hypothesis.sample, alone)
         done()
 
 

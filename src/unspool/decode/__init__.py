@@ -1,6 +1,6 @@
 """Decoding: from next-token distributions to text. The package knows models only by their interface.
 
-    us.generate(model, prompt, us.decode.TopA(0.2))
+    us.generate(model, prompt, us.Sample(us.decode.TopA(0.2)))
 
 All decoders, transforms and rules that a decoder string can name are attributes, imported on first use.
 """

@@ -34,23 +34,23 @@ def shown(value: Any) -> str:
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
-def keep(it: Any, **values: Any) -> None:
+def set_fields(it: Any, **values: Any) -> None:
     """Write checked values into a frozen dataclass that is being made."""
     for name, value in values.items():
         object.__setattr__(it, name, value)
 
 
-def number(it: Any, field: str, **limits: Any) -> None:
+def check_number(it: Any, field: str, **limits: Any) -> None:
     """Refuse a field of a technique that is no such number (see `as_number`); keep it as Python's own."""
-    keep(it, **{field: as_number(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
+    set_fields(it, **{field: as_number(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
 
 
-def whole(it: Any, field: str, **limits: Any) -> None:
+def check_int(it: Any, field: str, **limits: Any) -> None:
     """Refuse a field that is no such whole number (see `as_whole`); keep it as Python's own."""
-    keep(it, **{field: as_whole(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
+    set_fields(it, **{field: as_whole(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
 
 
-def flag(it: Any, field: str, *, advice: str) -> None:
+def check_bool(it: Any, field: str, *, advice: str) -> None:
     """Refuse a field that is neither True nor False."""
     value = getattr(it, field)
     if not isinstance(value, bool):

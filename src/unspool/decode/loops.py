@@ -204,7 +204,7 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
 
 
 @dataclass(frozen=True)
-class LoopJudge:
+class StopOnLoop:
     """Ends a path that loops, if `agrees` says so, and notes the loop."""
 
     agrees: Callable[[Hypothesis, Loop], bool]
@@ -220,10 +220,10 @@ class LoopJudge:
 
 
 @dataclass(frozen=True)
-class ApproximateLoopJudge:
+class StopOnApproximateLoop:
     """Ends a path that loops, exactly or approximately, and notes which."""
 
-    exact: LoopJudge
+    exact: StopOnLoop
     stride: int = STRIDE
 
     def __call__(self, path: Hypothesis) -> Hypothesis:
@@ -237,15 +237,15 @@ class ApproximateLoopJudge:
         return replace(path, finish_reason="loop", notes={**path.notes, "approximate_loop": loop})
 
 
-def loop_judge(on_loop: OnLoop) -> StopCondition | None:
+def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:
     """What `generate(on_loop=…)` asks for."""
     if function_of(on_loop, 2):
-        return LoopJudge(on_loop)  # type: ignore[arg-type]
-    exact = LoopJudge(lambda path, loop: True)  # noqa: ARG005
+        return StopOnLoop(on_loop)  # type: ignore[arg-type]
+    exact = StopOnLoop(lambda path, loop: True)  # noqa: ARG005
     choices: dict[str, StopCondition | None] = {
         "ignore": None,
         "stop": exact,
-        "stop_approximate": ApproximateLoopJudge(exact),
+        "stop_approximate": StopOnApproximateLoop(exact),
     }
     if not isinstance(on_loop, str) or on_loop not in choices:
         raise ValueError(

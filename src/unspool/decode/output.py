@@ -1,129 +1,156 @@
-"""What users are given of a search: finished texts, and pieces of texts that are still growing."""
+"""Results of decoding: finished texts (Output) and pieces of texts that still grow (Piece)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from html import escape
+from typing import Any, ClassVar
 
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.loops import ApproximateLoop, Loop
 from unspool.decode.search.beam_state import Node
 from unspool.interfaces import FinishReason, TokenizerLike
 
-NOTES = ("loop", "approximate_loop", "tree")
-"""Notes of a path that have a field of their own in Output."""
+OUTPUT_NOTES = ("loop", "approximate_loop", "tree")
+"""Notes of a hypothesis that are fields of Output; the others become its `stats`."""
+REPR_CHARACTERS = 60
+"""Longest text that the repr of an Output shows."""
+MAX_SURPRISE = 10.0
+"""−log p of the darkest token in HTML, in nats."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Output:
-    """One finished text and how it came about."""
+    """One finished text; `print` shows the text, and notebooks colour each token by its surprise, −log p."""
 
     text: str
-    """What was generated, without the prompt; empty for a model that has no tokenizer."""
+    """The generated text, without the prompt; empty if the model has no tokenizer."""
     tokens: tuple[int, ...]
-    """Its token ids; the end-of-text token is the last one where finish is "eos"."""
+    """Its token ids; the end-of-text token is the last one if finish_reason is "eos"."""
     logps: tuple[float, ...]
     """log p of each token by the model itself."""
     scores: tuple[float, ...]
-    """log p of each token in the distribution that it was drawn from, transforms applied; what it added to
-    the sum of a beam that adds up another score (contrastive decoding's difference, which may be above 0)."""
+    """log p of each token in the transformed distribution that it was drawn from. In a beam that sums another
+    score (contrastive decoding's difference, which may be above 0), that score of each token."""
     finish_reason: FinishReason
     """Why it ended: "eos", "length", "stop" (a stop string or token) or "loop"."""
     seed: int
     """The seed of its random stream: the same prompt, seed and sample number give this text again."""
     total: float | None = None
-    """Score of the whole hypothesis, where the search ranks hypotheses."""
+    """Score of the whole hypothesis if the decoder ranks hypotheses."""
     ranked: tuple[Ranked, ...] = ()
-    """The most probable tokens at every step, where `alternatives` were asked for."""
+    """The most probable tokens at every step, as many as the option `alternatives`."""
     loop: Loop | None = None
-    """Where the text began to go round in circles, and with what period, where it was stopped for that."""
+    """Start and period of the loop if the text was stopped for one."""
     approximate_loop: ApproximateLoop | None = None
-    """How much of its last words repeats, if it was stopped for an approximate loop."""
+    """How much of its last words repeats if it was stopped for an approximate loop."""
     tree: tuple[Node, ...] | None = field(default=None, compare=False, repr=False)
-    """Every hypothesis that a beam looked at, on the best text of each prompt."""
+    """Every hypothesis that a beam considered; on the best text of each prompt."""
     stats: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What the search counted on the way."""
+    """Counts that the decoder kept, such as accepted draft tokens."""
+
+    _tokenizer: ClassVar[TokenizerLike | None] = None
+    """For HTML only; it is not pickled."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= REPR_CHARACTERS else self.text[: REPR_CHARACTERS - 1] + "…"
+        return f"Output({text!r}, finish_reason={self.finish_reason!r}, {len(self.tokens)} tokens)"
+
+    def _repr_html_(self) -> str:
+        """Every token on a background that is darker the larger its surprise, −log p."""
+        show = str if self._tokenizer is None else self._tokenizer.show
+        spans = []
+        for token, logp in zip(self.tokens, self.logps, strict=True):
+            opacity = min(max(0.0, -logp), MAX_SURPRISE) / MAX_SURPRISE
+            spans.append(
+                f'<span style="background: rgba(255, 120, 0, {opacity:.2f})" '
+                f'title="token {token}, −log p = {-logp:.2f}">{escape(show(token))}</span>'
+            )
+        separator = " " if self._tokenizer is None else ""
+        return f'<div style="white-space: pre-wrap">{separator.join(spans)}</div>'
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_tokenizer"}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Text that has become certain since the piece before it."""
+    """Text that has become final since the piece before it."""
 
     text: str
     tokens: tuple[int, ...]
     request: int
-    """Which prompt it answers."""
+    """Index of its prompt."""
     sample: int
-    """Which of the n answers."""
+    """Index of its text among the n of the prompt."""
     finish_reason: FinishReason | None
     """Set on the last piece of a text."""
     logps: tuple[float, ...] = ()
     """log p of each of its tokens by the model itself."""
     scores: tuple[float, ...] = ()
-    """As in Output, of its tokens."""
+    """As in Output, for its tokens."""
     ranked: tuple[Ranked, ...] = ()
-    """As in Output, of its tokens."""
+    """As in Output, for its tokens."""
 
 
-def output_of(path: Hypothesis, job: Job, spelling: TokenizerLike | None) -> Output:
-    """A finished path as what users are given."""
-    if path.finish_reason is None:
-        raise RuntimeError("a search ended a path without saying why: this is a bug of that search")
-    return Output(
-        text=_text(path),
-        tokens=path.tokens,
-        logps=path.logps,
-        scores=path.scores,
-        finish_reason=path.finish_reason,
-        seed=job.seeds[path.request],
-        total=path.total,
-        ranked=_readable(path.ranked, spelling),
-        loop=path.notes.get("loop"),
-        approximate_loop=path.notes.get("approximate_loop"),
-        tree=path.notes.get("tree"),
-        stats={name: note for name, note in path.notes.items() if name not in NOTES},
+def output_of(hypothesis: Hypothesis, job: Job, tokenizer: TokenizerLike | None) -> Output:
+    """Convert a finished hypothesis to an Output."""
+    if hypothesis.finish_reason is None:
+        raise RuntimeError("a hypothesis ended without a finish_reason: this is a bug of the decoder")
+    notes = hypothesis.notes
+    output = Output(
+        text=_text(hypothesis),
+        tokens=hypothesis.tokens,
+        logps=hypothesis.logps,
+        scores=hypothesis.scores,
+        finish_reason=hypothesis.finish_reason,
+        seed=job.seeds[hypothesis.request],
+        total=hypothesis.total,
+        ranked=_with_texts(hypothesis.ranked, tokenizer),
+        loop=notes.get("loop"),
+        approximate_loop=notes.get("approximate_loop"),
+        tree=notes.get("tree"),
+        stats={name: note for name, note in notes.items() if name not in OUTPUT_NOTES},
     )
+    object.__setattr__(output, "_tokenizer", tokenizer)
+    return output
 
 
-def pieces_of(
-    frontiers: Iterator[SearchStep], streams: bool, spelling: TokenizerLike | None
-) -> Iterator[Piece]:
-    """What has become certain with each frontier; all at its end, where a search may change its mind."""
+def pieces_of(steps: Iterator[SearchStep], streams: bool, tokenizer: TokenizerLike | None) -> Iterator[Piece]:
+    """Yield the text that each step made final; everything at its end if the decoder does not stream."""
     shown: dict[tuple[int, int], tuple[int, int]] = {}
-    for frontier in frontiers:
-        for path in (*(frontier.live if streams else ()), *frontier.ended):
-            key = (path.request, path.sample)
+    for step in steps:
+        for hypothesis in (*(step.live if streams else ()), *step.ended):
+            key = (hypothesis.request, hypothesis.sample)
             tokens, characters = shown.get(key, (0, 0))
-            text = (
-                _text(path)
-                if path.finish_reason
-                else ""
-                if path.detokenizer is None
-                else path.detokenizer.text
-            )
-            if len(text) > characters or path.finish_reason or path.detokenizer is None:
+            detokenizer, finish_reason = hypothesis.detokenizer, hypothesis.finish_reason
+            text = "" if detokenizer is None else detokenizer.close() if finish_reason else detokenizer.text
+            if len(text) > characters or finish_reason or detokenizer is None:
                 yield Piece(
                     text[characters:],
-                    path.tokens[tokens:],
+                    hypothesis.tokens[tokens:],
                     *key,
-                    path.finish_reason,
-                    path.logps[tokens:],
-                    path.scores[tokens:],
-                    _readable(path.ranked[tokens:], spelling),
+                    finish_reason,
+                    hypothesis.logps[tokens:],
+                    hypothesis.scores[tokens:],
+                    _with_texts(hypothesis.ranked[tokens:], tokenizer),
                 )
-                shown[key] = (len(path.tokens), len(text))
+                shown[key] = (len(hypothesis.tokens), len(text))
 
 
-def _text(path: Hypothesis) -> str:
-    return "" if path.detokenizer is None else path.detokenizer.close()
+def _text(hypothesis: Hypothesis) -> str:
+    return "" if hypothesis.detokenizer is None else hypothesis.detokenizer.close()
 
 
-def _readable(ranked: Sequence[Ranked], spelling: TokenizerLike | None) -> tuple[Ranked, ...]:
-    """The same, with every token's text."""
-    if spelling is None:
+def _with_texts(ranked: Sequence[Ranked], tokenizer: TokenizerLike | None) -> tuple[Ranked, ...]:
+    """Add the text of every token."""
+    if tokenizer is None:
         return tuple(ranked)
     return tuple(
-        replace(each, texts={token: spelling.show(token) for token, _ in (*each.model, *each.drawn)})
+        replace(each, texts={token: tokenizer.show(token) for token, _ in (*each.model, *each.drawn)})
         for each in ranked
     )

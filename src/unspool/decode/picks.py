@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unspool.basis.kappa_rule import KappaRule, KappaStep
 from unspool.basis.work import DEFAULT_BUDGET
-from unspool.decode.arguments import function_of, items, keep, number, one_of, shown, whole
+from unspool.decode.arguments import check_int, check_number, function_of, items, one_of, set_fields, shown
 from unspool.decode.delegating import original
 from unspool.decode.fast_sampling import best_tokens
 from unspool.decode.multinomial import Multinomial, invert
@@ -118,7 +118,7 @@ class NucleusTau:
 
 def check_tau(rule: TauRule, field: str) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    number(rule, field, above=0, at_most=1, advice="Common values are 0.001 … 0.9.")
+    check_number(rule, field, above=0, at_most=1, advice="Common values are 0.001 … 0.9.")
     if getattr(rule, field) == 1:
         name = f"{type(rule).__name__}.{field}"
         raise ValueError(f"{name} is 1, and must be below 1: a threshold of 1 accepts nothing.")
@@ -207,15 +207,15 @@ class BasisAware:
 
     def __post_init__(self) -> None:
         if not function_of(self.tau, 1):
-            number(
+            check_number(
                 self, "tau", above=0, at_most=1, advice="A rule such as NucleusTau(0.9) may stand here, too."
             )
-            keep(self, tau=ConstantTau(self.tau))  # type: ignore[arg-type]
+            set_fields(self, tau=ConstantTau(self.tau))  # type: ignore[arg-type]
         if self.rank is not None and not (isinstance(self.rank, str) and self.rank == "auto"):
             advice = f'None looks at every direction, "auto" at {AUTO_RANK} or as many as there are.'
-            whole(self, "rank", at_least=0, advice=advice)
-        whole(self, "retries", at_least=1, advice="100 is plenty.")
-        whole(self, "exact_up_to", at_least=0, advice="2048 is affordable on a CPU.")
+            check_int(self, "rank", at_least=0, advice=advice)
+        check_int(self, "retries", at_least=1, advice="100 is plenty.")
+        check_int(self, "exact_up_to", at_least=0, advice="2048 is affordable on a CPU.")
         one_of("BasisAware.on", self.on, ("model", "processed"))
         if self.rule is not None and not isinstance(self.rule, KappaRule):
             raise TypeError(
@@ -223,7 +223,7 @@ class BasisAware:
                 "BasisTest.calibrate_kappa gives, or None."
             )
         if self.budget is not None:
-            number(self, "budget", above=0, advice=f"{DEFAULT_BUDGET:g} is about a second; None is no limit.")
+            check_number(self, "budget", above=0, advice=f"{DEFAULT_BUDGET:g} is about a second; None is no limit.")
 
     @classmethod
     def eta(

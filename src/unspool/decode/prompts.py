@@ -36,7 +36,7 @@ def as_batch(prompts: Any) -> tuple[list[Any], bool]:
     if not prompts:
         raise ValueError(f"there is no prompt: give {EXPECTED}")
     first = _plain(prompts[0])
-    alone = isinstance(first, Mapping) or whole(first) is not None
+    alone = isinstance(first, Mapping) or as_int(first) is not None
     return ([prompts], True) if alone else (list(prompts), False)
 
 
@@ -81,7 +81,7 @@ def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
             )
 
 
-def whole(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
     """A whole number of any kind as Python's own; None for everything else, True and False included."""
     if isinstance(value, bool) or _is_array(value):
         return None
@@ -92,7 +92,7 @@ def whole(value: Any) -> int | None:
 
 
 def _id(token: Any, place: int) -> int:
-    found = whole(token)
+    found = as_int(token)
     if found is None:
         raise TypeError(f"prompt {place} holds {token!r:.80}: token ids are whole numbers")
     return found

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import number
+from unspool.decode.arguments import check_number
 from unspool.interfaces import Step
 
 
@@ -54,7 +54,7 @@ class Length:
 
     def __post_init__(self) -> None:
         advice = "0 is the plain sum, 1 the mean."
-        number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
+        check_number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
 
     def __call__(self, total: float, length: int) -> float:
         """The score of a hypothesis of `length` ≥ 1 tokens whose scores sum to `total`."""
@@ -79,7 +79,7 @@ class GNMT:
 
     def __post_init__(self) -> None:
         advice = "0 is the plain sum, 0.6 the paper's choice."
-        number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
+        check_number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
 
     def __call__(self, total: float, length: int) -> float:
         """The score of a hypothesis of `length` tokens whose scores sum to `total`."""
@@ -109,7 +109,7 @@ class Coverage:
     beta: float = 0.2
 
     def __post_init__(self) -> None:
-        number(
+        check_number(
             self,
             "beta",
             at_least=0,

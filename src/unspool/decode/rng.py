@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspool.decode.prompts import whole
+from unspool.decode.prompts import as_int
 
 
 def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[int] = ()) -> int:
@@ -84,7 +84,7 @@ def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
     """A seed for each prompt, from one for all of them, from one for each, or a fresh one for None."""
     if seed is None:
         return (fresh_seed(),) * count
-    one = whole(seed)
+    one = as_int(seed)
     if one is not None:
         return (one,) * count
     seed = seed.tolist() if hasattr(seed, "tolist") else seed
@@ -92,7 +92,7 @@ def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
         raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
     if len(seed) != count:
         raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
-    seeds = tuple(whole(each) for each in seed)
+    seeds = tuple(as_int(each) for each in seed)
     if None in seeds:
         raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
     return tuple(each for each in seeds if each is not None)

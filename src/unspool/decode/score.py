@@ -19,8 +19,8 @@ from torch import Tensor
 from unspool import config
 from unspool.decode.arguments import shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.generate import Many, One
-from unspool.decode.prompts import as_batch, check_ids, ids_of, tokens_left, whole
+from unspool.decode.prompts import as_batch, as_int, check_ids, ids_of, tokens_left
+from unspool.decode.run import Many, One
 from unspool.interfaces import Step, StepModel, TokenizerLike
 
 CELLS = 1 << 25
@@ -74,7 +74,7 @@ def score(
     tokens that were scored. `batch_size` is how many rows are read side by side at most.
     """
     check_model(model)
-    rows = whole(batch_size)
+    rows = as_int(batch_size)
     if rows is None or rows < 1:
         raise ValueError(f"batch_size={batch_size!r:.80} must be a whole number, at least 1")
     if not isinstance(end, bool):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.hypothesis import Job
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.decode.search import Sample
 from unspool.decode.search.sampling import reshape
 from unspool.decode.transforms.scores import alive
@@ -74,7 +74,7 @@ def rank_tokens(
     for rule in rules:
         if not isinstance(rule, Sample):
             raise TypeError(f"a rule is {shown(rule)}, but must be a Sample")
-    job = make_job(model, [prompt], max_new_tokens=1, n=1, seed=0, stop=())
+    job = Run(model, [prompt], max_new_tokens=1, seed=0).job
     step, _ = model.start(job.prompts)
     p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
     order = token_K.tolist()

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, as_number, function_of, number, shown
+from unspool.decode.arguments import as_matrix, as_number, check_number, function_of, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.search import Greedy, Sample
@@ -63,7 +63,7 @@ class Dial:
                 "vocabulary), true where a token is kept."
             )
         for end in ("loosest", "strictest"):
-            number(self, end, advice="The rule is asked at settings from the loosest to the strictest.")
+            check_number(self, end, advice="The rule is asked at settings from the loosest to the strictest.")
 
     def at(self, setting: float, shape: torch.Size) -> Tensor:
         """What is kept at a setting, of contexts and a vocabulary of this shape."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from unspool.data.known_languages.known_language import KnownLanguage
 from unspool.decode.arguments import LARGEST, as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.evaluate.exact_support import Support, next_tokens, support
 from unspool.evaluate.teacher_forcing import fitting
@@ -109,7 +109,7 @@ def _walk(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Place after place: what is kept, q, p̂ and p* of the sentences that go on."""
     longest = max(map(len, rows)) + 1
-    job = make_job(model, [(language.bos,)] * len(rows), max_new_tokens=longest, n=1, seed=0, stop=())
+    job = Run(model, [(language.bos,)] * len(rows), decoder, max_new_tokens=longest, seed=0).job
     ready = next_tokens(decoder, model, job)
     live = [(row, language.start(), path) for row, path in zip(rows, job.paths(), strict=True)]
     step, state = model.start(job.prompts)

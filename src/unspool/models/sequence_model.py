@@ -47,6 +47,12 @@ class SequenceModel(nn.Module, Abilities):
         """What it was made of, where its steps can be compiled (`models.engine_choice`)."""
         self._forced_engine: EngineName | None = None
 
+    def __repr__(self) -> str:
+        weights = sum(weight.numel() for weight in self.parameters())
+        stored = sum(rows * columns for rows, columns in map(stored_shape, self.modules()))
+        context = "" if self.context is None else f"context {self.context}, "
+        return f"{type(self).__name__}({weights + stored:,} parameters, {context}{self.engine} engine)"
+
     def new_head(self, tied: bool) -> Any:
         """The head that its settings ask for; tied to the embedding, or not, where these do not say."""
         c = self.config

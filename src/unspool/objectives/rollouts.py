@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.decode.generate import finished
-from unspool.decode.output import Output, output_of
-from unspool.decode.request import make_job
+from unspool.decode.output import Output
+from unspool.decode.run import Run
 from unspool.interfaces import Clock, Decoder, Loss, Objective, PreparedLoss, Trainable
 from unspool.objectives.masked import refuse_hidden_places
 
@@ -88,20 +87,16 @@ class Generating(Objective):
     ) -> list[list[Output]]:
         """`n` answers to each question, some fewer where a search finds no more."""
         limits = tuple(self.limit(model, it) for it in questions)
-        job = make_job(
+        run = Run(
             model,
             [it.prompt for it in questions],
-            max_new_tokens=max(limits),
+            decoder,
             n=n,
+            max_new_tokens=max(limits),
             seed=[it.seed for it in questions],
-            stop=(),
             batch_size=ROWS,
         )
-        job = replace(job, limits=tuple(map(min, job.limits, limits)))
-        found: list[list[Output]] = [[] for _ in questions]
-        for path in finished(model, job, decoder):
-            found[path.request].append(output_of(path, job, model.tokenizer))
-        return found
+        return run.with_job(limits=tuple(map(min, run.job.limits, limits))).outputs()
 
     @staticmethod
     def _read(model: Any, question: Question) -> int:

@@ -17,9 +17,8 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from unspool.decode.hypothesis import Job, Ranked
-from unspool.decode.output import Piece, pieces_of
-from unspool.decode.prompts import as_batch
-from unspool.decode.request import make_job
+from unspool.decode.output import Piece
+from unspool.decode.run import Run
 from unspool.interfaces import Decoder, StepModel, TokenizerLike
 from unspool.serve.api_error import ApiError, error_record, told
 from unspool.serve.guard import Metrics
@@ -60,20 +59,20 @@ class Begun:
 def generate(model: StepModel, asked: Asked, limits: Limits, tell: Callable[[Begun | Piece], None]) -> None:
     """Tell that it has begun, and then every piece."""
     check_search(asked.decoder, limits)
-    batch, _ = as_batch(asked.prompts)
     new = asked.options["max_new_tokens"]
-    job = make_job(model, batch, **{**asked.options, "max_new_tokens": max(1, min(new, limits.new_tokens))})
-    for prompt in job.prompts:
+    options = {**asked.options, "max_new_tokens": max(1, min(new, limits.new_tokens))}
+    run = Run(model, asked.prompts, asked.decoder, **options)
+    for prompt in run.job.prompts:
         if len(prompt) > limits.prompt_tokens:
             raise ValueError(
                 f"the prompt has {len(prompt)} tokens, and this server reads {limits.prompt_tokens} at most"
             )
-    frontiers = asked.decoder(model, job)
+    pieces = run.pieces()
     count = asked.score_prompts
-    scored = [] if count is None else [scored_prompt(model, ids, count) for ids in job.prompts]
-    tell(Begun(job, scored))
+    scored = [] if count is None else [scored_prompt(model, ids, count) for ids in run.job.prompts]
+    tell(Begun(run.job, scored))
     if new > 0:
-        for piece in pieces_of(frontiers, asked.decoder.streams, model.tokenizer):
+        for piece in pieces:
             tell(piece)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from unspool.decode.combine.contrast import Contrast
 from unspool.decode.generate import generate, stream
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1, rank
 from unspool.testing import TableModel, bigram, random_table
@@ -152,7 +152,7 @@ def test_texts_are_compared_as_texts_and_token_ids_without_their_end():
     assert set(map(type, seen)) == {str}
     assert all(set(text) <= {"a", "b"} for text in seen)
     seen.clear()
-    job = make_job(with_text, ["a"], max_new_tokens=6, n=1, seed=1, stop=())
+    job = Run(with_text, ["a"], max_new_tokens=6, seed=1).job
     bare = Job(job.prompts, job.limits, job.seeds, eos=job.eos)
     *_, last = MBR(8, utility=utility)(with_text, bare)
     assert set(map(type, seen)) == {tuple}

@@ -3,6 +3,7 @@
 Never an error of Python or torch that a user would have to read the source for.
 """
 
+import asyncio
 import inspect
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import unspool as us
 from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
+from unspool.decode.run import GenerationOptions
 from unspool.decode.search import UTILITIES
 from unspool.decode.search.beam_state import BeamKeywords
 from unspool.decode.transforms import TRANSFORMS
@@ -127,6 +129,7 @@ CORRECT = {
     "find_approximate_loop": {"text": "a b c " * 20},
     "find_loop": {"tokens": [1, 1, 1, 1, 1, 1]},
     "generate_dataset": {"ds": Rows(), "model": "bible"},
+    "agenerate": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
     "generate": {"model": LM, "prompts": "ab", "max_new_tokens": 3, "seed": 1},
     "load": {"name": "dates"},
     "load_adapters": {"model": LM, "path": "none.safetensors"},
@@ -144,6 +147,7 @@ CORRECT = {
 """What a call needs that is right; names that are not here need nothing."""
 
 ENDLESS = {
+    ("agenerate", "n"): "as many texts",
     ("generate", "n"): "as many texts",
     ("stream", "n"): "as many texts",
     ("MBR", "samples"): "as many texts",
@@ -152,8 +156,8 @@ ENDLESS = {
 }
 """Where a huge number is no mistake, only more work than any test has time for."""
 
-OPTIONS = tuple(BeamKeywords.__annotations__)
-"""What every beam may be told."""
+OPTIONS = {name: tuple(GenerationOptions.__annotations__) for name in ("agenerate", "generate", "stream")}
+"""Keywords that a TypedDict lists; the other public names with such keywords are beams."""
 
 
 def arguments(name):
@@ -162,7 +166,7 @@ def arguments(name):
         if parameter.annotation == "bool":
             continue  # any object is true or false
         if parameter.kind is parameter.VAR_KEYWORD:
-            yield from OPTIONS
+            yield from OPTIONS.get(name, BeamKeywords.__annotations__)
         else:
             yield "*" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
 
@@ -211,6 +215,8 @@ def use(name, made):
         made.start([[0]])
     elif name == "stream":
         list(made)
+    elif name == "agenerate":
+        asyncio.run(made)
     elif name == "BasisTest":
         made.step(np.full(4, 0.25)).accepts(1, tau=0.5)
 

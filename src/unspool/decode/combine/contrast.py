@@ -27,7 +27,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_number, number
+from unspool.decode.arguments import as_number, check_number
 from unspool.decode.combine.lockstep import Lockstep
 from unspool.interfaces import Step, StepModel
 
@@ -52,9 +52,9 @@ class Contrast(Lockstep):
 
     def __post_init__(self) -> None:
         check_alpha(self)
-        number(self, "weight", at_least=0, advice="0 leaves the weak model out.")
-        number(self, "temperature", above=0, advice="1 leaves the weak model as it is.")
-        number(self, "strong_weight", above=0, advice="The paper has 1.")
+        check_number(self, "weight", at_least=0, advice="0 leaves the weak model out.")
+        check_number(self, "temperature", above=0, advice="1 leaves the weak model as it is.")
+        check_number(self, "strong_weight", above=0, advice="The paper has 1.")
         super().__post_init__()
 
     @classmethod
@@ -89,7 +89,7 @@ def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
 def check_alpha(contrast: StepModel) -> None:
     """Refuse an `alpha` that is no share of the largest probability."""
     advice = "0 keeps every token, 1 only the most probable one."
-    number(contrast, "alpha", at_least=0, at_most=1, advice=advice)
+    check_number(contrast, "alpha", at_least=0, at_most=1, advice=advice)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class DExperts(Lockstep):
     """How far the base is moved; the paper has 2 against toxicity."""
 
     def __post_init__(self) -> None:
-        number(self, "weight", at_least=0, advice="0 is the base alone, 1 proxy tuning.")
+        check_number(self, "weight", at_least=0, advice="0 is the base alone, 1 proxy tuning.")
         super().__post_init__()
 
     @classmethod

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole, items, keep
+from unspool.decode.arguments import as_whole, items, set_fields
 from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.delegating import SameTokens
@@ -68,8 +68,8 @@ class EarlyExit(SameTokens):
             advice = 'Count blocks: 1 is after the first of them. A name such as "low" chooses several.'
             layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
             candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
-            keep(self, layers=candidates)
-        keep(self, candidates=candidates, view=layered.exits(candidates))
+            set_fields(self, layers=candidates)
+        set_fields(self, candidates=candidates, view=layered.exits(candidates))
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Read the prompts."""

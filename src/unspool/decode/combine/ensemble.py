@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_number, items, keep, one_of
+from unspool.decode.arguments import as_number, items, one_of, set_fields
 from unspool.decode.combine.lockstep import Lockstep
 from unspool.interfaces import Step, StepModel
 
@@ -33,12 +33,12 @@ class Ensemble(Lockstep):
     """What is averaged: "probability" or "log_probability"."""
 
     def __post_init__(self) -> None:
-        keep(self, models=items("Ensemble.models", self.models, "a list of models"))
+        set_fields(self, models=items("Ensemble.models", self.models, "a list of models"))
         if not self.models:
             raise ValueError("an ensemble of no models says nothing: give at least one")
         one_of("Ensemble.mean", self.mean, MEANS)
         if self.weights is not None:
-            keep(self, weights=items("Ensemble.weights", self.weights, "a list of numbers, or None"))
+            set_fields(self, weights=items("Ensemble.weights", self.weights, "a list of numbers, or None"))
             if len(self.weights) != len(self.models):
                 raise ValueError(
                     f"{len(self.weights)} weights for {len(self.models)} models: give one for each model"
@@ -48,7 +48,7 @@ class Ensemble(Lockstep):
                 as_number(f"Ensemble.weights[{place}]", weight, above=0, advice=advice)
                 for place, weight in enumerate(self.weights)
             )
-            keep(self, weights=weights)
+            set_fields(self, weights=weights)
         super().__post_init__()
 
     def parts(self) -> tuple[StepModel, ...]:

@@ -22,7 +22,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import keep, number
+from unspool.decode.arguments import check_number, set_fields
 from unspool.decode.combine.contrast import FLOOR
 from unspool.decode.combine.lockstep import Lockstep, check_model
 from unspool.decode.delegating import SameTokens
@@ -42,9 +42,9 @@ class Guidance(Lockstep):
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        number(self, "weight", at_least=0, advice="1 is the model itself, 1.5 usual.")
+        check_number(self, "weight", at_least=0, advice="1 is the model itself, 1.5 usual.")
         if self.negative is not None and not isinstance(self.negative, str):
-            keep(self, negative=ids_of(self.model, self.negative, 0))
+            set_fields(self, negative=ids_of(self.model, self.negative, 0))
         if self.negative is None and self.model.is_encoder_decoder:
             raise ValueError(
                 "Guidance of an encoder–decoder needs a negative source: it reads no source without one"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
-from unspool.decode.arguments import as_number, as_whole, function_of, keep, shown
+from unspool.decode.arguments import as_number, as_whole, function_of, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
 from unspool.decode.ranking import Coverage, LengthPenalty, Proved, Standing, Stop, Sum
 from unspool.decode.search.candidates import Candidate
@@ -44,9 +44,9 @@ class BeamOptions:
 
     def __post_init__(self) -> None:
         advice = "1 is greedy search, 4 to 10 are usual."
-        keep(self, width=as_whole("width", self.width, at_least=1, advice=advice))
+        set_fields(self, width=as_whole("width", self.width, at_least=1, advice=advice))
         advice = "1 is ordinary beam search."
-        keep(self, patience=as_number("patience", self.patience, above=0, at_most=1000, advice=advice))
+        set_fields(self, patience=as_number("patience", self.patience, above=0, at_most=1000, advice=advice))
         check_transforms("a search that ranks", self.transforms)
         if not function_of(self.length_penalty, 2) or not isinstance(self.length_penalty(-1.0, 2), Real):
             raise TypeError(

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.decode.arguments import keep, number, whole
+from unspool.decode.arguments import check_int, check_number, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.search.candidates import alternatives
 from unspool.decode.search.sampling import check_transforms, prepared, reshape
@@ -44,10 +44,10 @@ class ContrastiveSearch:
     """Reshape the probabilities before the most probable are taken."""
 
     def __init__(self, k: int = 4, alpha: float = 0.6, *transforms: Transform) -> None:
-        keep(self, k=k, alpha=alpha, transforms=transforms)
-        whole(self, "k", at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
+        set_fields(self, k=k, alpha=alpha, transforms=transforms)
+        check_int(self, "k", at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
         advice = "0 is greedy search, 0.6 usual."
-        number(self, "alpha", at_least=0, at_most=1, advice=advice)
+        check_number(self, "alpha", at_least=0, at_most=1, advice=advice)
         check_transforms("ContrastiveSearch", transforms)
 
     def __repr__(self) -> str:

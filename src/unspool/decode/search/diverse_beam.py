@@ -24,7 +24,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, keep, number, whole
+from unspool.decode.arguments import LARGEST_BIAS, check_int, check_number, set_fields
 from unspool.decode.hypothesis import Job, SearchStep
 from unspool.decode.search.beam import View, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
@@ -50,15 +50,15 @@ class DiverseBeam(BeamSearch):
         **keywords: Unpack[BeamKeywords],
     ) -> None:
         super().__init__(width, *transforms, **keywords)
-        keep(self, groups=groups, penalty=penalty)
-        whole(self, "groups", at_least=1, advice="1 is ordinary beam search.")
+        set_fields(self, groups=groups, penalty=penalty)
+        check_int(self, "groups", at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
                 f"width={width} cannot be shared by groups={groups} evenly. "
                 f"Choose a width such as {groups * (width // groups + 1)}."
             )
         advice = "0.2 to 0.8 are usual; 0 gives every group the same beam."
-        number(self, "penalty", at_least=0, at_most=LARGEST_BIAS, advice=advice)
+        check_number(self, "penalty", at_least=0, at_most=LARGEST_BIAS, advice=advice)
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a frontier for each step; a request's texts come when all of its groups have stopped."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import number, whole
+from unspool.decode.arguments import check_int, check_number
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import torch_generator
 from unspool.interfaces import Infilling, StepModel
@@ -93,8 +93,8 @@ class MaskPredict:
     """The length beam: how many lengths are tried for each prompt."""
 
     def __post_init__(self) -> None:
-        whole(self, "iterations", at_least=1, advice="One pass says all tokens at once.")
-        whole(self, "lengths", at_least=1, advice="1 tries the most probable length alone.")
+        check_int(self, "iterations", at_least=1, advice="One pass says all tokens at once.")
+        check_int(self, "lengths", at_least=1, advice="1 tries the most probable length alone.")
 
     @property
     def streams(self) -> bool:
@@ -176,8 +176,8 @@ class MaskedDiffusion:
     """Of what each place is drawn from; 0: the most probable token."""
 
     def __post_init__(self) -> None:
-        whole(self, "iterations", at_least=1, advice="One step says all tokens at once.")
-        number(self, "temperature", at_least=0.0, advice="0 takes the most probable token.")
+        check_int(self, "iterations", at_least=1, advice="One step says all tokens at once.")
+        check_number(self, "temperature", at_least=0.0, advice="0 takes the most probable token.")
 
     @property
     def streams(self) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from unspool.decode.arguments import as_number, function_of, shown, whole
+from unspool.decode.arguments import as_number, check_int, function_of, shown
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel
@@ -50,9 +50,9 @@ class ChrF:
     metric: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        whole(self, "char_order", at_least=1, advice="The paper has 6.")
-        whole(self, "word_order", at_least=0, advice="0 is chrF, 2 is chrF++.")
-        whole(self, "beta", at_least=1, advice="Recall counts beta times as much; the paper has 2.")
+        check_int(self, "char_order", at_least=1, advice="The paper has 6.")
+        check_int(self, "word_order", at_least=0, advice="0 is chrF, 2 is chrF++.")
+        check_int(self, "beta", at_least=1, advice="Recall counts beta times as much; the paper has 2.")
         try:
             from sacrebleu.metrics.chrf import CHRF
         except ModuleNotFoundError as error:
@@ -94,7 +94,7 @@ class MBR:
     """What is maximised in expectation; None for ChrF() or, without text, TokenF1()."""
 
     def __post_init__(self) -> None:
-        whole(self, "samples", at_least=2, advice="One text has no others to agree with.")
+        check_int(self, "samples", at_least=2, advice="One text has no others to agree with.")
         if isinstance(self.sampler, type) or not hasattr(self.sampler, "streams"):
             raise TypeError(f"MBR.sampler is {shown(self.sampler)}: give a search such as Sample()")
         if self.utility is not None and not function_of(self.utility, 2):

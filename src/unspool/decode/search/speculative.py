@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole, keep
+from unspool.decode.arguments import as_whole, set_fields
 from unspool.decode.combine.lockstep import check_model, check_parts
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.multinomial import Multinomial, invert
@@ -55,7 +55,7 @@ class Speculative:
                 f"pick draws each token: choose from {', '.join(pick.__name__ for pick in LAWS)}"
             )
         length = as_whole("Speculative.length", length, at_least=1, advice=advice)
-        keep(self, draft=draft, sample=sample, length=length)
+        set_fields(self, draft=draft, sample=sample, length=length)
 
     def __repr__(self) -> str:
         rules = repr(self.sample).removeprefix("Sample(").removesuffix(")")

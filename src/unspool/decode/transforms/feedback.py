@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import number
+from unspool.decode.arguments import check_number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, cut, peaks, precise
 from unspool.interfaces import Step
@@ -41,8 +41,8 @@ class Mirostat:
     lr: float = 0.1
 
     def __post_init__(self) -> None:
-        number(self, "tau", above=0, advice="It is the surprise aimed at, in bits: 3 … 8.")
-        number(self, "lr", at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
+        check_number(self, "tau", above=0, advice="It is the surprise aimed at, in bits: 3 … 8.")
+        check_number(self, "lr", at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
 
     def mu(self, path: Hypothesis) -> float:
         """The most bits that the next token of a path may have."""
@@ -92,8 +92,12 @@ class AdaptiveP:
     decay: float = 0.9
 
     def __post_init__(self) -> None:
-        number(self, "target", at_least=0, at_most=1, advice="0.3 surprises, 0.5 is usual, 0.9 hardly dares.")
-        number(self, "decay", at_least=0, at_most=0.99, advice="Common is 0.9: it remembers ten tokens.")
+        check_number(
+            self, "target", at_least=0, at_most=1, advice="0.3 surprises, 0.5 is usual, 0.9 hardly dares."
+        )
+        check_number(
+            self, "decay", at_least=0, at_most=0.99, advice="Common is 0.9: it remembers ten tokens."
+        )
 
     def adapted(self, path: Hypothesis) -> float:
         """t̂: the probability that the next token of a path is best to have."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import ends, ids, keep, whole, within
+from unspool.decode.arguments import check_int, ends, ids, set_fields, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.interfaces import Step, StepModel
@@ -49,7 +49,7 @@ class ForcedBOS:
     token: int
 
     def __post_init__(self) -> None:
-        keep(self, token=ids("ForcedBOS.token", [self.token])[0])
+        set_fields(self, token=ids("ForcedBOS.token", [self.token])[0])
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
@@ -77,9 +77,9 @@ class ForcedEOS:
     """One end-of-text token, or several, then equally probable, kept as a tuple; None for the model's."""
 
     def __post_init__(self) -> None:
-        whole(self, "length", at_least=1, advice="Count the end itself.")
+        check_int(self, "length", at_least=1, advice="Count the end itself.")
         if self.eos is not None:
-            keep(self, eos=ids("ForcedEOS.eos", self.eos))
+            set_fields(self, eos=ids("ForcedEOS.eos", self.eos))
 
     def prepare(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
         """With the job's end-of-text tokens, where none were given."""
@@ -115,9 +115,9 @@ class MinLength:
     """One end-of-text token, or several, kept as a tuple; None for those of the model."""
 
     def __post_init__(self) -> None:
-        whole(self, "n", at_least=0, advice="0 is off.")
+        check_int(self, "n", at_least=0, advice="0 is off.")
         if self.eos is not None:
-            keep(self, eos=ids("MinLength.eos", self.eos))
+            set_fields(self, eos=ids("MinLength.eos", self.eos))
 
     def prepare(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
         """With the job's end-of-text tokens, where none were given."""

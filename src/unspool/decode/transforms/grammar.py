@@ -38,7 +38,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.decode.arguments import items, keep, shown
+from unspool.decode.arguments import items, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms.scores import cut, peaks
 from unspool.interfaces import Step, StepModel, TokenizerLike
@@ -299,9 +299,9 @@ class Grammar:
             said = " and ".join(given) or "nothing"
             raise ValueError(f"Grammar was given {said}: give one of {', '.join(WAYS)}, by name.")
         if self.json_schema is not None:
-            keep(self, json_schema=_as_json(self.json_schema))
+            set_fields(self, json_schema=_as_json(self.json_schema))
         if self.choices is not None:
-            keep(self, choices=_texts(self.choices))
+            set_fields(self, choices=_texts(self.choices))
         for name in ("regex", "lark", "whitespace"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -344,9 +344,9 @@ class Grammar:
                     "Grammar cannot hold a right-to-left model to a grammar that reads from left to right: "
                     "give choices, or take a left-to-right model."
                 )
-            keep(ready, matchers=RightToLeftChoices(self.choices, tokens))
+            set_fields(ready, matchers=RightToLeftChoices(self.choices, tokens))
         else:
-            keep(ready, matchers=Matchers(self.written(), tokens, kept=max(LEAST_KEPT, 4 * job.rows)))
+            set_fields(ready, matchers=Matchers(self.written(), tokens, kept=max(LEAST_KEPT, 4 * job.rows)))
         return ready
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import number, whole
+from unspool.decode.arguments import check_int, check_number
 from unspool.decode.transforms.scores import Truncation, alive, precise
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ class Kappa(Truncation):
     """ℓ, the row lengths that g was fitted with; None: ℓ = 1."""
 
     def __post_init__(self) -> None:
-        number(self, "g", at_least=0, advice="0 keeps everything; 0.2 … 40 stand for τ from 0.01 to 0.9.")
-        whole(self, "width", at_least=0, advice="Give the width of the model, such as 576.")
+        check_number(
+            self, "g", at_least=0, advice="0 keeps everything; 0.2 … 40 stand for τ from 0.01 to 0.9."
+        )
+        check_int(self, "width", at_least=0, advice="Give the width of the model, such as 576.")
         if self.lengths is not None and not hasattr(self.lengths, "for_vocabulary"):
             raise TypeError(
                 f"Kappa.lengths is a {type(self.lengths).__name__}, but must be unspool.basis.RowLengths. "

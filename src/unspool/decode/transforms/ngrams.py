@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.arguments import flag, ids, keep, number, whole
+from unspool.decode.arguments import check_bool, check_int, check_number, ids, set_fields
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.penalties import tokens_so_far
 from unspool.decode.transforms.scores import ban_each, peaks
@@ -33,8 +33,8 @@ class NoRepeatNgram:
     prompt: bool = True
 
     def __post_init__(self) -> None:
-        whole(self, "n", at_least=1, advice="Common values are 3 and 4.")
-        flag(self, "prompt", advice="It says whether n-grams of the prompt count.")
+        check_int(self, "n", at_least=1, advice="Common values are 3 and 4.")
+        check_bool(self, "prompt", advice="It says whether n-grams of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         """(N, V) → (N, V)."""
@@ -87,13 +87,13 @@ class DRY:
     prompt: bool = True
 
     def __post_init__(self) -> None:
-        number(self, "multiplier", at_least=0, advice="The author recommends 0.8; 0 is off.")
-        number(self, "base", at_least=1, advice="The author recommends 1.75.")
-        whole(self, "allowed", at_least=1, advice="The author recommends 2.")
-        keep(self, breakers=ids("DRY.breakers", self.breakers, empty=True))
+        check_number(self, "multiplier", at_least=0, advice="The author recommends 0.8; 0 is off.")
+        check_number(self, "base", at_least=1, advice="The author recommends 1.75.")
+        check_int(self, "allowed", at_least=1, advice="The author recommends 2.")
+        set_fields(self, breakers=ids("DRY.breakers", self.breakers, empty=True))
         if self.last is not None:
-            whole(self, "last", at_least=1, advice="None reads the whole text.")
-        flag(self, "prompt", advice="It says whether a repetition may begin in the prompt.")
+            check_int(self, "last", at_least=1, advice="None reads the whole text.")
+        check_bool(self, "prompt", advice="It says whether a repetition may begin in the prompt.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

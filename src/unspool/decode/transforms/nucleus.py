@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import number
+from unspool.decode.arguments import check_number
 from unspool.decode.transforms.scores import (
     HEAD,
     Truncation,
@@ -46,7 +46,7 @@ class TopP(Truncation):
 
     def __post_init__(self) -> None:
         advice = "p = 1 keeps everything; for the most probable token always, use Greedy()."
-        number(self, "p", above=0, at_most=1, advice=advice)
+        check_number(self, "p", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the nucleus of each row."""
@@ -102,7 +102,7 @@ class Typical(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 0.2 … 0.95; 1 keeps everything."
-        number(self, "tau", above=0, at_most=1, advice=advice)
+        check_number(self, "tau", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the locally typical set of each row."""
@@ -161,7 +161,7 @@ class TopH(Truncation):
 
     def __post_init__(self) -> None:
         advice = "The paper uses 0.4; 1 keeps everything."
-        number(self, "alpha", above=0, at_most=1, advice=advice)
+        check_number(self, "alpha", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the head of each row that the entropy bound allows."""
@@ -213,7 +213,7 @@ class TailFree(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 0.9 … 0.99; 1 keeps everything."
-        number(self, "z", above=0, at_most=1, advice=advice)
+        check_number(self, "z", above=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the head of each row."""
@@ -251,7 +251,7 @@ class MinK(Truncation):
 
     def __post_init__(self) -> None:
         advice = "The paper uses 3, and finds 1 … 10 alike; 0 leaves nothing but the cliff."
-        number(self, "tau", at_least=0, advice=advice)
+        check_number(self, "tau", at_least=0, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the ranks above the cliff."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, flag, number
+from unspool.decode.arguments import LARGEST_BIAS, check_bool, check_number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Step
@@ -51,8 +51,8 @@ class OccurrencePenalty:
 
     def __post_init__(self) -> None:
         limits = {"at_least": -LARGEST_BIAS, "at_most": LARGEST_BIAS}
-        number(self, "penalty", **limits, advice="Common values are 0.1 … 2; 0 is off.")
-        flag(self, "prompt", advice="It says whether tokens of the prompt count.")
+        check_number(self, "penalty", **limits, advice="Common values are 0.1 … 2; 0 is off.")
+        check_bool(self, "prompt", advice="It says whether tokens of the prompt count.")
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class RepetitionPenalty:
 
     def __post_init__(self) -> None:
         advice = "Common values are 1 … 1.5; 1 is off."
-        number(self, "penalty", above=0, at_most=1e9, advice=advice)
-        flag(self, "prompt", advice="It says whether tokens of the prompt count.")
+        check_number(self, "penalty", above=0, at_most=1e9, advice=advice)
+        check_bool(self, "prompt", advice="It says whether tokens of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         """(N, V) → (N, V)."""

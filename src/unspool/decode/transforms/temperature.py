@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.arguments import number
+from unspool.decode.arguments import check_number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, cut, peaks
 from unspool.interfaces import Step
@@ -36,7 +36,7 @@ class Temperature:
     t: float = 1.0
 
     def __post_init__(self) -> None:
-        number(self, "t", above=0, advice="For the most probable token always, use Greedy().")
+        check_number(self, "t", above=0, advice="For the most probable token always, use Greedy().")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
@@ -76,9 +76,9 @@ class DynamicTemperature:
     exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        number(self, "low", above=0, advice="It is the temperature of a sure row; common is 0.5.")
-        number(self, "high", at_least=self.low, advice="It is that of a uniform row; common is 1.5.")
-        number(self, "exponent", above=0, advice="Common is 1; above 1, medium rows stay colder.")
+        check_number(self, "low", above=0, advice="It is the temperature of a sure row; common is 0.5.")
+        check_number(self, "high", at_least=self.low, advice="It is that of a uniform row; common is 1.5.")
+        check_number(self, "exponent", above=0, advice="Common is 1; above 1, medium rows stay colder.")
 
     def temperatures(self, scores_NV: Tensor) -> Tensor:
         """(N, 1): T of every row."""
@@ -118,8 +118,8 @@ class QuadraticSmoothing:
     curve: float = 1.0
 
     def __post_init__(self) -> None:
-        number(self, "factor", above=0, advice="Common values are 0.2 … 0.4; larger is sharper.")
-        number(self, "curve", at_least=1, at_most=3, advice="1 is the square alone, 3 the cube.")
+        check_number(self, "factor", above=0, advice="Common values are 0.2 … 0.4; larger is sharper.")
+        check_number(self, "curve", at_least=1, at_most=3, advice="1 is the square alone, 3 the cube.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""

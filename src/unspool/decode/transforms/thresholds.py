@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import flag, number, whole
+from unspool.decode.arguments import check_bool, check_int, check_number
 from unspool.decode.transforms.scores import Truncation, alive, precise
 
 
@@ -27,7 +27,7 @@ class TopK(Truncation):
     k: int = 50
 
     def __post_init__(self) -> None:
-        whole(self, "k", at_least=1, advice="To keep everything, leave TopK out.")
+        check_int(self, "k", at_least=1, advice="To keep everything, leave TopK out.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True for the k most probable tokens of each row and all that tie with the k-th."""
@@ -60,7 +60,7 @@ class MinP(Truncation):
     m: float = 0.05
 
     def __post_init__(self) -> None:
-        number(
+        check_number(
             self,
             "m",
             at_least=0,
@@ -93,7 +93,9 @@ class TopA(Truncation):
     a: float = 0.2
 
     def __post_init__(self) -> None:
-        number(self, "a", at_least=0, at_most=1, advice="Common values are 0.1 … 0.5; 0 keeps everything.")
+        check_number(
+            self, "a", at_least=0, at_most=1, advice="Common values are 0.1 … 0.5; 0 keeps everything."
+        )
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p ≥ a · (max p)²."""
@@ -122,7 +124,7 @@ class TopNSigma(Truncation):
     n: float = 1.0
 
     def __post_init__(self) -> None:
-        number(self, "n", above=0, advice="Common values are 1 … 2; larger keeps more.")
+        check_number(self, "n", above=0, advice="Common values are 1 … 2; larger keeps more.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True within n standard deviations of the best."""
@@ -157,7 +159,7 @@ class Epsilon(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 3e-4 … 9e-4; 0 keeps everything."
-        number(self, "epsilon", at_least=0, at_most=1, advice=advice)
+        check_number(self, "epsilon", at_least=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p ≥ ε, and for the most probable tokens."""
@@ -186,7 +188,7 @@ class Eta(Truncation):
 
     def __post_init__(self) -> None:
         advice = "Common values are 3e-4 … 4e-3; 0 keeps everything."
-        number(self, "eta", at_least=0, at_most=1, advice=advice)
+        check_number(self, "eta", at_least=0, at_most=1, advice=advice)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p reaches the row's threshold, and for the most probable tokens."""
@@ -225,7 +227,7 @@ class PLess(Truncation):
     norm: bool = False
 
     def __post_init__(self) -> None:
-        flag(self, "norm", advice="True is the milder p-less-norm; there is nothing else to set.")
+        check_bool(self, "norm", advice="True is the milder p-less-norm; there is nothing else to set.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
         """True where p reaches the collision probability."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import ids, keep, number, within
+from unspool.decode.arguments import check_number, ids, set_fields, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import stream_key, uniform
 from unspool.decode.transforms.scores import cut, peaks, precise
@@ -45,10 +45,10 @@ class XTC:
 
     def __post_init__(self) -> None:
         advice = "The author recommends 0.1; above 0.5 nothing is ever cut."
-        number(self, "threshold", above=0, at_most=1, advice=advice)
+        check_number(self, "threshold", above=0, at_most=1, advice=advice)
         advice = "The author recommends 0.5; 0 never cuts."
-        number(self, "probability", at_least=0, at_most=1, advice=advice)
-        keep(self, spare=ids("XTC.spare", self.spare, empty=True))
+        check_number(self, "probability", at_least=0, at_most=1, advice=advice)
+        set_fields(self, spare=ids("XTC.spare", self.spare, empty=True))
 
     def prepare(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
         """With the random streams of the job's texts."""

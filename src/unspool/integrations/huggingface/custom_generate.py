@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from unspool.decode.generate import finished
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import seeds_of
+from unspool.decode.run import Run
 from unspool.integrations.huggingface.causal_model import as_token_ids, model_eos_ids
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.integrations.huggingface.seq2seq_model import EncoderOutput, TransformersSeq2Seq
@@ -180,7 +180,7 @@ class CustomGenerate:
         )
         decoder = self.decoder if stream_to is None else StreamedDecoder(self.decoder, stream_to, given_NT)
         groups: list[list[Hypothesis]] = [[] for _ in prompts]
-        for path in finished(speaker, job, decoder):
+        for path in Run.from_job(speaker, job, decoder).finished():
             groups[path.request].append(path)
         return make_generate_output(groups, given_NT, n, generation_config)
 

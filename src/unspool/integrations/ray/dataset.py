@@ -45,16 +45,12 @@ class DatasetGenerator:
 
     def __call__(self, batch: Any) -> Any:
         """The rows with what was said."""
-        from unspool.decode.generate import finished
-        from unspool.decode.output import output_of
-        from unspool.decode.request import make_job
+        from unspool.decode.run import Run
 
         prompts, samples = prompts_of(batch, self.column), batch[SAMPLE_COLUMN].to_pylist()
         seeds = seeds_of_rows(batch, self.seed)
-        job = make_job(self.model, prompts, n=1, seed=seeds, first_samples=samples, **self.asked)
-        said = [
-            output_of(path, job, self.model.tokenizer) for path in finished(self.model, job, self.decoder)
-        ]
+        run = Run(self.model, prompts, self.decoder, seed=seeds, **self.asked)
+        said = [output for (output,) in run.with_job(first_samples=tuple(samples)).outputs()]
         batch = batch.drop_columns([SAMPLE_COLUMN])
         for name in OUTPUT_COLUMNS:
             cells = [[getattr(it, name) for it in said]]

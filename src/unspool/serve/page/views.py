@@ -13,10 +13,10 @@ from torch import Tensor
 
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.multinomial import Multinomial
-from unspool.decode.output import Output, output_of
+from unspool.decode.output import Output
 from unspool.decode.picks import ArgMax, Bound
 from unspool.decode.prompts import check_ids, reading
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam_state import Node, Status
 from unspool.decode.search.sampling import prepared, reshape
@@ -161,7 +161,7 @@ def next_token(
 ) -> NextToken:
     """What may follow the prompt and the tokens that were chosen after it; `count` tokens are told."""
     check_ids(model.vocab_size, tokens, "tokens")
-    job = make_job(model, [prompt], max_new_tokens=len(tokens) + 1, n=1, seed=0, stop=None)
+    job = Run(model, prompt, max_new_tokens=len(tokens) + 1, seed=0).job
     if job.limits[0] <= len(tokens):
         raise ValueError(f"the context of this model is full: it holds {model.context} tokens")
     steps = _steps(model, job.prompts[0], tokens)
@@ -276,9 +276,8 @@ def beam_tree(
     width = getattr(decoder, "width", None)
     if width is None:
         raise ValueError(f"{decoder!r:.80} keeps no tree: give a beam, such as Beam(4) or DiverseBeam(6, 3)")
-    job = make_job(model, [prompt], max_new_tokens=max_new_tokens, n=n or width, seed=seed, stop=None)
-    ended = [path for frontier in decoder(model, job) for path in frontier.ended]
-    outputs = [output_of(path, job, model.tokenizer) for path in ended]
+    run = Run(model, prompt, decoder, n=n or width, max_new_tokens=max_new_tokens, seed=seed)
+    (outputs,) = run.outputs()
     nodes = outputs[0].tree or ()
     return BeamTree(
         repr(decoder),
@@ -336,12 +335,12 @@ def attention_map(
     *,
     read: Callable[[Callable[[Any], Any]], Any] | None = None,
 ) -> AttentionMap:
-    """Where the heads of one layer look while `search` says up to `max_new_tokens` after the prompt.
+    """Where the heads of one layer look while `decoder` generates up to `max_new_tokens` after the prompt.
 
     `read` runs a function of the model itself where `model` only stands in for it (`serve`).
     """
-    job = make_job(model, [prompt], max_new_tokens=max(1, max_new_tokens), n=1, seed=0, stop=None)
-    ids = job.prompts[0]
+    generation = Run(model, prompt, decoder, max_new_tokens=max(1, max_new_tokens), seed=0)
+    ids = generation.job.prompts[0]
     said: tuple[int, ...] = ()
     if len(ids) + max_new_tokens > LONGEST:
         raise ValueError(
@@ -349,8 +348,8 @@ def attention_map(
             f"{LONGEST} cannot be read: shorten it"
         )
     if max_new_tokens:
-        (path,) = (path for frontier in decoder(model, job) for path in frontier.ended)
-        said = path.tokens
+        ((output,),) = generation.outputs()
+        said = output.tokens
     run = read or (lambda work: work(model))
     maps: Mapping[Kind, Looks] = run(lambda it: attention_looks(it, ids, said))
     if not maps:

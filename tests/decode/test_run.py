@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.decode.picks import ArgMax
-from unspool.decode.request import make_job
+from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.spec import as_decoder
 from unspool.decode.transforms import Temperature, TopP
@@ -12,14 +12,14 @@ MODEL = TableModel(lambda row: [0.25] * 4, context=6)
 
 
 def job(**options):
-    return make_job(MODEL, [[0, 1], [2]], **{"max_new_tokens": 10, "n": 1, "seed": 3, "stop": ()} | options)
+    return Run(MODEL, [[0, 1], [2]], **{"max_new_tokens": 10, "seed": 3} | options).job
 
 
 def test_limits_are_what_the_context_leaves():
     assert job().limits == (4, 5)
     assert job(max_new_tokens=2).limits == (2, 2)
     with pytest.raises(ValueError, match="prompt 0 has 6 tokens"):
-        make_job(MODEL, [[0] * 6], max_new_tokens=1, n=1, seed=0, stop=())
+        Run(MODEL, [[0] * 6], max_new_tokens=1)
 
 
 def test_one_seed_serves_every_prompt_and_none_is_drawn():
@@ -38,7 +38,7 @@ def test_one_seed_serves_every_prompt_and_none_is_drawn():
         ({"n": 1.5}, TypeError, "n=1.5"),
         ({"alternatives": 5}, ValueError, "from 0 to 4"),
         ({"seed": "1"}, TypeError, "seed='1'"),
-        ({"stop": [1]}, TypeError, "go into stop_ids"),
+        ({"stop": [1]}, TypeError, "give token ids as stop_ids"),
         ({"stop": "a"}, ValueError, "need a tokenizer"),
         ({"stop_ids": "a"}, TypeError, "stop_ids='a'"),
         ({"stop_ids": [4]}, ValueError, "outside the model's vocabulary"),
@@ -62,3 +62,29 @@ def test_a_decoder_is_returned_as_it_is_a_string_is_parsed_and_other_values_are_
     ):
         with pytest.raises(TypeError, match=said):
             as_decoder(wrong)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "decoder"),
+    [
+        ({"temperature": 0.8, "top_p": 0.9}, "Sample(Temperature(0.8), TopP(0.9))"),
+        ({"min_p": 0.1}, "Sample(MinP(0.1))"),
+        (
+            {"min_p": 0.1, "top_p": 0.9, "top_k": 5, "temperature": 2, "repetition_penalty": 1.2},
+            "Sample(RepetitionPenalty(1.2), Temperature(2), TopK(5), TopP(0.9), MinP(0.1))",
+        ),
+        ({"temperature": 0, "repetition_penalty": 1.2}, "Greedy(RepetitionPenalty(1.2))"),
+        ({"temperature": None, "top_k": 3}, "Sample(TopK(3))"),
+    ],
+)
+def test_sampler_keywords_build_a_sample_in_the_order_of_hugging_face(keywords, decoder):
+    assert Run(MODEL, [0], **keywords).decoder == as_decoder(decoder)
+
+
+def test_sampler_keywords_beside_a_decoder_and_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match=r"^give a decoder or temperature, top_p, not both$"):
+        Run(MODEL, [0], Greedy(), top_p=0.9, temperature=1)
+    with pytest.raises(TypeError, match="'top_q' is not a known option of generate: did you mean 'top_"):
+        Run(MODEL, [0], top_q=0.9)
+    with pytest.raises(ValueError, match=r"TopP.p is 1.5"):
+        Run(MODEL, [0], top_p=1.5)
