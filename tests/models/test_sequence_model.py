@@ -8,6 +8,7 @@ from unspool.heads.softmax import SoftmaxHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 from unspool.models.sequence_model import unit_embedding
+from unspool.models.transformer_lm import TransformerConfig
 
 CONFIG = RNNConfig(vocab_size=7, width=4)
 PAIRS = RNNSeq2SeqConfig(vocab_size=7, width=4, bos=0, eos=1)
@@ -50,3 +51,11 @@ def test_a_head_is_tied_where_the_model_is_and_says_otherwise_where_it_must(tied
     assert (model.output_matrix is model.embed.weight) == tied
     own = replace(CONFIG, tied=tied, head=SoftmaxHeadConfig(tied=not tied)).build()
     assert (own.output_matrix is own.embed.weight) == (not tied)
+
+
+def test_the_repr_is_one_line_with_size_context_and_engine():
+    weights = sum(weight.numel() for weight in CONFIG.build().parameters())
+    assert repr(CONFIG.build()) == f"RNNLM({weights} parameters, engine 'torch')"
+    model = TransformerConfig(vocab_size=7, layers=1, width=4, heads=2, inner_width=4, context=12).build()
+    model.engine = "torch"
+    assert repr(model).endswith(" parameters, context 12, engine 'torch')")

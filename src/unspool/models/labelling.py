@@ -359,7 +359,7 @@ def predict(model: object, texts: Given | Sequence[Given], *, batch_size: int = 
     one gives. Words are what white space separates, whatever the model's tokens are.
     """
     if not isinstance(model, (Classifier, Tagger)):
-        named = f"a {type(model).__name__}" if "\n" in repr(model) else f"{model!r:.60}"  # a module's is long
+        named = f"a {type(model).__name__}" if isinstance(model, torch.nn.Module) else f"{model!r:.60}"
         raise TypeError(
             f"{named} chooses no labels: predict takes a classifier or a tagger, as us.train and "
             "us.load give them; us.generate takes models that say text"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unspool.engine.engine_choice import Blueprint, EngineName, engine_of, known_engine
+from unspool.engine.engine_choice import Blueprint, EngineName, engine_of, known_engine, stored_shape
 from unspool.heads import resolve_head
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
@@ -50,8 +50,10 @@ class SequenceModel(nn.Module, Abilities):
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.parameters())
         stored = sum(rows * columns for rows, columns in map(stored_shape, self.modules()))
-        context = "" if self.context is None else f"context {self.context}, "
-        return f"{type(self).__name__}({weights + stored:,} parameters, {context}{self.engine} engine)"
+        context = getattr(self, "context", None)
+        limit = "" if context is None else f"context {context}, "
+        engine = self._forced_engine or engine_of(self, None)
+        return f"{type(self).__name__}({weights + stored:,} parameters, {limit}engine {engine!r})"
 
     def new_head(self, tied: bool) -> Any:
         """The head that its settings ask for; tied to the embedding, or not, where these do not say."""
