@@ -5,7 +5,7 @@ import pytest
 import unspool as us
 from unspool.cli.prompts import Prompt
 from unspool.cli.requests import answers, make_requests
-from unspool.decode import generate
+from unspool.decode.run import Run
 
 ARGS = argparse.Namespace(
     chat=False,
@@ -60,13 +60,13 @@ def test_one_seed_is_drawn_for_the_whole_command(model):
 def batches(monkeypatch):
     """The prompts and rows of every job that is run."""
     seen = []
-    real = generate.finished
+    real = Run.finished
 
-    def finished(model, job, search):
-        seen.append((job.prompts, repr(search), job.n, job.rows))
-        return real(model, job, search)
+    def finished(run):
+        seen.append((run.job.prompts, repr(run.decoder), run.job.n, run.job.rows))
+        return real(run)
 
-    monkeypatch.setattr(generate, "finished", finished)
+    monkeypatch.setattr(Run, "finished", finished)
     return seen
 
 

@@ -153,7 +153,7 @@ def test_what_cannot_be_said_is_refused(chat):
         us.Chat(TableModel(table, tokenizer=train_characters(["abcdsux."]))).ask("x")
     with pytest.raises(TypeError, match="load it first"):
         us.Chat("smollm2")
-    with pytest.raises(TypeError, match="is no search"):
+    with pytest.raises(TypeError, match="is not a decoder"):
         us.Chat(MODEL, us.TopP(0.9))
 
 

@@ -8,13 +8,13 @@ JOB = Job(
 
 
 def test_every_prompt_has_n_paths_in_order():
-    assert [(path.request, path.sample, path.prompt) for path in JOB.paths()] == [
+    assert [(path.request, path.sample, path.prompt) for path in JOB.hypotheses()] == [
         (0, 0, (7,)),
         (0, 1, (7,)),
         (1, 0, (8, 9)),
         (1, 1, (8, 9)),
     ]
-    assert [path.prompt for path in replace(JOB, is_encoder_decoder=True).paths()] == [()] * 4
+    assert [path.prompt for path in replace(JOB, is_encoder_decoder=True).hypotheses()] == [()] * 4
 
 
 def test_batches_hold_as_many_rows_as_allowed_and_at_least_one_path():

@@ -57,7 +57,7 @@ def test_a_decoder_is_returned_as_it_is_a_string_is_parsed_and_other_values_are_
     assert as_decoder(None) == Sample(Temperature(0.8), TopP(0.95))
     for wrong, said in (
         (Sample, "create one"),
-        (ArgMax(), "not a decoder: wrap it"),
+        (ArgMax(), "not a decoder"),
         (3, "not a decoder"),
     ):
         with pytest.raises(TypeError, match=said):

@@ -12,7 +12,7 @@ MODEL = bigram([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 def of(decoder, prompts=((0,), (1,)), model=MODEL):
     job = Run(model, list(prompts), max_new_tokens=1, seed=0).job
     step, _ = model.start(job.prompts)
-    kept_NV, q_NV = next_tokens(decoder, model, job)(step, job.paths())
+    kept_NV, q_NV = next_tokens(decoder, model, job)(step, job.hypotheses())
     return kept_NV.tolist(), q_NV.exp()
 
 

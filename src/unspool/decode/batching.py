@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from unspool.decode.delegating import DelegatingModel
-from unspool.decode.prefix_cache import Fork, KeptRows, Lane, LaneState, RowTexts, next_pass
+from unspool.decode.prefix_cache import PrefixCache, PrefixMatch, RowTokens, Slot, SlotState, plan_prefill
 from unspool.interfaces import Forking, Joining, Step, StepModel
 
 Prompts = Sequence[Sequence[int]]
 
 
-class LaneGone(Exception):  # noqa: N818 — nothing went wrong
+class SlotClosed(Exception):  # noqa: N818 — nothing went wrong
     """Its asker has left meanwhile."""
 
 
@@ -34,10 +34,10 @@ class BatchScheduler:
         self.model, self._joining = model, joining
         self._forking = None if model.is_encoder_decoder else model.forking
         self._state: Any = None
-        self._lanes: list[ref[Lane]] = []
-        self._texts = RowTexts()
-        self._left: list[Lane] = []
-        self._kept = KeptRows(kept_bytes)
+        self._lanes: list[ref[Slot]] = []
+        self._texts = RowTokens()
+        self._left: list[Slot] = []
+        self._kept = PrefixCache(kept_bytes)
         self.read_tokens = self.shared_tokens = 0
         """Of prompts: those that the model has read, and those that it had read before."""
 
@@ -51,7 +51,7 @@ class BatchScheduler:
         """How many rows are kept for prompts that begin as they do."""
         return len(self._kept.lanes)
 
-    def begin(self, asked: Sequence[Prompts]) -> list[tuple[Step, Lane] | Exception]:
+    def begin(self, asked: Sequence[Prompts]) -> list[tuple[Step, Slot] | Exception]:
         """Read the prompts of several askers in one pass; what went wrong, where it did."""
         self.sweep()
         prompts, sizes = [prompt for each in asked for prompt in each], [len(each) for each in asked]
@@ -81,7 +81,7 @@ class BatchScheduler:
         waiting, steps, order = list(range(len(prompts))), list[Step](), list[int]()
         first = len(self._texts.lengths_N)
         while waiting:
-            forks, waiting = next_pass(self._texts, prompts, waiting)
+            forks, waiting = plan_prefill(self._texts, prompts, waiting)
             begin = len(self._texts.lengths_N)
             row_K, length_K = (torch.tensor([fork[k] for fork in forks]) for k in (1, 2))
             self._state = forking.fork_rows(self._state, row_K, length_K)
@@ -99,13 +99,13 @@ class BatchScheduler:
         self._select([*range(first), *(first + place for place in back)])
         return _stacked(steps).select(torch.tensor(back))
 
-    def _count(self, forks: Sequence[Fork], unread: Prompts) -> None:
+    def _count(self, forks: Sequence[PrefixMatch], unread: Prompts) -> None:
         for fork, text in zip(forks, unread, strict=True):
             self._kept.use(fork.row)
             self.shared_tokens += fork.length
             self.read_tokens += len(text)
 
-    def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Lane]:
+    def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all` for one asker."""
         self.sweep()
         assert self.model.prompt_reading is not None
@@ -114,21 +114,21 @@ class BatchScheduler:
         (lane,) = self._take_in([len(prompts)], step)
         return hidden_NTD, step, lane
 
-    def pick(self, lane: Lane, rows: Sequence[int]) -> None:
+    def pick(self, lane: Slot, rows: Sequence[int]) -> None:
         """Reorder, repeat or drop the rows of a lane."""
         lane.rows = [lane.rows[row] for row in rows]
 
-    def extend(self, asked: Sequence[tuple[Lane, Tensor]]) -> list[Step | Exception]:
+    def extend(self, asked: Sequence[tuple[Slot, Tensor]]) -> list[Step | Exception]:
         """Append tokens (M, T) to lanes of M rows each: one call of the model for each T that there is."""
         self.sweep()
-        said: dict[Lane, Step | Exception] = {lane: LaneGone() for lane, _ in asked}
+        said: dict[Slot, Step | Exception] = {lane: SlotClosed() for lane, _ in asked}
         here = [(lane, tokens_MT) for lane, tokens_MT in asked if lane.rows]
         for width in sorted({tokens_MT.shape[1] for _, tokens_MT in here}):
             group = [(lane, tokens_MT) for lane, tokens_MT in here if tokens_MT.shape[1] == width]
             self._extend(sorted(group, key=lambda pair: pair[0].rows), said)
         return [said[lane] for lane, _ in asked]
 
-    def _extend(self, group: Sequence[tuple[Lane, Tensor]], said: dict[Lane, Step | Exception]) -> None:
+    def _extend(self, group: Sequence[tuple[Slot, Tensor]], said: dict[Slot, Step | Exception]) -> None:
         rows = [row for lane, _ in group for row in lane.rows]
         tokens_MT = torch.cat([tokens_MT for _, tokens_MT in group])
         try:
@@ -145,16 +145,16 @@ class BatchScheduler:
         for (lane, _), own in zip(group, _cut(step, sizes), strict=True):
             said[lane] = _narrowed(own, lane.columns)
 
-    def rewind(self, lane: Lane, tokens: int) -> None:
+    def rewind(self, lane: Slot, tokens: int) -> None:
         """Forget the last tokens of a lane's rows."""
         self.sweep()
         if not lane.rows:
-            raise LaneGone
+            raise SlotClosed
         rows_M = torch.tensor(lane.rows)
         self._state = self._joining.rewind_rows(self._state, rows_M, torch.full_like(rows_M, tokens))
         self._texts.forget(lane.rows, tokens)
 
-    def keep(self, lane: Lane) -> None:
+    def keep(self, lane: Slot) -> None:
         """Its asker is done, or will not mind: other prompts may begin as its first row does.
 
         Another thread may call this; it is done before the next call of the model.
@@ -197,7 +197,7 @@ class BatchScheduler:
         if self._forking is not None and self._state is not None:
             self._state = self._forking.compact(self._state)
 
-    def _alive(self) -> list[Lane]:
+    def _alive(self) -> list[Slot]:
         held = [lane() for lane in self._lanes]
         return [lane for lane in held if lane is not None and lane.open and lane.rows]
 
@@ -206,12 +206,12 @@ class BatchScheduler:
         self._texts.add(prompts)
         self.read_tokens += sum(map(len, prompts))
 
-    def _take_in(self, sizes: Sequence[int], step: Step) -> list[Lane]:
+    def _take_in(self, sizes: Sequence[int], step: Step) -> list[Slot]:
         """Lanes for the rows that came last."""
         columns = None if step.attention is None else step.attention.shape[1]
         first, lanes = len(self._texts.lengths_N) - sum(sizes), []
         for size in sizes:
-            lanes.append(Lane(list(range(first, first + size)), columns))
+            lanes.append(Slot(list(range(first, first + size)), columns))
             first += size
         self._lanes += map(ref, lanes)
         return lanes
@@ -266,7 +266,7 @@ class CachedPrefixModel(DelegatingModel):
         if model.joining is None or model.forking is None:
             raise ValueError("this model reads every text from its beginning: its steps are not compiled")
         self.batch = BatchScheduler(model, model.joining, kept_bytes)
-        self._last: Lane | None = None
+        self._last: Slot | None = None
 
     @property
     def rewindable(self) -> Self | None:
@@ -278,7 +278,7 @@ class CachedPrefixModel(DelegatingModel):
         """Itself, where the model can tell."""
         return None if self.model.prompt_reading is None else self
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LaneState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
         """Read what no earlier text has in common with the prompts."""
         if self._last is not None:
             self.batch.keep(self._last)
@@ -288,16 +288,16 @@ class CachedPrefixModel(DelegatingModel):
         step, lane = found
         return step, self._own(lane)
 
-    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LaneState]:
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SlotState]:
         """`start`, with the hidden vectors of the prompts before it: these are read from their beginning."""
         hidden_NTD, step, lane = self.batch.read_all(prompts)
         return hidden_NTD, step, self._own(lane)
 
-    def step(self, state: LaneState, tokens_N: Tensor) -> tuple[Step, LaneState]:
+    def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
         """Append one token to every row."""
         return self.extend(state, tokens_N[:, None])
 
-    def extend(self, state: LaneState, tokens_NT: Tensor) -> tuple[Step, LaneState]:
+    def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
         """Append T tokens to every row."""
         self.batch.pick(state.lane, state.rows)
         (said,) = self.batch.extend([(state.lane, tokens_NT)])
@@ -305,16 +305,16 @@ class CachedPrefixModel(DelegatingModel):
             raise said
         return said, _still(state.lane)
 
-    def rewind(self, state: LaneState, tokens: int) -> LaneState:
+    def rewind(self, state: SlotState, tokens: int) -> SlotState:
         """Forget the last `tokens` tokens of every row."""
         self.batch.pick(state.lane, state.rows)
         self.batch.rewind(state.lane, tokens)
         return _still(state.lane)
 
-    def _own(self, lane: Lane) -> LaneState:
+    def _own(self, lane: Slot) -> SlotState:
         self._last = lane
         return _still(lane)
 
 
-def _still(lane: Any) -> LaneState:
-    return LaneState(lane, tuple(range(len(lane.rows))))
+def _still(lane: Any) -> SlotState:
+    return SlotState(lane, tuple(range(len(lane.rows))))

@@ -205,43 +205,45 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
 
 @dataclass(frozen=True)
 class StopOnLoop:
-    """Ends a path that loops, if `agrees` says so, and notes the loop."""
+    """Ends a hypothesis that loops, if `agrees` says so, and notes the loop."""
 
     agrees: Callable[[Hypothesis, Loop], bool]
     repeats: int = 3
     span: int = STOP_SPAN
 
-    def __call__(self, path: Hypothesis) -> Hypothesis:
-        """The path as it is, or ended."""
-        loop = find_loop(path.tokens, self.repeats, self.span)
-        if loop is None or not self.agrees(path, loop):
-            return path
-        return replace(path, finish_reason="loop", notes={**path.notes, "loop": loop})
+    def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
+        """The hypothesis as it is, or ended."""
+        loop = find_loop(hypothesis.tokens, self.repeats, self.span)
+        if loop is None or not self.agrees(hypothesis, loop):
+            return hypothesis
+        return replace(hypothesis, finish_reason="loop", notes={**hypothesis.notes, "loop": loop})
 
 
 @dataclass(frozen=True)
 class StopOnApproximateLoop:
-    """Ends a path that loops, exactly or approximately, and notes which."""
+    """Ends a hypothesis that loops, exactly or approximately, and notes which."""
 
     exact: StopOnLoop
     stride: int = STRIDE
 
-    def __call__(self, path: Hypothesis) -> Hypothesis:
-        """The path as it is, or ended."""
-        judged = self.exact(path)
-        if judged.finish_reason is not None or len(path.tokens) % self.stride:
+    def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
+        """The hypothesis as it is, or ended."""
+        judged = self.exact(hypothesis)
+        if judged.finish_reason is not None or len(hypothesis.tokens) % self.stride:
             return judged
-        loop = find_approximate_loop(path.tokens if path.detokenizer is None else path.detokenizer.text)
+        loop = find_approximate_loop(
+            hypothesis.tokens if hypothesis.detokenizer is None else hypothesis.detokenizer.text
+        )
         if loop is None:
-            return path
-        return replace(path, finish_reason="loop", notes={**path.notes, "approximate_loop": loop})
+            return hypothesis
+        return replace(hypothesis, finish_reason="loop", notes={**hypothesis.notes, "approximate_loop": loop})
 
 
 def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:
     """What `generate(on_loop=…)` asks for."""
     if function_of(on_loop, 2):
         return StopOnLoop(on_loop)  # type: ignore[arg-type]
-    exact = StopOnLoop(lambda path, loop: True)  # noqa: ARG005
+    exact = StopOnLoop(lambda hypothesis, loop: True)  # noqa: ARG005
     choices: dict[str, StopCondition | None] = {
         "ignore": None,
         "stop": exact,
@@ -250,6 +252,6 @@ def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:
     if not isinstance(on_loop, str) or on_loop not in choices:
         raise ValueError(
             f"on_loop={shown(on_loop)} is unknown: choose from {', '.join(map(repr, choices))}, "
-            "or give a function of a path and its Loop that returns True to stop"
+            "or give a function of a hypothesis and its Loop that returns True to stop"
         )
     return choices[on_loop]

@@ -313,7 +313,7 @@ class Bound:
         rows = zip(scores_NV, tested_NV, taus, rngs, strict=True)
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
 
-    def counted(self, rng: Random) -> Mapping[str, Any]:
+    def pop_stats(self, rng: Random) -> Mapping[str, Any]:
         """What was done for the row that draws from this rng; told once, because ids are used again."""
         return self.counts.pop(id(rng), {})
 

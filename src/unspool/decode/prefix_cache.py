@@ -22,7 +22,7 @@ NOTHING = -1
 """Where a row has no token."""
 
 
-class RowTexts:
+class RowTokens:
     """The tokens of N rows."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class RowTexts:
 
 
 @dataclass(eq=False)
-class Lane:
+class Slot:
     """The rows of one asker's state."""
 
     rows: list[int]
@@ -93,13 +93,13 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneState:
+class SlotState:
     """Rows of a lane, as they are to be when the model is next asked about them."""
 
-    lane: Lane
+    lane: Slot
     rows: tuple[int, ...]
 
-    def select(self, rows_M: Tensor) -> LaneState:
+    def select(self, rows_M: Tensor) -> SlotState:
         """Reorder, repeat or drop rows: it is done before the next step."""
         return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
 
@@ -107,16 +107,16 @@ class LaneState:
 MOST_ROWS = 256
 
 
-class KeptRows:
+class PrefixCache:
     """Lanes of one row each, the least recently used first."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most, self.lanes = most_bytes, list[Lane]()
+        self._most, self.lanes = most_bytes, list[Slot]()
 
-    def add(self, row: int, texts: RowTexts) -> None:
+    def add(self, row: int, texts: RowTokens) -> None:
         """Keep a row, in place of those that are its beginning."""
         self.lanes = [lane for lane in self.lanes if not texts.begins_with(row, lane.rows[0])]
-        self.lanes.append(Lane([row]))
+        self.lanes.append(Slot([row]))
 
     def use(self, row: int) -> None:
         """A prompt began as this row does, if it is one of these: it goes last."""
@@ -133,7 +133,7 @@ WORTH_WAITING = 64
 """Tokens that must be spared for a prompt to wait for another one: a pass reads as many at once."""
 
 
-class Fork(NamedTuple):
+class PrefixMatch(NamedTuple):
     """A prompt, and the row whose first `length` tokens are its beginning.
 
     Which prompts are read in the next pass, and behind which rows that have read their beginning already.
@@ -149,17 +149,17 @@ class Fork(NamedTuple):
     length: int
 
 
-def next_pass(
-    texts: RowTexts, prompts: Sequence[Sequence[int]], waiting: Sequence[int]
-) -> tuple[list[Fork], list[int]]:
+def plan_prefill(
+    texts: RowTokens, prompts: Sequence[Sequence[int]], waiting: Sequence[int]
+) -> tuple[list[PrefixMatch], list[int]]:
     """Those of the waiting prompts that are read now, and those that wait for one of these."""
-    now, later, reading = list[Fork](), list[int](), RowTexts()
+    now, later, reading = list[PrefixMatch](), list[int](), RowTokens()
     for place in waiting:
         text = prompts[place][:-1]  # the last token is read again: the first Step is about what follows it
         row, length = texts.nearest(text)
         if reading.nearest(text)[1] >= length + WORTH_WAITING:
             later.append(place)
         else:
-            now.append(Fork(place, row, length))
+            now.append(PrefixMatch(place, row, length))
             reading.add([prompts[place]])
     return now, later

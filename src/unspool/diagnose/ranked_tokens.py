@@ -92,7 +92,7 @@ def rank_tokens(
 def _kept(rule: Sample, model: StepModel, job: Job, step: Step, order: Sequence[int]) -> list[bool]:
     """Return for each token whether the rule may draw it next."""
     ready = next_tokens(rule, model, job)
-    scores_1V = reshape(step, job.paths(), ready.transforms)
+    scores_1V = reshape(step, job.hypotheses(), ready.transforms)
     kept = alive(scores_1V)[0, order].tolist()
     if ready.bound is None:
         return kept

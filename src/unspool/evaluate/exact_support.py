@@ -24,7 +24,7 @@ from unspool.decode.arguments import as_matrix, as_number, check_number, functio
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.search import Greedy, Sample
-from unspool.decode.search.sampling import prepared, reshape
+from unspool.decode.search.sampling import bind_transforms, reshape
 from unspool.decode.transforms.scores import alive
 from unspool.interfaces import Step, StepModel, Transform
 
@@ -220,6 +220,6 @@ def next_tokens(decoder: Greedy | Sample, model: StepModel, job: Job) -> NextTok
             "are measured by the texts that they find (text_truth)."
         )
     pick = decoder.pick if isinstance(decoder, Sample) else ArgMax()
-    transforms = prepared(decoder.transforms, model, job)
+    transforms = bind_transforms(decoder.transforms, model, job)
     bound = pick.bind(model, transforms) if isinstance(pick, BasisAware) else None
     return NextTokens(transforms, pick, bound)

@@ -111,7 +111,7 @@ def _walk(
     longest = max(map(len, rows)) + 1
     job = Run(model, [(language.bos,)] * len(rows), decoder, max_new_tokens=longest, seed=0).job
     ready = next_tokens(decoder, model, job)
-    live = [(row, language.start(), path) for row, path in zip(rows, job.paths(), strict=True)]
+    live = [(row, language.start(), path) for row, path in zip(rows, job.hypotheses(), strict=True)]
     step, state = model.start(job.prompts)
     for place in range(longest):
         kept_NV, q_NV = ready(step, [path for _, _, path in live])

@@ -7,7 +7,15 @@ Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.
 `logp` is always a normalised log-probability; a higher score is always better; −∞ means "cut".
 """
 
-from unspool.interfaces.decoding import Bindable, Counting, Decoder, Pick, Preparing, StopCondition, Transform
+from unspool.interfaces.decoding import (
+    BindablePick,
+    BindableTransform,
+    CountingPick,
+    Decoder,
+    Pick,
+    StopCondition,
+    Transform,
+)
 from unspool.interfaces.model import (
     Abilities,
     AttentionReading,
@@ -36,10 +44,11 @@ __all__ = [
     "Abilities",
     "AttentionReading",
     "AttentionStack",
-    "Bindable",
+    "BindablePick",
+    "BindableTransform",
     "Carrying",
     "Clock",
-    "Counting",
+    "CountingPick",
     "Decoder",
     "Detokenizer",
     "Feed",
@@ -56,7 +65,6 @@ __all__ = [
     "Objective",
     "Pick",
     "PreparedLoss",
-    "Preparing",
     "PromptReading",
     "Rewindable",
     "SenseHead",

@@ -1,4 +1,4 @@
-"""Searches and what they are made of."""
+"""Interfaces of decoders, transforms, picks and stop conditions."""
 
 from __future__ import annotations
 
@@ -15,55 +15,55 @@ if TYPE_CHECKING:
 
 
 class StopCondition(Protocol):
-    """Looks at a path after each token and may end it: returns the path as it is, or with a finish."""
+    """Called with a hypothesis after each token; returns it as it is, or with a finish_reason."""
 
-    def __call__(self, path: Hypothesis) -> Hypothesis: ...
+    def __call__(self, hypothesis: Hypothesis) -> Hypothesis: ...
 
 
 class Transform(Protocol):
-    """Reshapes what will be drawn from: normalised scores in, scores up to a constant out.
+    """Reshapes the distribution: takes normalised scores, returns scores up to a constant.
 
-    Pure: the input is never written to, and at least one token of every row stays above −∞. `step.logp_NV` is
-    the model's own; `step.log_norm_N` turns the scores that come with it into logits.
+    A pure function: it does not write to its input, and leaves at least one token of every row above −∞.
+    `step.logp_NV` is the model's log p; scores + `step.log_norm_N` are logits.
     """
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor: ...
 
 
 @runtime_checkable
-class Preparing(Protocol):
-    """A transform that must look at the model and the job before it can act (words that need a tokenizer)."""
+class BindableTransform(Protocol):
+    """A transform that needs the model or the job, such as words that need a tokenizer."""
 
-    def prepare(self, model: StepModel, job: Job) -> Transform: ...
+    def bind(self, model: StepModel, job: Job) -> Transform: ...
 
 
 @runtime_checkable
 class Pick(Protocol):
-    """Draws one token for every row; row i uses no random numbers but those of rngs[i]."""
+    """Draws one token for every row; row i draws from rngs[i] only."""
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor: ...
 
 
 @runtime_checkable
-class Bindable(Protocol):
-    """A pick that must look at the model, and at the transforms before it, before it can draw."""
+class BindablePick(Protocol):
+    """A pick that needs the model and the transforms before it."""
 
     def bind(self, model: StepModel, transforms: Sequence[Transform]) -> Pick: ...
 
 
 @runtime_checkable
-class Counting(Protocol):
-    """A pick that counts what it does: a finished path carries the counts of its own die in its notes."""
+class CountingPick(Protocol):
+    """A pick that counts events; the counts of a finished hypothesis become its notes."""
 
-    def counted(self, die: Random) -> Mapping[str, Any]: ...
+    def pop_stats(self, rng: Random) -> Mapping[str, Any]: ...
 
 
 class Decoder(Protocol):
-    """Walks a model from prompts to finished paths."""
+    """Generates hypotheses: takes a model and a job, yields SearchSteps."""
 
     @property
     def streams(self) -> bool:
-        """Whether a token, once on a frontier, stays: what a stream may show at once."""
+        """Whether the tokens of a live hypothesis are final, so that they can be streamed."""
         ...
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]: ...

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.delegating import DelegatingModel
-from unspool.decode.prefix_cache import LaneState
+from unspool.decode.prefix_cache import SlotState
 from unspool.interfaces import Step, StepModel
 from unspool.serve.api_error import ApiError
 
@@ -163,28 +163,28 @@ class SharedModel(DelegatingModel):
         """Itself, where the model can tell."""
         return None if self.model.prompt_reading is None else self
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LaneState]:
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
         """Read the prompts, beside whatever others ask."""
         step, lane = self._ask(Start(self, [list(prompt) for prompt in prompts]))
         self._said = step
         return step, self._own(lane, len(prompts))
 
-    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LaneState]:
+    def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SlotState]:
         """`start`, with the hidden vectors of the prompts before it."""
         hidden_NTD, step, lane = self._ask(Call(self, lambda batch: batch.read_all(prompts)))
         return hidden_NTD, step, self._own(lane, len(prompts))
 
-    def step(self, state: LaneState, tokens_N: Tensor) -> tuple[Step, LaneState]:
+    def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
         """Append one token to every row."""
         return self.extend(state, tokens_N[:, None])
 
-    def extend(self, state: LaneState, tokens_NT: Tensor) -> tuple[Step, LaneState]:
+    def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
         """Append T tokens to every row."""
         step: Step = self._ask(Extension(self, state.lane, state.rows, tokens_NT))
         self._said = step
         return step, self._still(state)
 
-    def rewind(self, state: LaneState, tokens: int) -> LaneState:
+    def rewind(self, state: SlotState, tokens: int) -> SlotState:
         """Forget the last `tokens` tokens of every row."""
 
         def forget(batch: Any) -> None:
@@ -235,13 +235,13 @@ class SharedModel(DelegatingModel):
             self._engine.withdraw(self)
             raise DeadlinePassed from None
 
-    def _own(self, lane: Any, rows: int) -> LaneState:
+    def _own(self, lane: Any, rows: int) -> SlotState:
         self.lanes.append(lane)
-        return LaneState(lane, tuple(range(rows)))
+        return SlotState(lane, tuple(range(rows)))
 
     @staticmethod
-    def _still(state: LaneState) -> LaneState:
-        return LaneState(state.lane, tuple(range(len(state.rows))))
+    def _still(state: SlotState) -> SlotState:
+        return SlotState(state.lane, tuple(range(len(state.rows))))
 
 
 def probe(model: SharedModel) -> None:

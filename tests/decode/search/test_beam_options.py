@@ -52,11 +52,11 @@ def test_a_rule_of_the_wrong_kind_is_refused_with_an_example(wrong):
 
 
 def test_no_more_texts_than_are_kept():
-    assert BeamOptions(4).prepared(MODEL, job(4)) == BeamOptions(4)
+    assert BeamOptions(4).bind(MODEL, job(4)) == BeamOptions(4)
     with pytest.raises(ValueError, match="n=5 texts were asked of a search that keeps 4"):
-        BeamOptions(4).prepared(MODEL, job(5))
+        BeamOptions(4).bind(MODEL, job(5))
     with pytest.raises(ValueError, match="keeps 2"):
-        BeamOptions(4, patience=0.5).prepared(MODEL, job(3))
+        BeamOptions(4, patience=0.5).bind(MODEL, job(3))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.ranking import FirstFull, Length
-from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree, answers, settle
+from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree, best_texts, settle
 from unspool.decode.search.candidates import Candidate
 
 EOS = 0
@@ -21,7 +21,7 @@ def beam_state(width=2, tree=None, **options):
 
 
 def tokens(beam):
-    return [one.path.tokens for one in beam]
+    return [one.hypothesis.tokens for one in beam]
 
 
 def test_the_best_that_do_not_end_live_and_ends_among_the_first_enter_the_pool():
@@ -53,15 +53,18 @@ def test_the_limit_ends_a_hypothesis_like_any_other_end():
     for total in (-1.0, -2.0, -3.0):
         one.take(candidates((0, 5, total), (0, 6, total - 0.5)))
     assert one.live == []
-    assert [ended.path.finish_reason for ended in one.pool] == ["length", "length"]
+    assert [ended.hypothesis.finish_reason for ended in one.pool] == ["length", "length"]
 
 
 def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
     one = beam_state(length_penalty=Length(1.0))
     one.take(candidates((0, EOS, -2.0), (0, 5, -2.0), (0, 6, -2.5)))
     one.take(candidates((0, EOS, -4.0), (1, EOS, -4.5), (0, 5, -5.0)))
-    assert [(ended.path.tokens, ended.score) for ended in one.pool] == [((EOS,), -2.0), ((5, EOS), -2.0)]
-    assert one.pool[0].path.total == -2.0
+    assert [(ended.hypothesis.tokens, ended.score) for ended in one.pool] == [
+        ((EOS,), -2.0),
+        ((5, EOS), -2.0),
+    ]
+    assert one.pool[0].hypothesis.total == -2.0
 
 
 def test_a_full_pool_asks_the_rule():
@@ -82,7 +85,7 @@ def test_answers_are_ranked_and_the_first_carries_the_tree():
     one.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
     one.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
     settle([one], rising=False)
-    first, second = answers([one], 2)
+    first, second = best_texts([one], 2)
     assert (first.sample, first.tokens, second.sample, second.tokens) == (0, (EOS,), 1, (5, EOS))
     assert [(node.token, node.status) for node in first.notes["tree"]] == [
         (EOS, "eos"),
@@ -102,14 +105,14 @@ def test_beams_of_one_request_take_turns_and_repeats_come_once():
     left.take(candidates((0, EOS, -2.0), (0, 6, -9.0)))
     right.take(candidates((0, EOS, -3.0), (0, 6, -3.5)))
     right.take(candidates((0, EOS, -4.0), (0, 6, -9.0)))
-    assert [path.tokens for path in answers([left, right], 4)] == [(EOS,), (5, EOS), (6, EOS)]
+    assert [path.tokens for path in best_texts([left, right], 4)] == [(EOS,), (5, EOS), (6, EOS)]
 
 
 def test_a_request_without_any_text_says_so():
     one = beam_state()
     one.take([])
     with pytest.raises(ValueError, match="request 1: every next token was cut"):
-        answers([one], 1)
+        best_texts([one], 1)
 
 
 class Written:
@@ -132,12 +135,12 @@ def test_of_equal_texts_the_better_one_stays():
     one = BeamState(BeamOptions(3), job, 0, Tree())
     one.take(candidates((0, 9, -1.0), (0, 5, -2.0), (0, 6, -3.0)))
     one.take(candidates((0, 9, -2.5), (1, 9, -3.5), (0, 7, -4.0), (0, 8, -5.0)))
-    assert [ended.path.detokenizer.close() for ended in one.pool] == ["", "5", "6"]
+    assert [ended.hypothesis.detokenizer.close() for ended in one.pool] == ["", "5", "6"]
     again = BeamState(BeamOptions(3), job, 0, Tree())
-    again.live = [replace(again.live[0], path=Hypothesis(0, 0, (1,), detokenizer=Written()))]
+    again.live = [replace(again.live[0], hypothesis=Hypothesis(0, 0, (1,), detokenizer=Written()))]
     again.take(candidates((0, 9, -4.0), (0, 5, -2.0)))
-    again.end(replace(again.pool[0].path, tokens=(9, 9)), candidates((0, 9, -1.0))[0])
-    assert [(ended.path.tokens, ended.score) for ended in again.pool] == [((9, 9), -1.0)]
+    again.end(replace(again.pool[0].hypothesis, tokens=(9, 9)), candidates((0, 9, -1.0))[0])
+    assert [(ended.hypothesis.tokens, ended.score) for ended in again.pool] == [((9, 9), -1.0)]
 
 
 def test_a_closed_beam_lives_on_until_those_after_it_have_stopped():

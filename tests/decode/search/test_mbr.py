@@ -50,7 +50,7 @@ class Scripted:
     def __call__(self, model, job):
         drawn = [
             Hypothesis(path.request, path.sample, path.prompt, self.texts[path.sample], finish_reason="eos")
-            for path in job.paths()
+            for path in job.hypotheses()
         ]
         yield SearchStep(tuple(drawn[:1]), tuple(drawn[:0:-1]))
         yield SearchStep((), tuple(drawn[:1]))

@@ -15,7 +15,7 @@ import unspool as us
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Beam, ContrastiveSearch, Greedy, Sample
-from unspool.decode.search.sampling import check_transforms, prepared, reshape, reshaped
+from unspool.decode.search.sampling import bind_transforms, check_transforms, reshape, reshape_with_norm
 from unspool.decode.transforms import (
     LogitBias,
     MinLength,
@@ -123,14 +123,14 @@ def test_what_is_no_transform_is_refused_by_every_search(rule, words):
 def test_a_rule_is_told_of_the_job():
     job = Job(((1,),), (5,), (0,), eos=frozenset({3}))
     model = random_table(5, seed=0)
-    assert prepared((TopP(0.9), MinLength(2)), model, job) == (TopP(0.9), MinLength(2, (3,)))
+    assert bind_transforms((TopP(0.9), MinLength(2)), model, job) == (TopP(0.9), MinLength(2, (3,)))
     assert ContrastiveSearch().streams
 
 
 def test_logits_as_the_rules_have_left_them():
     logits = torch.tensor([[2.0, 1.0, 0.5]])
     step = Step(logits.log_softmax(-1), log_norm_N=logits.logsumexp(-1))
-    scores, log_norm = reshaped(step, [Hypothesis(0, 0, (1,))], (TopK(2),))
+    scores, log_norm = reshape_with_norm(step, [Hypothesis(0, 0, (1,))], (TopK(2),))
     left = scores + log_norm[:, None]
     torch.testing.assert_close(left, torch.tensor([[2.0, 1.0, -torch.inf]]))
 
@@ -138,7 +138,7 @@ def test_logits_as_the_rules_have_left_them():
 def test_what_a_host_asks_of_every_search_comes_first():
     only = LogitBias({0: -99.0})
     job = Job(((1,),), (2,), (0,), first=(only,))
-    assert prepared((TopK(2),), random_table(4, 0), job) == (only, TopK(2))
+    assert bind_transforms((TopK(2),), random_table(4, 0), job) == (only, TopK(2))
     for decoder in (Greedy(), Sample(TopK(1)), Beam(2)):
         table = TableModel(lambda row: [0.9, 0.06, 0.03, 0.01])
         paths = [path for frontier in decoder(table, job) for path in frontier.ended]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from unspool.decode.batching import BatchScheduler, LaneGone
+from unspool.decode.batching import BatchScheduler, SlotClosed
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.testing import TableModel, random_table
@@ -142,9 +142,9 @@ def test_a_lane_that_was_closed_is_not_read(model, batch):
     (_, a), (_, b) = batch.begin([[[1]], [[2]]])
     a.open = False  # its deadline passed while the engine gathered
     gone, step = batch.extend([(a, tokens([3])), (b, tokens([4]))])
-    assert isinstance(gone, LaneGone)
+    assert isinstance(gone, SlotClosed)
     assert torch.equal(step.logp_NV, said(model, [2, 4]))
-    with pytest.raises(LaneGone):
+    with pytest.raises(SlotClosed):
         batch.rewind(a, 1)
 
 

@@ -1,10 +1,10 @@
-from unspool.decode.prefix_cache import KeptRows, RowTexts
+from unspool.decode.prefix_cache import PrefixCache, RowTokens
 
 
 def test_the_least_recently_used_row_goes_first_and_a_longer_one_takes_its_beginnings_place():
-    texts = RowTexts()
+    texts = RowTokens()
     texts.add([[1], [2], [3], [1, 4]])
-    kept = KeptRows(most_bytes=2)
+    kept = PrefixCache(most_bytes=2)
     for row in (0, 1, 2):
         kept.add(row, texts)
     kept.use(1)

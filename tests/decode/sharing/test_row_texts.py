@@ -1,10 +1,10 @@
 from hypothesis import given, strategies as st
 
-from unspool.decode.prefix_cache import RowTexts
+from unspool.decode.prefix_cache import RowTokens
 
 
 def texts_of(*rows):
-    texts = RowTexts()
+    texts = RowTokens()
     texts.add(rows)
     return texts
 
@@ -15,7 +15,7 @@ def test_the_longest_common_beginning():
     assert texts.nearest([1, 2, 3, 4]) == (0, 3)
     assert texts.nearest([9])[1] == 0
     assert texts.nearest([])[1] == 0
-    assert RowTexts().nearest([1]) == (0, 0)
+    assert RowTokens().nearest([1]) == (0, 0)
 
 
 def test_rows_grow_shrink_and_move():

@@ -42,7 +42,7 @@ SAME = Grammar(regex="aa|ba|b")
 
 
 def prepared(rule, model=MODEL):
-    return rule.prepare(model, Job(((C,),), (9,), (0,), eos=frozenset({EOS})))
+    return rule.bind(model, Job(((C,),), (9,), (0,), eos=frozenset({EOS})))
 
 
 def test_by_hand():
@@ -211,7 +211,7 @@ def test_a_model_that_cannot_be_held_to_it_is_told_so():
     with pytest.raises(ValueError, match="needs the bytes of tokens"):
         us.generate(without, [C], us.Greedy(SAME))
     with pytest.raises(ValueError, match=r"needs a token that ends the text .* stop_ids"):
-        SAME.prepare(MODEL, Job(((C,),), (9,), (0,)))
+        SAME.bind(MODEL, Job(((C,),), (9,), (0,)))
     with pytest.raises(ValueError, match="has not met its model"):
         us.survivors(SAME, torch.zeros(V))
 

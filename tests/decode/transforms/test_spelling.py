@@ -28,9 +28,9 @@ def test_words_become_tokens_without_what_begins_a_text():
 
 
 def test_bad_words_are_banned_with_and_without_a_space_before_them():
-    assert BadWords(("a", (5,))).prepare(MODEL, JOB) == BadWords([(2,), (1, 2), (5,)])
-    assert BadWords((" a",)).prepare(MODEL, JOB) == BadWords([(1, 2)])
+    assert BadWords(("a", (5,))).bind(MODEL, JOB) == BadWords([(2,), (1, 2), (5,)])
+    assert BadWords((" a",)).bind(MODEL, JOB) == BadWords([(1, 2)])
 
 
 def test_a_bias_is_given_as_it_stands():
-    assert SequenceBias({"ab": 1.0, (3,): 2.0}).prepare(MODEL, JOB) == SequenceBias({(2, 3): 1.0, (3,): 2.0})
+    assert SequenceBias({"ab": 1.0, (3,): 2.0}).bind(MODEL, JOB) == SequenceBias({(2, 3): 1.0, (3,): 2.0})

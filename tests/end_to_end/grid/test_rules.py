@@ -11,7 +11,7 @@ from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import PICKS, TAU_RULES
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
-from unspool.decode.search.sampling import prepared
+from unspool.decode.search.sampling import bind_transforms
 from unspool.decode.transforms import TRANSFORMS, Truncation
 
 EOS = 2
@@ -91,7 +91,7 @@ def test_every_transform_on_every_model(pairs, model, rule):
 
 def replayed(model, prompt, out, rule):
     """log p of each token as the rule reshapes what the model says, one step after the other."""
-    (rule,) = prepared((rule,), model, job_for(model, prompt))
+    (rule,) = bind_transforms((rule,), model, job_for(model, prompt))
     step, state = model.start([prompt])
     # A source is not the beginning of its answer.
     read = () if model.is_encoder_decoder else tuple(prompt)

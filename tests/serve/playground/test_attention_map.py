@@ -74,7 +74,7 @@ def test_the_model_itself_is_asked_where_another_stands_in(bible):
 )
 def test_what_is_not_there_is_refused(bible, changes, said):
     with pytest.raises(ValueError, match=said):
-        attention_map(**{"model": bible, "prompt": "And God", "search": us.Greedy(), **changes})
+        attention_map(**{"model": bible, "prompt": "And God", "decoder": us.Greedy(), **changes})
 
 
 def test_a_model_without_attention_says_so():

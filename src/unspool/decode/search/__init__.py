@@ -1,4 +1,5 @@
-"""Searches: how paths grow from prompts to finished texts."""
+"""Decoders: sampling, greedy, beam search and its variants, contrastive, speculative, MBR and masked
+decoding."""
 
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.constrained_beam import ConstrainedBeam
@@ -10,7 +11,7 @@ from unspool.decode.search.sampling import Greedy, Sample
 from unspool.decode.search.speculative import Speculative
 from unspool.decode.search.stochastic_beam import BeamSample, StochasticBeam
 
-# Speculative is not among them: it holds a model, which no text can name.
+# Speculative is missing: it contains a model, which a string cannot describe.
 SEARCHES: dict[str, type] = {
     "Beam": Beam,
     "BeamSample": BeamSample,

@@ -1,9 +1,8 @@
-"""One beam at work: hypotheses compete for its places, and those that end for a place in its pool.
+"""State and options of one beam: its live hypotheses, its pool of finished ones, and its search tree.
 
-Of the candidates of a step, best first: those that end among the first `width` enter the pool, where they
-are ranked by s(Σ, |y|) + coverage; the first `width` that do not end live on. Candidates beyond the first
-`width` stand by so that ends do not starve the beam. The pool keeps its best; of equal scores the one that
-ended earlier stays.
+Of the candidates of a step, best first: those that end among the first `width` enter the pool, which ranks
+them by s(Σ, |y|) + coverage; the first `width` that do not end stay live. Candidates beyond the first
+`width` replace those that end. The pool keeps its best; of equal scores the earlier one stays.
 """
 
 from __future__ import annotations
@@ -19,26 +18,24 @@ from unspool.decode.arguments import as_number, as_whole, function_of, set_field
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
 from unspool.decode.ranking import Coverage, LengthPenalty, Proved, Standing, Stop, Sum
 from unspool.decode.search.candidates import Candidate
-from unspool.decode.search.sampling import check_transforms, prepared
+from unspool.decode.search.sampling import bind_transforms, check_transforms
 from unspool.interfaces import FinishReason, StepModel, Transform
-
-# What all ranking searches are told alike: how wide, which transforms, how hypotheses are ranked.
 
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """Checked once, when a search is made."""
+    """Options of all beam searches: width, transforms and how hypotheses are ranked."""
 
     width: int
     """Hypotheses kept alive at every step."""
     transforms: tuple[Transform, ...] = ()
     """Reshape the scores before they are ranked."""
     length_penalty: LengthPenalty = Sum()  # noqa: RUF009 — frozen
-    """What an ended hypothesis is worth."""
+    """Score of a finished hypothesis from its sum and length."""
     coverage: Coverage | None = None
-    """What it pays for source tokens not looked at."""
+    """Penalty for source tokens without attention."""
     patience: float = 1.0
-    """The pool holds ⌈patience · width⌉ ended hypotheses before stopping is considered."""
+    """The pool must hold ⌈patience · width⌉ finished hypotheses before the search may stop."""
     stop: Stop = Proved()  # noqa: RUF009 — frozen
     """When a full pool ends the search."""
 
@@ -47,10 +44,10 @@ class BeamOptions:
         set_fields(self, width=as_whole("width", self.width, at_least=1, advice=advice))
         advice = "1 is ordinary beam search."
         set_fields(self, patience=as_number("patience", self.patience, above=0, at_most=1000, advice=advice))
-        check_transforms("a search that ranks", self.transforms)
+        check_transforms("a beam search", self.transforms)
         if not function_of(self.length_penalty, 2) or not isinstance(self.length_penalty(-1.0, 2), Real):
             raise TypeError(
-                f"length_penalty is {shown(self.length_penalty)}, which makes no score of sum and length. "
+                f"length_penalty is {shown(self.length_penalty)}, but must return a score of (sum, length). "
                 "Give Sum(), Length(1.0) or GNMT(0.6)."
             )
         if not function_of(self.stop, 1):
@@ -60,26 +57,26 @@ class BeamOptions:
 
     @property
     def pool_size(self) -> int:
-        """How many ended hypotheses are kept."""
-        # The hair's breadth forgives what floating point adds: 1.1 · 10 is 11.000000000000002.
+        """How many finished hypotheses are kept."""
+        # 1e-9 allows for rounding: 1.1 · 10 is 11.000000000000002.
         return max(1, math.ceil(self.patience * self.width - 1e-9))
 
-    def prepared(self, model: StepModel, job: Job) -> BeamOptions:
-        """For one job: its transforms know the model and the job. Refuses to find more than is kept."""
+    def bind(self, model: StepModel, job: Job) -> BeamOptions:
+        """Bind the transforms to one model and job; refuse n larger than the beam keeps."""
         if job.n > min(self.width, self.pool_size):
             raise ValueError(
-                f"n={job.n} texts were asked of a search that keeps {min(self.width, self.pool_size)} "
-                f"(width {self.width}, patience {self.patience}). Ask for fewer, or choose a larger width."
+                f"n={job.n} is more than the beam keeps, {min(self.width, self.pool_size)} "
+                f"(width {self.width}, patience {self.patience}): reduce n or increase the width"
             )
-        return replace(self, transforms=prepared(self.transforms, model, job))
+        return replace(self, transforms=bind_transforms(self.transforms, model, job))
 
     def candidates(self, eos: int) -> int:
-        """How many continuations are looked at, so that enough are left when `eos` kinds of them end."""
-        # A beam of one looks at one: it is greedy search, whatever ranks the hypotheses.
+        """How many continuations to consider so that enough remain if `eos` kinds of them end."""
+        # Width 1 considers one candidate, so that it is greedy search.
         return 1 if self.width == 1 else max(2, 1 + eos) * self.width
 
     def arguments(self) -> Iterator[str]:
-        """As they were written: what differs from the defaults, after the width."""
+        """The reprs of all options that differ from the defaults, after the width."""
         yield from map(repr, self.transforms)
         for field in fields(self)[2:]:
             if getattr(self, field.name) != field.default:
@@ -87,7 +84,7 @@ class BeamOptions:
 
 
 class BeamKeywords(TypedDict, total=False):
-    """What a beam may be told besides its width and transforms; see `BeamOptions`."""
+    """Keywords of a beam search besides width and transforms; see `BeamOptions`."""
 
     length_penalty: LengthPenalty
     coverage: Coverage | None
@@ -97,7 +94,7 @@ class BeamKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, init=False, repr=False)
 class BeamSearch:
-    """A search that keeps several hypotheses and ranks those that end: what all beams have in common."""
+    """Base class of beam searches: a decoder that keeps several hypotheses and ranks those that end."""
 
     options: BeamOptions
 
@@ -121,83 +118,78 @@ class BeamSearch:
 
     @property
     def streams(self) -> bool:
-        """A token may still be given up for a better one."""
+        """A better hypothesis may still replace the tokens."""
         return False
-
-
-# What a beam held at every step, as a tree that can be shown.
-#
-# Each node is a hypothesis that was kept: its last token, and the node it grew from.
 
 
 Status = Literal["grown", "dropped", "open"] | FinishReason
 
 
 class Node(NamedTuple):
-    """One hypothesis of a beam."""
+    """One kept hypothesis of a beam: its last token, and the node that it continues."""
 
     parent: int
-    """The place of the node it grew from; −1 for a first token."""
+    """Index of the node that it continues; −1 for a first token."""
     token: int
     logp: float
-    """log p of the token by the model itself."""
+    """log p of the token by the model, before any transform."""
     score: float
-    """Sum of the scores from the first token to this one: what the beam compared."""
+    """Sum of the scores up to this token, which the beam compared."""
     status: Status
-    """grown: it was continued; dropped: better ones took its place; open: it was alive when the search
-    stopped; else why it ended."""
+    """grown: it was continued; dropped: better ones replaced it; open: it was live when the search stopped;
+    otherwise its finish_reason."""
 
 
 class Tree:
-    """Grows by one node for every hypothesis kept; a beam of width w costs w small tuples a step."""
+    """The search tree: one node for every hypothesis that the beam kept."""
 
     def __init__(self) -> None:
         self._nodes: list[tuple[int, int, float, float, FinishReason | None]] = []
 
     def add(self, parent: int, token: int, logp: float, score: float, finish: FinishReason | None) -> int:
-        """The place of the new node."""
+        """Append a node and return its index."""
         self._nodes.append((parent, token, logp, score, finish))
         return len(self._nodes) - 1
 
     def nodes(self, alive: Iterable[int] = ()) -> tuple[Node, ...]:
-        """Every node with its fate; `alive` are those that the search left standing."""
+        """All nodes with their status; `alive` are the nodes that were live at the end."""
         grown = {parent for parent, *_ in self._nodes}
         alive = set(alive)
 
-        def fate(place: int, finish: FinishReason | None) -> Status:
+        def status(place: int, finish: FinishReason | None) -> Status:
             return finish or ("grown" if place in grown else "open" if place in alive else "dropped")
 
         return tuple(
-            Node(parent, token, logp, score, fate(place, finish))
+            Node(parent, token, logp, score, status(place, finish))
             for place, (parent, token, logp, score, finish) in enumerate(self._nodes)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BeamItem:
-    """A path in a beam."""
+    """A live hypothesis of a beam."""
 
-    path: Hypothesis
+    hypothesis: Hypothesis
     total: float
     """Sum of its scores."""
     row: int
-    """Which row of the step it grew from."""
+    """The row of the step that it continues."""
     node: int = -1
-    """Its place in the tree."""
+    """Its node in the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A path in a pool."""
+    """A finished hypothesis in the pool."""
 
-    path: Hypothesis
+    hypothesis: Hypothesis
     score: float
-    """What it is worth: its path's total."""
+    """The score by which it is ranked."""
     missing: int = 0
-    """What it should hold and does not: fewer is better, before any score."""
+    """Number of required phrases that it lacks; compared before the score."""
 
     @property
-    def place(self) -> tuple[int, float]:
+    def rank_key(self) -> tuple[int, float]:
         """Smaller is better."""
         return self.missing, -self.score
 
@@ -207,34 +199,34 @@ class BeamState:
 
     def __init__(self, options: BeamOptions, job: Job, request: int, tree: Tree) -> None:
         self.options, self.job, self.request, self.tree = options, job, request, tree
-        self.live = [BeamItem(job.path(request, 0), 0.0, request)]
+        self.live = [BeamItem(job.hypothesis(request, 0), 0.0, request)]
         self.first_row = request
-        """Where its rows begin in the step that it reads."""
+        """Index of its first row in the current step."""
         self.ranked: list[Ranked] = []
-        """The most probable tokens of its rows, where the job asks for them."""
+        """The most probable tokens of its rows if the job asks for alternatives."""
         self.left: list[BeamItem] = []
-        """What was alive when the search stopped."""
+        """The hypotheses that were live when the search stopped."""
         self.pool: list[Ended] = []
         self.closed = False
-        """Whether nothing may enter the pool any more, though its hypotheses may still grow."""
+        """Whether the pool is final; the live hypotheses may still grow for other beams of the request."""
 
     @property
     def totals(self) -> list[float]:
         """The sums of the live hypotheses."""
-        return [hypothesis.total for hypothesis in self.live]
+        return [item.total for item in self.live]
 
     def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Fill the pool and the beam from candidates in order of merit; return those that found a place."""
+        """Fill the pool and the beam from candidates, best first; return those that were taken."""
         live: list[BeamItem] = []
         taken = []
         for place, candidate in enumerate(candidates):
             if len(live) == self.options.width <= place:
                 break
-            path = self.extended(candidate)
-            if path.finish_reason is None and len(live) < self.options.width:
-                live.append(self.grown(path, candidate))
-            elif path.finish_reason is not None and place < self.options.width:
-                self.end(path, candidate)
+            hypothesis = self.extended(candidate)
+            if hypothesis.finish_reason is None and len(live) < self.options.width:
+                live.append(self.grown(hypothesis, candidate))
+            elif hypothesis.finish_reason is not None and place < self.options.width:
+                self.end(hypothesis, candidate)
             else:
                 continue
             taken.append(candidate)
@@ -242,45 +234,45 @@ class BeamState:
         return taken
 
     def extended(self, candidate: Candidate) -> Hypothesis:
-        """The path that a candidate stands for."""
-        parent = self.live[candidate.parent].path
+        """The hypothesis of a candidate."""
+        parent = self.live[candidate.parent].hypothesis
         ranked = self.ranked[candidate.parent] if self.ranked else None
         return parent.extend(candidate.token, candidate.logp, candidate.score, self.job, ranked)
 
-    def grown(self, path: Hypothesis, candidate: Candidate) -> BeamItem:
-        """A candidate that lives on."""
+    def grown(self, hypothesis: Hypothesis, candidate: Candidate) -> BeamItem:
+        """The live item of a candidate that has not ended."""
         row = self.first_row + candidate.parent
-        return BeamItem(path, candidate.total, row, self._noted(path, candidate))
+        return BeamItem(hypothesis, candidate.total, row, self._add_node(hypothesis, candidate))
 
-    def end(self, path: Hypothesis, candidate: Candidate, missing: int = 0, **notes: Any) -> None:
-        """A candidate that ended enters the pool; the worst leaves it where it is too full.
+    def end(self, hypothesis: Hypothesis, candidate: Candidate, missing: int = 0, **notes: Any) -> None:
+        """Add a finished candidate to the pool, and drop the worst if the pool is too large.
 
-        Of equal texts (a stop string may cut two hypotheses down to one) the better one stays.
+        Of equal texts (a stop string may shorten two hypotheses to one) the better one stays.
         """
-        self._noted(path, candidate)
+        self._add_node(hypothesis, candidate)
         if self.closed:
             return
-        score = self.worth(path, candidate)
-        ended = Ended(replace(path, total=score, notes={**path.notes, **notes}), score, missing)
-        twin = next((one for one in self.pool if said(one.path) == said(path)), None)
-        if twin is not None:
-            if twin.place <= ended.place:
+        score = self.final_score(hypothesis, candidate)
+        ended = Ended(replace(hypothesis, total=score, notes={**hypothesis.notes, **notes}), score, missing)
+        duplicate = next((one for one in self.pool if text_key(one.hypothesis) == text_key(hypothesis)), None)
+        if duplicate is not None:
+            if duplicate.rank_key <= ended.rank_key:
                 return
-            self.pool.remove(twin)
-        insort(self.pool, ended, key=lambda one: one.place)
+            self.pool.remove(duplicate)
+        insort(self.pool, ended, key=lambda one: one.rank_key)
         del self.pool[self.options.pool_size :]
 
-    def worth(self, path: Hypothesis, candidate: Candidate) -> float:
-        """The score by which an ended hypothesis is ranked."""
-        return self.options.length_penalty(candidate.total, len(path.tokens)) + candidate.covered
+    def final_score(self, hypothesis: Hypothesis, candidate: Candidate) -> float:
+        """The score by which a finished hypothesis is ranked."""
+        return self.options.length_penalty(candidate.total, len(hypothesis.tokens)) + candidate.covered
 
     def consider(self, rising: bool) -> None:
-        """Close the pool, if the options allow it."""
+        """Close the pool if the stop rule allows it."""
         if self.live and not self.closed and len(self.pool) == self.options.pool_size:
             standing = Standing(
                 worst=self.pool[-1].score,
                 total=max(self.totals),
-                length=len(self.live[0].path.tokens),
+                length=len(self.live[0].hypothesis.tokens),
                 limit=self.job.limits[self.request],
                 penalty=self.options.length_penalty,
                 rising=rising,
@@ -288,19 +280,21 @@ class BeamState:
             self.closed = self.options.stop(standing)
 
     def leave(self) -> None:
-        """What is alive lives no longer."""
+        """Stop: the live hypotheses do not grow any more."""
         self.left, self.live = self.live, []
 
-    def _noted(self, path: Hypothesis, candidate: Candidate) -> int:
+    def _add_node(self, hypothesis: Hypothesis, candidate: Candidate) -> int:
         parent = self.live[candidate.parent].node
-        return self.tree.add(parent, candidate.token, candidate.logp, candidate.total, path.finish_reason)
+        return self.tree.add(
+            parent, candidate.token, candidate.logp, candidate.total, hypothesis.finish_reason
+        )
 
 
 def settle(beams: Sequence[BeamState], rising: bool) -> None:
-    """Let the beams of a request stop that may, from the last to the first.
+    """Stop the finished beams of a request, from the last to the first.
 
-    What a beam chooses counts in the scores of those after it (diverse groups), so that it goes on, its pool
-    closed, until all of them have stopped.
+    The choices of a beam change the scores of later ones (diverse groups). It therefore continues with a
+    closed pool until all later beams have stopped.
     """
     for beam in beams:
         beam.consider(rising)
@@ -310,29 +304,31 @@ def settle(beams: Sequence[BeamState], rising: bool) -> None:
         beam.leave()
 
 
-def said(path: Hypothesis) -> str | tuple[int, ...]:
-    """By what two hypotheses are told apart: their texts, or their tokens where the model has no text."""
-    return path.tokens if path.detokenizer is None else path.detokenizer.close()
+def text_key(hypothesis: Hypothesis) -> str | tuple[int, ...]:
+    """What identifies a text: the string, or the tokens if the model has no tokenizer."""
+    return hypothesis.tokens if hypothesis.detokenizer is None else hypothesis.detokenizer.close()
 
 
-def answers(beams: Sequence[BeamState], n: int) -> list[Hypothesis]:
+def best_texts(beams: Sequence[BeamState], n: int) -> list[Hypothesis]:
     """The n best texts of a request: the best of every beam first, then the second best, and so on.
 
-    A text that several beams have found comes once.
+    A text that several beams found is returned once.
     """
     ranked = sorted(
-        (place, *ended.place, number, ended.path)
+        (rank, *ended.rank_key, number, ended.hypothesis)
         for number, beam in enumerate(beams)
-        for place, ended in enumerate(beam.pool)
+        for rank, ended in enumerate(beam.pool)
     )
     if not ranked:
         raise ValueError(
-            f"request {beams[0].request}: every next token was cut, so that no text could be made. "
+            f"request {beams[0].request}: the transforms cut every next token. "
             "A transform must leave at least one token of every row."
         )
     tree = beams[0].tree.nodes(one.node for beam in beams for one in beam.left)
     different: dict[str | tuple[int, ...], Hypothesis] = {}
-    for *_, path in ranked:
-        different.setdefault(said(path), path)
-    paths = [replace(path, sample=rank) for rank, path in enumerate(list(different.values())[:n])]
-    return [replace(paths[0], notes={**paths[0].notes, "tree": tree}), *paths[1:]]
+    for *_, hypothesis in ranked:
+        different.setdefault(text_key(hypothesis), hypothesis)
+    hypotheses = [
+        replace(hypothesis, sample=rank) for rank, hypothesis in enumerate(list(different.values())[:n])
+    ]
+    return [replace(hypotheses[0], notes={**hypotheses[0].notes, "tree": tree}), *hypotheses[1:]]

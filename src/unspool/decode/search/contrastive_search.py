@@ -1,16 +1,14 @@
-"""Contrastive search: of the k most probable tokens, the one whose hidden vector resembles no earlier one.
+"""Contrastive search: of the k most probable tokens, choose one whose hidden state differs from earlier ones.
 
     y_t = argmax_{v ∈ V⁽ᵏ⁾} { (1 − α) p(v | y_{<t}) − α max_{j<t} cos(h_v, h_j) }
 
-Su et al. 2022, eq. 5 (papers.bib: su2022contrastive). h_j is what the head reads at place j, of the prompt
-too, and h_v what it would read if v came next: the k candidates of every row are read as rows of one step,
-whose Step also says what follows the one that is chosen. Of an encoder–decoder only its own side is compared,
-from the place before its first token on.
+Su et al. 2022, eq. 5 (papers.bib: su2022contrastive). h_j is the hidden state that the head reads at position
+j, prompt included, and h_v the one after v: the k candidates of every row are rows of one model step, which
+also gives the distribution after the chosen one. For an encoder–decoder only the target side is compared.
 
-The values of the braces are no log-probabilities: they are in a path's notes, as `values`. α = 0 is greedy
-search. Of equal values the smallest token id wins. A token of no probability is no candidate, even where
-fewer than k have any. Transforms (a grammar, say) may reshape p first: candidates and p(v) are of what they
-leave.
+The values in braces are in the notes of a hypothesis, as `values`. α = 0 is greedy search. Of equal values
+the smallest token id wins. A token of zero probability is never a candidate. Transforms such as a grammar
+reshape p first.
 """
 
 from __future__ import annotations
@@ -27,21 +25,21 @@ from torch import Tensor
 from unspool.decode.arguments import check_int, check_number, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.search.candidates import alternatives
-from unspool.decode.search.sampling import check_transforms, prepared, reshape
+from unspool.decode.search.sampling import bind_transforms, check_transforms, reshape
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Step, StepModel, Transform
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class ContrastiveSearch:
-    """ContrastiveSearch(4, 0.6): fluent text that does not go round in circles; transforms may follow."""
+    """ContrastiveSearch(4, 0.6): deterministic text with little repetition; transforms may follow."""
 
     k: int
-    """How many of the most probable tokens are tried."""
+    """Number of candidate tokens."""
     alpha: float
-    """How much likeness to earlier tokens counts against a token."""
+    """Weight of the similarity to earlier tokens."""
     transforms: tuple[Transform, ...]
-    """Reshape the probabilities before the most probable are taken."""
+    """Reshape the probabilities before the candidates are chosen."""
 
     def __init__(self, k: int = 4, alpha: float = 0.6, *transforms: Transform) -> None:
         set_fields(self, k=k, alpha=alpha, transforms=transforms)
@@ -57,33 +55,33 @@ class ContrastiveSearch:
 
     @property
     def streams(self) -> bool:
-        """A chosen token stays."""
+        """A chosen token does not change later."""
         return True
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a frontier for each token chosen."""
-        transforms = prepared(self.transforms, model, job)
-        for paths in job.batches(rows_each=self.k):
-            yield from self._walk(model, job, transforms, paths)
+        """Yield a SearchStep for each token chosen."""
+        transforms = bind_transforms(self.transforms, model, job)
+        for hypotheses in job.batches(rows_each=self.k):
+            yield from self._run(model, job, transforms, hypotheses)
 
-    def _walk(
+    def _run(
         self, model: StepModel, job: Job, transforms: tuple[Transform, ...], live: Sequence[Hypothesis]
     ) -> Iterator[SearchStep]:
-        requests = list(dict.fromkeys(path.request for path in live))
+        requests = list(dict.fromkeys(hypothesis.request for hypothesis in live))
         seen, step, state = _begin(model, job, [job.prompts[request] for request in requests])
         if len(requests) < len(live):
-            rows = [requests.index(path.request) for path in live]
+            rows = [requests.index(hypothesis.request) for hypothesis in live]
             rows_N = torch.tensor(rows, device=step.logp_NV.device)
             seen, step, state = seen.select(rows_N), step.select(rows_N), state.select(rows_N)
         while live:
             scores_NV = reshape(step, live, transforms)
             top_NK = scores_NV.topk(min(self.k, model.vocab_size)).indices.sort(dim=-1).values
-            ahead, state = model.step(state.select(_each(top_NK)), top_NK.flatten())
-            likeness_NK = seen.likeness(_hidden(model, ahead).view(*top_NK.shape, -1))
+            ahead, state = model.step(state.select(_repeat_rows(top_NK)), top_NK.flatten())
+            similarity_NK = seen.similarity(_hidden(model, ahead).view(*top_NK.shape, -1))
             logp_NK, score_NK = step.logp_NV.gather(1, top_NK), scores_NV.gather(1, top_NK)
-            value_NK = (1 - self.alpha) * score_NK.exp() - self.alpha * likeness_NK
+            value_NK = (1 - self.alpha) * score_NK.exp() - self.alpha * similarity_NK
             value_NK = value_NK.masked_fill(score_NK == -math.inf, -math.inf)
-            peaks(value_NK)  # refuses what is no number
+            peaks(value_NK)  # refuses NaN
             best_N = value_NK.argmax(dim=-1)
             chosen = [
                 column.gather(1, best_N[:, None])[:, 0].tolist()
@@ -93,12 +91,14 @@ class ContrastiveSearch:
             if job.alternatives:
                 ranked = alternatives(step.logp_NV, scores_NV, job.alternatives)
             grown = [
-                _valued(path, value).extend(token, logp, score, job, others)
-                for path, others, token, logp, score, value in zip(live, ranked, *chosen, strict=True)
+                _with_value(hypothesis, value).extend(token, logp, score, job, others)
+                for hypothesis, others, token, logp, score, value in zip(live, ranked, *chosen, strict=True)
             ]
-            stay = [row for row, path in enumerate(grown) if path.finish_reason is None]
+            stay = [row for row, hypothesis in enumerate(grown) if hypothesis.finish_reason is None]
             live = [grown[row] for row in stay]
-            yield SearchStep(tuple(live), tuple(path for path in grown if path.finish_reason is not None))
+            yield SearchStep(
+                tuple(live), tuple(hypothesis for hypothesis in grown if hypothesis.finish_reason is not None)
+            )
             if live:
                 stay_M = torch.tensor(stay, device=best_N.device)
                 rows_M = stay_M * top_NK.shape[1] + best_N[stay_M]
@@ -108,22 +108,22 @@ class ContrastiveSearch:
 
 @dataclass(frozen=True)
 class SeenVectors:
-    """The hidden vectors of every row so far, of length 1, flush right."""
+    """The normalised hidden states of every row so far, left-padded."""
 
     unit_NTD: Tensor
     real_NT: Tensor
-    """False where a shorter row has nothing."""
+    """False at padding."""
 
     @staticmethod
     def of(hidden_NTD: Tensor, lengths: Sequence[int]) -> SeenVectors:
-        """Of prompts of these lengths."""
+        """The states of prompts of these lengths."""
         T = hidden_NTD.shape[1]
         first_N = torch.tensor([T - length for length in lengths], device=hidden_NTD.device)
         real_NT = torch.arange(T, device=hidden_NTD.device) >= first_N[:, None]
         return SeenVectors(F.normalize(hidden_NTD, dim=-1), real_NT)
 
-    def likeness(self, hidden_NKD: Tensor) -> Tensor:
-        """(N, K): the largest cosine of each candidate with anything that its row has seen."""
+    def similarity(self, hidden_NKD: Tensor) -> Tensor:
+        """(N, K): the largest cosine of each candidate with an earlier state of its row."""
         cosine_NKT = F.normalize(hidden_NKD, dim=-1) @ self.unit_NTD.transpose(1, 2)
         return cosine_NKT.masked_fill(~self.real_NT[:, None], -math.inf).amax(dim=-1)
 
@@ -132,7 +132,7 @@ class SeenVectors:
         return SeenVectors(self.unit_NTD[rows_M], self.real_NT[rows_M])
 
     def append(self, hidden_ND: Tensor) -> SeenVectors:
-        """One more vector in every row."""
+        """Append one state to every row."""
         unit_N1D = F.normalize(hidden_ND, dim=-1)[:, None]
         real_N1 = torch.ones_like(self.real_NT[:, :1])
         return SeenVectors(
@@ -148,11 +148,15 @@ def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tupl
     before_ND = _hidden(model, step)
     if job.is_encoder_decoder:
         return SeenVectors.of(before_ND[:, None], [1] * len(prompts)), step, state
-    return SeenVectors.of(_spell(model, prompts), [len(prompt) for prompt in prompts]), step, state
+    return (
+        SeenVectors.of(_read_token_by_token(model, prompts), [len(prompt) for prompt in prompts]),
+        step,
+        state,
+    )
 
 
-def _spell(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
-    """The prompts' hidden vectors (N, T, D), flush right, from a model that gives one vector a step."""
+def _read_token_by_token(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
+    """The hidden states (N, T, D) of prompts, left-padded, from a model without `prompt_reading`."""
     longest = max(len(prompt) for prompt in prompts)
     step, state = model.start([prompt[:1] for prompt in prompts])
     first_ND = _hidden(model, step)
@@ -173,21 +177,23 @@ def _spell(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
     return hidden_NTD
 
 
-def _valued(path: Hypothesis, value: float) -> Hypothesis:
-    """The path with the value of its next token noted."""
-    return replace(path, notes={**path.notes, "values": (*path.notes.get("values", ()), value)})
+def _with_value(hypothesis: Hypothesis, value: float) -> Hypothesis:
+    """Add the value of the next token to the notes."""
+    return replace(
+        hypothesis, notes={**hypothesis.notes, "values": (*hypothesis.notes.get("values", ()), value)}
+    )
 
 
 def _hidden(model: StepModel, step: Step) -> Tensor:
     if step.hidden_ND is None:
         raise TypeError(
-            f"{type(model).__name__} does not show its hidden vectors, and contrastive search compares them: "
-            "use a model that does, such as a TransformerLM, or another search"
+            f"contrastive search needs hidden states, which a {type(model).__name__} does not return: "
+            "use a model such as a TransformerLM, or another decoder"
         )
     return step.hidden_ND
 
 
-def _each(top_NK: Tensor) -> Tensor:
-    """(N·K): every row as often as it has candidates."""
+def _repeat_rows(top_NK: Tensor) -> Tensor:
+    """(N·K): every row repeated K times."""
     N, K = top_NK.shape
     return torch.arange(N, device=top_NK.device).repeat_interleave(K)

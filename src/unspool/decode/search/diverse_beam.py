@@ -1,18 +1,17 @@
-"""Diverse beam search: groups of beams, each of which pays for choosing what the groups before it chose.
+"""Diverse beam search: groups of beams, each penalised for tokens that earlier groups chose.
 
     s_g(v) = log p(v | y_{<t}) − λ · |{ h < g, b : y^{h,b}_t = v }|
 
-At every step the groups choose one after the other; group g sees how often each token was just taken by a
-hypothesis of groups 1 … g−1 (Hamming diversity at time t), and the price stays in its sums. Each group is a
-beam of width/groups with a pool of its own. Asked for n texts, the search gives the best of every group
-first, then the second best of every group, and so on, each round ordered by score; what several groups have
-found comes once. With one group it is beam search.
+At every step the groups choose one after the other. Group g is penalised by how often hypotheses of groups 1
+… g−1 chose the same token at this step (Hamming diversity), and the penalty stays in its sums. Each group is
+a beam of width/groups with its own pool. The n texts are the best of every group, then the second best of
+every group, and so on, each round ordered by score and without duplicates. One group is plain beam search.
 Vijayakumar et al. 2018, Algorithm 1 (λ_g = λ, Δ = Hamming).
 papers.bib: vijayakumar2018diverse
 
-Symbols: λ is `penalty`, G is `groups`, B is `width`.
-Differs from Hugging Face's former group beam search: tokens of hypotheses that end count like any others, and
-the n texts come from all groups in turn, not from those with the highest scores.
+Symbols: λ is `penalty`, G is `groups`, B is `width`. Differs from Hugging Face's former group beam search:
+tokens of hypotheses that end count, too, and the n texts are taken from all groups in turn, not by the
+highest score.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import LARGEST_BIAS, check_int, check_number, set_fields
 from unspool.decode.hypothesis import Job, SearchStep
-from unspool.decode.search.beam import View, run_beams
+from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
 from unspool.decode.search.candidates import propose
 from unspool.interfaces import StepModel, Transform
@@ -34,12 +33,12 @@ from unspool.interfaces import StepModel, Transform
 
 @dataclass(frozen=True, init=False, repr=False)
 class DiverseBeam(BeamSearch):
-    """DiverseBeam(6, groups=3, penalty=0.5): three beams of two that keep out of each other's way."""
+    """DiverseBeam(6, groups=3, penalty=0.5): three groups of two beams with different texts."""
 
     groups: int
-    """How many beams share the width."""
+    """Number of groups that share the width."""
     penalty: float
-    """What a group pays for each time that an earlier one has just chosen the same token."""
+    """λ: subtracted for each hypothesis of an earlier group that chose the same token at this step."""
 
     def __init__(
         self,
@@ -54,15 +53,15 @@ class DiverseBeam(BeamSearch):
         check_int(self, "groups", at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
-                f"width={width} cannot be shared by groups={groups} evenly. "
-                f"Choose a width such as {groups * (width // groups + 1)}."
+                f"width={width} is not a multiple of groups={groups}: "
+                f"choose a width such as {groups * (width // groups + 1)}"
             )
-        advice = "0.2 to 0.8 are usual; 0 gives every group the same beam."
+        advice = "Common values are 0.2 to 0.8; 0 gives every group the same beam."
         check_number(self, "penalty", at_least=0, at_most=LARGEST_BIAS, advice=advice)
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a frontier for each step; a request's texts come when all of its groups have stopped."""
-        options = self.options.prepared(model, job)
+        """Yield a SearchStep for each step; the texts of a request end when all its groups stop."""
+        options = self.options.bind(model, job)
         share = replace(options, width=options.width // self.groups)
         trees = [Tree() for _ in job.prompts]
         requests = [
@@ -71,8 +70,9 @@ class DiverseBeam(BeamSearch):
         ]
         return run_beams(model, job, requests, self._grow)
 
-    def _grow(self, view: View, beams: Sequence[_Group]) -> None:
-        """The groups of every request choose in turn; what one takes, those after it pay for."""
+    def _grow(self, inputs: BeamScores, beams: Sequence[_Group]) -> None:
+        """Let the groups of every request choose in turn, with penalties for the choices of earlier
+        groups."""
         taken: dict[int, list[int]] = {beam.request: [] for beam in beams}
         count = beams[0].options.candidates(beams[0].job.ends)
         for place in range(self.groups):
@@ -80,29 +80,29 @@ class DiverseBeam(BeamSearch):
             if not group:
                 continue
             rows = [beam.first_row + row for beam in group for row in range(len(beam.live))]
-            rows_M = torch.tensor(rows, device=view.scores_NV.device)
+            rows_M = torch.tensor(rows, device=inputs.scores_NV.device)
             found = propose(
                 [beam.totals for beam in group],
                 count,
-                view.step.logp_NV.index_select(0, rows_M),
-                self._priced(view.scores_NV.index_select(0, rows_M), group, taken),
-                covered_N=None if view.covered_N is None else view.covered_N.index_select(0, rows_M),
+                inputs.step.logp_NV.index_select(0, rows_M),
+                self._penalised(inputs.scores_NV.index_select(0, rows_M), group, taken),
+                covered_N=None if inputs.covered_N is None else inputs.covered_N.index_select(0, rows_M),
             )
             for beam, candidates in zip(group, found, strict=True):
                 taken[beam.request] += [candidate.token for candidate in beam.take(candidates)]
 
-    def _priced(self, scores_MV: Tensor, group: Sequence[_Group], taken: dict[int, list[int]]) -> Tensor:
+    def _penalised(self, scores_MV: Tensor, group: Sequence[_Group], taken: dict[int, list[int]]) -> Tensor:
         owners = [beam.request for beam in group for _ in beam.live]
         pairs = [(row, token) for row, request in enumerate(owners) for token in taken[request]]
         if not pairs:
             return scores_MV
         rows_I, tokens_I = torch.tensor(pairs, device=scores_MV.device).unbind(1)
-        price_I = scores_MV.new_full((len(pairs),), -self.penalty)
-        return scores_MV.index_put((rows_I, tokens_I), price_I, accumulate=True)
+        penalty_I = scores_MV.new_full((len(pairs),), -self.penalty)
+        return scores_MV.index_put((rows_I, tokens_I), penalty_I, accumulate=True)
 
 
 class _Group(BeamState):
-    """One of the beams of a request."""
+    """One group of a request."""
 
     def __init__(self, options: BeamOptions, job: Job, request: int, tree: Tree, place: int) -> None:
         super().__init__(options, job, request, tree)

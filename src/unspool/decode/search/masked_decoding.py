@@ -1,4 +1,4 @@
-"""Texts with hidden places on their way to paths: what mask-predict and masked diffusion share."""
+"""Masked decoding: mask-predict and masked diffusion, for models that fill masked positions."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from unspool.decode.rng import torch_generator
 from unspool.interfaces import Infilling, StepModel
 
 
-def infilling(model: StepModel, decoder: Any) -> Infilling:
-    """What fills hidden places, or an error for a model that does not."""
+def require_infilling(model: StepModel, decoder: Any) -> Infilling:
+    """Return the infilling ability of a model, or refuse a model without it."""
     if model.infilling is None:
         raise ValueError(
-            f"{decoder!r} fills hidden places, and a {type(model).__name__} says one token after another: "
-            "decode it by Greedy(), Sample() or Beam(), or train a masked_lm or masked_seq2seq"
+            f"{decoder!r} needs a masked model, and a {type(model).__name__} is autoregressive: "
+            "use Greedy(), Sample() or Beam(), or train a masked_lm or masked_seq2seq"
         )
     return model.infilling
 
 
 @dataclass
-class Canvas:
-    """A text of a fixed length; `tokens` has the id `hidden` where nothing is chosen yet."""
+class MaskedText:
+    """A text of fixed length; masked positions have the id `mask`."""
 
-    path: Hypothesis
+    hypothesis: Hypothesis
     tokens: list[int]
-    hidden: int
+    mask: int
     logps: list[float]
     """log p of each token when it was chosen."""
-    foreseen: float = 0.0
+    length_logp: float = 0.0
     """log p of its length."""
 
     @classmethod
-    def blank(cls, path: Hypothesis, length: int, hidden: int, foreseen: float = 0.0) -> Canvas:
-        """With every place hidden."""
-        return cls(path, [hidden] * length, hidden, [0.0] * length, foreseen)
+    def blank(cls, hypothesis: Hypothesis, length: int, mask: int, length_logp: float = 0.0) -> MaskedText:
+        """A text whose positions are all masked."""
+        return cls(hypothesis, [mask] * length, mask, [0.0] * length, length_logp)
 
     @property
-    def places(self) -> list[int]:
-        """Where nothing is chosen yet."""
-        return [at for at, token in enumerate(self.tokens) if token == self.hidden]
+    def masked(self) -> list[int]:
+        """The masked positions."""
+        return [at for at, token in enumerate(self.tokens) if token == self.mask]
 
     @property
     def score(self) -> float:
@@ -54,47 +54,49 @@ class Canvas:
         return sum(self.logps) / len(self.logps)
 
     def choose(self, at: int, token: int, logp: float) -> None:
-        """Put a token at a place."""
+        """Put a token at a position."""
         self.tokens[at], self.logps[at] = token, logp
 
-    def hide(self, at: int) -> None:
-        """Take it away again."""
-        self.tokens[at] = self.hidden
+    def mask_position(self, at: int) -> None:
+        """Mask a position again."""
+        self.tokens[at] = self.mask
 
-    def grown(self, path: Hypothesis, job: Job, *, last: bool) -> Hypothesis:
-        """The path with the tokens up to the first hidden place; the `last` time it ends in any case."""
-        for at in range(len(path.tokens), len(self.tokens)):
-            if path.finish_reason is not None or self.tokens[at] == self.hidden:
+    def extend(self, hypothesis: Hypothesis, job: Job, *, last: bool) -> Hypothesis:
+        """Extend the hypothesis up to the first masked position; if `last`, it ends in any case."""
+        for at in range(len(hypothesis.tokens), len(self.tokens)):
+            if hypothesis.finish_reason is not None or self.tokens[at] == self.mask:
                 break
-            path = path.extend(self.tokens[at], self.logps[at], self.logps[at], job)
-        return replace(path, finish_reason="length") if last and path.finish_reason is None else path
+            hypothesis = hypothesis.extend(self.tokens[at], self.logps[at], self.logps[at], job)
+        return (
+            replace(hypothesis, finish_reason="length")
+            if last and hypothesis.finish_reason is None
+            else hypothesis
+        )
 
 
-def filled(model: Infilling, job: Job, canvases: Sequence[Canvas]) -> list[Tensor]:
-    """log p at every place of each, (T, V)."""
-    return model.fill([job.prompts[it.path.request] for it in canvases], [it.tokens for it in canvases])
+def predict_positions(model: Infilling, job: Job, texts: Sequence[MaskedText]) -> list[Tensor]:
+    """log p at every position of each text, (T, V)."""
+    return model.fill([job.prompts[it.hypothesis.request] for it in texts], [it.tokens for it in texts])
 
 
 @dataclass(frozen=True)
 class MaskPredict:
-    """MaskPredict(10, lengths=5): for models that fill hidden places; the same text every time.
+    """MaskPredict(10, lengths=5): predict all tokens at once, then mask the least probable and predict again.
 
-    Mask-predict: say all tokens at once, then hide those that are least certain, and say these again.
+        n_t = N · (T − t)/T positions with the lowest p_i are masked;   there y_i = argmax_w p(w | shown, x)
 
-        n_t = N · (T − t)/T places with the lowest p_i are hidden, and there   y_i = argmax_w p(w | shown, x)
-
-    Ghazvininejad et al. 2019, §3.2 and §3.3 (papers.bib: ghazvininejad2019mask). The length N comes first: as
-    many of the most probable ones as `lengths` says are tried, and the text with the highest mean log p wins.
+    Ghazvininejad et al. 2019, §3.2 and §3.3 (papers.bib: ghazvininejad2019mask). The length N is predicted
+    first: the `lengths` most probable ones are tried, and the text with the highest mean log p wins.
     """
 
     iterations: int = 10
     """T: passes over the whole text."""
     lengths: int = 5
-    """The length beam: how many lengths are tried for each prompt."""
+    """The length beam: number of lengths tried for each prompt."""
 
     def __post_init__(self) -> None:
-        check_int(self, "iterations", at_least=1, advice="One pass says all tokens at once.")
-        check_int(self, "lengths", at_least=1, advice="1 tries the most probable length alone.")
+        check_int(self, "iterations", at_least=1, advice="1 predicts all tokens at once.")
+        check_int(self, "lengths", at_least=1, advice="1 tries only the most probable length.")
 
     @property
     def streams(self) -> bool:
@@ -102,120 +104,123 @@ class MaskPredict:
         return False
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield the best texts of each prompt when its last pass is done."""
-        fills = infilling(model, self)
+        """Yield the best texts of each prompt after its last pass."""
+        fills = require_infilling(model, self)
         if job.n > self.lengths:
-            raise ValueError(
-                f"n={job.n} texts were asked of {self.lengths} lengths: ask for fewer, or raise lengths"
-            )
+            raise ValueError(f"n={job.n} is more than lengths={self.lengths}: reduce n or increase lengths")
         return self._search(fills, model.vocab_size, job)
 
-    def _search(self, model: Infilling, hidden: int, job: Job) -> Iterator[SearchStep]:
-        for paths in replace(job, n=1).batches(self.lengths):
+    def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:
+        for hypotheses in replace(job, n=1).batches(self.lengths):
             found = model.lengths(
-                [job.prompts[it.request] for it in paths],
-                [job.limits[it.request] for it in paths],
+                [job.prompts[it.request] for it in hypotheses],
+                [job.limits[it.request] for it in hypotheses],
                 self.lengths,
             )
-            canvases = [
-                Canvas.blank(path, length, hidden, logp)
-                for path, lengths in zip(paths, found, strict=True)
+            texts = [
+                MaskedText.blank(hypothesis, length, mask, logp)
+                for hypothesis, lengths in zip(hypotheses, found, strict=True)
                 for length, logp in lengths
             ]
             for t in range(self.iterations):
-                _hide(canvases, self.iterations, t)
-                _predict(model, job, canvases)
+                _mask_least_probable(texts, self.iterations, t)
+                _fill_masked(model, job, texts)
             ended = []
-            for _, group in groupby(canvases, key=lambda it: it.path.request):
+            for _, group in groupby(texts, key=lambda it: it.hypothesis.request):
                 best = sorted(group, key=lambda it: -it.score)[: job.n]
                 ended += [
-                    replace(it.grown(it.path, job, last=True), sample=at, total=it.score)
+                    replace(it.extend(it.hypothesis, job, last=True), sample=at, total=it.score)
                     for at, it in enumerate(best)
                 ]
             yield SearchStep((), tuple(ended))
 
 
-def _hide(canvases: list[Canvas], iterations: int, t: int) -> None:
-    """Hide the least certain places of each; all of them at first."""
-    for canvas in canvases:
-        size = len(canvas.tokens)
+def _mask_least_probable(texts: list[MaskedText], iterations: int, t: int) -> None:
+    """Mask the least probable positions of each text."""
+    for text in texts:
+        size = len(text.tokens)
         count = size * (iterations - t) // iterations
-        for at in sorted(range(size), key=lambda at: canvas.logps[at])[:count] if t else ():
-            canvas.hide(at)
+        for at in sorted(range(size), key=lambda at: text.logps[at])[:count] if t else ():
+            text.mask_position(at)
 
 
-def _predict(model: Infilling, job: Job, canvases: list[Canvas]) -> None:
-    """Put the most probable token at every hidden place."""
-    some = [canvas for canvas in canvases if canvas.places]
+def _fill_masked(model: Infilling, job: Job, texts: list[MaskedText]) -> None:
+    """Put the most probable token at every masked position."""
+    some = [text for text in texts if text.masked]
     if not some:
         return
-    for canvas, logp_TV in zip(some, filled(model, job, some), strict=True):
+    for text, logp_TV in zip(some, predict_positions(model, job, some), strict=True):
         best = logp_TV.max(dim=-1)
         tokens, logps = best.indices.tolist(), best.values.tolist()
-        for at in canvas.places:
-            canvas.choose(at, tokens[at], logps[at])
+        for at in text.masked:
+            text.choose(at, tokens[at], logps[at])
 
 
 @dataclass(frozen=True)
 class MaskedDiffusion:
-    """MaskedDiffusion(20): for models that fill hidden places.
+    """MaskedDiffusion(20): start with every position masked, and unmask the most probable ones in each step.
 
-    Masked diffusion: begin with every place hidden, and show in each step those that are most certain.
-
-        s = 1 − i/S:   ŷ_j ~ p(· | shown, x) at all hidden places;   the N·s least certain of them stay hidden
+        s = 1 − i/S:   ŷ_j ~ p(· | shown, x) at all masked positions;   the N·s least probable stay masked
 
     Sahoo et al. 2024, §3.2.3 (papers.bib: sahoo2024simple); low-confidence remasking: Nie et al. 2025, §2.4
-    and algorithm 5 (papers.bib: nie2025large). What is shown once stays, so that the beginning of a text is
-    streamed as soon as nothing in it is hidden. With one step all tokens are said at once; with as many as a
-    text has places, one in each step.
+    and algorithm 5 (papers.bib: nie2025large). An unmasked token does not change, so that a text is streamed
+    up to its first masked position. One step predicts all tokens at once; as many steps as positions, one
+    each.
     """
 
     iterations: int = 20
-    """S: steps from a text that is all hidden to one that is all shown."""
+    """S: number of steps."""
     temperature: float = 0.0
-    """Of what each place is drawn from; 0: the most probable token."""
+    """Temperature of the draws; 0 takes the most probable token."""
 
     def __post_init__(self) -> None:
-        check_int(self, "iterations", at_least=1, advice="One step says all tokens at once.")
+        check_int(self, "iterations", at_least=1, advice="1 predicts all tokens at once.")
         check_number(self, "temperature", at_least=0.0, advice="0 takes the most probable token.")
 
     @property
     def streams(self) -> bool:
-        """What is shown stays."""
+        """An unmasked token does not change later."""
         return True
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a frontier for each step."""
-        return self._search(infilling(model, self), model.vocab_size, job)
+        """Yield a SearchStep for each step."""
+        return self._search(require_infilling(model, self), model.vocab_size, job)
 
-    def _search(self, model: Infilling, hidden: int, job: Job) -> Iterator[SearchStep]:
-        for paths in job.batches():
-            prompts = [job.prompts[path.request] for path in paths]
-            limits = [job.limits[path.request] for path in paths]
-            foreseen = model.lengths(prompts, limits, 1)
-            canvases = [
-                Canvas.blank(path, length, hidden, logp)
-                for path, ((length, logp),) in zip(paths, foreseen, strict=True)
+    def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:
+        for hypotheses in job.batches():
+            prompts = [job.prompts[hypothesis.request] for hypothesis in hypotheses]
+            limits = [job.limits[hypothesis.request] for hypothesis in hypotheses]
+            lengths = model.lengths(prompts, limits, 1)
+            texts = [
+                MaskedText.blank(hypothesis, length, mask, logp)
+                for hypothesis, ((length, logp),) in zip(hypotheses, lengths, strict=True)
             ]
-            rngs = [torch_generator(job.stream_key(path.request, path.sample)) for path in paths]
-            live: dict[int, Hypothesis] = dict(enumerate(paths))
+            rngs = [
+                torch_generator(job.stream_key(hypothesis.request, hypothesis.sample))
+                for hypothesis in hypotheses
+            ]
+            live: dict[int, Hypothesis] = dict(enumerate(hypotheses))
             for i in range(1, self.iterations + 1):
-                some = [at for at in live if canvases[at].places]
-                for at, logp_TV in zip(some, filled(model, job, [canvases[at] for at in some]), strict=True):
-                    _show(canvases[at], logp_TV, self.temperature, rngs[at], 1 - i / self.iterations)
+                some = [at for at in live if texts[at].masked]
+                for at, logp_TV in zip(
+                    some, predict_positions(model, job, [texts[at] for at in some]), strict=True
+                ):
+                    _unmask(texts[at], logp_TV, self.temperature, rngs[at], 1 - i / self.iterations)
                 grown = {
-                    at: canvases[at].grown(path, job, last=not canvases[at].places)
-                    for at, path in live.items()
+                    at: texts[at].extend(hypothesis, job, last=not texts[at].masked)
+                    for at, hypothesis in live.items()
                 }
-                live = {at: path for at, path in grown.items() if path.finish_reason is None}
+                live = {
+                    at: hypothesis for at, hypothesis in grown.items() if hypothesis.finish_reason is None
+                }
                 yield SearchStep(tuple(live.values()), tuple(it for it in grown.values() if it.finish_reason))
                 if not live:
                     break
 
 
-def _show(canvas: Canvas, logp_TV: Tensor, temperature: float, rng: torch.Generator, left: float) -> None:
-    """Draw a token at every hidden place, and keep the most certain: `left` of all places stay hidden."""
-    places = canvas.places
+def _unmask(text: MaskedText, logp_TV: Tensor, temperature: float, rng: torch.Generator, left: float) -> None:
+    """Draw a token at every masked position and keep the most probable: the share `left` stays masked."""
+    places = text.masked
     logp_PV = logp_TV[places].cpu()
     drawn_PV = logp_PV
     if temperature:
@@ -225,6 +230,6 @@ def _show(canvas: Canvas, logp_TV: Tensor, temperature: float, rng: torch.Genera
     tokens_P = drawn_PV.argmax(-1)
     logps = logp_PV.gather(1, tokens_P[:, None])[:, 0].tolist()
     tokens = tokens_P.tolist()
-    count = len(places) - min(int(len(canvas.tokens) * left), len(places) - 1 if left else 0)
+    count = len(places) - min(int(len(text.tokens) * left), len(places) - 1 if left else 0)
     for which in sorted(range(len(places)), key=lambda which: -logps[which])[:count]:
-        canvas.choose(places[which], tokens[which], logps[which])
+        text.choose(places[which], tokens[which], logps[which])

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: of many candidates, the one that is most like the others.
+"""Minimum Bayes risk decoding: of many samples, return the one that is most similar to the others.
 
     y* = argmax_{h ∈ S} 1/(|S| − 1) Σ_{r ∈ S∖{h}} u(h, r),   S drawn from the model
 
@@ -6,13 +6,13 @@ Eikema & Aziz 2020 (papers.bib: eikema2020map); with the candidates as their own
 2022 (papers.bib: eikema2022sampling). S is `samples` texts of the `sampler`; u is the `utility`, chrF
 (Popović 2015, eq. 1; papers.bib: popovic2015chrf) for models with text and F₁ of the token ids for others.
 
-A text drawn twice counts twice among the references, and once among the answers: where fewer than n different
-texts were drawn, fewer are given. `total` is the expected utility, `sample` the rank; of equally good texts
-the one drawn first wins. A user's utility is called with two texts, or, where the model has no text, with two
-tuples of token ids (the end-of-text token left out).
+A text drawn twice counts twice as a reference, and is returned once: if fewer than n different texts were
+drawn, fewer are returned. `total` is the expected utility, `sample` the rank; of equally good texts the one
+drawn first wins. A utility is called with two strings, or with two tuples of token ids (without the end
+token) if the model has no tokenizer.
 
-Differs from the papers: a candidate is not compared with itself, which for a utility of 1 (or 100) between
-equal texts changes no rank.
+Differs from the papers: a candidate is not compared with itself, which does not change the ranks if the
+utility of equal texts is constant.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from unspool.decode.arguments import as_number, check_int, function_of, shown
+from unspool.decode.arguments import as_number, check_int, function_of, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel
 
 
 class Utility(Protocol):
-    """How good a hypothesis is if the reference is what was wanted; a higher one is better."""
+    """How good a hypothesis is, given a reference; higher is better."""
 
     def __call__(self, hypothesis: Any, reference: Any) -> float:
-        """Two texts, or two tuples of token ids."""
+        """Compare two strings, or two tuples of token ids."""
         ...
 
 
@@ -42,7 +42,7 @@ class ChrF:
     """Character n-gram F-score, 0 … 100, by sacrebleu; `word_order=2` is chrF++."""
 
     needs_text: ClassVar[bool] = True
-    """It compares characters, and not token ids."""
+    """It compares characters, not token ids."""
 
     char_order: int = 6
     word_order: int = 0
@@ -63,7 +63,7 @@ class ChrF:
         object.__setattr__(self, "metric", metric)
 
     def __call__(self, hypothesis: str, reference: str) -> float:
-        """100 for equal texts, 0 where they share no n-gram."""
+        """100 for equal texts, 0 if they share no n-gram."""
         if hypothesis == reference:
             return 100.0
         score: float = self.metric.sentence_score(hypothesis, [reference]).score
@@ -75,7 +75,7 @@ class TokenF1:
     """F₁ of the two bags of tokens, 0 … 1: 2 |h ∩ r| / (|h| + |r|)."""
 
     def __call__(self, hypothesis: Sequence[Any], reference: Sequence[Any]) -> float:
-        """1 for equal bags, of which two empty ones are a pair."""
+        """1 for equal bags, including two empty ones."""
         if not hypothesis and not reference:
             return 1.0
         shared = (Counter(hypothesis) & Counter(reference)).total()
@@ -84,75 +84,76 @@ class TokenF1:
 
 @dataclass(frozen=True)
 class MBR:
-    """MBR(16, Sample(Epsilon(0.02))): draw 16 texts, return the one that the others agree with most."""
+    """MBR(16, Sample(Epsilon(0.02))): draw 16 texts, return the one with the highest expected utility."""
 
     samples: int = 16
-    """How many texts are drawn for each prompt."""
+    """Number of texts drawn for each prompt."""
     sampler: Decoder = field(default_factory=Sample)
-    """What draws them; any search that gives `samples` texts."""
+    """The decoder that draws them, or its string; it must return `samples` texts."""
     utility: Utility | None = None
-    """What is maximised in expectation; None for ChrF() or, without text, TokenF1()."""
+    """The utility to maximise; None is ChrF(), or TokenF1() without a tokenizer."""
 
     def __post_init__(self) -> None:
-        check_int(self, "samples", at_least=2, advice="One text has no others to agree with.")
+        check_int(self, "samples", at_least=2, advice="One text cannot be compared with others.")
+        if isinstance(self.sampler, str):
+            from unspool.decode.spec import parse  # which imports this module
+
+            set_fields(self, sampler=parse(self.sampler))
         if isinstance(self.sampler, type) or not hasattr(self.sampler, "streams"):
-            raise TypeError(f"MBR.sampler is {shown(self.sampler)}: give a search such as Sample()")
+            raise TypeError(f"MBR.sampler is {shown(self.sampler)}: give a decoder such as Sample()")
         if self.utility is not None and not function_of(self.utility, 2):
             raise TypeError(f"MBR.utility is {shown(self.utility)}: give a function of two texts, or ChrF()")
 
     @property
     def streams(self) -> bool:
-        """Nothing is certain before every candidate has been compared."""
+        """The best text is known after all candidates are compared."""
         return False
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield the candidates as they grow, and the best of them at the end."""
+        """Yield the candidates as they grow, then the best texts."""
         if job.n > self.samples:
-            raise ValueError(
-                f"n={job.n} texts were asked of {self.samples} candidates: ask for fewer, or draw more"
-            )
+            raise ValueError(f"n={job.n} is more than samples={self.samples}: reduce n or increase samples")
         utility = self.utility or (ChrF() if job.detokenizers else TokenF1())
         if getattr(utility, "needs_text", False) and not job.detokenizers:
             raise ValueError(
-                f"{utility!r} compares texts, and this model has no tokenizer: use MBR(utility=TokenF1()), "
-                "which compares token ids"
+                f"{utility!r} compares texts but the model has no tokenizer: use MBR(utility=TokenF1())"
             )
         return self._search(model, job, utility)
 
     def _search(self, model: StepModel, job: Job, utility: Utility) -> Iterator[SearchStep]:
         drawn: list[list[Hypothesis]] = [[] for _ in job.prompts]
-        for frontier in self.sampler(model, job.with_samples(self.samples)):
-            for path in frontier.ended:
-                drawn[path.request].append(path)
-            yield SearchStep(frontier.live)
-        ended = [path for group in drawn for path in rank(group, job, utility)[: job.n]]
+        for step in self.sampler(model, job.with_samples(self.samples)):
+            for hypothesis in step.ended:
+                drawn[hypothesis.request].append(hypothesis)
+            yield SearchStep(step.live)
+        ended = [hypothesis for group in drawn for hypothesis in rank(group, job, utility)[: job.n]]
         yield SearchStep((), tuple(ended))
 
 
-def rank(paths: Sequence[Hypothesis], job: Job, utility: Utility) -> list[Hypothesis]:
-    """The different texts of one prompt by expected utility, the best first."""
+def rank(hypotheses: Sequence[Hypothesis], job: Job, utility: Utility) -> list[Hypothesis]:
+    """The different texts of one prompt by expected utility, best first."""
     first: dict[Any, Hypothesis] = {}
     count: Counter[Any] = Counter()
-    for path in sorted(paths, key=lambda path: path.sample):
-        first.setdefault(job.content(path), path)
-        count[job.content(path)] += 1
+    for hypothesis in sorted(hypotheses, key=lambda hypothesis: hypothesis.sample):
+        first.setdefault(job.content(hypothesis), hypothesis)
+        count[job.content(hypothesis)] += 1
     expected = {content: _expected(content, count, utility) for content in count}
     return [
         replace(
             first[content],
             sample=position,
             total=expected[content],
-            notes={**first[content].notes, "candidates": len(paths), "different": len(count)},
+            notes={**first[content].notes, "candidates": len(hypotheses), "different": len(count)},
         )
         for position, content in enumerate(sorted(first, key=lambda content: -expected[content]))
     ]
 
 
 def _expected(hypothesis: Any, count: Counter[Any], utility: Utility) -> float:
-    """The mean utility against every drawn text but one copy of the hypothesis itself."""
+    """The mean utility against all drawn texts except one copy of the hypothesis."""
     others = count - Counter([hypothesis]) or Counter([hypothesis])
     worth = {reference: utility(hypothesis, reference) for reference in others}
     for reference, value in worth.items():
-        advice = f"It is that of {shown(hypothesis)} where {shown(reference)} was wanted."
+        advice = f"It compares {shown(hypothesis)} with the reference {shown(reference)}."
         worth[reference] = as_number("a utility", value, advice=advice)
     return math.fsum(times * worth[reference] for reference, times in others.items()) / others.total()

@@ -2,8 +2,16 @@
 
     y_t ~ pick( f_k(… f_1(log p(· | y_{<t})) …) )
 
-The transforms apply in the order written; between two of them the scores are normalised again. Each
-row draws from its own random stream (`decode.rng`): the rest of the batch and its order do not change it.
+The transforms apply in the order given, and the scores are normalised after each:
+
+    s_0 = log p,   s_i = log_softmax(f_i(s_{i−1}))
+
+A transform published on logits (`on_logits`, the repetition penalty) needs the log-normaliser:
+z_i = s_i + log_norm_i, where `step.log_norm_N` is
+
+    log_norm_0 = the model's,   log_norm_i = log_norm_{i−1} + logsumexp(f_i(s_{i−1}))
+
+Each row draws from its own random stream (`decode.rng`), which does not depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -23,27 +31,16 @@ from unspool.decode.multinomial import Multinomial, draw_uniform
 from unspool.decode.picks import ArgMax
 from unspool.decode.search.candidates import alternatives
 from unspool.decode.transforms.scores import applied
-from unspool.interfaces import Bindable, Counting, Pick, Preparing, Step, StepModel, Transform
-
-# A search's transforms: checked when the search is made, told of the model and the job when it begins, and
-# applied one after the other at every step.
-#
-#     s_0 = log p,   s_i = log_softmax(f_i(s_{i−1}))
-#
-# Scores are normalised between two transforms, so that each is given a distribution. A rule that is published
-# on logits (`on_logits`, the repetition penalty) needs the constant that normalising takes away:
-# `step.log_norm_N` turns the scores that come with it into logits again, z_i = s_i + log_norm_i, where
-#
-#     log_norm_0 = the model's own,   log_norm_i = log_norm_{i−1} + logsumexp(f_i(s_{i−1}))
+from unspool.interfaces import BindablePick, BindableTransform, CountingPick, Pick, Step, StepModel, Transform
 
 
 def check_transforms(owner: str, transforms: Sequence[Any]) -> None:
-    """Refuse what is no transform, in the words of the search that was given it."""
+    """Refuse values that are not transforms; the error names `owner`, the decoder."""
     for rule in transforms:
         fault = _fault(rule)
         if fault:
             raise TypeError(
-                f"{owner}: {shown(rule)} cannot stand among the transforms: {fault}. "
+                f"{owner}: {shown(rule)} is not a transform: {fault}. "
                 "Give transforms such as Temperature(0.8), TopP(0.9) or NoRepeatNgram(3)."
             )
 
@@ -52,9 +49,9 @@ def _fault(rule: Any) -> str:
     if isinstance(rule, type):
         return f"it is a class, so write {rule.__name__}(…)"
     if hasattr(rule, "streams"):
-        return "it is a search of its own"
+        return "it is a decoder"
     if isinstance(rule, Pick):
-        return "it is a pick, and only Sample takes one, as its last rule"
+        return "it is a pick, which only Sample accepts, as its last argument"
     if is_model(rule):
         return "it is a model"
     if not callable(rule):
@@ -62,62 +59,55 @@ def _fault(rule: Any) -> str:
     return "" if function_of(rule, 3) else "it is not a function of (scores, step, history)"
 
 
-def prepared(transforms: Sequence[Transform], model: StepModel, job: Job) -> tuple[Transform, ...]:
-    """The transforms for one job: those that must know the model or the job have looked at them."""
+def bind_transforms(transforms: Sequence[Transform], model: StepModel, job: Job) -> tuple[Transform, ...]:
+    """Bind the transforms that need the model or the job."""
     rules = (*job.first, *transforms)
-    return tuple(rule.prepare(model, job) if isinstance(rule, Preparing) else rule for rule in rules)
+    return tuple(rule.bind(model, job) if isinstance(rule, BindableTransform) else rule for rule in rules)
 
 
 def on_logits(transforms: Sequence[Transform]) -> bool:
-    """Whether one of them is defined on logits, for which normalised scores do not suffice."""
+    """Whether one of the transforms needs logits."""
     return any(getattr(rule, "on_logits", False) for rule in transforms)
 
 
 def reshape(step: Step, history: Sequence[Hypothesis], transforms: Sequence[Transform]) -> Tensor:
-    """The scores that are drawn from: normalised before and after every transform."""
+    """Apply the transforms; the scores are normalised after each."""
     if transforms and not on_logits(transforms):
         step = replace(step, log_norm_N=None)
-    return reshaped(step, history, transforms)[0]
+    return reshape_with_norm(step, history, transforms)[0]
 
 
-def reshaped(
+def reshape_with_norm(
     step: Step, history: Sequence[Hypothesis], transforms: Sequence[Transform]
 ) -> tuple[Tensor, Tensor | None]:
-    """The same, and log_norm_k, which makes logits of them again, as the transforms have left these."""
+    """Like `reshape`, and the log-normaliser of the result."""
     scores_NV = step.logp_NV
     for transform in transforms:
-        moved_NV = applied(transform, scores_NV, step, history)
+        new_NV = applied(transform, scores_NV, step, history)
         if step.log_norm_N is not None:
-            step = replace(step, log_norm_N=step.log_norm_N + moved_NV.logsumexp(dim=-1))
-        scores_NV = torch.log_softmax(moved_NV, dim=-1)
+            step = replace(step, log_norm_N=step.log_norm_N + new_NV.logsumexp(dim=-1))
+        scores_NV = torch.log_softmax(new_NV, dim=-1)
     return scores_NV, step.log_norm_N
-
-
-# The loop that all searches share which choose one token at a time and stay with it: read, reshape, pick.
-#
-#     y_t ~ pick( f_k(… f_1(log p(· | y_{<t})) …) )
-#
-# Each row draws from its own random stream (`decode.rng`): the rest of the batch and its order do not change
-# it. Rows that end leave the batch.
 
 
 def run_rows(
     model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick
 ) -> Iterator[SearchStep]:
-    """Grow every path by one token a step; finished rows leave the batch."""
-    beginning: _Beginning | None = None
-    for paths in job.batches():
-        requests = list(dict.fromkeys(path.request for path in paths))
-        if beginning is None or beginning.requests != requests:
-            beginning = _Beginning(model, job, requests)
-        yield from _run(model, job, transforms, pick, paths, beginning)
+    """The loop of decoders that choose one token at a time: read, reshape, pick; finished rows leave the
+    batch."""
+    prefill: _Prefill | None = None
+    for hypotheses in job.batches():
+        requests = list(dict.fromkeys(hypothesis.request for hypothesis in hypotheses))
+        if prefill is None or prefill.requests != requests:
+            prefill = _Prefill(model, job, requests)
+        yield from _run(model, job, transforms, pick, hypotheses, prefill)
 
 
-class _Beginning:
-    """What a model says after some prompts, each read once for all the paths that continue it.
+class _Prefill:
+    """The first Step and the state of some prompts, each read once for all hypotheses that continue it.
 
-    Thousands of samples of one prompt share its first Step from batch to batch. A state, which is used up by
-    those who go on from it, is copied to as many rows as do go on, and made anew for the next batch.
+    All samples of a prompt share its first Step. The state is consumed by the first batch, and computed again
+    for the next one.
     """
 
     def __init__(self, model: StepModel, job: Job, requests: Sequence[int]) -> None:
@@ -126,21 +116,21 @@ class _Beginning:
         self._place = {request: row for row, request in enumerate(requests)}
         self._step, self._state = model.start(self._prompts)
 
-    def step(self, paths: Sequence[Hypothesis]) -> Step:
-        """The first Step of each path."""
-        return self._step if self._one_each(paths) else self._step.select(self._rows(paths))
+    def step(self, hypotheses: Sequence[Hypothesis]) -> Step:
+        """The first Step, one row for each hypothesis."""
+        return self._step if self._is_one_each(hypotheses) else self._step.select(self._rows(hypotheses))
 
-    def state(self, paths: Sequence[Hypothesis]) -> Any:
-        """The state of those of the paths that go on."""
+    def state(self, hypotheses: Sequence[Hypothesis]) -> Any:
+        """The state, one row for each hypothesis that continues."""
         state = self._model.start(self._prompts)[1] if self._state is None else self._state
         self._state = None
-        return state if self._one_each(paths) else state.select(self._rows(paths))
+        return state if self._is_one_each(hypotheses) else state.select(self._rows(hypotheses))
 
-    def _one_each(self, paths: Sequence[Hypothesis]) -> bool:
-        return [path.request for path in paths] == self.requests
+    def _is_one_each(self, hypotheses: Sequence[Hypothesis]) -> bool:
+        return [hypothesis.request for hypothesis in hypotheses] == self.requests
 
-    def _rows(self, paths: Sequence[Hypothesis]) -> Tensor:
-        places = [self._place[path.request] for path in paths]
+    def _rows(self, hypotheses: Sequence[Hypothesis]) -> Tensor:
+        places = [self._place[hypothesis.request] for hypothesis in hypotheses]
         return torch.tensor(places, device=self._step.logp_NV.device)
 
 
@@ -150,33 +140,42 @@ def _run(
     transforms: tuple[Transform, ...],
     pick: Pick,
     live: Sequence[Hypothesis],
-    beginning: _Beginning,
+    prefill: _Prefill,
 ) -> Iterator[SearchStep]:
-    rngs = [job.rng(path) for path in live]
-    counting = pick if isinstance(pick, Counting) else None  # once: to ask takes as long as a small product
-    step, state = beginning.step(live), None
+    rngs = [job.rng(hypothesis) for hypothesis in live]
+    counting = (
+        pick if isinstance(pick, CountingPick) else None
+    )  # once: to ask takes as long as a small product
+    step, state = prefill.step(live), None
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, rngs)
         scores = scores_N.tolist()
         ranked: Sequence[Ranked | None] = [None] * len(live)
         if job.alternatives:
             ranked = alternatives(step.logp_NV, reshape(step, live, transforms), job.alternatives)
-        plain = not transforms and type(pick) is ArgMax  # then the scores are log p
-        logps = scores if plain else _of(step.logp_NV, tokens_N).tolist()
+        is_plain = not transforms and type(pick) is ArgMax  # then the scores are log p
+        logps = scores if is_plain else _of(step.logp_NV, tokens_N).tolist()
         drawn = zip(live, tokens_N.tolist(), logps, scores, ranked, strict=True)
-        grown = [path.extend(token, logp, score, job, others) for path, token, logp, score, others in drawn]
+        grown = [
+            hypothesis.extend(token, logp, score, job, others)
+            for hypothesis, token, logp, score, others in drawn
+        ]
         if counting is not None:
-            grown = [_counted(path, counting, rng) for path, rng in zip(grown, rngs, strict=True)]
-        stay = [row for row, path in enumerate(grown) if path.finish_reason is None]
+            grown = [
+                _with_stats(hypothesis, counting, rng) for hypothesis, rng in zip(grown, rngs, strict=True)
+            ]
+        stay = [row for row, hypothesis in enumerate(grown) if hypothesis.finish_reason is None]
         live = [grown[row] for row in stay]
-        yield SearchStep(tuple(live), tuple(path for path in grown if path.finish_reason is not None))
+        yield SearchStep(
+            tuple(live), tuple(hypothesis for hypothesis in grown if hypothesis.finish_reason is not None)
+        )
         if not live:
             return
         if len(stay) < len(grown):
             rows = torch.tensor(stay, device=tokens_N.device)
             state, tokens_N = None if state is None else state.select(rows), tokens_N[rows]
             rngs = [rngs[row] for row in stay]
-        step, state = model.step(beginning.state(live) if state is None else state, tokens_N)
+        step, state = model.step(prefill.state(live) if state is None else state, tokens_N)
 
 
 def draw(
@@ -196,8 +195,12 @@ def draw(
     return tokens_N, _of(scores_NV, tokens_N)
 
 
-def _counted(path: Hypothesis, pick: Counting, rng: Random) -> Hypothesis:
-    return path if path.finish_reason is None else replace(path, notes={**path.notes, **pick.counted(rng)})
+def _with_stats(hypothesis: Hypothesis, pick: CountingPick, rng: Random) -> Hypothesis:
+    return (
+        hypothesis
+        if hypothesis.finish_reason is None
+        else replace(hypothesis, notes={**hypothesis.notes, **pick.pop_stats(rng)})
+    )
 
 
 def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:
@@ -206,7 +209,7 @@ def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sample:
-    """Sample(Temperature(0.8), TopP(0.9)): transforms in order; a pick may stand last."""
+    """Sample(Temperature(0.8), TopP(0.9)): transforms in order; the last argument may be a pick."""
 
     transforms: tuple[Transform, ...]
     pick: Pick
@@ -227,25 +230,23 @@ class Sample:
 
     @property
     def streams(self) -> bool:
-        """A drawn token stays."""
+        """A drawn token does not change later."""
         return True
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a frontier for each token drawn."""
-        transforms = prepared(self.transforms, model, job)
-        pick = self.pick.bind(model, transforms) if isinstance(self.pick, Bindable) else self.pick
+        """Yield a SearchStep for each token drawn."""
+        transforms = bind_transforms(self.transforms, model, job)
+        pick = self.pick.bind(model, transforms) if isinstance(self.pick, BindablePick) else self.pick
         return run_rows(model, job, transforms, pick)
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Greedy:
-    """Greedy(): the same text every time.
-
-    Greedy search: the most probable token at every step.
+    """Greedy(): greedy search, the most probable token at every step.
 
         y_t = argmax_i log p(i | y_{<t})
 
-    Transforms (penalties, say) may reshape the scores first.
+    Transforms such as penalties may reshape the scores first.
     """
 
     transforms: tuple[Transform, ...]
@@ -259,9 +260,9 @@ class Greedy:
 
     @property
     def streams(self) -> bool:
-        """A chosen token stays."""
+        """A chosen token does not change later."""
         return True
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a frontier for each token chosen."""
-        return run_rows(model, job, prepared(self.transforms, model, job), ArgMax())
+        """Yield a SearchStep for each token chosen."""
+        return run_rows(model, job, bind_transforms(self.transforms, model, job), ArgMax())

@@ -59,13 +59,13 @@ def due(
     Rules about sequences of tokens apply to the last token, where the tokens before it have just been
     written.
 
-    s = (s₁, …, s_m) is due on a path  ⇔  the path ends with s₁ … s_{m−1}
+    s = (s₁, …, s_m) is due on a hypothesis  ⇔  the hypothesis ends with s₁ … s_{m−1}
     """
     by_length: dict[int, list[tuple[int, ...]]] = {}
     for sequence in sequences:
         by_length.setdefault(len(sequence), []).append(sequence)
-    for row, path in enumerate(history):
-        said = tokens_so_far(path, prompt=True)
+    for row, hypothesis in enumerate(history):
+        said = tokens_so_far(hypothesis, prompt=True)
         for length, group in by_length.items():
             if len(said) < length - 1:
                 continue
@@ -99,7 +99,7 @@ class SequenceBias:
 
     Sequence bias: raise or lower token sequences at the moment when they would be completed.
 
-        score′(x) = score(x) + Σ_s β_s   over sequences s = (…, x) such that the path ends with the others
+        score′(x) = score(x) + Σ_s β_s   over sequences s = (…, x) whose other tokens end the text
 
     As in Hugging Face's generate (Wolf et al. 2020), with its results.
     papers.bib: wolf2020transformers
@@ -116,7 +116,7 @@ class SequenceBias:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bias", biases("SequenceBias.bias", self.bias))
 
-    def prepare(self, model: StepModel, job: Job) -> SequenceBias:  # noqa: ARG002
+    def bind(self, model: StepModel, job: Job) -> SequenceBias:  # noqa: ARG002
         """With token ids for every string."""
         pairs = biases("SequenceBias.bias", self.bias)
         return SequenceBias([(spelled(words, model, "sequence"), bias) for words, bias in pairs])
@@ -140,7 +140,7 @@ class BadWords:
 
     Bad words: ban token sequences from ever being completed.
 
-        ban x  ⇔  some forbidden sequence ends with x and the path ends with all that comes before
+        ban x  ⇔  some forbidden sequence ends with x and the hypothesis ends with all that comes before
 
     As in Hugging Face's generate (Wolf et al. 2020), whose banned set this is.
     papers.bib: wolf2020transformers
@@ -165,7 +165,7 @@ class BadWords:
         order = sorted(sequences, key=lambda one: (isinstance(one, str), one))
         object.__setattr__(self, "sequences", tuple(order))
 
-    def prepare(self, model: StepModel, job: Job) -> BadWords:  # noqa: ARG002
+    def bind(self, model: StepModel, job: Job) -> BadWords:  # noqa: ARG002
         """With token ids for every string, as it stands and after a space."""
         written = (
             (one, f" {one}") if isinstance(one, str) and not one[0].isspace() else (one,)

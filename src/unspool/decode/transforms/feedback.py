@@ -9,13 +9,11 @@ Basu, Ramachandran, Keskar & Varshney 2021, §4 (algorithm 1, with the Zipf esti
 direct cut at μ: "mirostat 2.0" in the authors' code).
 papers.bib: basu2021mirostat
 
-τ is `tau`, η is `lr`.
-There is no state: μ is computed anew from the scores on each path, which are the log-probabilities of its
-tokens in the distributions that they were drawn from. So a beam may fork it and a seed repeats it. Put
-Mirostat last: transforms after it change q and so what it learns from.
-Ties: equal probabilities are kept or cut together.
-Differs from the paper: S is measured in the truncated distribution, as llama.cpp does, not in the model's
-own.
+τ is `tau`, η is `lr`. There is no state: μ is computed anew from the scores on each hypothesis, which are the
+log-probabilities of its tokens in the distributions that they were drawn from. So a beam may fork it and a
+seed repeats it. Put Mirostat last: transforms after it change q and so what it learns from. Ties: equal
+probabilities are kept or cut together. Differs from the paper: S is measured in the truncated distribution,
+as llama.cpp does, not in the model's own.
 """
 
 from __future__ import annotations
@@ -44,15 +42,15 @@ class Mirostat:
         check_number(self, "tau", above=0, advice="It is the surprise aimed at, in bits: 3 … 8.")
         check_number(self, "lr", at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
 
-    def mu(self, path: Hypothesis) -> float:
-        """The most bits that the next token of a path may have."""
-        bits = -math.fsum(path.scores) / math.log(2)
-        return 2 * self.tau - self.lr * (bits - len(path.scores) * self.tau)
+    def mu(self, hypothesis: Hypothesis) -> float:
+        """The most bits that the next token of a hypothesis may have."""
+        bits = -math.fsum(hypothesis.scores) / math.log(2)
+        return 2 * self.tau - self.lr * (bits - len(hypothesis.scores) * self.tau)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV, history)
-        floors = [[-self.mu(path) * math.log(2)] for path in history]
+        floors = [[-self.mu(hypothesis) * math.log(2)] for hypothesis in history]
         floor_N1 = torch.tensor(floors, dtype=torch.float64, device=scores_NV.device)
         # Where even the best token is too surprising, the floor comes down to it.
         return cut(scores_NV, scores_NV >= torch.minimum(floor_N1, peak_N1.double()))
@@ -82,10 +80,10 @@ class AdaptiveP:
     as near to a low t̂ as the next, so cut them first (MinP(0.05)), and put AdaptiveP last. Tokens that were
     cut stay cut.
 
-    There is no state: m is computed anew from each path, so a beam may fork it and a seed repeats it. Differs
-    from llama.cpp: p(x_i) of the tokens so far is the model's own; there it is what the rules before left of
-    it. Without rules before it, the two are the same. p(x) of the token to come is, here as there, what the
-    rules before left.
+    There is no state: m is computed anew from each hypothesis, so a beam may fork it and a seed repeats it.
+    Differs from llama.cpp: p(x_i) of the tokens so far is the model's own; there it is what the rules before
+    left of it. Without rules before it, the two are the same. p(x) of the token to come is, here as there,
+    what the rules before left.
     """
 
     target: float = 0.5
@@ -99,17 +97,19 @@ class AdaptiveP:
             self, "decay", at_least=0, at_most=0.99, advice="Common is 0.9: it remembers ten tokens."
         )
 
-    def adapted(self, path: Hypothesis) -> float:
-        """t̂: the probability that the next token of a path is best to have."""
+    def adapted(self, hypothesis: Hypothesis) -> float:
+        """t̂: the probability that the next token of a hypothesis is best to have."""
         mean = self.target
-        for logp in path.logps:
+        for logp in hypothesis.logps:
             mean = self.decay * mean + (1 - self.decay) * math.exp(logp)
         return min(max(2 * self.target - mean, 0.0), 1.0)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
-        wanted_N1 = scores_NV.new_tensor([[self.adapted(path)] for path in history], dtype=torch.float64)
+        wanted_N1 = scores_NV.new_tensor(
+            [[self.adapted(hypothesis)] for hypothesis in history], dtype=torch.float64
+        )
         distance_NV = (precise(scores_NV).softmax(dim=-1) - wanted_N1.to(scores_NV.dtype)).abs() / WIDTH
         shaped_NV = PEAK - SHARPNESS * distance_NV.square() / (1 + distance_NV)
         return cut(shaped_NV.to(scores_NV.dtype), alive(scores_NV))

@@ -55,7 +55,9 @@ class ForcedBOS:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("ForcedBOS.token", [self.token], scores_NV.shape[1])
-        return force(scores_NV, [row for row, path in enumerate(history) if not path.tokens], (self.token,))
+        return force(
+            scores_NV, [row for row, hypothesis in enumerate(history) if not hypothesis.tokens], (self.token,)
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class ForcedEOS:
         if self.eos is not None:
             set_fields(self, eos=ids("ForcedEOS.eos", self.eos))
 
-    def prepare(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
+    def bind(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
         """With the job's end-of-text tokens, where none were given."""
         return self if self.eos is not None else replace(self, eos=ends("ForcedEOS.eos", job.eos))
 
@@ -90,7 +92,7 @@ class ForcedEOS:
         peaks(scores_NV, history)
         eos = ends("ForcedEOS.eos", self.eos)
         within("ForcedEOS.eos", eos, scores_NV.shape[1])
-        last = [row for row, path in enumerate(history) if len(path.tokens) == self.length - 1]
+        last = [row for row, hypothesis in enumerate(history) if len(hypothesis.tokens) == self.length - 1]
         return force(scores_NV, last, eos)
 
 
@@ -119,7 +121,7 @@ class MinLength:
         if self.eos is not None:
             set_fields(self, eos=ids("MinLength.eos", self.eos))
 
-    def prepare(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
+    def bind(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
         """With the job's end-of-text tokens, where none were given."""
         return self if self.eos is not None else replace(self, eos=ends("MinLength.eos", job.eos))
 
@@ -128,7 +130,7 @@ class MinLength:
         peaks(scores_NV, history)
         eos = ends("MinLength.eos", self.eos)
         within("MinLength.eos", eos, scores_NV.shape[1])
-        short = [row for row, path in enumerate(history) if len(path.tokens) < self.n]
+        short = [row for row, hypothesis in enumerate(history) if len(hypothesis.tokens) < self.n]
         if not short:
             return scores_NV
         banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)

@@ -91,11 +91,11 @@ class TokenBytes:
         ]
         return named + [piece or b"" for piece in self._first]
 
-    def begins(self, path: Hypothesis) -> bool:
+    def begins(self, hypothesis: Hypothesis) -> bool:
         """Whether what follows the prompt is read as the beginning of a text."""
         if not self.twice:
             return False
-        return self._spaced or not path.prompt or self.text.piece(path.prompt[-1]) is None
+        return self._spaced or not hypothesis.prompt or self.text.piece(hypothesis.prompt[-1]) is None
 
     def id_of(self, token: int, first: bool) -> int:
         """A token's id in `known`."""
@@ -132,11 +132,11 @@ def token_bytes(text: TokenizerLike, size: int, ends: frozenset[int]) -> TokenBy
     return found[size, ends]
 
 
-# How far each path has come in a grammar.
+# How far each hypothesis has come in a grammar.
 #
-# The state of the parser is a function of a path's tokens, and is kept only in order not to read them again:
-# a path goes on from where its beginning was, on a copy, so that beams fork and drafts are taken back. What
-# is not kept any more is read anew.
+# The state of the parser is a function of a hypothesis's tokens, and is kept only in order not to read them
+# again: a hypothesis goes on from where its beginning was, on a copy, so that beams fork and drafts are taken
+# back. What is not kept any more is read anew.
 
 
 @dataclass
@@ -162,7 +162,7 @@ def _fault(matcher: Any) -> str:
 
 
 class Matchers:
-    """Which tokens a grammar allows after each path."""
+    """Which tokens a grammar allows after each hypothesis."""
 
     def __init__(self, lark: str, tokens: TokenBytes, kept: int) -> None:
         self._tokens, self._kept = tokens, kept
@@ -172,19 +172,19 @@ class Matchers:
         self._places: OrderedDict[tuple[bool, tuple[int, ...]], Place] = OrderedDict()
 
     def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
-        """(N, V): which tokens may follow each path."""
-        return np.stack([self._after(path) for path in history])
+        """(N, V): which tokens may follow each hypothesis."""
+        return np.stack([self._after(hypothesis) for hypothesis in history])
 
-    def _after(self, path: Hypothesis) -> NDArray[np.bool_]:
-        place = self._place(self._tokens.begins(path), path.tokens)
+    def _after(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
+        place = self._place(self._tokens.begins(hypothesis), hypothesis.tokens)
         if place.allowed is None:
             place.allowed = self._tokens.allowed(place.matcher.compute_bitmask(), place.begins)
             if place.matcher.is_error() or not place.allowed.any():
-                self._refuse(place, path)
+                self._refuse(place, hypothesis)
         return place.allowed
 
-    def _refuse(self, place: Place, path: Hypothesis) -> None:
-        after = f"after {self._tokens.text.decode(path.tokens)!r:.80}"
+    def _refuse(self, place: Place, hypothesis: Hypothesis) -> None:
+        after = f"after {self._tokens.text.decode(hypothesis.tokens)!r:.80}"
         if place.matcher.is_error() and _fault(place.matcher) != DEAD_END:
             raise ValueError(f"{after} the grammar cannot be followed further: {_fault(place.matcher)}")
         raise ValueError(
@@ -232,11 +232,11 @@ class RightToLeftChoices:
         self._later_ids, self._first_ids = _ids_by_piece(self._later), _ids_by_piece(self._first)
 
     def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
-        """(N, V): which tokens may precede what each path has written."""
-        return np.stack([self._before(path) for path in history])
+        """(N, V): which tokens may precede what each hypothesis has written."""
+        return np.stack([self._before(hypothesis) for hypothesis in history])
 
-    def _before(self, path: Hypothesis) -> NDArray[np.bool_]:
-        unwritten, complete = self._left(path.tokens)
+    def _before(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
+        unwritten, complete = self._left(hypothesis.tokens)
         found = np.zeros(self._tokens.size, dtype=bool)
         for beginning in unwritten:
             found[self._first_ids.get(beginning, [])] = True
@@ -247,7 +247,7 @@ class RightToLeftChoices:
             found[[token for token in self._tokens.ends if token < self._tokens.size]] = True
         if not found.any():
             raise ValueError(
-                f"before {self._tokens.text.decode(path.tokens)!r:.80} no token of this model's vocabulary "
+                f"before {self._tokens.text.decode(hypothesis.tokens)!r:.80} no token of the vocabulary "
                 "leads to a choice: give choices in its characters or words"
             )
         return found
@@ -326,7 +326,7 @@ class Grammar:
         regex = "|".join(map(_escaped, self.choices)) if self.choices is not None else self.regex
         return f"start: /{parser().regex_to_lark(regex)}/"
 
-    def prepare(self, model: StepModel, job: Job) -> Grammar:
+    def bind(self, model: StepModel, job: Job) -> Grammar:
         """With the model's tokens and what ends a text."""
         ends = job.eos | job.stop_ids
         if model.tokenizer is None:
@@ -399,4 +399,4 @@ def _escaped(text: str) -> str:
     return re.sub(r"([][.+*?(){}|^$\\#&~/-])", r"\\\1", text)
 
 
-# What holds a text to a grammar: the model's tokens as bytes, and how far each path has come.
+# What holds a text to a grammar: the model's tokens as bytes, and how far each hypothesis has come.

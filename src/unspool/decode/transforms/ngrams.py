@@ -42,8 +42,8 @@ class NoRepeatNgram:
         V = scores_NV.shape[1]
         banned = [
             (row, token)
-            for row, path in enumerate(history)
-            for token in self._completions(tokens_so_far(path, self.prompt))
+            for row, hypothesis in enumerate(history)
+            for token in self._completions(tokens_so_far(hypothesis, self.prompt))
             if token < V
         ]
         return ban_each(scores_NV, step, banned)
@@ -99,15 +99,15 @@ class DRY:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         out_NV = scores_NV.clone()
-        for row, path in enumerate(history):
-            for token, penalty in self.penalties(path).items():
+        for row, hypothesis in enumerate(history):
+            for token, penalty in self.penalties(hypothesis).items():
                 if token < scores_NV.shape[1]:
                     out_NV[row, token] -= penalty
         return out_NV
 
-    def penalties(self, path: Hypothesis) -> dict[int, float]:
-        """What is subtracted from the next token of a path."""
-        said = tokens_so_far(path, self.prompt)[-(self.last or 0) :]
+    def penalties(self, hypothesis: Hypothesis) -> dict[int, float]:
+        """What is subtracted from the next token of a hypothesis."""
+        said = tokens_so_far(hypothesis, self.prompt)[-(self.last or 0) :]
         matches: dict[int, int] = {}
         for end in _occurrences(said):
             token = said[end + 1]

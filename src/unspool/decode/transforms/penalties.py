@@ -1,4 +1,4 @@
-"""Which tokens a path holds already, and how often: what the repetition penalties count.
+"""Which tokens a hypothesis holds already, and how often: what the repetition penalties count.
 
 Ids that the scores have no column for are not counted.
 """
@@ -19,20 +19,20 @@ from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Step
 
 
-def tokens_so_far(path: Hypothesis, prompt: bool) -> tuple[int, ...]:
-    """The tokens of a path, after those of its prompt if asked for."""
-    return path.prompt + path.tokens if prompt else path.tokens
+def tokens_so_far(hypothesis: Hypothesis, prompt: bool) -> tuple[int, ...]:
+    """The tokens of a hypothesis, after those of its prompt if asked for."""
+    return hypothesis.prompt + hypothesis.tokens if prompt else hypothesis.tokens
 
 
 def occurrences(
     history: Sequence[Hypothesis], prompt: bool, scores_NV: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(row, token, count) of every token that occurs on the row's path, each pair once."""
+    """(row, token, count) of every token that occurs on the row's hypothesis, each pair once."""
     V = scores_NV.shape[1]
     found = [
         (row, token, count)
-        for row, path in enumerate(history)
-        for token, count in Counter(tokens_so_far(path, prompt)).items()
+        for row, hypothesis in enumerate(history)
+        for token, count in Counter(tokens_so_far(hypothesis, prompt)).items()
         if token < V
     ]
     row_M, token_M, count_M = (

@@ -28,12 +28,12 @@ def peaks(scores_NV: Tensor, history: Sequence[Hypothesis] | None = None) -> Ten
     if scores_NV.dim() != 2 or scores_NV.shape[1] == 0 or not scores_NV.is_floating_point():
         raise ValueError(
             f"scores have shape {tuple(scores_NV.shape)} and dtype {scores_NV.dtype}, but must be a matrix "
-            "of floats with a row for each path and a column for each token. For one row, pass scores[None]."
+            "of floats, (hypotheses, tokens). For one row, pass scores[None]."
         )
     if history is not None and len(history) != scores_NV.shape[0]:
         raise ValueError(
-            f"{scores_NV.shape[0]} rows of scores came with {len(history)} paths, but row i belongs to "
-            "path i. Select both with the same rows."
+            f"{scores_NV.shape[0]} rows of scores came with {len(history)} hypotheses, but row i belongs to "
+            "hypothesis i. Select both with the same rows."
         )
     peak_N1 = scores_NV.amax(dim=-1, keepdim=True)
     if not torch.isfinite(peak_N1).all():

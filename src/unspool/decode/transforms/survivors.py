@@ -19,8 +19,8 @@ from unspool.interfaces import Step, Transform
 def survivors(rule: Transform, logp: Tensor, history: Sequence[Hypothesis] = ()) -> Tensor:
     """True where a token survives `rule`; (V) → (V) or (N, V) → (N, V).
 
-    `logp` are log-probabilities, or scores up to a constant for each row. `history` holds a path for each
-    row, for the rules that look back; without it, every path is at its beginning.
+    `logp` are log-probabilities, or scores up to a constant for each row. `history` holds a hypothesis for
+    each row, for the rules that look back; without it, every hypothesis is at its beginning.
     """
     if not function_of(rule, 3):
         raise TypeError(f"the rule is {shown(rule)}, but must be a transform such as TopP(0.9).")
@@ -28,8 +28,10 @@ def survivors(rule: Transform, logp: Tensor, history: Sequence[Hypothesis] = ())
         raise TypeError(f"logp is {shown(logp)}, but must be a tensor: torch.tensor([…]).")
     scores_NV = logp[None] if logp.dim() == 1 else logp
     peaks(scores_NV)
-    if not isinstance(history, Sequence) or not all(isinstance(path, Hypothesis) for path in history):
+    if not isinstance(history, Sequence) or not all(
+        isinstance(hypothesis, Hypothesis) for hypothesis in history
+    ):
         raise TypeError(f"history is {shown(history)}, but must be a list of Paths, one for each row.")
     logp_NV = torch.log_softmax(scores_NV, dim=-1)
-    paths = history or [Hypothesis(row, 0, ()) for row in range(len(logp_NV))]
-    return alive(applied(rule, logp_NV, Step(logp_NV), paths)).view_as(logp)
+    hypotheses = history or [Hypothesis(row, 0, ()) for row in range(len(logp_NV))]
+    return alive(applied(rule, logp_NV, Step(logp_NV), hypotheses)).view_as(logp)

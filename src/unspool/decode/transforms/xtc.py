@@ -50,26 +50,26 @@ class XTC:
         check_number(self, "probability", at_least=0, at_most=1, advice=advice)
         set_fields(self, spare=ids("XTC.spare", self.spare, empty=True))
 
-    def prepare(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
+    def bind(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
         """With the random streams of the job's texts."""
         ready = replace(self)
         object.__setattr__(ready, "job", job)
         return ready
 
-    def coin(self, path: Hypothesis) -> float:
-        """A number in [0, 1) that is fixed by the path's random stream and its tokens."""
+    def coin(self, hypothesis: Hypothesis) -> float:
+        """A number in [0, 1) that is fixed by the hypothesis's random stream and its tokens."""
         if self.job is None:
-            return uniform(stream_key(0, path.prompt, path.sample), path.tokens)
-        text = path.request, path.sample
+            return uniform(stream_key(0, hypothesis.prompt, hypothesis.sample), hypothesis.tokens)
+        text = hypothesis.request, hypothesis.sample
         if text not in self.keys:
             self.keys[text] = self.job.stream_key(*text)
-        return uniform(self.keys[text], path.tokens)
+        return uniform(self.keys[text], hypothesis.tokens)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("XTC.spare", self.spare, scores_NV.shape[1])
-        tossed = [[self.coin(path) < self.probability] for path in history]
+        tossed = [[self.coin(hypothesis) < self.probability] for hypothesis in history]
         tossed_N1 = torch.tensor(tossed, device=scores_NV.device)
         p_NV = precise(scores_NV).softmax(dim=-1)
         likely_NV = p_NV >= self.threshold

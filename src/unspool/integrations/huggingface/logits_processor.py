@@ -30,11 +30,11 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import seeds_of
-from unspool.decode.search.sampling import Sample, draw, prepared, reshaped
+from unspool.decode.search.sampling import Sample, bind_transforms, draw, reshape_with_norm
 from unspool.integrations.huggingface.causal_model import generation_setting, model_eos_ids, step_from_logits
 from unspool.integrations.huggingface.custom_generate import unpadded
 from unspool.integrations.huggingface.loading import from_huggingface
-from unspool.interfaces import Bindable, Pick, Preparing, Transform
+from unspool.interfaces import BindablePick, BindableTransform, Pick, Transform
 
 MAX_ROLLBACK = 64
 """How many steps a single row can be rolled back; batches and beams, which nothing rolls back, keep one."""
@@ -93,7 +93,7 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
     ) -> None:
         sample = Sample(*rules)
         self._transforms, self._pick = sample.transforms, sample.pick if _has_pick(rules) else None
-        asking = [rule for rule in rules if isinstance(rule, Bindable | Preparing)]
+        asking = [rule for rule in rules if isinstance(rule, BindablePick | BindableTransform)]
         if asking and model is None:
             raise ValueError(f"{asking[0]!r} must look at the model: say processor(…, model=model)")
         self._model = None if model is None else from_huggingface(model, tokenizer)
@@ -126,7 +126,7 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         chosen = torch.tensor(live, device=scores.device)
         step, paths = step.select(chosen), [visit.paths[place] for place in live]
         transforms, pick = text.rules
-        scores_NV, log_norm_N = reshaped(step, paths, transforms)
+        scores_NV, log_norm_N = reshape_with_norm(step, paths, transforms)
         assert log_norm_N is not None
         visit.scores_NV = visit.logp_NV.index_copy(0, chosen, scores_NV)
         out_NV = scores_NV + log_norm_N[:, None]  # `generate` adds beams up without normalising again
@@ -187,10 +187,10 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             is_encoder_decoder=self._answers,
             target_prefixes=tuple(row[1:] for row in rows) if self._answers else (),
         )
-        transforms, pick, paths = self._transforms, self._pick, job.paths()
+        transforms, pick, paths = self._transforms, self._pick, job.hypotheses()
         if self._model is not None:
-            transforms = prepared(transforms, self._model, job)
-            pick = pick.bind(self._model, transforms) if isinstance(pick, Bindable) else pick
+            transforms = bind_transforms(transforms, self._model, job)
+            pick = pick.bind(self._model, transforms) if isinstance(pick, BindablePick) else pick
         rng_states = [None if pick is None else job.rng(path).getstate() for path in paths]
         self._rngs.extend(Random(0) for _ in range(len(rows) - len(self._rngs)))
         return _GenerateCall((transforms, pick), _StepState(rows, paths, rng_states))

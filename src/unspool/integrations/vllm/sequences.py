@@ -24,11 +24,11 @@ from unspool.decode.arguments import shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.rng import stream_key
-from unspool.decode.search.sampling import Greedy, Sample, draw, prepared
+from unspool.decode.search.sampling import Greedy, Sample, bind_transforms, draw
 from unspool.decode.spec import parse
 from unspool.heads.softmax import log_softmax
 from unspool.integrations.vllm.served_model import ServedModel
-from unspool.interfaces import Bindable, Counting, Pick, Preparing, Step, Transform
+from unspool.interfaces import BindablePick, BindableTransform, CountingPick, Pick, Step, Transform
 
 KEY = "unspool"
 """Where in `extra_args` the decoder stands; the same over HTTP, in `vllm_xargs`."""
@@ -238,8 +238,8 @@ class SequenceSampler:
     def leave(self, text: RunningSequence) -> None:
         """A request that has left the batch, for good or for a while."""
         self._left.append(text)
-        if text.decoder is not None and isinstance(text.decoder.pick, Counting):
-            text.decoder.pick.counted(text.rng)
+        if text.decoder is not None and isinstance(text.decoder.pick, CountingPick):
+            text.decoder.pick.pop_stats(text.rng)
 
     def draw(self, logits_NV: Tensor, rows: Sequence[tuple[int, RunningSequence]]) -> None:
         """Write into the rows of some texts that their token is drawn; rows that share a decoder together."""
@@ -293,12 +293,12 @@ class SequenceSampler:
 
     def _prepared(self, asked: RequestDecoder, job: Job) -> RequestDecoder:
         """The decoder that has looked at the model, and at the request where one of its rules wants to."""
-        alone = any(isinstance(rule, Preparing) for rule in asked.transforms)
+        alone = any(isinstance(rule, BindableTransform) for rule in asked.transforms)
         if not alone and asked.text in self._ready:
             return self._ready[asked.text]
-        transforms = prepared(asked.transforms, self._model, job)
+        transforms = bind_transforms(asked.transforms, self._model, job)
         pick = asked.pick
-        if isinstance(pick, Bindable):
+        if isinstance(pick, BindablePick):
             pick = pick.bind(self._model, transforms)
         ready = RequestDecoder(asked.text, transforms, pick)
         if not alone:

@@ -19,9 +19,9 @@ from unspool.decode.prompts import check_ids, reading
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam_state import Node, Status
-from unspool.decode.search.sampling import prepared, reshape
+from unspool.decode.search.sampling import bind_transforms, reshape
 from unspool.diagnose.text_attention import Kind, Looks, attention_looks
-from unspool.interfaces import Bindable, Decoder, FinishReason, Step, StepModel, TokenizerLike
+from unspool.interfaces import BindablePick, Decoder, FinishReason, Step, StepModel, TokenizerLike
 
 TEST_SECONDS = 2.0
 """For all tests of one distribution; whatever is not tested by then is undecided."""
@@ -170,7 +170,7 @@ def next_token(
     p_V = logp_V.double().exp()
     values, ids = p_V.topk(min(count, len(p_V)))
     best = [(token, p) for token, p in zip(ids.tolist(), values.tolist(), strict=True) if p > 0]
-    path = job.path(0, 0)
+    path = job.hypothesis(0, 0)
     for token, logp in zip(tokens, logps, strict=True):
         path = path.extend(token, logp, logp, job)
     return NextToken(
@@ -210,9 +210,9 @@ def _under(
     """What one decoder does; an error of its own where it cannot."""
     try:
         rules, pick = rules_of(decoder)
-        transforms = prepared(rules, model, job)
-        pick = pick.bind(model, transforms) if isinstance(pick, Bindable) else pick
-        path: Hypothesis = job.path(0, 0)
+        transforms = bind_transforms(rules, model, job)
+        pick = pick.bind(model, transforms) if isinstance(pick, BindablePick) else pick
+        path: Hypothesis = job.hypothesis(0, 0)
         # Rules may look back at what each token was drawn from (Mirostat): they go the whole way again.
         for step, token in zip(steps, tokens, strict=False):
             score = float(reshape(step, [path], transforms)[0, token])
