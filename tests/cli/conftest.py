@@ -24,7 +24,7 @@ class LettersWatch:
         return self.said[: min(self._ends)] if self._ends else self.said
 
     @property
-    def finish(self):
+    def finish_reason(self):
         return "stop" if self._ends else None
 
     def push(self, token):

@@ -223,7 +223,9 @@ class BasisAware:
                 "BasisTest.calibrate_kappa gives, or None."
             )
         if self.budget is not None:
-            check_number(self, "budget", above=0, advice=f"{DEFAULT_BUDGET:g} is about a second; None is no limit.")
+            check_number(
+                self, "budget", above=0, advice=f"{DEFAULT_BUDGET:g} is about a second; None is no limit."
+            )
 
     @classmethod
     def eta(
