@@ -74,7 +74,7 @@ def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, compil
                 assert output == alone  # log-probabilities to the bit
         assert engine.batch.rows == 0
         engine.batch.sweep()
-        assert 0 < engine.batch.kept <= 18
+        assert 0 < engine.batch.cached_rows <= 18
         # 18 prompts of 42 tokens: the beginning is read once, and no later prompt is read but for its end.
         assert engine.batch.read_tokens <= 6 * 42 + 12 * 2
         assert engine.batch.read_tokens + engine.batch.shared_tokens == 18 * 42

@@ -7,10 +7,10 @@ from unspool.testing import TableModel
 def test_every_asker_has_a_state_of_its_own():
     model = TableModel(lambda row: [0.25, 0.75] if row[-1] else [0.5, 0.5], context=3)
     batch = SoloBatch(model)
-    (first, a), bad, (_, b) = batch.begin([[[0], [1]], [[9]], [[1]]])
+    (first, a), bad, (_, b) = batch.prefill([[[0], [1]], [[9]], [[1]]])
     assert first.logp_NV.exp().tolist() == [[0.5, 0.5], [0.25, 0.75]]
     assert isinstance(bad, ValueError)
-    batch.pick(a, [1, 1])
+    batch.select(a, [1, 1])
     step, ahead = batch.extend([(a, torch.tensor([[0], [1]])), (b, torch.tensor([[0, 1]]))])
     assert step.logp_NV.exp().tolist() == [[0.5, 0.5], [0.25, 0.75]]
     assert ahead.logp_NV.exp().tolist() == [[0.5, 0.5], [0.25, 0.75]]
@@ -22,7 +22,7 @@ def test_every_asker_has_a_state_of_its_own():
 
 def test_rows_that_nobody_holds_are_gone():
     batch = SoloBatch(TableModel(lambda row: [0.5, 0.5]))
-    (_, a), (_, b) = batch.begin([[[0]], [[0], [1]]])
+    (_, a), (_, b) = batch.prefill([[[0]], [[0], [1]]])
     assert batch.rows == 3
     a.open = False
     batch.sweep()

@@ -1,7 +1,13 @@
-"""Rows that nobody uses any more, kept because the next prompt may begin as they do.
+"""Prefix cache: reuse the KV cache of earlier prompts that share a prefix with a new one.
 
-What rows have in common is held once (`nn.compiled.pool`): to let go of a row frees what it had for itself.
-The least recently used one goes first (Zheng et al. 2024, §3; papers.bib: zheng2024sglang).
+    prefill(prompt) = fork(row*, c) + prompt_{>c},   row* = argmax_row c(row),   c = |common prefix|
+
+Idle sequences stay in the KV cache until memory is needed; the least recently used one is evicted first. A
+sequence that is a prefix of another is not kept twice. Shared prefixes are stored once (`engine.kv_cache`).
+Of several new prompts with a common prefix, one is read first, and the others then reuse its row.
+Zheng et al. 2024, §3 (papers.bib: zheng2024sglang).
+
+Shapes: N rows of a state, C columns (tokens), W tokens compared.
 """
 
 from __future__ import annotations
@@ -14,49 +20,50 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-# What every row of a state has read, so that a prompt finds the row that begins as it does.
-
-
-Whole = NDArray[np.int64]
-NOTHING = -1
-"""Where a row has no token."""
+IntArray = NDArray[np.int64]
+NO_TOKEN = -1
+"""Padding of shorter rows."""
+MAX_SEQUENCES = 256
+"""Maximum number of idle sequences in a prefix cache."""
+MIN_SHARED_TOKENS = 64
+"""Tokens that a prompt must save by waiting for another one: a model reads about as many in one pass."""
 
 
 class RowTokens:
-    """The tokens of N rows."""
+    """The tokens of all rows of a state."""
 
     def __init__(self) -> None:
-        self._tokens_NC: Whole = np.full((0, 64), NOTHING)
-        self.lengths_N: Whole = np.zeros(0, np.int64)
+        self._tokens_NC: IntArray = np.full((0, 64), NO_TOKEN)
+        self.lengths_N: IntArray = np.zeros(0, np.int64)
 
     def add(self, texts: Sequence[Sequence[int]]) -> None:
-        """New rows behind all others."""
+        """Add new rows after all others."""
         first = len(self.lengths_N)
         self.lengths_N = np.concatenate([self.lengths_N, np.zeros(len(texts), np.int64)])
-        empty = np.full((len(texts), self._tokens_NC.shape[1]), NOTHING)
+        empty = np.full((len(texts), self._tokens_NC.shape[1]), NO_TOKEN)
         self._tokens_NC = np.concatenate([self._tokens_NC, empty])
         self.append(range(first, first + len(texts)), texts)
 
     def append(self, rows: Sequence[int], texts: Sequence[Sequence[int]]) -> None:
-        """Tokens behind those of some rows."""
+        """Append tokens to some rows."""
         for row, text in zip(rows, texts, strict=True):
-            begin = int(self.lengths_N[row])
-            self._widen(begin + len(text))
-            self._tokens_NC[row, begin : begin + len(text)] = text
+            start = int(self.lengths_N[row])
+            self._widen(start + len(text))
+            self._tokens_NC[row, start : start + len(text)] = text
             self.lengths_N[row] += len(text)
 
-    def forget(self, rows: Sequence[int], tokens: int) -> None:
-        """The last tokens of some rows."""
+    def rewind(self, rows: Sequence[int], tokens: int) -> None:
+        """Remove the last tokens of some rows."""
         for row in rows:
             self.lengths_N[row] -= tokens
-            self._tokens_NC[row, self.lengths_N[row] :] = NOTHING
+            self._tokens_NC[row, self.lengths_N[row] :] = NO_TOKEN
 
     def select(self, rows: Sequence[int]) -> None:
         """Reorder, repeat or drop rows."""
         self._tokens_NC, self.lengths_N = self._tokens_NC[list(rows)], self.lengths_N[list(rows)]
 
-    def nearest(self, text: Sequence[int]) -> tuple[int, int]:
-        """The row that has the longest beginning in common with a text, and how long that is."""
+    def longest_match(self, text: Sequence[int]) -> tuple[int, int]:
+        """The row with the longest common prefix with a text, and the length of that prefix."""
         width = min(len(text), self._tokens_NC.shape[1])
         if not len(self.lengths_N) or not width:
             return 0, 0
@@ -65,84 +72,65 @@ class RowTokens:
         row = int(common_N.argmax())
         return row, int(common_N[row])
 
-    def begins_with(self, row: int, other: int) -> bool:
-        """Whether all that the other row has read is the beginning of what this one has."""
-        length = int(self.lengths_N[other])
-        mine, theirs = self._tokens_NC[row, :length], self._tokens_NC[other, :length]
-        return bool(np.array_equal(mine, theirs))
+    def is_prefix(self, prefix: int, row: int) -> bool:
+        """Whether the tokens of row `prefix` are a prefix of those of `row`."""
+        length = int(self.lengths_N[prefix])
+        return bool(np.array_equal(self._tokens_NC[row, :length], self._tokens_NC[prefix, :length]))
 
     def _widen(self, columns: int) -> None:
         if columns > self._tokens_NC.shape[1]:
-            wider = np.full((len(self.lengths_N), max(columns, 2 * self._tokens_NC.shape[1])), NOTHING)
+            wider = np.full((len(self.lengths_N), max(columns, 2 * self._tokens_NC.shape[1])), NO_TOKEN)
             wider[:, : self._tokens_NC.shape[1]] = self._tokens_NC
             self._tokens_NC = wider
 
 
-# Where the rows of one asker stand in a batch that many share.
-
-
 @dataclass(eq=False)
 class Slot:
-    """The rows of one asker's state."""
+    """The rows of one request in a batch that many requests share."""
 
     rows: list[int]
     columns: int | None = None
-    """Places of the source that its Steps tell of; a batch-mate's source may be longer."""
-    open: bool = True
-    """False from when its asker has left."""
+    """Source positions in the attention of its Steps; the source of another request may be longer."""
+    is_open: bool = True
+    """False after its request has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Rows of a lane, as they are to be when the model is next asked about them."""
+    """The state of a request: rows of its slot, selected lazily before the next model call."""
 
-    lane: Slot
+    slot: Slot
     rows: tuple[int, ...]
 
     def select(self, rows_M: Tensor) -> SlotState:
-        """Reorder, repeat or drop rows: it is done before the next step."""
+        """Reorder, repeat or drop rows."""
         return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
 
 
-MOST_ROWS = 256
-
-
 class PrefixCache:
-    """Lanes of one row each, the least recently used first."""
+    """Idle sequences, each a slot of one row, the least recently used first."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most, self.lanes = most_bytes, list[Slot]()
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self.slots = max_bytes, list[Slot]()
 
-    def add(self, row: int, texts: RowTokens) -> None:
-        """Keep a row, in place of those that are its beginning."""
-        self.lanes = [lane for lane in self.lanes if not texts.begins_with(row, lane.rows[0])]
-        self.lanes.append(Slot([row]))
+    def insert(self, row: int, tokens: RowTokens) -> None:
+        """Add a row; it replaces the rows that are prefixes of it."""
+        self.slots = [slot for slot in self.slots if not tokens.is_prefix(slot.rows[0], row)]
+        self.slots.append(Slot([row]))
 
-    def use(self, row: int) -> None:
-        """A prompt began as this row does, if it is one of these: it goes last."""
-        self.lanes.sort(key=lambda lane: lane.rows[0] == row)
+    def mark_used(self, row: int) -> None:
+        """Make a row the most recently used one if it is in the cache."""
+        self.slots.sort(key=lambda slot: slot.rows[0] == row)
 
-    def shrink(self, bytes_held: Callable[[Sequence[int]], int]) -> None:
-        """Let go of rows until the others fit into the memory that there is for them."""
-        self.lanes = self.lanes[-MOST_ROWS:]
-        while self.lanes and bytes_held([lane.rows[0] for lane in self.lanes]) > self._most:
-            del self.lanes[0]
-
-
-WORTH_WAITING = 64
-"""Tokens that must be spared for a prompt to wait for another one: a pass reads as many at once."""
+    def evict_until_fits(self, bytes_held: Callable[[Sequence[int]], int]) -> None:
+        """Evict the least recently used rows until the others fit into the memory."""
+        self.slots = self.slots[-MAX_SEQUENCES:]
+        while self.slots and bytes_held([slot.rows[0] for slot in self.slots]) > self._max_bytes:
+            del self.slots[0]
 
 
 class PrefixMatch(NamedTuple):
-    """A prompt, and the row whose first `length` tokens are its beginning.
-
-    Which prompts are read in the next pass, and behind which rows that have read their beginning already.
-
-        read(prompt) = fork(row*, c) + prompt_{>c},   row* = argmax_row c(row),   c = |common beginning|
-
-    Of prompts that come together and begin alike one is read first; the others then find its row
-    (Zheng et al. 2024, §3; papers.bib: zheng2024sglang).
-    """
+    """A prompt, and the row whose first `length` tokens are its prefix."""
 
     prompt: int
     row: int
@@ -150,16 +138,16 @@ class PrefixMatch(NamedTuple):
 
 
 def plan_prefill(
-    texts: RowTokens, prompts: Sequence[Sequence[int]], waiting: Sequence[int]
+    tokens: RowTokens, prompts: Sequence[Sequence[int]], waiting: Sequence[int]
 ) -> tuple[list[PrefixMatch], list[int]]:
-    """Those of the waiting prompts that are read now, and those that wait for one of these."""
+    """The waiting prompts to read now, and those that wait because they share a prefix with one of these."""
     now, later, reading = list[PrefixMatch](), list[int](), RowTokens()
-    for place in waiting:
-        text = prompts[place][:-1]  # the last token is read again: the first Step is about what follows it
-        row, length = texts.nearest(text)
-        if reading.nearest(text)[1] >= length + WORTH_WAITING:
-            later.append(place)
+    for index in waiting:
+        text = prompts[index][:-1]  # the last token is always read: the first Step is about its successor
+        row, length = tokens.longest_match(text)
+        if reading.longest_match(text)[1] >= length + MIN_SHARED_TOKENS:
+            later.append(index)
         else:
-            now.append(PrefixMatch(place, row, length))
-            reading.add([prompts[place]])
+            now.append(PrefixMatch(index, row, length))
+            reading.add([prompts[index]])
     return now, later

@@ -33,7 +33,7 @@ class SoloLane:
 
     state: Any
     size: int
-    open: bool = True
+    is_open: bool = True
     """False from when its asker has left."""
 
 
@@ -49,9 +49,9 @@ class SoloBatch:
     @property
     def rows(self) -> int:
         """How many there are of lanes that somebody holds."""
-        return sum(lane.size for lane in self._lanes if lane.open)
+        return sum(lane.size for lane in self._lanes if lane.is_open)
 
-    def begin(self, asked: Sequence[Prompts]) -> list[tuple[Step, SoloLane] | Exception]:
+    def prefill(self, asked: Sequence[Prompts]) -> list[tuple[Step, SoloLane] | Exception]:
         """Read the prompts of each asker; what went wrong, where it did."""
         found: list[tuple[Step, SoloLane] | Exception] = []
         for prompts in asked:
@@ -69,7 +69,7 @@ class SoloBatch:
         hidden_NTD, step, state = self.model.prompt_reading.read_all(prompts)
         return hidden_NTD, step, self._lane(state, prompts)
 
-    def pick(self, lane: SoloLane, rows: Sequence[int]) -> None:
+    def select(self, lane: SoloLane, rows: Sequence[int]) -> None:
         """Reorder, repeat or drop the rows of a lane."""
         if list(rows) != list(range(lane.size)):
             lane.state, lane.size = lane.state.select(torch.tensor(rows)), len(rows)
@@ -95,13 +95,13 @@ class SoloBatch:
         assert self.model.rewindable is not None
         lane.state = self.model.rewindable.rewind(lane.state, tokens)
 
-    def keep(self, lane: SoloLane) -> None:
+    def release(self, lane: SoloLane) -> None:
         """Nothing is kept of those who have left."""
 
     def sweep(self) -> None:
         """Let go of the states of those who have left."""
         for lane in self._lanes:
-            if not lane.open:
+            if not lane.is_open:
                 lane.state = None
 
     def compact(self) -> None:
@@ -220,14 +220,14 @@ class Engine:
         if asks.extensions:
             self._extend(asks)
         if asks.starts:
-            begun = self.batch.begin([ask.prompts for ask in asks.starts])
+            begun = self.batch.prefill([ask.prompts for ask in asks.starts])
             for start, found in zip(asks.starts, begun, strict=True):
                 start.tell(found)
 
     def _extend(self, asks: Round) -> None:
         began = time.monotonic()
         for ask in asks.extensions:
-            self.batch.pick(ask.lane, ask.rows)
+            self.batch.select(ask.lane, ask.rows)
         said = self.batch.extend([(ask.lane, ask.tokens_MT) for ask in asks.extensions])
         for ask, step in zip(asks.extensions, said, strict=True):
             ask.tell(step)

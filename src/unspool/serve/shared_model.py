@@ -180,7 +180,7 @@ class SharedModel(DelegatingModel):
 
     def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
         """Append T tokens to every row."""
-        step: Step = self._ask(Extension(self, state.lane, state.rows, tokens_NT))
+        step: Step = self._ask(Extension(self, state.slot, state.rows, tokens_NT))
         self._said = step
         return step, self._still(state)
 
@@ -188,8 +188,8 @@ class SharedModel(DelegatingModel):
         """Forget the last `tokens` tokens of every row."""
 
         def forget(batch: Any) -> None:
-            batch.pick(state.lane, state.rows)
-            batch.rewind(state.lane, tokens)
+            batch.select(state.slot, state.rows)
+            batch.rewind(state.slot, tokens)
 
         self._ask(Call(self, forget))
         return self._still(state)
@@ -211,8 +211,8 @@ class SharedModel(DelegatingModel):
     def close(self) -> None:
         """Leave: its rows go before the next step of the others."""
         for lane in self.lanes:
-            self._engine.batch.keep(lane)
-            lane.open = False
+            self._engine.batch.release(lane)
+            lane.is_open = False
         self.lanes.clear()
         self._engine.leave(self)
 
@@ -241,7 +241,7 @@ class SharedModel(DelegatingModel):
 
     @staticmethod
     def _still(state: SlotState) -> SlotState:
-        return SlotState(state.lane, tuple(range(len(state.rows))))
+        return SlotState(state.slot, tuple(range(len(state.rows))))
 
 
 def probe(model: SharedModel) -> None:
