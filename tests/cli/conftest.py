@@ -20,7 +20,7 @@ class LettersWatch:
         return [end for end in (self.said.find(stop) for stop in self.stop) if end >= 0]
 
     @property
-    def tokenizer(self):
+    def text(self):
         return self.said[: min(self._ends)] if self._ends else self.said
 
     @property

@@ -183,7 +183,7 @@ def test_a_model_without_text_says_so():
 
 
 class Answers(TableModel):
-    answers = True
+    is_encoder_decoder = True
 
 
 def test_what_answers_a_source_does_not_go_on_after_it():

@@ -72,8 +72,8 @@ class Said:
 
 
 class Translator(Abilities):
-    answers, vocab_size, source_vocab_size = True, 5, 20
-    text, source_text = Said(5), Said(20)
+    is_encoder_decoder, vocab_size, source_vocab_size = True, 5, 20
+    tokenizer, source_tokenizer = Said(5), Said(20)
 
 
 def test_prompts_are_read_in_the_vocabulary_of_sources():

@@ -1,10 +1,10 @@
-"""The seams of the house: what its rooms promise each other, and nothing else.
+"""Interfaces between the packages: models, decoders, transforms, objectives (protocols only).
 
     train:     text → data.Batch → model.hidden → head → objective → training.loop → run folder
-    generate:  prompt → text → StepModel.step → transforms → pick → search → text
+    generate:  prompt → tokenizer → StepModel.step → transforms → pick → decoder → text
 
-Shapes: N rows (hypotheses decoded side by side), V vocabulary, D width, T time.
-`logp` is always a normalised log-probability; a higher score is always better; −∞ means "cut".
+Shapes: N rows (hypotheses in a batch), V vocabulary, D width, T time. `logp` is a normalised log-probability;
+a higher score is better; −∞ means "cut".
 """
 
 from unspool.interfaces.decoding import (

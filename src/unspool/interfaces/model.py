@@ -1,4 +1,10 @@
-"""Models that are decoded token by token, and their heads."""
+"""Interfaces of models: step-by-step decoding, optional abilities, heads and tokenizers.
+
+An optional ability is an attribute that is None if a model does not have it (docs/adr/0009):
+
+    if model.rewindable is None: …          # refuse, or use another algorithm
+    step, state = model.rewindable.extend(state, tokens_NT)
+"""
 
 from __future__ import annotations
 
@@ -11,137 +17,141 @@ if TYPE_CHECKING:
 
     from unspool.data.batch import Batch
 
-# What only some models can do. Each ability is an attribute, and None where a model has not got it.
-#
-#     if model.rewindable is None: …          # say so, or go another way
-#     step, state = model.rewindable.extend(state, tokens_NT)
-#
-# That is the one way to ask (docs/adr/0009): not the class of a model, its settings, or its methods.
 
-
-class Abilities(Protocol):
-    """None of them: a model inherits from this and says what it has."""
+class TextAbilities(Protocol):
+    """How a model reads and writes text."""
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether its prompts are sources: what it says is then a text of its own, not their sequel."""
+        """Whether its prompts are sources, and its text is a new target instead of a continuation."""
         return False
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The tokens that end a text: the tokenizer's, or else those that the model's settings name."""
-        text: TokenizerLike | None = getattr(self, "tokenizer", None)
-        return frozenset() if text is None else text.eos_ids
+        """The end-of-text tokens: the tokenizer's, or those in the model's settings."""
+        tokenizer: TokenizerLike | None = getattr(self, "tokenizer", None)
+        return frozenset() if tokenizer is None else tokenizer.eos_ids
 
     @property
     def reads_bos(self) -> bool:
-        """Whether it reads the BOS that its tokenizer may write first. Masked language models and models that
-        choose labels are trained on texts without it."""
+        """Whether it reads the BOS that its tokenizer may write first. Masked language models, classifiers
+        and taggers are trained without BOS."""
         return True
 
     @property
     def source_vocab_size(self) -> int | None:
-        """Tokens of the vocabulary that prompts alone have; None where they share the one of texts."""
+        """Size of a separate vocabulary of prompts; None if prompts and texts share one."""
         return None
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:
-        """The tokenizer of prompts, where it is not the one of texts."""
+        """A separate tokenizer of prompts; None if prompts and texts share one."""
         return None
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """The models that read something for a prompt, and what each of them reads; none: itself, the prompt.
+        """The models that read something for a prompt, with their prompts; empty: this model, this prompt.
 
-        Combinations of models and negative prompts fill several contexts at once.
+        Combined models and negative prompts fill several contexts at once.
         """
         del prompt
         return ()
 
     @property
-    def output_matrix(self) -> Tensor | None:
-        """W, (V, D), where log p = log_softmax(W h) (basis-aware sampling, the bottleneck)."""
+    def labels(self) -> tuple[str, ...] | None:
+        """The labels of a classifier or tagger: target i is labels[i] (`us.predict`)."""
         return None
 
-    @property
-    def rank_limit(self) -> int | None:
-        """What the rank of its log-probabilities over many contexts cannot exceed; None where nothing bounds
-        it. By the matrix alone: W h has rank D, and the normalisation adds 1."""
-        return None if self.output_matrix is None else self.output_matrix.shape[1] + 1
+
+class DecodingAbilities(Protocol):
+    """Operations on states that some decoders and the server need."""
 
     @property
-    def sense_head(self) -> SenseHead | None:
-        """Its head, where words have senses, each with a vector of its own (KerBS)."""
+    def engine(self) -> str | None:
+        """The engine of its steps, "torch" or "compiled", if there is a choice; it can then be set."""
         return None
 
     @property
     def rewindable(self) -> Rewindable | None:
-        """Itself, where it can read several tokens at once and forget them again."""
+        """Reads several tokens at once, and removes them again."""
         return None
 
     @property
     def prompt_reading(self) -> PromptReading | None:
-        """Itself, where it can tell what its head would have read at every place of a prompt."""
-        return None
-
-    @property
-    def layered(self) -> Layered | None:
-        """Itself, where it can tell what its early layers would have said."""
-        return None
-
-    @property
-    def attention_reading(self) -> AttentionReading | None:
-        """Itself, where it can tell where its heads look while it learns from a batch."""
-        return None
-
-    @property
-    def source_attention_reading(self) -> SourceAttentionReading | None:
-        """Itself, where it can tell where its heads look at a source."""
-        return None
-
-    @property
-    def carrying(self) -> Carrying | None:
-        """Itself, where its rows may go on where those of an earlier batch ended."""
-        return None
-
-    @property
-    def engine(self) -> str | None:
-        """What runs its steps, where there is a choice (`models.engine_choice`); it can then be set."""
-        return None
-
-    @property
-    def infilling(self) -> Infilling | None:
-        """Itself, where it says what stands at hidden places of a text, and no token after another
-        (mask-predict, masked diffusion)."""
+        """Returns the hidden states of all prompt positions."""
         return None
 
     @property
     def joining(self) -> Joining | None:
-        """What lets the rows of many askers stand in one state (`serve`), where its states can be joined."""
+        """Joins the states of several requests (continuous batching)."""
         return None
 
     @property
     def forking(self) -> Forking | None:
-        """What lets a row begin as a part of another one of its state, where its prompts can be read so."""
+        """Starts a row as a copy of a part of another row (prefix cache)."""
         return None
 
     @property
-    def labels(self) -> tuple[str, ...] | None:
-        """What it chooses from, where it labels texts and says none: target i is labels[i] (`us.predict`)."""
+    def infilling(self) -> Infilling | None:
+        """Predicts masked positions, not the next token (mask-predict, masked diffusion)."""
         return None
+
+
+class InspectionAbilities(Protocol):
+    """Access to the inside of a model, for training, diagnosis and basis-aware sampling."""
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        """W, (V, D), if log p = log_softmax(W h)."""
+        return None
+
+    @property
+    def rank_limit(self) -> int | None:
+        """Upper bound of the rank of its log-probabilities over many contexts; None if there is none. For the
+        matrix alone: W h has rank D, and the normalisation adds 1."""
+        return None if self.output_matrix is None else self.output_matrix.shape[1] + 1
+
+    @property
+    def sense_head(self) -> SenseHead | None:
+        """Its head, if words have several sense vectors (KerBS)."""
+        return None
+
+    @property
+    def layered(self) -> Layered | None:
+        """Returns the predictions of early layers."""
+        return None
+
+    @property
+    def attention_reading(self) -> AttentionReading | None:
+        """Returns its self-attention on a training batch."""
+        return None
+
+    @property
+    def source_attention_reading(self) -> SourceAttentionReading | None:
+        """Returns its attention on the source."""
+        return None
+
+    @property
+    def carrying(self) -> Carrying | None:
+        """Continues rows with the state in which those of an earlier batch ended."""
+        return None
+
+
+class Abilities(TextAbilities, DecodingAbilities, InspectionAbilities, Protocol):
+    """All optional abilities, none of them present: a model inherits from this and overrides what it has."""
 
 
 class SenseHead(Protocol):
-    """A head whose words have one or more senses."""
+    """A head whose words have one or more sense vectors (KerBS)."""
 
     vocab_size: int
     senses_SD: Any
-    """The vector of every sense."""
+    """Vector of every sense."""
     theta_S: Any
-    """How wide each is."""
+    """Kernel width of every sense."""
 
     @property
     def words_S(self) -> Tensor:
-        """The word of every sense."""
+        """Word of every sense."""
         ...
 
     @property
@@ -150,170 +160,170 @@ class SenseHead(Protocol):
         ...
 
     def pop_statistics(self) -> Any:
-        """How words and senses were used since the last call (`heads.kerbs.SenseStatistics`)."""
+        """Usage of words and senses since the last call (`heads.kerbs.SenseStatistics`)."""
         ...
 
     def reassign(self, sense: int, word: int, vector_D: Tensor) -> None:
-        """Give a sense to another word, with a new vector."""
+        """Assign a sense to another word, with a new vector."""
         ...
 
 
 class Rewindable(Protocol):
-    """Reads several tokens at once and forgets them again (speculative decoding, scoring)."""
+    """Reads several tokens at once, and removes them again (speculative decoding, scoring)."""
 
     def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-        """Append T tokens to every row; row n·T + t of the Step is about what follows the t-th of row n."""
+        """Append T tokens to every row; row n·T + t of the Step predicts the successor of token t of row
+        n."""
         ...
 
     def rewind(self, state: Any, tokens: int) -> Any:
-        """Forget the last `tokens` tokens of every row."""
+        """Remove the last `tokens` tokens of every row."""
         ...
 
 
 class Joining(Protocol):
-    """Keeps rows of many askers in one state, which they join and leave; no row's numbers know of the others.
+    """Keeps the rows of many requests in one state (continuous batching). Rows do not influence each other.
 
-    A row leaves as any row does: by `State.select`.
+    `State.select` removes rows.
     """
 
     def join(self, states: Sequence[Any]) -> Any:
-        """The rows of all these states, those of the first one first. None may be used afterwards."""
+        """Concatenate the rows of states. The old states may not be used afterwards."""
         ...
 
     def extend_rows(self, state: Any, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, Any]:
-        """Append T tokens to some rows, named in the order of the state; the others stay as they are.
+        """Append T tokens to some rows, in the order of the state; the others do not change.
 
-        Row m·T + t of the Step is about what follows the t-th token of the m-th of them. Where it fails, the
-        state is as it was.
+        Row m·T + t of the Step predicts the successor of token t of the m-th row. If it fails, the state does
+        not change.
         """
         ...
 
     def rewind_rows(self, state: Any, rows_M: Tensor, tokens_M: Tensor) -> Any:
-        """Forget the last tokens_M[m] tokens of the m-th of these rows."""
+        """Remove the last tokens_M[m] tokens of the m-th of these rows."""
         ...
 
 
 class Forking(Protocol):
-    """Lets rows begin where others have been, so that what texts have in common is read once.
+    """Starts rows as copies of prefixes of others, so that a shared prefix is read once.
 
-    What is said of a row is the same, to the bit, as if it had been read alone from its beginning.
+    The results of a row are bit-identical to reading it alone.
     """
 
     def fork_rows(self, state: Any, rows_K: Tensor, lengths_K: Tensor) -> Any:
-        """New rows behind all others: the k-th is the first lengths_K[k] tokens of row rows_K[k], or none."""
+        """Add rows after all others: the k-th is the first lengths_K[k] tokens of row rows_K[k]."""
         ...
 
     def read_rows(self, state: Any, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Append texts of any lengths to some rows, named in the order of the state.
+        """Append texts of any lengths to some rows, in the order of the state.
 
-        Row m of the Step is about what follows the m-th text. Where it fails, the state is as it was.
+        Row m of the Step predicts the successor of the m-th text. If it fails, the state does not change.
         """
         ...
 
     def bytes_held(self, state: Any, rows_M: Tensor) -> int:
-        """The memory of these rows together; what they share is counted once."""
+        """Memory of these rows; shared parts count once."""
         ...
 
     def compact(self, state: Any) -> Any:
-        """The same rows, without memory that rows once needed which are gone."""
+        """Free the memory of removed rows."""
         ...
 
 
 class PromptReading(Protocol):
-    """Tells what its head would have read at every place of the prompts (contrastive search)."""
+    """Returns the hidden states of all prompt positions (contrastive search)."""
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
-        """`start`, and before its results the hidden vectors (N, T, D), shorter rows flush right."""
+        """The hidden states (N, T, D) of the prompts, left-padded, and the results of `start`."""
         ...
 
 
 class Layered(Protocol):
-    """Tells what its early layers would have said (contrast of layers, early exits)."""
+    """Returns the predictions of early layers (contrast of layers, early exits)."""
 
     @property
     def layers(self) -> int: ...
 
     def exits(self, layers: Sequence[int]) -> StepModel:
-        """The same model, whose Steps carry `exits_NEV` for these layers (1 = after the first block)."""
+        """This model, with Steps that contain `exits_NEV` for these layers (1 = after the first block)."""
         ...
 
 
 class AttentionReading(Protocol):
-    """Tells where its heads look (losses on attention, dependency heads)."""
+    """Returns its self-attention (losses on attention, dependency heads)."""
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """How many layers and how many heads in each, of every stack that `read_attention` tells."""
+        """Number of layers and heads of every stack that `read_attention` returns."""
         ...
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and the self-attention of its encoder and of its decoder, of whichever it has."""
+        """`hidden_for`, and the self-attention of its encoder and decoder, if it has them."""
         ...
 
 
 class SourceAttentionReading(Protocol):
-    """Tells where the heads of its decoder look at the source (maps of alignments)."""
+    """Returns the attention of its decoder on the source (alignments)."""
 
     def read_source_attention(self, batch: Batch) -> AttentionStack:
-        """α of every layer, (N, H, T, S): from every input to the source, 0 on its padding."""
+        """α of every layer, (N, H, T, S): from every input to the source, 0 at padding."""
         ...
 
 
 class Infilling(Protocol):
-    """Says what stands at the hidden places of texts. A hidden place has the id `vocab_size`."""
+    """Predicts the tokens at masked positions. A masked position has the id `vocab_size`."""
 
     def lengths(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
     ) -> list[list[tuple[int, float]]]:
-        """For each prompt up to `most` lengths that its text may have, its end included, with their log p."""
+        """For each prompt, up to `most` lengths of its text, end token included, with their log p."""
         ...
 
     def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
-        """For each text, some of whose places are hidden, log p of every token at every place: (T, V)."""
+        """For each text with masked positions, log p of every token at every position: (T, V)."""
         ...
 
     def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, T) whole texts of a batch to hide places of, and (N) their lengths.
+        """(N, T) texts of a batch to be masked, and (N) their lengths.
 
-        A model that must find the end of a text by itself reads EOS behind it, as many as `room_N`, random
-        numbers of [0, 1), says.
+        For a model without a length prediction, EOS tokens follow a text; their number is drawn with
+        `room_N`, uniform numbers of [0, 1).
         """
         ...
 
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """(N, T, D): what the head reads at every place of texts with hidden places, `batch.inputs_NT`; and
-        (N, L), log p of every length, where it predicts one. Where its heads look is appended to `stacks`,
-        where there is such a list."""
+        """(N, T, D), the hidden states of masked texts, `batch.inputs_NT`; and (N, L), log p of every length,
+        or None. The attention is appended to `stacks` if it is given."""
         ...
 
 
 class Carrying(Protocol):
-    """Reads `Batch.begin_NLS`: what it remembered where the rows that these go on with have ended."""
+    """Reads `Batch.begin_NLS`, the state in which the previous rows ended."""
 
     def take_end(self) -> Tensor:
-        """(N, L, S): what it remembered at the end of the last batch's rows, without gradient."""
+        """(N, L, S): the state at the end of the rows of the last batch, without gradient."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a model says about the next token of every row."""
+    """The prediction of the next token of every row."""
 
     logp_NV: Tensor
     hidden_ND: Tensor | None = None
-    """What the head read: for searches and picks that look behind the probabilities."""
+    """The hidden state that the head read."""
     attention: Tensor | None = None
     score_NV: Tensor | None = None
-    """What a ranking search adds up in place of log p (contrastive decoding's difference)."""
+    """The score that beam search sums instead of log p (the difference of contrastive decoding)."""
     exits_NEV: Tensor | None = None
-    """log p as the chosen early layers would have it, where the model was asked for them."""
+    """log p of the chosen early layers (`Layered.exits`)."""
     log_norm_N: Tensor | None = None
-    """What turns log p into the model's logits again: logit = log p + log_norm; None where it has none."""
+    """Log-normaliser: logit = log p + log_norm; None if the model has no logits."""
 
     def select(self, rows_M: Tensor) -> Step:
-        """The same rows in another order, repeated or dropped."""
+        """Reorder, repeat or drop rows."""
 
         def chosen(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.index_select(0, rows_M)
@@ -330,44 +340,43 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class AttentionStack:
-    """Where the heads of some layers look, one layer above the other."""
+    """The attention of the heads of a stack of layers."""
 
     layers: tuple[Tensor, ...]
-    """α of each, (N, H, T, T): from a position to all, 0 where it may not look; each row sums to 1."""
+    """α of each layer, (N, H, T, T): from a position to all, 0 at masked ones; each row sums to 1."""
     lengths_N: Tensor
-    """How many positions of a row are real."""
+    """Length of every row without padding."""
 
 
 class State(Protocol):
-    """What a model remembers of every row (a key–value cache, an RNN's hidden vectors)."""
+    """The state of every row (a KV cache, the hidden states of an RNN)."""
 
     def select(self, rows_M: Tensor) -> Self:
-        """Rows reordered, repeated or dropped. The old state may not be used afterwards."""
+        """Reorder, repeat or drop rows. The old state may not be used afterwards."""
         ...
 
 
 class StepModel(Abilities, Protocol):
-    """A model that is decoded token by token. A contrast or an ensemble of models is one, too."""
+    """A model that is decoded token by token; contrasts and ensembles of models are StepModels, too."""
 
     @property
     def vocab_size(self) -> int: ...
 
     @property
     def context(self) -> int | None:
-        """The most tokens a row may hold, prompt included; None where there is no limit.
+        """Maximum number of tokens of a row, prompt included; None if there is no limit.
 
-        Where the prompt is a source (`answers`), each side has this limit to itself: the source with the EOS
-        behind it, and the answer with the BOS in front of it.
+        For an encoder–decoder, source (with EOS) and target (with BOS) each have this limit.
         """
         ...
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """The model's tokenizer; None for a model that only speaks token ids."""
+        """The tokenizer; None if the model only works with token ids."""
         ...
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Read the prompts; the Step is about the first new token of each."""
+        """Read the prompts; the Step predicts the first new token of each."""
         ...
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
@@ -376,9 +385,9 @@ class StepModel(Abilities, Protocol):
 
 
 class Model(StepModel, Protocol):
-    """What `us.load` and `us.train` give: a StepModel that is a torch module.
+    """The type that `us.load` and `us.train` return: a StepModel that is a torch module.
 
-    Classifiers and taggers, which `us.predict` takes, are no StepModels; a type checker is not told of them.
+    Classifiers and taggers (`us.predict`) are not StepModels; this type ignores them.
     """
 
     config: Any
@@ -400,33 +409,30 @@ class Head(Protocol):
     """Hidden vectors to normalised log-probabilities: (…, D) → (…, V)."""
 
     logits: Callable[[Tensor], Tensor] | None
-    """What the log-probabilities are a log_softmax of; None where they are none (a mixture)."""
+    """The logits; None if the log-probabilities are not a log_softmax (a mixture)."""
 
     @property
     def weight(self) -> Tensor | None:
-        """The matrix (V, D) whose products with the hidden vector the logits are, but for a bias, or None."""
+        """The matrix (V, D) of the logits, W h + bias, or None."""
         ...
 
     @property
     def rank_limit(self) -> int | None:
-        """What the rank of its log-probabilities over many contexts cannot exceed; None without a matrix."""
+        """Upper bound of the rank of its log-probabilities over many contexts; None without a matrix."""
         ...
 
     def __call__(self, hidden: Tensor) -> Tensor: ...
-
-
-# Text and token ids.
 
 
 FinishReason = Literal["eos", "length", "stop", "loop"]
 
 
 class Detokenizer(Protocol):
-    """Reads one hypothesis as it grows, and says when its text asks to stop. Immutable: beams fork."""
+    """Incremental detokenizer of one hypothesis, with stop strings. Immutable, because beams fork."""
 
     @property
     def text(self) -> str:
-        """Text that is certain: whole characters, no possible beginning of a stop string."""
+        """The final text so far: complete characters, without a possible prefix of a stop string."""
         ...
 
     @property
@@ -435,12 +441,12 @@ class Detokenizer(Protocol):
     def push(self, token: int) -> Detokenizer: ...
 
     def close(self) -> str:
-        """The whole text, with what was held back."""
+        """The whole text, including what was held back."""
         ...
 
 
 class TokenizerLike(Protocol):
-    """str ↔ token ids."""
+    """Converts strings to token ids and back."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -453,7 +459,7 @@ class TokenizerLike(Protocol):
 
     @property
     def source(self) -> TokenizerLike | None:
-        """The text of sources, where these have a vocabulary of their own."""
+        """The tokenizer of sources if they have a separate vocabulary."""
         ...
 
     def encode(self, text: str) -> list[int]: ...
@@ -461,17 +467,18 @@ class TokenizerLike(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def show(self, token: int) -> str:
-        """One token for people to read: what it adds to a text that has begun, a special one by its name."""
+        """One token in readable form: what it adds to a text, or the name of a special token."""
         ...
 
     def piece(self, token: int, *, first: bool = False) -> bytes | None:
-        """What a token adds to a text that has begun (to an empty one: `first`); None for a special one."""
+        """The bytes that a token adds to a text (to an empty one if `first`); None for a special token."""
         ...
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Messages as the one string that the model was taught to answer."""
+        """Apply the chat template to messages."""
         ...
 
     def detokenizer(self, stop: Sequence[str] = (), after: int | None = None) -> Detokenizer:
-        """A reader of what follows the token `after`: whether a first space is shown may depend on it."""
+        """A detokenizer for the text after the token `after`, which may decide whether a first space is
+        shown."""
         ...

@@ -1,4 +1,4 @@
-"""What learns, from what, and towards what."""
+"""Interfaces of training: feeds, trainable models, objectives and hooks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ if TYPE_CHECKING:
 
 
 class Feed(Protocol):
-    """An endless sequence of batches, each a pure function of its number: to resume is to go on counting."""
+    """An endless sequence of batches, each a pure function of its number, so that a run can resume
+    anywhere."""
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the data; the same for every epoch."""
+        """Batches of one epoch; the same for every epoch."""
         ...
 
     @property
     def carries(self) -> bool:
-        """Whether rows go on where those of an earlier batch ended (`Batch.follows`)."""
+        """Whether rows continue those of an earlier batch (`Batch.follows`)."""
         return False
 
     def batch(self, number: int) -> Batch: ...
 
 
 class Trainable(Abilities, Protocol):
-    """A model that learns: an nn.Module whose head reads one hidden vector for every target."""
+    """A model that can be trained: an nn.Module whose head reads one hidden state for every target."""
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a row; None where there is no limit."""
+        """Maximum number of tokens of a row; None if there is no limit."""
         ...
 
     @property
@@ -47,75 +48,75 @@ class Trainable(Abilities, Protocol):
 
 
 class LossHead(Head, Protocol):
-    """A head that also knows its own loss, without holding all (M, V) log-probabilities in memory."""
+    """A head that computes its loss without all (M, V) log-probabilities in memory."""
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Two sums over the targets, each weighted: what is minimised, and −log p alone (no gradient).
+        """Two weighted sums over the targets: the loss, and −log p alone (without gradient).
 
         Σ_m weight_m · [(1 − s)·(−log p(target_m)) + s·mean_v(−log p(v))]
 
-        Padding has weight 0: the head leaves it out first, for it would cost as much as any other target.
+        The head skips padding, which has weight 0.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How far a training run has come."""
+    """The progress of a training run."""
 
     update: int
     """Updates of the weights so far."""
     updates: int
     """Updates of the whole run."""
     batches: int = 0
-    """Batches read so far, by all processes together."""
+    """Batches read so far by all processes."""
     epoch: float = 0.0
     seed: int | None = None
-    """Seed of what is drawn for the whole update; None: torch's generator."""
+    """Seed of the draws of an update; None: torch's generator."""
     micro_batch: int = 0
-    """Which of the batches of this update it is, by all processes together."""
+    """Index of the batch in this update, over all processes."""
     micro_batches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A sum of losses, and the weight to divide it by once the batches of one update are added up."""
+    """A sum of losses, and the weight that divides the sum over all batches of an update."""
 
     total: Tensor
     weight: float
     stats: Mapping[str, float] = field(default_factory=dict)
-    """Other sums over the same batch ("nll" for the perplexity), divided by the same weight. Which ones there
-    are depends on nothing but the clock."""
+    """Other sums over the same batch ("nll" for the perplexity), divided by the same weight. Their names
+    depend only on the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLoss:
-    """A loss whose weight is known before the pass that is learnt from."""
+    """A loss whose weight is known before the training pass."""
 
     weight: float
-    """That of the Loss."""
+    """The weight of the Loss."""
     compute: Callable[[Any], Loss]
-    """Takes the model, or a pass over it that is shared."""
+    """Computes the Loss from the model, or from a shared pass over it."""
 
 
 class Objective(Protocol):
-    """What is minimised.
+    """A training objective.
 
     Total and weight are sums over the rows of the batch, so that the loss of an update does not depend on how
-    its rows are split into batches. What is drawn for a row comes from `Batch.uniform` or the row's seed, and
-    what is drawn for an update from `Clock.seed`.
+    its rows are split into batches. Draws for a row use `Batch.uniform` or the row's seed; draws for an
+    update use `Clock.seed`.
     """
 
     @property
     def watches(self) -> bool:
-        """Whether it asks where the heads look: the one pass that it shares with others then tells."""
+        """Whether it needs the attention weights of the shared pass."""
         return False
 
     @property
     def own_batches(self) -> bool:
-        """Whether it has the model read other rows than those of the batch, its own answers for example."""
+        """Whether the model reads other rows than those of the batch, such as generated texts."""
         return False
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
@@ -126,10 +127,10 @@ class Objective(Protocol):
         return False
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
-        """Do what comes before the pass that is learnt from, such as generating; the weight is known then.
+        """Do the work before the training pass, such as generation; it determines the weight.
 
-        All batches of an update are prepared first: an auxiliary objective is divided by the sum of its
-        weights over all of them. To be overridden if the weight is not that of the batch.
+        All batches of an update are prepared first, because an auxiliary objective is divided by the sum of
+        its weights. Override it if the weight is not that of the batch.
         """
         return PreparedLoss(batch.weight, lambda reader: self(reader, batch, clock))
 
@@ -139,40 +140,40 @@ class Objective(Protocol):
         batches: Sequence[tuple[Batch, Clock]],  # noqa: ARG002
         sums: Callable[[Sequence[float]], Sequence[float]],  # noqa: ARG002
     ) -> Objective:
-        """The objective for these batches of one update; `sums` adds numbers up over all processes."""
+        """The objective for these batches of one update; `sums` adds numbers over all processes."""
         return self
 
     @property
     def validation(self) -> Objective | None:
-        """What measures −log p in validation; None: the cross-entropy."""
+        """The objective that measures −log p in validation; None: the cross-entropy."""
         return None
 
     @property
     def hides(self) -> bool:
-        """Whether it hides places of a text, for models that say what stands there; it validates, too."""
+        """Whether it masks positions of a text, for masked models; it is then used in validation, too."""
         return False
 
     @property
     def rewarded(self) -> bool:
-        """Whether it follows a reward, for which it may lower the likelihood of right answers."""
+        """Whether it maximises a reward, which may lower the likelihood of the references."""
         return False
 
     def files(self) -> Mapping[str, str]:
-        """Those of its settings that name a file or a folder: a resumed run finds it from anywhere."""
+        """Its settings that name a file or a folder, which a resumed run must find."""
         return {}
 
     def check(self, model: Trainable) -> None:  # noqa: ARG002
-        """Refuse, before the first update, a model that it cannot teach."""
+        """Refuse an unsuitable model before the first update."""
         return
 
 
 class Hook(Protocol):
-    """Looks at the model after each update, and may change it (KerBS's reallocation of senses)."""
+    """Called after each update; may change the model (KerBS reallocates senses)."""
 
     def __call__(self, model: Any, optimizer: Any, batch: Batch, clock: Clock) -> None: ...
 
     def state(self) -> Mapping[str, Tensor]:
-        """What a checkpoint must keep, so that a resumed run is bit-equal."""
+        """The state for checkpoints, so that a resumed run is bit-identical."""
         ...
 
     def restore(self, state: Mapping[str, Tensor]) -> None: ...

@@ -119,7 +119,7 @@ def test_a_combination_counts_the_context_of_every_part():
 
 def test_a_negative_prompt_that_fills_the_context_is_refused_before_decoding():
     model = Guidance(learned(), 1.5, [1] * 12)
-    with pytest.raises(ValueError, match="the negative prompt read beside prompt 0 leaves no room"):
+    with pytest.raises(ValueError, match="the negative prompt of prompt 0 fills the context"):
         us.generate(model, [1], us.Greedy())
     with pytest.raises(ValueError, match="prompt 0 has 12 tokens"):
         us.generate(model, [1] * 12, us.Greedy())

@@ -106,15 +106,17 @@ def test_vocabularies_of_different_sizes_are_refused():
 
 
 def test_a_token_that_means_different_text_is_refused():
-    ours = replace(A, text=Words(("the", "cat", "sat", "on", "it")))
-    theirs = replace(B, text=Words(("the", "dog", "sat", "on", "it")))
+    ours = replace(A, tokenizer=Words(("the", "cat", "sat", "on", "it")))
+    theirs = replace(B, tokenizer=Words(("the", "dog", "sat", "on", "it")))
     with pytest.raises(ValueError, match="token 1 is 'cat' to model 0 and 'dog' to model 1"):
         First((ours, theirs))
-    First((ours, replace(B, text=Words(ours.text.words))))
+    First((ours, replace(B, tokenizer=Words(ours.tokenizer.words))))
 
 
 def test_a_special_token_that_one_tokenizer_does_not_show_is_no_difference():
-    check_parts([replace(A, text=Words(("<s>", *"abcd"))), replace(B, text=Words(("", "a", "b", "c", "d")))])
+    check_parts(
+        [replace(A, tokenizer=Words(("<s>", *"abcd"))), replace(B, tokenizer=Words(("", "a", "b", "c", "d")))]
+    )
 
 
 def test_a_join_sees_the_steps_in_the_order_of_the_parts():
@@ -137,7 +139,7 @@ class Translator(Abilities):
 
     sources: Words
     vocab_size = 3
-    context, answers = None, True
+    context, is_encoder_decoder = None, True
     start = step = None
 
     @property

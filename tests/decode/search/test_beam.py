@@ -26,7 +26,7 @@ class Never:
 class Untouchable(Abilities):
     """A model that must not be called."""
 
-    vocab_size, context, text = 5, None, None
+    vocab_size, context, tokenizer = 5, None, None
 
     def start(self, prompts):
         raise AssertionError("the model was called")
@@ -288,7 +288,7 @@ def test_the_model_and_its_steps_are_not_written_to():
 
 
 def test_errors_come_before_the_model_is_called():
-    with pytest.raises(ValueError, match="n=3 texts were asked of a search that keeps 2"):
+    with pytest.raises(ValueError, match="n=3 is more than the beam keeps, 2"):
         Beam(2)(Untouchable(), one(n=3))
     with pytest.raises(ValueError, match="width"):
         Beam(0)

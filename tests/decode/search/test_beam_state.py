@@ -111,7 +111,7 @@ def test_beams_of_one_request_take_turns_and_repeats_come_once():
 def test_a_request_without_any_text_says_so():
     one = beam_state()
     one.take([])
-    with pytest.raises(ValueError, match="request 1: every next token was cut"):
+    with pytest.raises(ValueError, match="request 1: the transforms cut every next token"):
         best_texts([one], 1)
 
 

@@ -92,7 +92,11 @@ def test_keys_choose_and_scores_add_up():
 def test_the_highest_keys_may_be_moved():
     scores_NV = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
     (beam,) = propose(
-        [[0.0, 0.0]], 2, scores_NV, scores_NV, moved=lambda keys_NK: keys_NK - torch.tensor([[9.0], [0.0]])
+        [[0.0, 0.0]],
+        2,
+        scores_NV,
+        scores_NV,
+        transform_keys=lambda keys_NK: keys_NK - torch.tensor([[9.0], [0.0]]),
     )
     assert [(one.parent, one.token) for one in beam] == [(1, 0), (1, 1)]
 

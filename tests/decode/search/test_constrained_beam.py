@@ -164,7 +164,7 @@ def test_what_is_no_phrase_is_refused(phrases, error, words):
 
 
 class Untouchable(Abilities):
-    vocab_size, context, text = 6, None, None
+    vocab_size, context, tokenizer = 6, None, None
 
     def start(self, prompts):
         raise AssertionError("the model was called")
@@ -173,10 +173,10 @@ class Untouchable(Abilities):
 @pytest.mark.parametrize(
     ("phrases", "job", "words"),
     [
-        (((1, 2), (3, 4)), one(limit=3), "have 4 tokens, and request 0 may generate 3"),
+        (((1, 2), (3, 4)), one(limit=3), "have 4 tokens but request 0 may generate 3"),
         (((1, 9),), one(), r"token ids \[9\]"),
-        (((1, 0),), one(eos={0}), "holds an end-of-text token"),
-        (((1,),), one(n=5), "n=5 texts"),
+        (((1, 0),), one(eos={0}), "contains an end-of-text token"),
+        (((1,),), one(n=5), "n=5 is more than"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_model_is_called(phrases, job, words):

@@ -177,9 +177,9 @@ def test_likeness_looks_at_real_places_only():
     hidden = torch.tensor([[[1.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]]])
     seen = SeenVectors.of(hidden, [2, 1])
     east = torch.tensor([[[4.0, 0.0]], [[4.0, 0.0]]])
-    assert seen.likeness(east).tolist() == [[1.0], [0.0]]
-    assert seen.append(torch.tensor([[0.0, 1.0], [7.0, 0.0]])).likeness(east).tolist() == [[1.0], [1.0]]
-    assert seen.select(torch.tensor([1])).likeness(east[:1]).tolist() == [[0.0]]
+    assert seen.similarity(east).tolist() == [[1.0], [0.0]]
+    assert seen.append(torch.tensor([[0.0, 1.0], [7.0, 0.0]])).similarity(east).tolist() == [[1.0], [1.0]]
+    assert seen.select(torch.tensor([1])).similarity(east[:1]).tolist() == [[0.0]]
 
 
 def test_models_without_hidden_vectors_are_refused():

@@ -113,7 +113,7 @@ def test_the_tree_holds_all_groups():
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ((5, 2, 0.5), ValueError, "cannot be shared by groups=2 evenly"),
+        ((5, 2, 0.5), ValueError, "is not a multiple of groups=2"),
         ((4, 0, 0.5), ValueError, "groups is 0"),
         ((4, 2, -0.1), ValueError, "penalty is -0.1"),
         ((4, 2, math.nan), ValueError, "penalty is nan"),

@@ -11,7 +11,7 @@ LOW, HIGH = 0.4, 0.9
 class Places(Abilities):
     """Says 3 at each place, unsure; where its left neighbour is shown (or is the edge), it is sure of 4."""
 
-    vocab_size, context, text = V, None, None
+    vocab_size, context, tokenizer = V, None, None
 
     def __init__(self, lengths=((3, -0.1),)):
         self._lengths, self.passes = lengths, []
@@ -68,6 +68,6 @@ def test_the_best_of_the_length_beam_is_taken_and_others_follow():
 def test_wrong_settings_are_said():
     with pytest.raises(ValueError, match="iterations"):
         us.MaskPredict(0)
-    with pytest.raises(ValueError, match="n=3 texts were asked of 2 lengths"):
+    with pytest.raises(ValueError, match="n=3 is more than lengths=2"):
         ask(Places(), us.MaskPredict(2, lengths=2), n=3)
     assert us.parse("MaskPredict(4, lengths=2)") == us.MaskPredict(4, 2)

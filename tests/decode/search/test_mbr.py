@@ -216,7 +216,7 @@ def test_what_cannot_be_ranked_is_refused():
         MBR(utility=3)
     with pytest.raises(TypeError, match=r"MBR\.sampler"):
         MBR(sampler=Sample)
-    with pytest.raises(ValueError, match="n=5 texts were asked of 4 candidates"):
+    with pytest.raises(ValueError, match="n=5 is more than samples=4"):
         generate(MODEL, [1], MBR(4), n=5)
     with pytest.raises(ValueError, match="finite"):
         generate(MODEL, [1], MBR(4, utility=lambda h, r: float("nan")), seed=1)

@@ -103,8 +103,8 @@ def test_a_transform_is_given_a_distribution_and_the_step_is_not_changed():
     ("rule", "words"),
     [
         (TopP, r"write TopP\("),
-        (Sample(), "a search of its own"),
-        (ArgMax(), "only Sample takes one"),
+        (Sample(), "it is a decoder"),
+        (ArgMax(), "only Sample accepts"),
         ("TopP(0.9)", "not callable"),
         (lambda scores: scores, "not a function of"),
         (math.inf, "not callable"),

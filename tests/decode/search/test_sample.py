@@ -80,7 +80,7 @@ def test_the_prompt_is_read_once_for_all_samples():
     model = random_table(5, seed=1)
 
     class Counting(Abilities):
-        vocab_size, context, text = 5, None, None
+        vocab_size, context, tokenizer = 5, None, None
         step = staticmethod(model.step)
 
         def start(self, prompts):
@@ -96,7 +96,7 @@ def test_finished_rows_leave_the_batch():
     inner = random_table(5, seed=1)
 
     class Counting(Abilities):
-        vocab_size, context, text = 5, 6, None
+        vocab_size, context, tokenizer = 5, 6, None
         start = staticmethod(inner.start)
 
         def step(self, state, tokens_N):
@@ -120,7 +120,7 @@ def test_argmax_as_the_pick_is_greedy():
 
 
 def test_a_pick_in_the_middle_is_refused():
-    with pytest.raises(TypeError, match="only Sample takes one, as its last rule"):
+    with pytest.raises(TypeError, match="only Sample accepts, as its last argument"):
         Sample(ArgMax(), Multinomial())
     with pytest.raises(TypeError, match=r"0\.9"):
         Sample(0.9)

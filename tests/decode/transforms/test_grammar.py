@@ -254,5 +254,5 @@ def test_grammar_on_a_right_to_left_model_refuses_what_it_cannot_reverse(rule):
 
 def test_choices_that_a_right_to_left_vocabulary_cannot_write_are_refused():
     model = backward_model(replace(TEXT, right_to_left=True))
-    with pytest.raises(ValueError, match="no token of this model's vocabulary leads to a choice"):
+    with pytest.raises(ValueError, match="no token of the vocabulary leads to a choice"):
         us.generate(model, "a", us.Greedy(Grammar(choices=["x"])))

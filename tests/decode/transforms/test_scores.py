@@ -34,7 +34,7 @@ def test_peaks_refuse_what_is_no_matrix_of_floats(scores):
 
 
 def test_peaks_refuse_a_history_of_another_length():
-    with pytest.raises(ValueError, match="2 rows of scores came with 1 paths"):
+    with pytest.raises(ValueError, match="2 rows of scores came with 1 hypotheses"):
         peaks(torch.zeros(2, 3), [Hypothesis(0, 0, ())])
 
 

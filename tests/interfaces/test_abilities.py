@@ -11,7 +11,7 @@ from unspool.models.trigram import TrigramConfig
 class Plain(Abilities):
     """A model that can be decoded, and nothing more."""
 
-    vocab_size, context, text = 2, None, None
+    vocab_size, context, tokenizer = 2, None, None
 
     def start(self, prompts):
         return Step(torch.full((len(prompts), 2), 0.5).log()), Rows()
@@ -25,30 +25,31 @@ class Rows:
         return self
 
 
-def test_a_model_can_do_nothing_that_it_does_not_say():
+def test_every_ability_is_missing_by_default():
     model = Plain()
     assert not model.is_encoder_decoder
     assert model.eos_ids == frozenset()
-    for name in vars(Abilities):
-        if isinstance(vars(Abilities)[name], property) and name not in (
-            "is_encoder_decoder",
-            "eos_ids",
-            "reads_bos",
-        ):
+    present = ("is_encoder_decoder", "eos_ids", "reads_bos")
+    properties = [
+        name for kind in Abilities.__mro__ for name, it in vars(kind).items() if isinstance(it, property)
+    ]
+    assert len(properties) == 18
+    for name in properties:
+        if name not in present:
             assert getattr(model, name) is None, name
     assert len(us.generate(model, [0], max_new_tokens=3).tokens) == 3
 
 
-def test_a_class_that_does_not_say_what_it_can_do_is_told_how_to():
+def test_a_class_without_abilities_is_refused():
     class Silent:
-        vocab_size, context, text = 2, None, None
+        vocab_size, context, tokenizer = 2, None, None
         start, step = Plain.start, Plain.step
 
     with pytest.raises(TypeError, match=r"class Silent\(unspool.interfaces.Abilities\)"):
         us.generate(Silent(), [0])
 
 
-def test_what_a_model_offers_is_itself():
+def test_an_ability_is_the_model():
     model = TrigramConfig(vocab_size=5, width=4, inner_width=3).build()
     assert model.rewindable is model
     assert model.output_matrix is model.embed.weight
@@ -56,7 +57,7 @@ def test_what_a_model_offers_is_itself():
     assert (model.engine, Plain().engine) == ("torch", None)
 
 
-def test_what_a_head_gives_a_model():
+def test_the_head_determines_rank_limit_and_sense_head():
     class Matrix(Plain):
         output_matrix = torch.zeros(2, 7)
 
@@ -69,7 +70,7 @@ def test_what_a_head_gives_a_model():
     assert (senses.rank_limit, senses.output_matrix) == (None, None)
 
 
-def test_stacks_of_attention_are_as_high_and_as_wide_as_is_told():
+def test_attention_stacks_have_the_announced_layers_and_heads():
     sizes = {"vocab_size": 9, "width": 4, "heads": 2, "inner_width": 4}
     model = us.models.TransformerSeq2SeqConfig(
         **sizes, encoder_layers=1, decoder_layers=3, bos=1, eos=2
