@@ -55,7 +55,7 @@ def test_no_more_texts_than_are_kept():
     assert BeamOptions(4).bind(MODEL, job(4)) == BeamOptions(4)
     with pytest.raises(ValueError, match="n=5 is more than the beam keeps, 4"):
         BeamOptions(4).bind(MODEL, job(5))
-    with pytest.raises(ValueError, match="keeps 2"):
+    with pytest.raises(ValueError, match="keeps, 2"):
         BeamOptions(4, patience=0.5).bind(MODEL, job(3))
 
 

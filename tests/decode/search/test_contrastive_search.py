@@ -185,7 +185,7 @@ def test_likeness_looks_at_real_places_only():
 def test_models_without_hidden_vectors_are_refused():
     table = random_table(5, seed=0)
     for model, name in ((table, "TableModel"), (Ensemble((MODEL, MODEL)), "Ensemble")):
-        with pytest.raises(TypeError, match=f"{name} does not show its hidden vectors"):
+        with pytest.raises(TypeError, match=f"hidden states, which a {name} does not return"):
             generate(model, [1, 2], ContrastiveSearch())
 
 

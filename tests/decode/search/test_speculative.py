@@ -332,7 +332,7 @@ def test_what_cannot_be_checked_is_refused():
     assert Forward().rewindable is None
     with pytest.raises(TypeError, match="the draft, a Forward, cannot"):
         Speculative(Forward())
-    with pytest.raises(TypeError, match="the model, Forward, cannot go back"):
+    with pytest.raises(TypeError, match="the model, a Forward, cannot"):
         generate(Forward(), [0], Speculative(DRAFT))
     with pytest.raises(TypeError, match="the model, Contrast, cannot go back"):
         generate(Contrast(STRONG, Forward()), [0], Speculative(DRAFT))
