@@ -1,13 +1,14 @@
 """Run what a document shows: its Python fences and its console sessions.
 
 Python fences run in order in one namespace; an expression with a value behind it (`1 + 1  # 2`) must have that value.
-A pycon fence is a doctest.
+A pycon fence is a session of ">>> " lines, each followed by its output.
 In console fences, lines that start with "$ unspool" are commands, and the lines after them are the expected output.
 A comment `<!-- output varies -->` before a fence switches the comparison off; `<!-- not run -->` skips the fence.
 """
 
 import ast
-import doctest
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -70,16 +71,20 @@ def run_python(snippet, namespace):
     return wrong
 
 
-def run_doctest(session, namespace):
+def run_session(session, namespace):
     """Run a session of ">>> " lines; [(line, actual output)] for lines that print something else."""
     wrong = []
-    test = doctest.DocTestParser().get_doctest(session, namespace, "page", None, 0)
-    runner = doctest.DocTestRunner(verbose=False)
-    runner.report_failure = lambda out, test, example, got: wrong.append((example.source, got))
-    runner.report_unexpected_exception = lambda out, test, example, error: wrong.append(
-        (example.source, repr(error[1]))
-    )
-    runner.run(test, clear_globs=False)
+    for part in re.split(r"^>>> ", session, flags=re.MULTILINE)[1:]:
+        source, _, expected = part.partition("\n")
+        out = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(compile(source, "page", "single"), namespace)
+            printed = out.getvalue()
+        except Exception as error:
+            printed = repr(error)
+        if printed.rstrip("\n") != expected.rstrip("\n"):
+            wrong.append((source, printed))
     return wrong
 
 
@@ -87,7 +92,7 @@ def run_page(markdown, folder):
     """Run all fences of a page; (number of runs, list of differences)."""
     runs, wrong, namespace = 0, [], {"__name__": "page"}
     for fence in fences(markdown, "pycon"):
-        wrong += run_doctest(fence.content, namespace)
+        wrong += run_session(fence.content, namespace)
         runs += 1
     for fence in fences(markdown, "python"):
         wrong += run_python(fence.content, namespace).items()

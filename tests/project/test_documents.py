@@ -41,8 +41,8 @@ def test_a_wrong_value_is_found(documents):
 
 def test_a_wrong_session_is_found(documents):
     session = ">>> x = 1\n>>> x + 1\n2\n>>> print('a')\nb\n>>> 1 / 0\n"
-    wrong, error = documents.run_doctest(session, {})
-    assert wrong == ("print('a')\n", "a\n")
+    wrong, error = documents.run_session(session, {})
+    assert wrong == ("print('a')", "a\n")
     assert "ZeroDivisionError" in error[1]
 
 
