@@ -86,7 +86,7 @@ def measure(rows: int, workers: int) -> dict[str, Any]:
         corpus, answers = Path(name, "corpus.jsonl"), Path(name, "answers")
         write_corpus(corpus, rows)
         asked = [
-            "--file",
+            "--prompts",
             corpus,
             "--model",
             "bible",

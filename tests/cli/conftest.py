@@ -7,11 +7,12 @@ import torch
 
 import unspool as us
 from unspool.cli import main
+from unspool.cli.commands import COMMANDS
 from unspool.testing import bigram
 
 
 @dataclass(frozen=True)
-class LettersWatch:
+class LettersDetokenizer:
     said: str = ""
     stop: tuple[str, ...] = ()
 
@@ -21,7 +22,12 @@ class LettersWatch:
 
     @property
     def text(self):
-        return self.said[: min(self._ends)] if self._ends else self.said
+        """The certain text: without an end that may be the start of a stop string."""
+        if self._ends:
+            return self.said[: min(self._ends)]
+        starts = (stop[:length] for stop in self.stop for length in range(1, len(stop)))
+        held = max((len(it) for it in starts if self.said.endswith(it)), default=0)
+        return self.said[: len(self.said) - held]
 
     @property
     def finish_reason(self):
@@ -31,7 +37,7 @@ class LettersWatch:
         return replace(self, said=self.said + Letters.alphabet[token])
 
     def close(self):
-        return self.text
+        return self.text if self._ends else self.said
 
 
 class Letters:
@@ -60,7 +66,7 @@ class Letters:
         )
 
     def detokenizer(self, stop=(), after=None):
-        return LettersWatch(stop=tuple(stop))
+        return LettersDetokenizer(stop=tuple(stop))
 
 
 # a → b → c → a most of the time; greedy search never leaves that loop.
@@ -83,10 +89,10 @@ def loaded(monkeypatch):
 def saved(folder, **changes):
     """A random language model of a hundred characters, saved."""
     from unspool.models.loading.run_folder import save_folder
-    from unspool.tokenization import train_characters as characters
+    from unspool.tokenization import train_characters
 
     torch.manual_seed(0)
-    text = characters(["".join(map(chr, range(32, 128)))])
+    text = train_characters(["".join(map(chr, range(32, 128)))])
     save_folder(us.models.RNNConfig(vocab_size=text.vocab_size, **changes).build(text), folder)
     return folder
 
@@ -145,13 +151,23 @@ def unspool(capsys):
 
 
 @pytest.fixture
+def replace_run(monkeypatch):
+    """Replace the function that runs a command."""
+
+    def put(name, run):
+        monkeypatch.setitem(COMMANDS, name, replace(COMMANDS[name], run=run))
+
+    return put
+
+
+@pytest.fixture
 def here(monkeypatch):
     """The pool is this very process, and gives the last block back first."""
     from unspool.integrations.ray import corpus
     from unspool.integrations.ray.actor_pool import FinishedBlock
     from unspool.integrations.ray.corpus_blocks import block_lines
 
-    def pooled(ray, blocks, make, columns, **pool):
+    def map_blocks(ray, blocks, make, columns, **pool):
         work = make()
         for block in sorted(blocks, key=lambda it: -it.number):
             yield FinishedBlock(
@@ -165,5 +181,5 @@ def here(monkeypatch):
         def __exit__(self, *error):
             return None
 
-    monkeypatch.setattr(corpus, "pooled", pooled)
-    monkeypatch.setattr(corpus, "joined", NoCluster)
+    monkeypatch.setattr(corpus, "map_blocks", map_blocks)
+    monkeypatch.setattr(corpus, "connect_ray", NoCluster)

@@ -15,7 +15,7 @@ def talk(unspool, piped, *lines, options=()):
 def test_lines_are_answered_one_after_the_other(unspool, loaded, piped):
     status, out, err = talk(unspool, piped, "a", "", "b")
     assert (status, out) == (0, "bcab\ncabc\n")
-    assert err == "unspool: cut at --max-new-tokens\n" * 2
+    assert err == "unspool: stopped at --max-new-tokens\n" * 2
     assert loaded == [("smollm2", "cpu")]
 
 
@@ -28,7 +28,7 @@ def test_the_decoder_and_the_seed_are_shown_and_changed(unspool, loaded, piped):
 def test_a_turn_is_taken_back_and_the_rest_saved(unspool, loaded, piped, tmp_path):
     path = tmp_path / "talk.json"
     status, out, _ = talk(unspool, piped, "a", "b", "/undo", f"/save {path}", "/quit", "a")
-    assert (status, out) == (0, f"bcab\ncabc\ntaken back: b\nwritten to {path}\n")
+    assert (status, out) == (0, f"bcab\ncabc\nremoved: b\nwrote {path}\n")
     assert [message["content"] for message in json.loads(path.read_text())["messages"]] == ["a", "bcab"]
 
 
@@ -37,7 +37,7 @@ def test_a_loop_is_stopped_and_said(unspool, loaded, piped):
     status, out, err = unspool("chat", "--greedy", "--max-new-tokens", "400")
     assert status == 0
     assert len(out) < 200
-    assert err == "unspool: it went round in circles, and was stopped\n"
+    assert err == "unspool: stopped: the answer repeated itself\n"
 
 
 def test_help_names_every_command(unspool, loaded, piped):
@@ -51,12 +51,12 @@ def test_help_names_every_command(unspool, loaded, piped):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/dekoder", "'/dekoder' is unknown: choose from /decoder, /help, /save, /seed, /undo, /quit"),
+        ("/dekoder", "unknown command '/dekoder': did you mean '/decoder'?"),
         ("/decoder Top", "unknown decoder 'Top'"),
         ("/seed x", "/seed takes a whole number, not 'x'"),
         ("/undo", "there is nothing to take back"),
-        ("/undo 2", "/undo takes nothing behind it"),
-        ("/save", "/save takes the name of a file"),
+        ("/undo 2", "/undo does not take an argument"),
+        ("/save", "/save needs the name of a file"),
         ("/save /nowhere/at/all.json", "/nowhere/at/all.json: there is no folder"),
         ("z", "'z' is not one of abc"),
     ],

@@ -6,9 +6,10 @@ from inspect import signature
 import pytest
 
 import unspool as us
-from unspool.cli.compare import DEFAULT_DECODERS
+from unspool.cli.compare import COLUMNS, DEFAULT_DECODERS, measures, print_comparison
 from unspool.decode.search import SEARCHES
 from unspool.decode.transforms import TRANSFORMS
+from unspool.evaluate.comparison import Answer, DecoderRow
 
 TWO = ("--decoder", "Greedy()", "--decoder", "Sample(TopP(0.9))")
 ASK = ("compare", "a", "--max-new-tokens", "12", "--seed", "1")
@@ -74,11 +75,11 @@ def test_json_holds_the_measures(unspool, loaded):
 def test_many_prompts(unspool, loaded, tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text("a\nb\n")
-    argv = ("compare", "--file", path, "--decoder", "Greedy()", "--max-new-tokens", "12")
+    argv = ("compare", "--prompts", path, "--decoder", "Greedy()", "--max-new-tokens", "12")
     records = [json.loads(line) for line in unspool(*argv, "--json")[1].splitlines()]
     assert [(r["prompt"], r["text"][:3]) for r in records] == [("a", "bca"), ("b", "cab")]
     table = unspool(*argv)[1]
-    assert table.startswith("2 prompts; the texts below answer the first: a\n")
+    assert table.startswith("2 prompts; the texts below continue the first: a\n")
     assert " 2/2 " in table
 
 
@@ -87,7 +88,7 @@ def test_a_repeated_prompt_is_its_next_sample(unspool, loaded, tmp_path):
     path.write_text("a\nb\n" + "a\n" * 5)
     argv = (
         "compare",
-        "--file",
+        "--prompts",
         path,
         "--decoder",
         "Sample()",
@@ -234,3 +235,68 @@ def test_a_report_takes_the_place_of_no_pipe_and_no_link(unspool, loaded, tmp_pa
     assert link.is_symlink()
     assert page.read_text().startswith("<!doctype html>")
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "page.html", "link.html"}
+
+
+TEXT = "a long way up the stairs of the lighthouse,\nand a longer way down"
+ROW = DecoderRow(
+    "Sample(Temperature(0.8), TopP(0.95), RepetitionPenalty(1.2))",
+    "S()",
+    (Answer(TEXT, (1, 2, 3), (-1.0,) * 3, "eos"),),
+    2.0,
+)
+
+
+@pytest.fixture
+def shown(terminal, monkeypatch):
+    """What a terminal of so many columns shows, without its colours."""
+
+    def show(columns, rows=(ROW,), prompts=("up",)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        screen = terminal()
+        print_comparison(rows, prompts)
+        return re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+
+    return show
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 89, 90, 140])
+def test_nothing_is_lost_at_any_width(shown, columns):
+    lines = shown(columns)
+    assert max(map(len, lines)) <= columns
+    said = re.sub(r"\s", "", "".join(lines))
+    for word in ("lighthouse", "⏎", *("-1.00", "1.5", "log p".replace(" ", ""), "tok/s")):
+        assert word in said
+    if columns < 90:
+        assert re.sub(r"\s", "", TEXT.replace("\n", "⏎")) in said
+
+
+def test_a_narrow_terminal_gives_the_text_its_whole_width(shown):
+    lines = shown(60)
+    (at,) = (n for n, line in enumerate(lines) if line.startswith("a long way"))
+    assert len(lines[at]) > 45
+    assert any(line.startswith("log p -1.00  rep-4 0.00") for line in lines)
+
+
+def test_a_wide_one_has_a_table(shown):
+    header = next(line for line in shown(120) if "decoder and its text" in line)
+    assert all(name in header for name in COLUMNS)
+
+
+def test_what_a_model_says_steers_nothing(shown):
+    evil = DecoderRow("x", "x", (Answer("[red]\x1b[2J\u202eabc", (1,), (-1.0,), "eos"),), 1.0)
+    for columns in (60, 120):
+        said = "".join(shown(columns, [evil], ["[bold]\x07p"]))
+        assert "[red]�[2J�abc" in said
+        assert "[bold]�p" in said
+
+
+def test_the_measures_in_their_order():
+    assert measures(ROW) == ("-1.00", "0.00", "1.00", "0.67", "–", "3", "1.5")
+
+
+def test_without_a_terminal_there_is_room(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    print_comparison([ROW], ["up", "down"])
+    out = capsys.readouterr().out
+    assert out.startswith("2 prompts; the texts below continue the first: up\n")
+    assert "decoder and its text" in out

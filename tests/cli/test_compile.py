@@ -5,7 +5,7 @@ from unspool.engine import compiler_obstacle, packed_matmul, sampling, transform
 
 
 def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
-    monkeypatch.setattr(verb, "cores", lambda: 1)
+    monkeypatch.setattr(verb, "available_cores", lambda: 1)
     status, out, _ = unspool("compile")
     assert (status, out) == (0, "")
     assert transformer_engine.step.ready
@@ -14,10 +14,10 @@ def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, first):
-    monkeypatch.setattr(verb, "cores", lambda: first)
+    monkeypatch.setattr(verb, "available_cores", lambda: first)
     assert main(["compile"]) == 0
     capfd.readouterr()
-    monkeypatch.setattr(verb, "cores", lambda: 3 - first)
+    monkeypatch.setattr(verb, "available_cores", lambda: 3 - first)
     assert main(["compile"]) == 0
     assert capfd.readouterr() == ("", "")
 
@@ -25,7 +25,7 @@ def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, f
 def test_every_format_is_in_one_of_the_parts(monkeypatch):
     found = []
     monkeypatch.setattr(packed_matmul, "compiled_product", found.append)
-    for part in verb.PARTS[2:]:
+    for part in verb.TASKS[2:]:
         part()
     assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_matmul.MADE)
 

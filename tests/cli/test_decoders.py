@@ -6,12 +6,12 @@ import unspool as us
 from unspool import config
 from unspool.cli.decoders import (
     add_decoder_options,
-    add_several_decoders_option,
+    add_decoders_option,
     decoder_spec,
-    name_decoders,
-    parse_all,
-    read_decoders,
+    named_decoders,
+    parse_decoders,
 )
+from unspool.decode.spec import read_decoders
 
 
 def spec(*argv):
@@ -45,16 +45,23 @@ def test_every_shortcut_is_read_by_parse():
     assert us.parse(written) == us.Sample(us.Temperature(0.8), us.TopK(40), us.TopP(0.9), us.MinP(0.05))
 
 
+def test_penalties_are_shortcuts_too():
+    penalties = ("--repetition-penalty", "1.2", "--dry", "--no-repeat-ngram", "3")
+    transforms = (us.RepetitionPenalty(1.2), us.DRY(), us.NoRepeatNgram(3))
+    assert us.parse(spec(*penalties)) == us.Sample(*transforms)
+    assert us.parse(spec("--greedy", *penalties)) == us.Greedy(*transforms)
+
+
 @pytest.mark.parametrize(
-    "argv",
+    ("argv", "message"),
     [
-        ("--greedy", "--top-p", "0.9"),
-        ("--decoder", "Greedy()", "--greedy"),
-        ("--decoder", "Greedy()", "--top-k", "3"),
+        (("--greedy", "--top-p", "0.9"), "--greedy ignores --top-p"),
+        (("--decoder", "Greedy()", "--greedy"), "not both"),
+        (("--decoder", "Greedy()", "--top-k", "3"), "not both"),
     ],
 )
-def test_contradictions_are_refused(argv):
-    with pytest.raises(ValueError, match="not several"):
+def test_contradictions_are_refused(argv, message):
+    with pytest.raises(ValueError, match=message):
         spec(*argv)
 
 
@@ -90,8 +97,8 @@ def test_a_bad_file_of_decoders(toml, content, match):
 
 def test_decoders_are_named_by_file_or_by_themselves(toml):
     path = toml('[decoders]\nplain = "Greedy()"\n')
-    assert name_decoders(["Sample()"], path, ["Default()"]) == {"Sample()": "Sample()", "plain": "Greedy()"}
-    assert name_decoders([], None, ["Greedy()", "Sample()"]) == {
+    assert named_decoders(["Sample()"], path, ["Default()"]) == {"Sample()": "Sample()", "plain": "Greedy()"}
+    assert named_decoders([], None, ["Greedy()", "Sample()"]) == {
         "Greedy()": "Greedy()",
         "Sample()": "Sample()",
     }
@@ -102,7 +109,7 @@ def test_every_specification_is_parsed_once_and_checked():
 
     checked = []
     prompts = [Prompt("a"), Prompt("b", settings={"decoder": "Beam(2)"}), Prompt("c")]
-    found = parse_all("Greedy()", prompts, checked.append)
+    found = parse_decoders("Greedy()", prompts, checked.append)
     assert found == {"Greedy()": us.Greedy(), "Beam(2)": us.Beam(2)}
     assert checked == list(found.values())
 
@@ -111,22 +118,22 @@ def test_an_option_that_every_line_overrides_is_not_needed():
     from unspool.cli.prompts import Prompt
 
     prompts = [Prompt("b", settings={"decoder": "Beam(2)"})]
-    assert list(parse_all("Sample()", prompts, lambda search: None)) == ["Beam(2)"]
+    assert list(parse_decoders("Sample()", prompts, lambda search: None)) == ["Beam(2)"]
 
 
 def test_a_specification_that_fails_is_named_by_its_line():
     from unspool.cli.prompts import Prompt
 
     prompts = [Prompt("a"), Prompt("b", where="p.jsonl:2", settings={"decoder": "Bean(2)"})]
-    with pytest.raises(ValueError, match=r"^p\.jsonl:2: .*did you mean Beam"):
-        parse_all("Greedy()", prompts, lambda search: None)
-    with pytest.raises(ValueError, match=r"^'Sampel\(\)'"):
-        parse_all("Sampel()", prompts, lambda search: None)
+    with pytest.raises(ValueError, match=r"^p\.jsonl:2: .*did you mean 'Beam'"):
+        parse_decoders("Greedy()", prompts, lambda search: None)
+    with pytest.raises(ValueError, match=r"^unknown decoder 'Sampel'"):
+        parse_decoders("Sampel()", prompts, lambda search: None)
 
 
 def test_several_decoders_are_listed_in_their_order():
     parser = argparse.ArgumentParser()
-    add_several_decoders_option(parser)
+    add_decoders_option(parser)
     assert parser.parse_args([]).decoder == []
     assert parser.parse_args(["--decoder", "Greedy()", "--decoder", "Sample()"]).decoder == [
         "Greedy()",
@@ -141,7 +148,7 @@ def test_a_text_is_held_to_a_grammar(tmp_path):
     held = us.Grammar(json_schema=schema.read_text())
     assert us.parse(spec("--greedy", "--json-schema", str(schema))) == us.Greedy(held)
     assert us.parse(spec("--top-k", "5", "--json-schema", str(schema))) == us.Sample(us.TopK(5), held)
-    with pytest.raises(ValueError, match="into it, as its last rule"):
+    with pytest.raises(ValueError, match="--decoder excludes --regex"):
         spec("--decoder", "Greedy()", "--regex", "a")
     schema.write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):

@@ -44,7 +44,7 @@ def test_a_file_of_prompts_and_conversations(unspool, model, tmp_path):
     lines = [*({"prompt": prompt} for prompt in PROMPTS), {"messages": talk}]
     path.write_text("\n".join(map(json.dumps, lines)))
     argv = ("--seed", "9", "--max-new-tokens", "6", "--batch-size", "3", "--json")
-    found = records(unspool("generate", "--file", path, *argv)[1])
+    found = records(unspool("generate", "--prompts", path, *argv)[1])
     prompts = [*PROMPTS, model.tokenizer.chat(talk)]
     assert [record["prompt"] for record in found] == prompts
     search = us.Sample(us.Temperature(0.8), us.TopP(0.95))  # the command's default
@@ -57,7 +57,7 @@ def test_a_file_of_prompts_and_conversations(unspool, model, tmp_path):
 def test_a_prompt_beyond_the_context_is_refused_before_any_work(unspool, tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text("short\n" + "word " * 9000 + "\n")
-    status, out, err = unspool("generate", "--file", path, "--batch-size", "1")
+    status, out, err = unspool("generate", "--prompts", path, "--batch-size", "1")
     assert (status, out) == (2, "")
     assert err.startswith(f"unspool: {path}:2: ")
     assert "context" in err

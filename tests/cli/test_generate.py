@@ -141,8 +141,7 @@ def test_several_answers(unspool, loaded):
     assert [(r["prompt"], r["sample"]) for r in records(out)] == [("a", 0), ("a", 1), ("a", 2)]
     assert len({r["text"] for r in records(out)}) > 1
     assert (
-        unspool(*GREEDY, "--n", "2")[1]
-        == "── prompt 1, answer 1 ──\nbcabca\n── prompt 1, answer 2 ──\nbcabca\n"
+        unspool(*GREEDY, "--n", "2")[1] == "── prompt 1, text 1 ──\nbcabca\n── prompt 1, text 2 ──\nbcabca\n"
     )
 
 
@@ -150,24 +149,75 @@ def test_a_file_in_batches_is_the_prompts_one_by_one(unspool, loaded, tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text("a\nbb\nab\nccc\nba\n")
     argv = ("--seed", "5", "--max-new-tokens", "12", "--json")
-    together = records(unspool("generate", "--file", path, "--batch-size", "2", *argv)[1])
+    together = records(unspool("generate", "--prompts", path, "--batch-size", "2", *argv)[1])
     alone = [records(unspool("generate", prompt, *argv)[1])[0] for prompt in ("a", "bb", "ab", "ccc", "ba")]
     assert [r["text"] for r in together] == [r["text"] for r in alone]
     assert [r["prompt"] for r in together] == ["a", "bb", "ab", "ccc", "ba"]
 
 
-def test_a_file_for_people_numbers_its_answers(unspool, loaded, tmp_path):
-    path = tmp_path / "prompts.txt"
-    path.write_text("a\nb\n")
-    out = unspool("generate", "--file", path, "--greedy", "--max-new-tokens", "2")[1]
-    assert out == "── prompt 1, answer 1 ──\nbc\n── prompt 2, answer 1 ──\nca\n"
+def test_a_file_of_prompts_gives_one_line_per_input_line(unspool, loaded, tmp_path):
+    path, out = tmp_path / "prompts.txt", tmp_path / "texts.txt"
+    argv = ("generate", "--prompts", path, "--greedy", "--max-new-tokens", "2")
+    for content, expected in {
+        "a\nb\n": "bc\nca\n",
+        "\na\n\n\nb\n\n": "\nbc\n\n\nca\n\n",
+        "a": "bc\n",
+    }.items():
+        path.write_text(content)
+        assert unspool(*argv)[1] == expected
+        assert unspool(*argv, "--output", out) == (0, "", "")
+        assert out.read_text() == expected
+
+
+def test_line_breaks_in_a_text_become_spaces_in_line_output(unspool, loaded, monkeypatch, tmp_path):
+    from tests.cli.conftest import Letters
+
+    monkeypatch.setattr(Letters, "alphabet", "a\nc")
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n' * 2)
+    argv = ("generate", "--prompts", path, "--greedy", "--max-new-tokens", "4")
+    assert unspool(*argv)[1] == "ca\nca\n"
+    assert [it["text"] for it in records(unspool(*argv, "--json")[1])] == ["\nca\n"] * 2
+
+
+def test_lines_of_standard_input(unspool, loaded, piped):
+    argv = ("generate", "--lines", "--greedy", "--max-new-tokens", "2")
+    piped(b"a\n\nb\n")
+    assert unspool(*argv)[1] == "bc\n\nca\n"
+    piped(b"a\n")
+    assert unspool(*argv)[1] == "bc\n"
+
+
+def test_standard_input_of_an_encoder_decoder_is_read_by_lines(unspool, piped):
+    lines = b"the 5th of May, 1921\nJuly 4th, 2025\n"
+    piped(lines)
+    assert unspool("generate", "--model", "dates", "--greedy")[:2] == (0, "1921-05-05\n2025-07-04\n")
+    piped(lines)
+    assert unspool("generate", "--model", "dates", "--greedy", "--no-lines")[1].count("\n") == 1
+
+
+def test_output_in_a_pipe_is_flushed_piece_by_piece(loaded, monkeypatch):
+    import io
+
+    from unspool.cli import main
+
+    class Pipe(io.StringIO):
+        flushed = ()
+
+        def flush(self):
+            self.flushed = (*self.flushed, self.getvalue())
+
+    pipe = Pipe()
+    monkeypatch.setattr("sys.stdout", pipe)
+    assert main(list(GREEDY)) == 0
+    assert {"b", "bc", "bca"} < set(pipe.flushed)
 
 
 def test_conversations(unspool, loaded, tmp_path):
     path = tmp_path / "talks.jsonl"
     path.write_text('{"messages": [{"role": "user", "content": "bb"}]}\n{"prompt": "b"}\n')
     options = ("--greedy", "--max-new-tokens", "1", "--json")
-    assert [r["prompt"] for r in records(unspool("generate", "--file", path, *options)[1])] == ["abb", "b"]
+    assert [r["prompt"] for r in records(unspool("generate", "--prompts", path, *options)[1])] == ["abb", "b"]
     assert [r["prompt"] for r in records(unspool("generate", "b", "--chat", *options)[1])] == ["ab"]
     assert [r["prompt"] for r in records(unspool("generate", "b", "--system", "b", *options)[1])] == ["cbab"]
 
@@ -175,7 +225,7 @@ def test_conversations(unspool, loaded, tmp_path):
 def test_a_bad_line_stops_everything_before_the_model_is_loaded(unspool, loaded, tmp_path):
     path = tmp_path / "talks.jsonl"
     path.write_text('{"prompt": "a"}\n{"prompt": }\n')
-    status, out, err = unspool("generate", "--file", path, "--json")
+    status, out, err = unspool("generate", "--prompts", path, "--json")
     assert (status, out, loaded) == (2, "", [])
     assert err.startswith(f"unspool: {path}:2: not JSON")
 
@@ -183,13 +233,13 @@ def test_a_bad_line_stops_everything_before_the_model_is_loaded(unspool, loaded,
 def test_a_line_that_the_model_cannot_read_stops_everything_before_generation(unspool, loaded, tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text("a\nxyz\n")
-    status, out, err = unspool("generate", "--file", path, "--batch-size", "1")
+    status, out, err = unspool("generate", "--prompts", path, "--batch-size", "1")
     assert (status, out) == (2, "")
     assert err.startswith(f"unspool: {path}:2: 'x' is not one of abc")
 
 
 def test_a_missing_file(unspool, loaded, tmp_path):
-    status, _, err = unspool("generate", "--file", tmp_path / "nowhere.txt")
+    status, _, err = unspool("generate", "--prompts", tmp_path / "nowhere.txt")
     assert status == 2
     assert err == f"unspool: {tmp_path / 'nowhere.txt'}: No such file or directory\n"
 
@@ -203,7 +253,7 @@ def test_output_goes_to_the_file(unspool, loaded, tmp_path):
 def test_output_never_overwrites_the_prompts(unspool, loaded, tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text("a\n")
-    status, _, err = unspool("generate", "--file", path, "--output", tmp_path / "." / "prompts.txt")
+    status, _, err = unspool("generate", "--prompts", path, "--output", tmp_path / "." / "prompts.txt")
     assert status == 2
     assert "would overwrite the prompts" in err
     assert path.read_text() == "a\n"
@@ -234,7 +284,7 @@ def test_lines_have_settings_of_their_own(unspool, loaded, tmp_path):
         {"prompt": "a"},
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    argv = ("--file", path, "--greedy", "--max-new-tokens", "3", "--seed", "5", "--json")
+    argv = ("--prompts", path, "--greedy", "--max-new-tokens", "3", "--seed", "5", "--json")
     found = records(unspool("generate", *argv)[1])
     assert [r["text"] for r in found[:6]] == ["bc", "b", "", "bca", "cab", "cab"]
     assert [r["sample"] for r in found[3:7]] == [0, 0, 1, 0]
@@ -254,13 +304,13 @@ def test_a_prompt_that_a_file_repeats_is_its_next_sample(unspool, loaded, tmp_pa
     path = tmp_path / "prompts.txt"
     path.write_text("a\nb\n" * 9)
     for more in ((), ("--batch-size", "2")):
-        found = records(unspool("generate", "--file", path, *argv, *more)[1])
+        found = records(unspool("generate", "--prompts", path, *argv, *more)[1])
         assert [it["tokens"] for it in found[::2]] == samples
     # Lines with settings of their own are decoded in batches of their own, and counted together.
     lines = [{"prompt": "a", "n": 2}, {"prompt": "a"}, {"prompt": "a", "max_new_tokens": 11}] * 2
     path = tmp_path / "prompts.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    found = [it["tokens"] for it in records(unspool("generate", "--file", path, *argv)[1])]
+    found = [it["tokens"] for it in records(unspool("generate", "--prompts", path, *argv)[1])]
     assert found == [it[: 11 if at in (3, 7) else 12] for at, it in enumerate(samples[:8])]
 
 
@@ -275,7 +325,7 @@ def test_a_line_with_a_seed_gives_the_text_of_that_seed(unspool, loaded, tmp_pat
     path = tmp_path / "prompts.jsonl"
     path.write_text("\n".join(json.dumps({"prompt": "a", "seed": seed}) for seed in range(5)))
     argv = ("--max-new-tokens", "12", "--json")
-    together = records(unspool("generate", "--file", path, *argv)[1])
+    together = records(unspool("generate", "--prompts", path, *argv)[1])
     alone = [records(unspool("generate", "a", "--seed", seed, *argv)[1])[0] for seed in range(5)]
     assert together == alone
     assert len({r["text"] for r in together}) > 1
@@ -285,7 +335,7 @@ def test_one_line_on_a_terminal_is_streamed_by_its_own_settings(unspool, loaded,
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "a", "decoder": "Greedy()", "max_new_tokens": 4}')
     screen = terminal()
-    assert unspool("generate", "--file", path)[0] == 0
+    assert unspool("generate", "--prompts", path)[0] == 0
     assert screen.getvalue() == "bcab\n"
 
 
@@ -300,7 +350,7 @@ def test_one_line_on_a_terminal_is_streamed_by_its_own_settings(unspool, loaded,
 def test_a_bad_setting_is_named_by_its_line_before_the_model_is_loaded(unspool, loaded, tmp_path, line, said):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "a"}\n' + line)
-    status, out, err = unspool("generate", "--file", path)
+    status, out, err = unspool("generate", "--prompts", path)
     assert (status, out, loaded) == (2, "", [])
     assert err.startswith(f"unspool: {path}:2: ")
     assert said in err
@@ -312,7 +362,8 @@ def test_half_a_character_in_a_stop_string(unspool, loaded):
     assert err.startswith("unspool: --stop has a lone surrogate")
 
 
-def test_an_interrupted_stream_ends_its_line(terminal, loaded, monkeypatch):
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_interrupted_text_stays_and_ends_its_line(terminal, loaded, monkeypatch, capsys, is_terminal):
     from unspool.cli import main
 
     def stream(*args, **options):
@@ -320,9 +371,17 @@ def test_an_interrupted_stream_ends_its_line(terminal, loaded, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(us, "stream", stream)
-    screen = terminal()
+    screen = terminal() if is_terminal else None
     assert main(list(GREEDY)) == 130
-    assert screen.getvalue() == "bc\n"
+    captured = capsys.readouterr()
+    assert (screen.getvalue() if is_terminal else captured.out) == "bc\n"
+    assert captured.err == "unspool: interrupted\n"
+
+
+def test_loading_is_shown_on_a_terminal_and_erased(unspool, loaded, terminal):
+    screen = terminal("stderr")
+    assert unspool(*GREEDY)[0] == 0
+    assert screen.getvalue() == "loading smollm2 …\r\x1b[K"
 
 
 def test_stop_tokens_end_the_text_and_are_not_shown(unspool, loaded, tmp_path):
@@ -330,7 +389,7 @@ def test_stop_tokens_end_the_text_and_are_not_shown(unspool, loaded, tmp_path):
     assert (record["text"], record["tokens"], record["finish_reason"]) == ("bc", [1, 2, 0], "stop")
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "a", "stop_ids": [2]}')
-    (record,) = records(unspool("generate", "--file", path, "--greedy", "--json")[1])
+    (record,) = records(unspool("generate", "--prompts", path, "--greedy", "--json")[1])
     assert record["tokens"] == [1, 2]
 
 
@@ -353,7 +412,7 @@ def test_what_else_each_token_might_have_been(unspool, loaded):
 
 def test_alternatives_need_json(unspool, loaded):
     status, _, err = unspool(*GREEDY, "--alternatives", "2")
-    assert (status, err) == (2, "unspool: --alternatives shows in JSON only: give --json, too\n")
+    assert (status, err) == (2, "unspool: --alternatives needs --json\n")
     assert loaded == []
 
 
@@ -361,7 +420,7 @@ def test_alternatives_need_json(unspool, loaded):
 def test_the_batch_size_changes_no_text(unspool, loaded, tmp_path, decoder):
     path = tmp_path / "prompts.txt"
     path.write_text("a\nbb\nab\nccc\n")
-    argv = ("generate", "--file", path, "--n", "3", "--seed", "5", "--max-new-tokens", "6", "--json")
+    argv = ("generate", "--prompts", path, "--n", "3", "--seed", "5", "--max-new-tokens", "6", "--json")
     alone, few, all_ = (
         unspool(*argv, "--decoder", decoder, "--batch-size", size)[1] for size in (1, 5, 1000)
     )

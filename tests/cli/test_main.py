@@ -1,16 +1,15 @@
-"""The frame around the verbs: exit statuses and error lines (`unspool.cli.main`)."""
-
 import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
 
 import unspool as us
-from unspool.cli import generate, main
-from unspool.cli.verbs import VERBS
+from unspool.cli import main
+from unspool.cli.output import exit_during_imports
 
 
 @pytest.mark.parametrize("argv", [[], ["conjure"], ["generate", "--nope"], ["generate", "a", "--n", "0"]])
@@ -38,24 +37,24 @@ def test_flags_are_never_abbreviated(unspool):
             "unspool: x.gguf: No such file or directory\n",
         ),
         (FileNotFoundError("x.gguf is missing"), 2, "unspool: x.gguf is missing\n"),
-        (ZeroDivisionError("oh"), 1, "unspool: ZeroDivisionError: oh (--debug shows where)\n"),
+        (ZeroDivisionError("oh"), 1, "unspool: ZeroDivisionError: oh (--debug shows the traceback)\n"),
         (KeyboardInterrupt(), 130, "unspool: interrupted\n"),
     ],
     ids=repr,
 )
-def test_errors_become_one_line_and_a_status(unspool, monkeypatch, error, status, line):
+def test_errors_become_one_line_and_a_status(unspool, replace_run, error, status, line):
     def run(args):
         raise error
 
-    monkeypatch.setattr(generate, "run", run)
+    replace_run("generate", run)
     assert unspool("generate", "a") == (status, "", line)
 
 
-def test_debug_shows_the_traceback(unspool, monkeypatch):
+def test_debug_shows_the_traceback(unspool, replace_run):
     def run(args):
         raise ValueError("oh")
 
-    monkeypatch.setattr(generate, "run", run)
+    replace_run("generate", run)
     status, _, err = unspool("generate", "a", "--debug")
     assert status == 2
     assert "Traceback" in err
@@ -74,12 +73,13 @@ def test_an_error_before_the_model_is_loaded_does_not_load_it(unspool, loaded):
 SCRIPT = """
 import signal, sys
 import unspool as us
-import unspool.cli.generate as verb
+from dataclasses import replace
+from unspool.cli.commands import COMMANDS
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
 def run(args):
     {body}
     return 0
-verb.run = run
+COMMANDS["generate"] = replace(COMMANDS["generate"], run=run)
 sys.exit(__import__("unspool.cli").cli.main(["generate", "a"]))
 """
 
@@ -160,7 +160,7 @@ EVIL = "a\x1b[2J\x9b31m\u202eb\r\nunspool: wrote report.html"
         ["generate", "Hi", "--decoder", f"Sample(TopQ('{EVIL}'))"],
         ["generate", "Hi", f"--{EVIL}"],
         [EVIL],
-        ["train", "{folder}/recipe.toml", "--out", "{folder}/run"],
+        ["train", "{folder}/recipe.toml", "--output", "{folder}/run"],
         ["generate", "--prompts", "{folder}/prompts.jsonl", "--model", "bible"],
         ["generate", "Hi", "--model", "{folder}/model"],
         ["generate", "Hi", "--model", EVIL, "--debug"],
@@ -177,8 +177,8 @@ def test_no_control_character_of_files_and_arguments_reaches_the_terminal(unspoo
     assert "--debug" in argv or err.count("\n") == 1
 
 
-def test_a_warning_is_one_line_of_the_command(unspool, monkeypatch):
-    monkeypatch.setattr(VERBS["compile"], "run", lambda args: warnings.warn(EVIL, stacklevel=1))
+def test_a_warning_is_one_line_of_the_command(unspool, replace_run):
+    replace_run("compile", lambda args: warnings.warn(EVIL, stacklevel=1))
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         _, _, err = unspool("compile")
@@ -187,12 +187,12 @@ def test_a_warning_is_one_line_of_the_command(unspool, monkeypatch):
     assert "\x1b" not in err
 
 
-def test_an_error_without_a_message_names_its_kind(unspool, monkeypatch):
+def test_an_error_without_a_message_names_its_kind(unspool, replace_run):
     def fail(args):
         raise MemoryError
 
-    monkeypatch.setattr(VERBS["compile"], "run", fail)
-    assert unspool("compile") == (2, "", "unspool: MemoryError (--debug shows where)\n")
+    replace_run("compile", fail)
+    assert unspool("compile") == (2, "", "unspool: MemoryError (--debug shows the traceback)\n")
 
 
 DEEP = {
@@ -204,7 +204,7 @@ DEEP = {
 @pytest.mark.parametrize("name", DEEP)
 def test_a_deeply_nested_recipe_is_refused_in_one_line(unspool, tmp_path, name):
     (tmp_path / "deep.toml").write_text(DEEP[name], encoding="utf-8")
-    for how in (["--out", tmp_path / "run"], ["--dry-run"]):
+    for how in (["--output", tmp_path / "run"], ["--dry-run"]):
         status, _, err = unspool("train", tmp_path / "deep.toml", *how)
         assert (status, err.count("\n")) == (2, 1)
         assert "nested too deeply" in err
@@ -224,11 +224,11 @@ def test_a_deeply_nested_setting_and_decoder_are_refused_in_one_line(unspool, tm
 @pytest.mark.parametrize(
     "argv",
     [
-        ["generate", "--model", "bible", "--file", "/dev/zero"],
+        ["generate", "--model", "bible", "--prompts", "/dev/zero"],
         ["generate", "Hi", "--model", "bible", "--json-schema", "/dev/zero"],
         ["compare", "Hi", "--model", "bible", "--decoders", "/dev/zero"],
         ["evaluate", "texts", "/dev/zero"],
-        ["train", "/dev/zero", "--out", "run"],
+        ["train", "/dev/zero", "--output", "run"],
     ],
 )
 def test_a_device_without_an_end_is_refused_in_one_line(unspool, monkeypatch, argv):
@@ -250,3 +250,51 @@ def test_a_config_of_many_gigabytes_is_not_read(unspool, tmp_path):
     status, _, err = unspool("generate", "Hi", "--model", tmp_path)
     assert (status, err.count("\n")) == (2, 1)
     assert "config.json has more than 64 MiB" in err
+
+
+@pytest.fixture(autouse=True)
+def handler():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_outside_an_import_it_is_pythons_own():
+    with exit_during_imports(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_inside_an_import_the_process_ends(monkeypatch, tmp_path, capsys):
+    class LeftError(Exception):
+        pass
+
+    def leave(status):
+        raise LeftError(status)
+
+    monkeypatch.setattr("unspool.cli.output.os._exit", leave)
+    (tmp_path / "interrupting_module.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with exit_during_imports(), pytest.raises(LeftError, match="130"):
+        import interrupting_module  # noqa: F401
+    assert capsys.readouterr().err == "unspool: interrupted\n"
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with exit_during_imports():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_thread_runs_commands_too():
+    ran = []
+
+    def run():
+        with exit_during_imports():
+            ran.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert ran == [signal.default_int_handler]

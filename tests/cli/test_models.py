@@ -1,22 +1,30 @@
 import argparse
 import json
 import math
+from argparse import Namespace
 from dataclasses import fields
 
 import pytest
+import torch
 
 import unspool as us
 from unspool.cli.models import (
-    CONTRAST,
+    CONTRAST_OPTIONS,
     DRAFT_LENGTH,
     EXPERT_WEIGHT,
-    add_expert_options,
-    add_guidance_options,
-    add_second_model_options,
+    add_combination_options,
+    load_labeller,
+    load_model,
+    load_options,
+    model_name,
     named_models,
 )
-from unspool.decode import generate
+from unspool.decode.run import Run
+from unspool.models.encoders import RNNEncoderConfig
+from unspool.models.loading.model_names import PACKAGES, ModelPackage
+from unspool.models.loading.run_folder import save_folder
 from unspool.testing import bigram
+from unspool.tokenization import train_words
 
 PROMPT = "He said to them,"
 BIBLE = ("generate", PROMPT, "--model", "bible", "--max-new-tokens", "8", "--json")
@@ -25,9 +33,7 @@ BIBLE = ("generate", PROMPT, "--model", "bible", "--max-new-tokens", "8", "--jso
 def ask(*argv):
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="bible")
-    add_second_model_options(parser)
-    add_guidance_options(parser)
-    add_expert_options(parser)
+    add_combination_options(parser)
     return named_models(parser.parse_args(argv))
 
 
@@ -37,9 +43,9 @@ def record(out):
 
 def test_the_options_are_those_of_the_classes():
     known = {it.name: it.default for it in fields(us.Contrast) if it.name not in ("strong", "weak")}
-    assert set(CONTRAST) == {*known, "beta"}
+    assert set(CONTRAST_OPTIONS) == {*known, "beta"}
     for name, default in known.items():
-        assert f"({default:g})" in CONTRAST[name]
+        assert f"({default:g})" in CONTRAST_OPTIONS[name]
     assert us.Speculative(bigram([[1.0]])).length == DRAFT_LENGTH
     assert us.DExperts(*3 * [bigram([[1.0]])]).weight == EXPERT_WEIGHT
 
@@ -47,15 +53,15 @@ def test_the_options_are_those_of_the_classes():
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--contrast-alpha", "0.2"), "--contrast-alpha needs a model to contrast with: give --weak MODEL"),
-        (("--draft-length", "3"), "--draft-length needs a model that drafts: give --draft MODEL"),
+        (("--contrast-alpha", "0.2"), "--contrast-alpha needs --weak MODEL"),
+        (("--draft-length", "3"), "--draft-length needs --draft MODEL"),
         (
             ("--weak", "w", "--contrast-beta", "1", "--contrast-strong-weight", "2"),
-            "--contrast-beta sets both weights itself: leave --contrast-strong-weight out",
+            "--contrast-beta sets both weights: leave --contrast-strong-weight out",
         ),
         (("--expert", "e"), "give both --expert MODEL and --anti-expert MODEL"),
         (("--anti-expert", "e"), "give both --expert MODEL and --anti-expert MODEL"),
-        (("--expert-weight", "2"), "--expert-weight needs two models"),
+        (("--expert-weight", "2"), "--expert-weight needs --expert MODEL"),
     ],
 )
 def test_an_option_without_its_model_is_refused(argv, said):
@@ -100,13 +106,13 @@ def test_the_later_form_of_the_contrast(unspool):
 )
 def test_a_draft_makes_it_speculative(unspool, monkeypatch, decoder):
     asked = []
-    real = generate.finished
+    real = Run.finished
 
-    def finished(model, job, search):
-        asked.append(search)
-        return real(model, job, search)
+    def finished(run):
+        asked.append(run.decoder)
+        return real(run)
 
-    monkeypatch.setattr(generate, "finished", finished)
+    monkeypatch.setattr(Run, "finished", finished)
     argv = ("--draft", "bible-weak", "--draft-length", "3", "--decoder", decoder, "--seed", "1")
     status, out, _ = unspool(*BIBLE, *argv)
     assert status == 0
@@ -132,7 +138,7 @@ def test_a_draft_for_a_contrast(unspool):
 def test_what_nothing_can_be_drafted_for_is_refused_before_a_model_is_loaded(unspool, loaded):
     status, _, err = unspool("generate", "a", "--draft", "small", "--decoder", "Beam(4)")
     assert (status, loaded) == (2, [])
-    assert err == "unspool: --draft goes with a Greedy or a Sample, and Beam(4) is neither\n"
+    assert err == "unspool: --draft works with Greedy and Sample, not with Beam(4)\n"
 
 
 def test_models_that_do_not_fit_are_refused_in_words(unspool):
@@ -142,16 +148,16 @@ def test_models_that_do_not_fit_are_refused_in_words(unspool):
 
 
 def test_guidance_is_the_models_own():
-    found = ask("--guidance", "2", "--negative", "And he said")
+    found = ask("--guidance", "2", "--negative-prompt", "And he said")
     model, draft = found.load({})
     assert draft is None
     expected = us.generate(
         us.Guidance(model.model, 2.0, "And he said"), PROMPT, us.Greedy(), max_new_tokens=8, seed=1
     )
     assert us.generate(model, PROMPT, us.Greedy(), max_new_tokens=8, seed=1) == expected
-    assert found.record() == {"model": "bible", "guidance": 2.0, "negative": "And he said"}
+    assert found.record() == {"model": "bible", "guidance": 2.0, "negative_prompt": "And he said"}
     with pytest.raises(ValueError, match="--guidance X"):
-        ask("--negative", "x")
+        ask("--negative-prompt", "x")
 
 
 @pytest.mark.parametrize("weight", [None, 0.5])
@@ -167,3 +173,65 @@ def test_an_expert_and_an_anti_expert_move_the_model(unspool, weight):
     assert found["total"] == pytest.approx(expected.total, abs=1e-4)
     assert (found["expert"], found["anti_expert"]) == ("bible", "bible-weak")
     assert found["expert_weight"] == (2.0 if weight is None else weight)
+
+
+@pytest.fixture(params=[us.models.ClassifierConfig, us.models.TaggerConfig])
+def run(request, tmp_path):
+    """The folder of a model that chooses labels."""
+    torch.manual_seed(0)
+    text = train_words(["a b"])
+    encoder = RNNEncoderConfig(width=4)
+    config = request.param(vocab_size=text.vocab_size, labels=("x", "y"), encoder=encoder)
+    save_folder(config.build(text), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_each_kind_is_loaded_by_those_it_is_for(run, loaded, monkeypatch):
+    speaker = load_model(Namespace(model="tiny", device="cpu"))
+    assert (speaker.vocab_size, loaded) == (4, [("tiny", "cpu")])
+    with pytest.raises(ValueError, match="tiny generates text and does not label it"):
+        load_labeller(Namespace(model="tiny", device="cpu"))
+    monkeypatch.undo()
+    assert load_labeller(Namespace(model=run, device="cpu")).labels == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("generate", "a", "--model", "RUN"),
+        ("compare", "a", "--model", "RUN"),
+        ("diagnose", "picture", "RUN", "a", "--figure", "PICTURE"),
+        ("diagnose", "thresholds", "RUN", "--text", "TEXT"),
+        ("diagnose", "bottleneck", "RUN"),
+        ("diagnose", "senses", "RUN"),
+    ],
+    ids=lambda argv: " ".join(argv[:2]),
+)
+def test_a_verb_that_needs_text_says_what_such_a_model_is_for(unspool, run, tmp_path, argv):
+    (tmp_path / "text.txt").write_text("a b a")
+    named = {"RUN": run, "PICTURE": tmp_path / "ranks.svg", "TEXT": tmp_path / "text.txt"}
+    status, out, err = unspool(*(named.get(arg, arg) for arg in argv))
+    kind = type(us.load(run)).__name__.lower()
+    assert (status, out) == (2, "")
+    assert err == (
+        f'unspool: {run} is a {kind} and does not generate text; try: unspool predict --model {run} "…"\n'
+    )
+
+
+def test_what_the_options_tell():
+    args = Namespace(model="tiny", device="cpu", weights="int8", engine=None, seed=3)
+    assert load_options(args) == {"device": "cpu", "weights": "int8"}
+
+
+def test_the_model_that_was_asked_for(capsys):
+    assert model_name("dates") == "dates"
+    assert model_name(None) == "smollm2"
+    assert capsys.readouterr().err == ""
+
+
+def test_the_second_choice_is_said(capsys, monkeypatch):
+    monkeypatch.setitem(PACKAGES, "smollm2", ModelPackage("no_such_module", "*.gguf", "pip install it"))
+    assert model_name(None) == "bible"
+    assert capsys.readouterr().err == (
+        "unspool: smollm2 is not installed (pip install it): using the built-in model bible\n"
+    )

@@ -44,7 +44,7 @@ def test_an_error_names_the_option_and_the_way_to_the_help(parser, capsys):
 def test_a_device_without_numbers_is_refused(parser, capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["--device", "meta"])
-    assert "'meta' holds no numbers to compute with; take cpu" in capsys.readouterr().err
+    assert "tensors on 'meta' do not have values; use cpu" in capsys.readouterr().err
     assert parser.parse_args(["--device", "cuda:1"]).device == "cuda:1"
 
 
@@ -60,8 +60,11 @@ def test_a_seed_is_drawn_where_none_was_asked_for(parser):
     [
         (["M", "--sede", "1"], "--sede 1 (did you mean --seed?); see unspool try --help"),
         (["M", "-seed=1"], "-seed=1 (did you mean --seed?); see unspool try --help"),
-        (["M", "--thing", "x"], "--thing x (THING is given without a name here); see unspool try --help"),
-        (["one", "two"], "two (what has spaces in it is written in quotes); see unspool try --help"),
+        (
+            ["M", "--thing", "x"],
+            "--thing x (THING is a positional argument here: leave --thing out); see unspool try --help",
+        ),
+        (["one", "two"], "two (quote arguments that contain spaces); see unspool try --help"),
         (["M", "--wholly-unlike"], "--wholly-unlike; see unspool try --help"),
     ],
 )

@@ -94,7 +94,7 @@ def test_texts_come_from_files_and_go_to_files(unspool, classifier, tmp_path, na
     path, out = tmp_path / name, tmp_path / "out.tsv"
     lines = [json.dumps({"text": it, "id": 1}) for it in LINES] if name.endswith("l") else LINES
     path.write_text("\n\n".join(lines) + "\r\n", encoding="utf-8")
-    assert unspool("predict", "--model", run, "--file", path, "--output", out) == (0, "", "")
+    assert unspool("predict", "--model", run, "--text", path, "--output", out) == (0, "", "")
     assert [line.split("\t")[2] for line in out.read_text().splitlines()] == LINES
 
 
@@ -109,10 +109,10 @@ def test_texts_come_from_standard_input_line_by_line(unspool, piped, classifier,
 
 def test_many_texts_are_labelled_some_at_a_time(unspool, classifier, monkeypatch, tmp_path):
     _, run = classifier
-    monkeypatch.setattr("unspool.cli.predict.TOGETHER", 3)
+    monkeypatch.setattr("unspool.cli.predict.CHUNK", 3)
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"good {'soup ' * (n % 5)}{n}\n" for n in range(20)))
-    out = unspool("predict", "--model", run, "--file", path, "--batch-size", "2")[1]
+    out = unspool("predict", "--model", run, "--text", path, "--batch-size", "2")[1]
     assert [int(line.split()[-1]) for line in out.splitlines()] == list(range(20))
 
 
@@ -130,14 +130,16 @@ def test_what_cannot_be_labelled_is_said(unspool, piped, classifier, tmp_path):
     path.write_text(" \n")
     argv = ("predict", "--model", run)
     piped(b"\n")
-    assert unspool(*argv)[2] == "unspool: standard input is empty; write a text a line, or give one as TEXT\n"
+    assert (
+        unspool(*argv)[2] == "unspool: standard input is empty: pipe lines into the command, or give TEXT\n"
+    )
     piped(b"\xff")
     assert "standard input is not UTF-8" in unspool(*argv)[2]
-    assert unspool(*argv, "--file", path)[2] == f"unspool: {path}: there is no text in this file\n"
+    assert unspool(*argv, "--text", path)[2] == f"unspool: {path}: there is no text in this file\n"
     assert unspool(*argv, "good", " ")[2] == "unspool: text 2: the text is empty: there is nothing to label\n"
-    assert unspool(*argv, "good", "--file", path)[2] == "unspool: give TEXT or --file, not both\n"
+    assert unspool(*argv, "good", "--text", path)[2] == "unspool: give TEXT or --file, not both\n"
     path.write_text("good soup\n")
-    status, out, err = unspool(*argv, "--file", path, "--output", path)
+    status, out, err = unspool(*argv, "--text", path, "--output", path)
     assert (status, out) == (2, "")
     assert "would overwrite the texts" in err
     assert path.read_text() == "good soup\n"
@@ -158,7 +160,7 @@ def test_a_line_that_is_too_long_is_named(unspool, tmp_path):
     )
     path = tmp_path / "texts.txt"
     path.write_text("good soup\n\ngood soup and bread\n")
-    status, out, err = unspool("predict", "--model", tmp_path / "run", "--file", path)
+    status, out, err = unspool("predict", "--model", tmp_path / "run", "--text", path)
     assert (status, out) == (2, "")
     assert err == f"unspool: {path}:3: the text has 4 tokens, and the model reads at most 3: shorten it\n"
 
@@ -166,14 +168,14 @@ def test_a_line_that_is_too_long_is_named(unspool, tmp_path):
 def test_a_model_that_says_text_is_refused(unspool, loaded):
     status, out, err = unspool("predict", "--model", "tiny", "abc")
     assert (status, out) == (2, "")
-    assert "tiny says text and chooses no labels" in err
+    assert "tiny generates text and does not label it" in err
     assert 'unspool generate --model tiny "…"' in err
 
 
 def test_nothing_to_read_from_a_terminal(unspool, monkeypatch, classifier):
     _, run = classifier
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    assert "there is no text: give one as TEXT" in unspool("predict", "--model", run)[2]
+    assert "no text: give TEXT" in unspool("predict", "--model", run)[2]
 
 
 def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
@@ -189,10 +191,10 @@ def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
 def test_of_labelled_lines_the_text_is_labelled(unspool, classifier, tmp_path):
     _, run = classifier
     (tmp_path / "labelled.tsv").write_text("".join(f"good\t{line}\n" for line in LINES))
-    status, _, err = unspool("predict", "--model", run, "--file", tmp_path / "labelled.tsv")
+    status, _, err = unspool("predict", "--model", run, "--text", tmp_path / "labelled.tsv")
     assert status == 2
     assert "labelled.tsv:1: this is a pair, but a text is expected" in err
     shutil.copy("recipes/tiny/classifier.toml", run / "recipe.toml")
-    status, out, err = unspool("predict", "--model", run, "--file", tmp_path / "labelled.tsv")
+    status, out, err = unspool("predict", "--model", run, "--text", tmp_path / "labelled.tsv")
     assert status == 0, err
     assert [line.split("\t")[-1] for line in out.splitlines()] == LINES

@@ -4,7 +4,15 @@ import sys
 
 import pytest
 
-from unspool.cli.prompts import Prompt, add_prompt_options, read_file, read_prompts, render_all
+from unspool.cli.prompts import (
+    SETTINGS,
+    Prompt,
+    add_prompt_options,
+    read_file,
+    read_prompts,
+    read_settings,
+    render_all,
+)
 
 
 def ask(*argv):
@@ -43,7 +51,7 @@ def test_a_terminal_is_not_waited_for(monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stdin", Terminal())
-    with pytest.raises(ValueError, match=r"no prompt.*--file"):
+    with pytest.raises(ValueError, match=r"no prompt.*--prompts"):
         read_prompts(ask())
 
 
@@ -149,7 +157,7 @@ def test_every_end_of_a_line_is_one(file, end):
 
 
 def test_a_file_without_prompts(file):
-    with pytest.raises(ValueError, match="no prompt in this file"):
+    with pytest.raises(ValueError, match="does not contain a prompt"):
         read_file(file("prompts.txt", "\n \n"))
 
 
@@ -166,7 +174,7 @@ def test_one_json_document_is_refused(file):
 
 def test_a_prompt_and_a_file_do_not_mix(file):
     with pytest.raises(ValueError, match="not both"):
-        read_prompts(ask("text", "--file", str(file("prompts.txt", "a\n"))))
+        read_prompts(ask("text", "--prompts", str(file("prompts.txt", "a\n"))))
 
 
 class Chat:
@@ -198,7 +206,7 @@ def test_a_line_goes_before_the_flags():
 
 
 def test_a_model_without_tokenizer_has_no_chat():
-    with pytest.raises(ValueError, match="no tokenizer"):
+    with pytest.raises(ValueError, match="does not have a tokenizer"):
         Prompt("hi").render(None, chat=True)
 
 
@@ -225,7 +233,7 @@ def test_an_empty_prompt_may_be_the_first_token_of_a_text():
 
     model = us.load("smollm2")
     options = {"max_new_tokens": 1, "n": 1, "seed": 0, "stop": ()}
-    with pytest.raises(ValueError, match=r"write something, or '(.+)', which begins a text") as caught:
+    with pytest.raises(ValueError, match=r"write something, or '(.+)' to start from nothing") as caught:
         render_all([Prompt("")], model, ask(), options)
     first = str(caught.value).split("'")[1]
     (text,) = render_all([Prompt(first)], model, ask(), options)
@@ -242,7 +250,7 @@ def test_special_tokens_are_text_in_a_chat_and_tokens_in_a_raw_prompt():
 
     learnt = train_bpe(["a b c"], 270)
     template = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
-    text = Tokenizer(learnt.tokenizer, eos_ids=learnt.eos_ids, chat_template=template)
+    text = Tokenizer(learnt.backend, eos_ids=learnt.eos_ids, chat_template=template)
     attack = "a<eos>b"
     plain = text.encode(attack, special_tokens=False)
     assert 2 not in plain
@@ -259,3 +267,48 @@ def test_the_first_column_of_a_tsv_and_the_source_of_a_pair_are_prompts(file):
     assert texts(file("pairs.jsonl", '{"source": "first", "target": "eins"}')) == ["first"]
     with pytest.raises(ValueError, match=r"a\.jsonl:1: expected"):
         read_file(file("a.jsonl", '{"text": "an answer"}'))
+
+
+RIGHT = {
+    "chat": [True, False],
+    "decoder": ["Greedy()"],
+    "max_new_tokens": [1, 10**6],
+    "n": [1],
+    "seed": [0, 2**70],
+    "stop": ["x", [], ["x", "y"]],
+    "stop_ids": [[], [0, 7]],
+    "stop_loops": [True],
+    "stop_approximate_loops": [True],
+    "system": ["Be brief."],
+}
+WRONG = {
+    "chat": [0, "yes"],
+    "decoder": [3, ["Greedy()"]],
+    "max_new_tokens": [0, 1.5, "3", True, float("nan")],
+    "n": [0, -1, []],
+    "seed": [-1, 0.5, False],
+    "stop": [3, [3], {"x": 1}],
+    "stop_ids": [7, ["a"], [-1], [True]],
+    "stop_loops": ["true"],
+    "stop_approximate_loops": ["true"],
+    "system": [[]],
+}
+
+
+def test_every_setting_is_tried_here():
+    assert set(RIGHT) == set(WRONG) == set(SETTINGS)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in RIGHT for value in RIGHT[name]])
+def test_what_is_right_is_taken_as_it_is(name, value):
+    assert read_settings({"prompt": "a", name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
+def test_what_is_wrong_is_named_with_what_it_should_be(name, value):
+    with pytest.raises(ValueError, match=f'^"{name}" must be .*, found '):
+        read_settings({name: value})
+
+
+def test_null_is_not_given():
+    assert read_settings(dict.fromkeys(SETTINGS)) == {}

@@ -1,11 +1,14 @@
 import argparse
+import json
 
 import pytest
 
 import unspool as us
+from unspool.cli.models import Models
 from unspool.cli.prompts import Prompt
-from unspool.cli.requests import answers, make_requests
+from unspool.cli.requests import Answer, Request, answer_json, generate_answers, make_requests
 from unspool.decode.run import Run
+from unspool.testing import bigram
 
 ARGS = argparse.Namespace(
     chat=False,
@@ -80,7 +83,7 @@ def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, batches):
     ]
     requests = make_requests(prompts, model, "Greedy()", ARGS)
     done = []
-    found = list(answers(model, requests, {"Greedy()": us.Greedy()}, 8, lambda: done.append(1)))
+    found = list(generate_answers(model, requests, {"Greedy()": us.Greedy()}, 8, lambda: done.append(1)))
     assert batches == [
         (((0,), (1,)), "Greedy()", 1, 8),
         (((2,), (0,)), "Greedy()", 2, 8),
@@ -96,25 +99,49 @@ def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, batches):
         ("b", 0),
     ]
     assert len(done) == 5
-    assert not any(answer.alone for answer in found)
 
 
 def test_answers_come_before_all_are_there(model):
     requests = make_requests([Prompt("a", settings={"n": 10_000})], model, "Sample()", ARGS)
-    first = next(iter(answers(model, requests, {"Sample()": us.Sample()}, 2)))
+    first = next(iter(generate_answers(model, requests, {"Sample()": us.Sample()}, 2)))
     assert first.sample == 0
-    assert not first.alone
-
-
-def test_one_answer_is_alone(model):
-    requests = make_requests([Prompt("a")], model, "Greedy()", ARGS)
-    (only,) = answers(model, requests, {"Greedy()": us.Greedy()}, 8)
-    assert only.alone
 
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1, 256), (127, 256), (1023, 32), (100_000, 1)])
 def test_long_texts_leave_room_for_fewer_of_them(model, batches, tokens, rows):
     settings = {"max_new_tokens": tokens, "stop_ids": [0, 1, 2, 3]}
     requests = make_requests([Prompt("a", settings=settings)], model, "Greedy()", ARGS)
-    list(answers(model, requests, {"Greedy()": us.Greedy()}))
+    list(generate_answers(model, requests, {"Greedy()": us.Greedy()}))
     assert [batch[-1] for batch in batches] == [rows]
+
+
+CYCLE = [[0.1, 0.7, 0.2], [0.2, 0.1, 0.7], [0.7, 0.2, 0.1]]
+
+
+def line(number=None, **options):
+    output = us.generate(bigram(CYCLE), [0], us.Greedy(), max_new_tokens=2, seed=3, **options)
+    request = Request("a", 0, "Greedy()", {}, number)
+    return json.loads(answer_json(Answer(request, output, 0), {"Greedy()": "G"}, Models("m")))
+
+
+def test_a_line_says_what_was_asked_what_was_said_and_by_whom():
+    found = line()
+    assert {
+        key: found[key] for key in ("prompt", "sample", "tokens", "finish_reason", "seed", "decoder", "model")
+    } == {
+        "prompt": "a",
+        "sample": 0,
+        "tokens": [1, 2],
+        "finish_reason": "length",
+        "seed": 3,
+        "decoder": "G",
+        "model": "m",
+    }
+    assert "id" not in found
+    assert "ranked" not in found
+
+
+def test_an_id_comes_first_and_alternatives_last():
+    found = line("tale", alternatives=1)
+    assert (next(iter(found)), list(found)[-1]) == ("id", "ranked")
+    assert [step["model"][0]["token"] for step in found["ranked"]] == [1, 2]

@@ -42,10 +42,10 @@ def recipe(tmp_path, monkeypatch):
 
 def test_a_run_and_its_end(unspool, recipe, tmp_path):
     out = tmp_path / "run"
-    status, said, err = unspool("train", recipe, "--out", out, "--json")
+    status, said, err = unspool("train", recipe, "--output", out, "--json")
     assert status == 0
     assert [json.loads(line)["update"] for line in said.splitlines()] == [2, 4]
-    assert err.endswith(f'unspool: the model is in {out}: unspool generate "…" --model {out}\n')
+    assert err.endswith(f'unspool: wrote {out}; try: unspool generate "…" --model {out}\n')
     status, said, err = unspool("train", "--resume", out, "--set", "train.updates=6")
     assert (status, said) == (0, "")
     assert "going on after update 4" in err
@@ -57,9 +57,9 @@ def test_a_run_and_its_end(unspool, recipe, tmp_path):
 def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them(unspool, recipe, tmp_path):
     out = tmp_path / "run"
     masked = ["model.kind=masked_lm", "objective.kind=masked", "train.updates=2"]
-    status, _, err = unspool("train", recipe, "--out", out, *(it for m in masked for it in ("--set", m)))
+    status, _, err = unspool("train", recipe, "--output", out, *(it for m in masked for it in ("--set", m)))
     assert status == 0
-    hint = f'unspool: the model is in {out}: unspool generate "…" --model {out} --decoder "MaskPredict()"\n'
+    hint = f'unspool: wrote {out}; try: unspool generate "…" --model {out} --decoder "MaskPredict()"\n'
     assert err.endswith(hint)
     for decoder in ("MaskPredict()", "MaskPredict(1, lengths=1)", "MaskedDiffusion(3, temperature=1)"):
         asked = ["generate", "ab", "--model", out, "--decoder", decoder, "--max-new-tokens", "5"]
@@ -80,13 +80,13 @@ def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them
     ("argv", "said"),
     [
         (["{recipe}"], "no run folder: give --out RUN"),
-        (["--out", "{folder}/run"], "no recipe"),
-        (["{folder}/none.toml", "--out", "{folder}/run"], "there is no such recipe"),
+        (["--output", "{folder}/run"], "no recipe"),
+        (["{folder}/none.toml", "--output", "{folder}/run"], "there is no such recipe"),
         (["--resume", "{folder}/nothing"], "holds no run"),
-        (["{recipe}", "--resume", "{folder}/a", "--out", "{folder}/b"], "two run folders"),
-        (["{recipe}", "--out", "{folder}/run", "--set", "train.updats=1"], "did you mean 'updates'"),
-        (["{recipe}", "--out", "{folder}/run", "--set", "model.context=3"], "model.context is 3"),
-        (["{recipe}", "--out", "{folder}/run", "--set", "data.train={folder}/no.txt"], "no.txt"),
+        (["{recipe}", "--resume", "{folder}/a", "--output", "{folder}/b"], "two run folders"),
+        (["{recipe}", "--output", "{folder}/run", "--set", "train.updats=1"], "did you mean 'updates'"),
+        (["{recipe}", "--output", "{folder}/run", "--set", "model.context=3"], "model.context is 3"),
+        (["{recipe}", "--output", "{folder}/run", "--set", "data.train={folder}/no.txt"], "no.txt"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_status_2(unspool, recipe, tmp_path, argv, said):
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_one_line_and_status_2(unspool, recipe, tmp_path, argv,
 
 
 def test_a_second_run_in_the_same_folder_is_refused(unspool, recipe, tmp_path):
-    argv = ("train", recipe, "--out", tmp_path / "run")
+    argv = ("train", recipe, "--output", tmp_path / "run")
     assert unspool(*argv)[0] == 0
     status, _, err = unspool(*argv)
     assert status == 2
@@ -107,7 +107,7 @@ def test_a_second_run_in_the_same_folder_is_refused(unspool, recipe, tmp_path):
 
 def test_a_run_is_resumed_from_its_own_folder(unspool, recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert unspool("train", recipe, "--out", "run", "--set", "data.train=text.txt")[0] == 0
+    assert unspool("train", recipe, "--output", "run", "--set", "data.train=text.txt")[0] == 0
     monkeypatch.chdir(tmp_path / "run")
     status, _, err = unspool("train", "--resume", ".", "--set", "train.updates=6")
     assert status == 0, err
@@ -116,7 +116,7 @@ def test_a_run_is_resumed_from_its_own_folder(unspool, recipe, tmp_path, monkeyp
 
 def test_a_refused_resume_does_no_harm(unspool, recipe, tmp_path):
     run = tmp_path / "run"
-    assert unspool("train", recipe, "--out", run)[0] == 0
+    assert unspool("train", recipe, "--output", run)[0] == 0
     status, _, err = unspool("train", "--resume", run, "--set", "batches.tokens=128")
     assert (status, err.count("\n")) == (2, 1)
     assert "batches.tokens was 64, is 128" in err
@@ -131,7 +131,7 @@ def test_a_loss_that_is_not_finite_has_its_own_line(unspool, recipe, tmp_path, m
         raise Diverged("update 3: the loss is nan")
 
     monkeypatch.setattr(room, "train", fail)
-    status, _, err = unspool("train", recipe, "--out", tmp_path / "run")
+    status, _, err = unspool("train", recipe, "--output", tmp_path / "run")
     assert (status, err) == (1, "unspool: update 3: the loss is nan\n")
 
 
@@ -140,7 +140,7 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(recipe, tmp_path):
     argv = [
         "train",
         recipe,
-        "--out",
+        "--output",
         out,
         "--json",
         "--set",
@@ -161,7 +161,7 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(recipe, tmp_path):
     assert process.returncode == 128 + signal.SIGTERM
     assert first["update"] == 1
     assert "unspool: stopped after update " in err
-    assert f"unspool train --resume {out} goes on with it" in err
+    assert f"resume it with: unspool train --resume {out}" in err
     (last,) = json.loads((out / "last.json").read_text()).values()
     assert f"update {int(last)} of 100000" in err
 
@@ -170,14 +170,14 @@ def test_several_processes_are_the_same_command(unspool, recipe, tmp_path, monke
     asked = []
     monkeypatch.setattr("unspool.cli.train.run_processes", lambda *args: asked.append(args) or 7)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    argv = ("train", recipe, "--out", tmp_path / "run", "--set", "train.accumulate=2", "--json")
+    argv = ("train", recipe, "--output", tmp_path / "run", "--set", "train.accumulate=2", "--json")
     assert unspool(*argv, "--processes", "2")[0] == 7
     ((count, command),) = asked
     assert (count, command[1:]) == (2, ["-m", "unspool", *map(str, argv)])
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.toml").write_text(recipe.read_text())
     assert unspool("train", "--resume", tmp_path / "run", "--processes", "3")[0] == 7
-    again = ["train", tmp_path / "run" / "recipe.toml", "--out", tmp_path / "run", "--resume"]
+    again = ["train", tmp_path / "run" / "recipe.toml", "--output", tmp_path / "run", "--resume"]
     assert asked[1][1][3:] == [*map(str, again)]
     monkeypatch.setenv("WORLD_SIZE", "2")
     status, _, err = unspool(*argv, "--processes", "2")
@@ -195,8 +195,8 @@ def test_only_the_first_process_tells_how_to_go_on(unspool, recipe, tmp_path, mo
     monkeypatch.setattr(room, "train", stop)
     for rank, said in (("0", 1), ("1", 0)):
         monkeypatch.setenv("RANK", rank)
-        status, _, err = unspool("train", recipe, "--out", tmp_path / "run")
-        assert (status, err.count("goes on with it")) == (130, said)
+        status, _, err = unspool("train", recipe, "--output", tmp_path / "run")
+        assert (status, err.count("resume it with")) == (130, said)
 
 
 def test_only_the_first_process_speaks(monkeypatch):
@@ -222,12 +222,12 @@ def reward_module(tmp_path, monkeypatch):
 CODE = ("--set", 'auxiliary=[{kind="reinforce", reward="recipe_code:longer", prompt=1}]')
 
 
-@pytest.mark.parametrize("how", ["--dry-run", "--out", "--resume"])
+@pytest.mark.parametrize("how", ["--dry-run", "--output", "--resume"])
 def test_a_recipe_that_names_a_function_needs_trust_code(unspool, recipe, tmp_path, reward_module, how):
     out = tmp_path / "run"
     argv = ["train", recipe, *CODE, "--set", "train.final=last"]
     if how == "--resume":
-        assert unspool(*argv, "--out", out, "--trust-code")[0] == 0
+        assert unspool(*argv, "--output", out, "--trust-code")[0] == 0
         reward_module.unlink()
         del sys.modules["recipe_code"]
         argv = ["train", "--set", "train.updates=6"]
@@ -262,5 +262,5 @@ def test_an_installed_entry_point_needs_no_trust_code(unspool, recipe, tmp_path,
 def test_trust_code_is_passed_on_to_all_processes(unspool, recipe, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("unspool.cli.train.run_processes", lambda *args: asked.append(args) or 7)
-    assert unspool("train", recipe, "--out", tmp_path / "run", "--trust-code", "--processes", "2")[0] == 7
+    assert unspool("train", recipe, "--output", tmp_path / "run", "--trust-code", "--processes", "2")[0] == 7
     assert "--trust-code" in asked[0][1]

@@ -258,7 +258,7 @@ def test_torchrun_starts_the_command(tmp_path):
 
     write_text(tmp_path)
     (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe(tmp_path, updates=2)), encoding="utf-8")
-    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--out", tmp_path / "run", "--json"]
+    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--output", tmp_path / "run", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -276,7 +276,7 @@ def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, star
 
     write_text(tmp_path)
     (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe(tmp_path, updates=100_000)), encoding="utf-8")
-    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--out", tmp_path / "run", "--json"]
+    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--output", tmp_path / "run", "--json"]
     if starter == "torchrun":
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
     else:

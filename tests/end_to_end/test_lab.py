@@ -24,7 +24,7 @@ def test_every_claim_is_measured_quickly(folder, capsys):
 
 
 def test_it_makes_a_page(folder, tmp_path, capsys):
-    argv = ["lab", "report", "--quick", "--folder", str(folder), "-o", str(tmp_path / "lab.html")]
+    argv = ["lab", "report", "--quick", "--folder", str(folder), "--html", str(tmp_path / "lab.html")]
     assert main(argv) == 0
     assert "not run yet" not in capsys.readouterr().err
     page = (tmp_path / "lab.html").read_text(encoding="utf-8")

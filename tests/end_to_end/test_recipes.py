@@ -12,7 +12,7 @@ import pytest
 
 import unspool as us
 from unspool.cli import main
-from unspool.cli.verbs import command_parser
+from unspool.cli.commands import command_parser
 from unspool.data.known_languages import LANGUAGES
 from unspool.data.known_languages.tasks import TASKS
 from unspool.training import read_recipe
@@ -42,9 +42,9 @@ def test_the_commands_above_a_recipe_have_no_flag_that_does_not_exist(path):
     assert commands
     for argv in commands:
         args = command_parser().parse_args(argv)
-        if args.verb == "train":
+        if args.command == "train":
             read_recipe(RECIPES.parent / args.recipe, args.set)
-        elif args.verb == "generate" and args.decoder:
+        elif args.command == "generate" and args.decoder:
             us.parse(args.decoder)
 
 
@@ -57,7 +57,8 @@ def trained(tmp_path, monkeypatch):
     def train(name):
         monkeypatch.chdir(TINY)
         assert (
-            main(["train", f"{name}.toml", "--out", str(tmp_path / "run"), "--set", "train.threads=1"]) == 0
+            main(["train", f"{name}.toml", "--output", str(tmp_path / "run"), "--set", "train.threads=1"])
+            == 0
         )
         return us.load(tmp_path / "run"), read_recipe(TINY / f"{name}.toml"), tmp_path / "run"
 
@@ -181,7 +182,7 @@ def test_a_treebank_becomes_tags_and_genres(tmp_path):
         sys.executable,
         RECIPES / "conllu_to_tsv.py",
         tmp_path / "a.conllu",
-        "--out",
+        "--output",
         tmp_path / "ewt" / "a",
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)

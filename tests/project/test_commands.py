@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from unspool.cli.verbs import VERBS, command_parser
+from unspool.cli.commands import command_parser
 
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```|((?:^    .*\n)+)", re.MULTILINE | re.DOTALL)
 UNSPOOL = re.compile(r"^(?:\$ | {4})?(unspool .*?)(?:\s+#.*|\s*\|.*)?$", re.MULTILINE)
@@ -108,23 +108,3 @@ def test_an_undocumented_benchmark_is_found(tree):
         }
     )
     assert unnamed(root) == ["c.py"]
-
-
-def help_examples(text):
-    """Every "unspool …" at the start of a line or after a pipe."""
-    return re.findall(r"^ +(?:.*\| )?(unspool .*)$", text, re.MULTILINE)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_help_shows_examples_that_parse(verb):
-    found = [it for it in help_examples(VERBS[verb].EXAMPLES) if it.split()[:2] == ["unspool", verb]]
-    assert found
-    for command in found:
-        assert command_parser().parse_args(shlex.split(command)[1:]).verb == verb
-
-
-def test_a_wrong_example_in_help_is_found(capsys):
-    (command,) = help_examples("examples:\n  echo x | unspool generate --tempreature 3\n")
-    with pytest.raises(SystemExit):
-        command_parser().parse_args(shlex.split(command)[1:])
-    assert "--tempreature" in capsys.readouterr().err

@@ -47,9 +47,9 @@ def test_a_wrong_session_is_found(documents):
 
 
 def test_a_failing_command_and_a_wrong_output_are_found(documents, tmp_path):
-    page = "```console\n$ unspool generate --file nowhere.txt\n$ unspool --help\nnothing\n```\n"
+    page = "```console\n$ unspool generate --prompts nowhere.txt\n$ unspool --help\nnothing\n```\n"
     runs, ((failed, error), (wrong, out)) = documents.run_page(page, tmp_path)
-    assert (runs, failed, wrong) == (2, "unspool generate --file nowhere.txt", "unspool --help")
+    assert (runs, failed, wrong) == (2, "unspool generate --prompts nowhere.txt", "unspool --help")
     assert error.startswith("unspool: ")
     assert "usage: unspool" in out
 

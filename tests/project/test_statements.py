@@ -13,7 +13,7 @@ import tomllib
 import pytest
 
 import unspool as us
-from unspool.cli.verbs import VERBS, command_parser
+from unspool.cli.commands import COMMANDS, command_parser
 
 MEMORY_SHOWN = re.compile(
     r"^  (?P<name>\w+) +(?P<size>[\d.]+) M parameters(?:, --weights (?P<how>[\w-]+))? +(?P<peak>[\d.]+) GB$",
@@ -55,7 +55,7 @@ def wrong_commands(page):
 
 
 def test_the_readme_lists_every_command(readme):
-    assert set(choices(command_parser())) == set(VERBS)
+    assert set(choices(command_parser())) == set(COMMANDS)
     assert wrong_commands(readme) == []
 
 

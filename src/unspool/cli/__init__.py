@@ -1,4 +1,4 @@
-"""The command line: `unspool VERB …`, one file per verb."""
+"""The command line: `unspool COMMAND …`, one module per command."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Sequence
 
 __all__ = ["main"]
 
-BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # 128 + the signal's number, as shells count
+FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141  # the last two: 128 + the number of the signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status says how it went (0 well, 2 bad input, 130 interrupted)."""
+    """Run one command and return its exit status: 0 success, 1 failure, 2 bad input, 130 interrupted."""
     try:
-        # Nothing is imported before: Ctrl-C must find somebody who answers it.
-        from unspool.cli.output import leaving_imports_at_once, tell_warning, usable_streams
+        # Imports happen inside: Ctrl-C during an import must be handled, too.
+        from unspool.cli.output import exit_during_imports, print_warning, safe_streams
 
-        with usable_streams(), leaving_imports_at_once(), warnings.catch_warnings():
-            warnings.showwarning = tell_warning
+        with safe_streams(), exit_during_imports(), warnings.catch_warnings():
+            warnings.showwarning = print_warning
             return _run(argv)
     except KeyboardInterrupt:
-        if sys.stderr is not None:  # print() would take standard output instead
+        if sys.stderr is not None:  # print() would use standard output instead
             print("unspool: interrupted", file=sys.stderr)
         return INTERRUPTED
 
@@ -29,44 +29,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     debug = False
     try:
-        from unspool.cli.verbs import VERBS, command_parser
+        from unspool.cli.commands import command_parser
         from unspool.plugins import allow_code
 
         try:
             args = command_parser().parse_args(argv)
-        except SystemExit as left:  # argparse leaves this way: after --help, or after its own message
-            status = left.code if isinstance(left.code, int) else BAD_INPUT
+        except SystemExit as error:  # argparse exits after --help, --version and its own error messages
+            status = error.code if isinstance(error.code, int) else BAD_INPUT
         else:
             debug = args.debug
             with allow_code(args.trust_code):
-                status = VERBS[args.verb].run(args)
+                status = args.run(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone (`| head`): there is nobody to tell
+    except BrokenPipeError:  # the reader has closed the pipe (`| head`)
         return BROKEN_PIPE
     except Exception as error:
         if debug:
-            from unspool.cli.output import tell_traceback
+            from unspool.cli.output import print_traceback
 
-            tell_traceback()
-        return _explain(error)
+            print_traceback()
+        return _report(error)
     return status
 
 
-def _explain(error: Exception) -> int:
-    """One line on standard error, and the exit status that goes with it."""
-    from unspool.cli.output import tell
+def _report(error: Exception) -> int:
+    """Print one line about the error and return the exit status."""
+    from unspool.cli.output import print_message
 
     if isinstance(error, OSError) and error.filename is not None:
-        tell(f"{error.filename}: {error.strerror}")
+        print_message(f"{error.filename}: {error.strerror}")
         return BAD_INPUT
-    if isinstance(error, UnicodeEncodeError):  # all text that is read has been found good
-        tell(
+    if isinstance(error, UnicodeEncodeError):  # input is checked when it is read, so this is the output
+        print_message(
             f"U+{ord(error.object[error.start]):04X} cannot be written in {error.encoding}: "
             "set PYTHONIOENCODING=utf-8, or give --output PATH"
         )
         return BAD_INPUT
     if isinstance(error, (ValueError, TypeError, OSError, MemoryError)):
-        tell(str(error) or f"{type(error).__name__} (--debug shows where)")
+        print_message(str(error) or f"{type(error).__name__} (--debug shows the traceback)")
         return BAD_INPUT
-    tell(f"{type(error).__name__}: {error} (--debug shows where)")
-    return 1
+    print_message(f"{type(error).__name__}: {error} (--debug shows the traceback)")
+    return FAILED

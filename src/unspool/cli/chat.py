@@ -1,4 +1,4 @@
-"""`unspool chat`: a conversation with a model, its answers streamed, its decoder changed on the way."""
+"""`unspool chat`: a conversation with a model in the terminal, with commands to change the decoder."""
 
 from __future__ import annotations
 
@@ -10,72 +10,74 @@ from typing import TYPE_CHECKING, TextIO
 
 from unspool import config
 from unspool.cli.decoders import add_decoder_options, decoder_spec
-from unspool.cli.models import load_speaker
-from unspool.cli.output import check_output, shown, tell
-from unspool.cli.parser import add_length_options, add_model_options
+from unspool.cli.models import load_model
+from unspool.cli.output import check_output, print_json, print_message, terminal_text
+from unspool.cli.parser import Command, add_json_option, add_length_options, add_model_options
 
 if TYPE_CHECKING:
     from unspool.decode.chat import Chat
     from unspool.decode.output import Piece
 
-SUMMARY = "Talk with a model."
 EXAMPLES = """examples:
   unspool chat
   unspool chat --system "Answer in one sentence." --decoder "Sample(MinP(0.1))" --seed 1
   printf 'Why is the sky blue?\\nAnd at night?\\n' | unspool chat --greedy
 
-while you talk:
-  /decoder            show the decoder; /decoder SPEC takes another: /decoder Sample(TopP(0.9))
-  /seed               show the seed; /seed N takes another
-  /undo               take the last turn back
-  /save PATH          write the conversation as JSON
-  /help               show these
-  /quit               leave, as Ctrl-D does
-Ctrl-C ends an answer, or leaves where there is none. An answer that goes round in circles is stopped.
+commands during the chat:
+  /decoder [SPEC]     show or change the decoder: /decoder Sample(TopP(0.9))
+  /seed [N]           show or change the seed
+  /undo               remove the last turn
+  /save FILE          write the conversation as JSON
+  /help               show these commands
+  /quit               leave (or Ctrl-D)
+Ctrl-C ends an answer; at the prompt it ends the chat. An answer that repeats itself in a loop is
+stopped.
 """
-HELP = EXAMPLES.partition("while you talk:\n")[2].rstrip()
-NOTES = {
-    "loop": "it went round in circles, and was stopped",
-    "length": "cut at --max-new-tokens",
-}
-"""What is said of an answer that did not end by itself."""
+HELP = EXAMPLES.partition("commands during the chat:\n")[2].rstrip()
+NOTES = {"loop": "stopped: the answer repeated itself", "length": "stopped at --max-new-tokens"}
+"""Finish reason → a note about an unfinished answer."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything `unspool chat` takes."""
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told before the first turn")
+    """Add the options of `unspool chat`."""
+    parser.add_argument("--system", metavar="TEXT", help="system message")
     add_model_options(parser)
     add_decoder_options(parser)
     add_length_options(parser, new_tokens=config.MAX_CHAT_TOKENS)
+    add_json_option(parser, "one JSON object per answer: role, content, finish_reason")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer line after line, until there is none."""
+    """Answer each line of standard input."""
     check_output(None)
     spec = decoder_spec(args)
 
-    import unspool as us  # only now: the command line itself must not wait for torch
+    import unspool as us  # here, because it imports torch
 
     decoder = us.parse(spec)
-    chat = us.Chat(load_speaker(args), decoder, args.system, args.seed, args.max_new_tokens)
-    for line in _lines(sys.stdin):
+    chat = us.Chat(load_model(args), decoder, args.system, args.seed, args.max_new_tokens)
+    for line in _input_lines(sys.stdin):
         command, _, rest = line.strip().partition(" ")
         if command == "/quit":
             return 0
         try:
             if command.startswith("/"):
                 _command(command)(chat, rest.strip())
+            elif command and args.json:
+                pieces = list(chat.stream(line.strip()))
+                text = "".join(piece.text for piece in pieces)
+                finish_reason = pieces[-1].finish_reason if pieces else None
+                print_json({"role": "assistant", "content": text, "finish_reason": finish_reason})
             elif command:
-                _answer(chat.stream(line.strip()), sys.stdout)
+                _print_answer(chat.stream(line.strip()), sys.stdout)
         except (ValueError, TypeError, OSError) as error:
-            if not sys.stdin.isatty():  # a script must not go on as if it had been understood
+            if not sys.stdin.isatty():  # a script must not continue after a mistake
                 raise
-            tell(str(error))
+            print_message(str(error))
     return 0
 
 
-def _lines(file: TextIO) -> Iterator[str]:
-    """What is said, line by line; a terminal is asked for each."""
+def _input_lines(file: TextIO) -> Iterator[str]:
     while True:
         if file.isatty():
             sys.stdout.write("> ")
@@ -86,21 +88,21 @@ def _lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _answer(pieces: Iterator[Piece], file: TextIO) -> None:
-    finish = None
+def _print_answer(pieces: Iterator[Piece], file: TextIO) -> None:
+    finish_reason = None
     try:
         for piece in pieces:
-            file.write(shown(piece.text, file))
+            file.write(terminal_text(piece.text, file))
             file.flush()
-            finish = piece.finish_reason
+            finish_reason = piece.finish_reason
     except KeyboardInterrupt:
         if not sys.stdin.isatty():
             raise
     finally:
         file.write("\n")
         file.flush()
-    if finish in NOTES:
-        tell(NOTES[finish])
+    if finish_reason in NOTES:
+        print_message(NOTES[finish_reason])
 
 
 def _decoder(chat: Chat, spec: str) -> None:
@@ -119,27 +121,27 @@ def _seed(chat: Chat, number: str) -> None:
     print(chat.seed)
 
 
-def _undo(chat: Chat, nothing: str) -> None:
-    _no_more("/undo", nothing)
-    print(f"taken back: {shown(chat.undo(), sys.stdout)}")
+def _undo(chat: Chat, argument: str) -> None:
+    _check_empty("/undo", argument)
+    print(f"removed: {terminal_text(chat.undo(), sys.stdout)}")
 
 
 def _save(chat: Chat, path: str) -> None:
     if not path:
-        raise ValueError("/save takes the name of a file")
+        raise ValueError("/save needs the name of a file")
     check_output(Path(path))
     chat.save(path)
-    print(f"written to {path}")
+    print(f"wrote {path}")
 
 
-def _help(chat: Chat, nothing: str) -> None:  # noqa: ARG001
-    _no_more("/help", nothing)
+def _help(chat: Chat, argument: str) -> None:  # noqa: ARG001
+    _check_empty("/help", argument)
     print(HELP)
 
 
-def _no_more(command: str, rest: str) -> None:
-    if rest:
-        raise ValueError(f"{command} takes nothing behind it, and found {rest!r:.40}")
+def _check_empty(command: str, argument: str) -> None:
+    if argument:
+        raise ValueError(f"{command} does not take an argument, found {argument!r:.40}")
 
 
 COMMANDS: dict[str, Callable[[Chat, str], None]] = {
@@ -153,5 +155,8 @@ COMMANDS: dict[str, Callable[[Chat, str], None]] = {
 
 def _command(name: str) -> Callable[[Chat, str], None]:
     if name not in COMMANDS:
-        raise ValueError(f"{name!r:.40} is unknown: choose from {', '.join([*COMMANDS, '/quit'])}")
+        raise ValueError(f"unknown command {name!r:.40}: {config.suggest(name, [*COMMANDS, '/quit'])}")
     return COMMANDS[name]
+
+
+COMMAND = Command("Chat with a model.", EXAMPLES, add_options, run)

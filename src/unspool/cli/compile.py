@@ -1,30 +1,33 @@
-"""`unspool compile`: compile now, and keep on disk, what would be compiled when it is first used."""
+"""`unspool compile`: compile the kernels ahead of their first use and keep them on disk."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from functools import partial
 
-from unspool.cli.processes import cores, side_by_side
+from unspool.cli.output import print_json
+from unspool.cli.parser import Command, add_json_option
+from unspool.cli.processes import available_cores, run_in_parallel
 from unspool.engine import compiler_obstacle
 
-SUMMARY = "Compile the decoding steps ahead of their first use."
 EXAMPLES = """examples:
   unspool compile
 
-Compiles the Transformer step, the matrix products of every weight format and the sampler for this processor
-and keeps them on disk, using all cores: a quarter of a minute on two. Without this command they are compiled
-when first used. Run it when you set up a machine or build an image.
+Compiles the Transformer step, the matrix products of every weight format and the sampler for this
+processor and keeps them on disk, using all cores: a quarter of a minute on two. Without this
+command they are compiled when first used. Run it when you set up a machine or build an image.
 """
 VOCAB_SIZE = 5000
 """Enough for the compiled sampler to be used."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Nothing but what every verb takes."""
+    """Add the options of `unspool compile`."""
+    add_json_option(parser, "one JSON object with the seconds it took")
 
 
-def transformer_steps() -> None:
+def compile_transformer() -> None:
     """Compile the Transformer step, the KV cache's block copies, best tokens and the ranking of beams."""
     from unspool import Beam, Greedy, generate
     from unspool.models.transformer_lm import TransformerConfig
@@ -34,7 +37,7 @@ def transformer_steps() -> None:
         generate(model, [[1, 2, 3]] * 2, decoder, max_new_tokens=2)
 
 
-def token_selection() -> None:
+def compile_sampler() -> None:
     """Compile the sampler and log_softmax."""
     from unspool import Sample, TopP, generate
     from unspool.models.rnn_lm import RNNConfig
@@ -43,29 +46,40 @@ def token_selection() -> None:
     generate(model, [[1, 2, 3]] * 2, Sample(TopP(0.9)), max_new_tokens=2)
 
 
-def formats(first: int, every: int) -> None:
-    """The products with every so manieth format of weights."""
-    from unspool.engine.packed_matmul import MADE, compiled_product as compiled
-    from unspool.lazy import gc_paused as uncollected
+def compile_products(part: int, parts: int) -> None:
+    """Compile the matrix products of every `parts`-th weight format."""
+    from unspool.engine.packed_matmul import MADE, compiled_product
+    from unspool.lazy import gc_paused
 
-    with uncollected():
-        for kind in list(MADE)[first::every]:
-            compiled(kind)
-
-
-PARTS = (transformer_steps, token_selection, partial(formats, 0, 2), partial(formats, 1, 2))
-"""Independent of each other; the one that takes longest comes first."""
+    with gc_paused():
+        for kind in list(MADE)[part::parts]:
+            compiled_product(kind)
 
 
-def run(args: argparse.Namespace) -> int:  # noqa: ARG001
+TASKS = (
+    compile_transformer,
+    compile_sampler,
+    partial(compile_products, 0, 2),
+    partial(compile_products, 1, 2),
+)
+"""Independent of each other; the slowest is first."""
+
+
+def run(args: argparse.Namespace) -> int:
     """Compile every kernel."""
-    missing = compiler_obstacle()
-    if missing is not None:
-        raise ValueError(f"nothing can be compiled: {missing}")
-    processes = min(cores(), len(PARTS))
+    obstacle = compiler_obstacle()
+    if obstacle is not None:
+        raise ValueError(f"cannot compile: {obstacle}")
+    began = time.perf_counter()
+    processes = min(available_cores(), len(TASKS))
     if processes == 1:
-        for part in PARTS:
-            part()
-        return 0
-    side_by_side(PARTS, processes)
+        for task in TASKS:
+            task()
+    else:
+        run_in_parallel(TASKS, processes)
+    if args.json:
+        print_json({"processes": processes, "seconds": time.perf_counter() - began})
     return 0
+
+
+COMMAND = Command("Compile the kernels ahead of their first use.", EXAMPLES, add_options, run)

@@ -1,111 +1,125 @@
-"""`unspool generate --ray`: a corpus of prompts, answered block by block by many processes.
+"""--ray: process a corpus block by block in many processes, for `generate` and `evaluate model`.
 
-Each line is answered as `unspool generate --file … --json` answers it: the parts, one after the other, are
-the file that one process writes. A prompt that comes again is its next sample, so the command counts the
-prompts of the whole corpus before it hands out blocks.
+The output is that of one process: the part files, one after the other, are the file that
+`generate --prompts … --json` writes. A repeated prompt is its next sample, so the samples of the whole corpus
+are counted before blocks are distributed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from unspool.cli.decoders import decoder_spec, parse_all
-from unspool.cli.models import chosen_model, loading, named_models
-from unspool.cli.output import counted, tell
+from unspool.cli.decoders import decoder_spec, parse_decoders
+from unspool.cli.models import load_options, model_name, named_models
+from unspool.cli.output import print_message, progress_bar
 from unspool.cli.parser import positive, seed_of
-from unspool.cli.prompts import CHECKS, prompt_of_line
-from unspool.cli.requests import answer_line, answers, make_requests
+from unspool.cli.prompts import SETTINGS, prompt_of_line
+from unspool.cli.requests import answer_json, generate_answers, make_requests
 from unspool.errors import check_surrogates
 
-# What --ray takes with it: the size of the pool and of a block, and where the parts go.
+OTHER_OPTIONS = frozenset(
+    {
+        "command",
+        "run",
+        "debug",
+        "trust_code",
+        "ray",
+        "workers",
+        "block_size",
+        "output",
+        "prompts",
+        "lines",
+        "json",
+        "batch_size",
+    }
+    | {"greedy", "transforms", "regex", "json_schema"}
+)
+"""Options that do not change the output, or that are part of the decoder's spec."""
+COLUMNS = ("prompt", "messages", "id", *SETTINGS)
 
 
 def add_ray_options(parser: argparse.ArgumentParser, corpus: str) -> None:
-    """For a verb whose corpus is given by the option `corpus`."""
+    """--ray, --workers and --block-size; `corpus` is the option that names the corpus."""
     group = parser.add_argument_group(
-        "a corpus, on one machine or many",
-        f"through Ray (pip install 'unspool[ray]'): {corpus} is then a file of JSON lines or Parquet, or a "
-        "folder of them, and may be larger than memory; --output names a folder. A command that was ended is "
-        "given again, and goes on where it was.",
+        "large corpora",
+        f"distributed with Ray (pip install 'unspool[ray]'): {corpus} is a file of JSON lines or Parquet, or "
+        "a folder of them, and may be larger than memory; --output is a folder. Repeat an interrupted "
+        "command to resume it.",
     )
     group.add_argument(
         "--ray",
         action="store_true",
-        help="share the work among processes: of the cluster that RAY_ADDRESS names or that runs on this "
-        "machine, else of this machine alone",
+        help="use the Ray cluster at RAY_ADDRESS or on this machine; without one, start processes here",
     )
     group.add_argument(
         "--workers",
         type=positive,
         metavar="N",
-        help="how many, each with the model in its memory (default: one a processor, but one)",
+        help="processes, each with its own copy of the model (default: the number of cores − 1)",
     )
-    group.add_argument(
-        "--block",
-        type=positive,
-        metavar="N",
-        help="lines that are done and kept together (default: 256)",
-    )
+    group.add_argument("--block-size", type=positive, metavar="N", help="lines per part file (default: 256)")
 
 
-def without_ray(args: argparse.Namespace) -> None:
-    """Refuse what means nothing without --ray."""
-    for name in ("workers", "block"):
+def check_without_ray(args: argparse.Namespace) -> None:
+    """Refuse options that need --ray."""
+    for name in ("workers", "block_size"):
         if getattr(args, name) is not None:
-            raise ValueError(f"--{name} goes with --ray: give that, too")
+            raise ValueError(f"--{name.replace('_', '-')} needs --ray")
 
 
-def corpus_of(args: argparse.Namespace, path: Path, columns: tuple[str, ...]) -> Any:
-    """The corpus at `path`, and the folder that --output names."""
-    from unspool.integrations.ray.corpus import LINES_PER_BLOCK as ROWS, Corpus
+def open_corpus(args: argparse.Namespace, path: Path, columns: tuple[str, ...]) -> Any:
+    """The corpus at `path`, whose output goes to the folder --output."""
+    from unspool.integrations.ray.corpus import LINES_PER_BLOCK, Corpus
     from unspool.integrations.ray.corpus_blocks import corpus_files
 
     if args.output is None:
-        raise ValueError("--ray keeps its work in a folder: name one with --output FOLDER")
-    return Corpus(corpus_files(path), args.output, columns, args.block or ROWS)
+        raise ValueError("--ray needs --output FOLDER")
+    return Corpus(corpus_files(path), args.output, columns, args.block_size or LINES_PER_BLOCK)
 
 
-def pool_of(args: argparse.Namespace) -> dict[str, Any]:
-    """What the pool of workers is told."""
+def pool_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The size of the worker pool."""
     return {"workers": args.workers, "gpus": 1 if args.device.startswith("cuda") else 0}
 
 
-NOT_ASKED = frozenset(
-    {"verb", "debug", "ray", "workers", "block", "output", "file", "json", "batch_size"}
-    | {"greedy", "transforms", "regex", "json_schema"}
-)
-"""Options that no answer depends on, or that the decoder's specification holds."""
-COLUMNS = ("prompt", "messages", "id", *CHECKS)
+@contextmanager
+def corpus_progress(lines: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar over the lines of a corpus."""
+    with progress_bar(lines, "lines") as bar:
+        yield bar.advance
 
 
-class CorpusSpeaker:
-    """A model that answers blocks of lines."""
+class CorpusGenerator:
+    """A worker of `generate --ray`: loads the models once, then generates the texts of blocks of lines."""
 
     def __init__(self, args: argparse.Namespace, spec: str) -> None:
         self.args = args
         self.spec = spec
         self.models = named_models(args)
-        self.model, self.draft = self.models.load(loading(args))
+        self.model, self.draft = self.models.load(load_options(args))
 
     def __call__(self, lines: Sequence[tuple[str, str]], first_samples: Sequence[int]) -> str:
-        """The answers to some lines, each a line of JSON."""
+        """The JSON lines of the answers to these lines."""
         prompts = [prompt_of_line(line, where) for where, line in lines]
-        searches = parse_all(self.spec, prompts, self.models.check)
-        drafted = {spec: self.models.drafted(decoder, self.draft) for spec, decoder in searches.items()}
-        decoders = {spec: repr(decoder) for spec, decoder in searches.items()}
+        decoders = parse_decoders(self.spec, prompts, self.models.check)
+        running = {spec: self.models.with_draft(decoder, self.draft) for spec, decoder in decoders.items()}
+        names = {spec: repr(decoder) for spec, decoder in decoders.items()}
         requests = make_requests(prompts, self.model, self.spec, self.args)
-        found = answers(self.model, requests, drafted, self.args.batch_size, first_samples=first_samples)
-        return "".join(answer_line(answer, decoders, self.models) for answer in found)
+        answers = generate_answers(
+            self.model, requests, running, self.args.batch_size, first_samples=first_samples
+        )
+        return "".join(answer_json(answer, names, self.models) for answer in answers)
 
 
 class CorpusCounter:
-    """The sample numbers of a corpus's lines: how many texts of the same prompt and seed come before each."""
+    """Numbers the samples of repeated prompts across the whole corpus."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         from unspool.decode.rng import SampleCounter
@@ -113,7 +127,7 @@ class CorpusCounter:
         self.args, self.counter = args, SampleCounter()
 
     def __call__(self, lines: Sequence[tuple[str, str]]) -> list[int]:
-        """Of the next lines; a line that cannot be read counts as 0, and whoever answers it says why."""
+        """The first sample index of each next line; 0 for an invalid line, which its worker reports."""
         return [self._first_sample(line) for _, line in lines]
 
     def _first_sample(self, line: str) -> int:
@@ -121,45 +135,44 @@ class CorpusCounter:
             prompt = prompt_of_line(line, "")
         except ValueError:
             return 0
-        said, args = prompt.settings, self.args
-        asked = prompt.conversation(chat=args.chat, system=args.system) or prompt.text
-        key = json.dumps([said.get("seed", args.seed), asked]).encode()
-        return self.counter.first_sample(blake2b(key, digest_size=16).digest(), said.get("n", args.n))
+        own, args = prompt.settings, self.args
+        content = prompt.conversation(chat=args.chat, system=args.system) or prompt.text
+        key = json.dumps([own.get("seed", args.seed), content]).encode()
+        return self.counter.first_sample(blake2b(key, digest_size=16).digest(), own.get("n", args.n))
 
 
-def answer_corpus(args: argparse.Namespace) -> int:
-    """Check what can be checked here, then answer every line of the corpus."""
-    if args.file is None:
-        raise ValueError("--ray answers a corpus: name it with --file, not as PROMPT or on standard input")
+def generate_corpus(args: argparse.Namespace) -> int:
+    """Run `unspool generate --ray`."""
+    if args.prompts is None:
+        raise ValueError("--ray needs --prompts: a file or a folder")
     if args.prompt is not None:
-        raise ValueError("give a PROMPT or --file, not both")
+        raise ValueError("give PROMPT or --prompts, not both")
     from unspool.decode.spec import parse
     from unspool.integrations.ray.actor_pool import ray_package
-    from unspool.integrations.ray.corpus import read_job as first_asked, run_corpus
+    from unspool.integrations.ray.corpus import read_job, run_corpus
 
     ray_package()
-    corpus = corpus_of(args, args.file, COLUMNS)
-    args.model = chosen_model(args.model)
-    if args.seed is None:  # a command that is given again goes on with the seed that was drawn for it
-        args.seed = first_asked(args.output).get("seed", seed_of(args))
+    corpus = open_corpus(args, args.prompts, COLUMNS)
+    args.model = model_name(args.model)
+    if args.seed is None:  # a resumed command continues with its first seed
+        args.seed = read_job(args.output).get("seed", seed_of(args))
     for stop in args.stop:
         check_surrogates(stop, "--stop")
     spec = decoder_spec(args)
     named_models(args).check(parse(spec))
-    asked = {key: _plain(value) for key, value in vars(args).items() if key not in NOT_ASKED}
-    make = partial(CorpusSpeaker, args, spec)
-    found = run_corpus(
+    settings = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in vars(args).items()
+        if key not in OTHER_OPTIONS
+    }
+    result = run_corpus(
         corpus,
-        make,
-        asked | {"decoder": spec},
-        shown=partial(counted, shown=True),
+        partial(CorpusGenerator, args, spec),
+        settings | {"decoder": spec},
+        shown=corpus_progress,
         first_samples=CorpusCounter(args),
-        **pool_of(args),
+        **pool_options(args),
     )
-    before = f", {found.kept} of them there before" if found.kept else ""
-    tell(f"{found.rows:,} prompts in {found.blocks:,} parts{before}: {args.output}")
+    before = f", {result.kept} of them already there" if result.kept else ""
+    print_message(f"{result.rows:,} prompts in {result.blocks:,} parts{before}: {args.output}")
     return 0
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value

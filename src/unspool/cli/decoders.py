@@ -1,10 +1,9 @@
-"""Decoders as options: a specification, shortcuts that keep their order, or a TOML file of many."""
+"""Decoder options: --decoder, shortcuts such as --top-p, grammars, and files of named decoders."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,26 @@ if TYPE_CHECKING:
     from unspool.cli.prompts import Prompt
     from unspool.interfaces import Decoder
 
+PENALTIES: tuple[tuple[str, str, type, str], ...] = (
+    (
+        "--repetition-penalty",
+        "RepetitionPenalty",
+        float,
+        "divide the scores of tokens that occurred (1.1 … 1.3)",
+    ),
+    ("--no-repeat-ngram", "NoRepeatNgram", int, "never repeat a sequence of N tokens"),
+)
+SAMPLING: tuple[tuple[str, str, type, str], ...] = (
+    ("--temperature", "Temperature", float, "flatten (above 1) or sharpen (below 1) the distribution"),
+    ("--top-k", "TopK", int, "keep the K most probable tokens"),
+    ("--top-p", "TopP", float, "keep the smallest set of tokens with at least this probability"),
+    ("--min-p", "MinP", float, "keep tokens with at least this share of the highest probability"),
+)
+"""Option, transform, type of its value, and help."""
 
-class _Written(argparse.Action):
-    """Notes a shortcut as the transform it stands for; the notes keep the order of the command line."""
+
+class _AddTransform(argparse.Action):
+    """Appends the transform of a shortcut, so that their order on the command line is kept."""
 
     def __call__(
         self,
@@ -27,79 +43,67 @@ class _Written(argparse.Action):
         values: Any,
         option_string: str | None = None,  # noqa: ARG002
     ) -> None:
-        namespace.transforms = [*namespace.transforms, f"{self.const}({values!r})"]
+        argument = "" if self.nargs == 0 else repr(values)
+        namespace.transforms = [*namespace.transforms, f"{self.const}({argument})"]
 
 
 def add_decoder_options(parser: argparse.ArgumentParser) -> None:
-    """The one decoder of `generate`."""
+    """--decoder, --greedy, the shortcuts, --regex and --json-schema."""
     group = parser.add_argument_group(
-        "decoder",
-        f"how the next token is chosen (default: {config.DECODER}). The order of the shortcuts counts.",
+        "decoder", f"default: {config.DECODER}; shortcuts apply in the order in which they are given"
     )
     group.add_argument(
-        "--decoder", metavar="SPEC", help='written as in Python: "Sample(TopK(40), Temperature(0.7))"'
+        "--decoder", metavar="SPEC", help='any decoder, as in Python: "Sample(TopK(40), Temperature(0.7))"'
     )
-    group.add_argument("--greedy", action="store_true", help="the most probable token, always: Greedy()")
-    shortcuts: tuple[tuple[str, str, type, str], ...] = (
-        ("--temperature", "Temperature", float, "flatten (above 1) or sharpen (below 1) the distribution"),
-        ("--top-k", "TopK", int, "keep the k most probable tokens"),
-        ("--top-p", "TopP", float, "keep the smallest set of tokens that holds this probability"),
-        (
-            "--min-p",
-            "MinP",
-            float,
-            "keep the tokens at least this probable, relative to the most probable one",
-        ),
+    group.add_argument("--greedy", action="store_true", help="always the most probable token: Greedy()")
+    shared: dict[str, Any] = {"action": _AddTransform, "dest": "transforms", "default": ()}
+    for flag, name, kind, text in (*SAMPLING, *PENALTIES):
+        metavar = "N" if kind is int else "X"
+        group.add_argument(flag, const=name, type=kind, metavar=metavar, help=text, **shared)
+    group.add_argument(
+        "--dry",
+        const="DRY",
+        nargs=0,
+        help="penalise tokens that would continue a repetition: DRY()",
+        **shared,
     )
-    for flag, name, kind, text in shortcuts:
-        group.add_argument(
-            flag,
-            action=_Written,
-            const=name,
-            type=kind,
-            metavar="X",
-            dest="transforms",
-            default=(),
-            help=text,
-        )
-    held = group.add_mutually_exclusive_group()
-    held.add_argument("--regex", metavar="PATTERN", help="hold the text to a regular expression")
-    held.add_argument(
-        "--json-schema", type=Path, metavar="FILE", help="hold the text to JSON of the schema in this file"
+    grammar = group.add_mutually_exclusive_group()
+    grammar.add_argument("--regex", metavar="PATTERN", help="only texts that match this regular expression")
+    grammar.add_argument(
+        "--json-schema", type=Path, metavar="FILE", help="only JSON that is valid for the schema in this file"
     )
 
 
-def add_several_decoders_option(parser: argparse.ArgumentParser) -> None:
-    """The decoders of a comparison."""
+def add_decoders_option(parser: argparse.ArgumentParser) -> None:
+    """--decoder of a comparison, which may be repeated."""
     parser.add_argument(
         "--decoder",
         action="append",
         default=[],
         metavar="SPEC",
-        help='a decoder, such as "Sample(TopP(0.9))"; may be given several times (default: a selection)',
+        help='a decoder, such as "Sample(TopP(0.9))"; may be repeated (default: a selection)',
     )
 
 
 def decoder_spec(args: argparse.Namespace) -> str:
-    """The decoder that the options ask for, as a specification that `unspool.parse` reads."""
-    asked = [args.decoder is not None, args.greedy, bool(args.transforms)]
-    if sum(asked) > 1:
-        raise ValueError("give --decoder, --greedy or shortcuts such as --top-p, not several of them")
-    held = _held(args)
+    """The decoder that the options describe, as a string for `unspool.parse`."""
+    grammar = _grammar(args)
     if args.decoder is not None:
-        if held:
-            raise ValueError(
-                f"--decoder says all of how a token is chosen: write {held[0]:.60} into it, as its last rule"
-            )
+        if args.greedy or args.transforms:
+            raise ValueError("give --decoder, or --greedy and shortcuts such as --top-p, not both")
+        if grammar:
+            raise ValueError(f"--decoder excludes --regex and --json-schema: add {grammar[0]:.60} to its end")
         return str(args.decoder)
-    rules = [*args.transforms, *held]
+    transforms = [*args.transforms, *grammar]
     if args.greedy:
-        return f"Greedy({', '.join(rules)})"
-    return f"Sample({', '.join(rules)})" if rules else config.DECODER
+        for flag, name, _, _ in SAMPLING:
+            if any(it.startswith(f"{name}(") for it in transforms):
+                raise ValueError(f"--greedy ignores {flag}: leave one of them out")
+        return f"Greedy({', '.join(transforms)})"
+    return f"Sample({', '.join(transforms)})" if transforms else config.DECODER
 
 
-def _held(args: argparse.Namespace) -> list[str]:
-    """The grammar that the options ask for, as a specification."""
+def _grammar(args: argparse.Namespace) -> list[str]:
     if args.regex is not None:
         return [f"Grammar(regex={args.regex!r})"]
     if args.json_schema is None:
@@ -111,44 +115,30 @@ def _held(args: argparse.Namespace) -> list[str]:
     return [f"Grammar(json_schema={json.dumps(schema)!r})"]
 
 
-def parse_all(spec: str, prompts: Sequence[Prompt], check: Callable[[Decoder], None]) -> dict[str, Decoder]:
-    """The search of every specification, of the options and of lines, each found good by `check`."""
+def parse_decoders(
+    spec: str, prompts: Sequence[Prompt], check: Callable[[Decoder], None]
+) -> dict[str, Decoder]:
+    """Spec → decoder, for the option and for every line of the prompts; each must pass `check`."""
     import unspool as us
 
-    wanted = {spec: ""}  # specification → the line that it comes from first
+    origins: dict[str, str] = {}  # spec → the first line that uses it
     for prompt in prompts:
-        wanted.setdefault(prompt.settings.get("decoder", spec), f"{prompt.where}: ")
-    if not any(prompt.settings.get("decoder", spec) == spec for prompt in prompts):
-        del wanted[spec]
+        own = prompt.settings.get("decoder")
+        origins.setdefault(own or spec, f"{prompt.where}: " if own else "")
     decoders = {}
-    for written, where in wanted.items():
+    for text, origin in origins.items():
         try:
-            decoders[written] = us.parse(written)
-            check(decoders[written])
+            decoders[text] = us.parse(text)
+            check(decoders[text])
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{where}{error}") from error
+            raise ValueError(f"{origin}{error}") from error
     return decoders
 
 
-def read_decoders(path: Path) -> dict[str, str]:
-    """Named decoders from a TOML file: `[decoders]`, then `name = "specification"` a line."""
-    try:
-        found = tomllib.loads(read_bounded(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: not TOML: {error}") from None
-    decoders = found.pop("decoders", None)
-    if found or not isinstance(decoders, dict) or not decoders:
-        raise ValueError(
-            f'{path}: expected one table, [decoders], of lines such as nucleus = "Sample(TopP(0.9))"'
-        )
-    for name, spec in decoders.items():
-        if not isinstance(spec, str):
-            raise ValueError(f"{path}: decoder {name!r} must be a string, found {spec!r}")
-    return decoders
+def named_decoders(specs: Sequence[str], file: Path | None, default: Sequence[str]) -> dict[str, str]:
+    """Name → spec of the decoders to compare; the name of a --decoder is its spec."""
+    from unspool.decode.spec import read_decoders
 
-
-def name_decoders(specs: Sequence[str], file: Path | None, default: Sequence[str]) -> dict[str, str]:
-    """The decoders to compare, by name; one that was not named is called by its specification."""
     named = {spec: spec for spec in specs}
     if file is not None:
         named |= read_decoders(file)

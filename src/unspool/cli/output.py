@@ -1,4 +1,4 @@
-"""Where results go: standard output or a file, for people or as JSON lines."""
+"""Output of the commands: messages, files, JSON lines, tables, progress bars, and safe standard streams."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from unspool.errors import escape_json, message_line, replace_control_characters
 from unspool.io import name_file_in_errors
 
-# The standard streams, fit for use: a closed one is replaced, and an error of writing says to what.
-#
-# A process may be started with any of its streams closed (`>&-`), which Python shows as None. The next file
-# to be opened would then take its number, and be written to by whoever means to write to a stream.
-
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+    from rich.text import Text
 
 STANDARD_OUTPUT = "standard output"
+PIPE_WIDTH = 120
+"""Columns of a table if standard output is not a terminal."""
+INTERRUPTED = 128 + int(signal.SIGINT)
 
 
-def tell(message: str) -> None:
-    """One line on standard error. Whatever files and arguments it quotes, nothing in it steers a terminal."""
+def print_message(message: str) -> None:
+    """Print one line to standard error, without control characters that a terminal would obey."""
     print(f"unspool: {message_line(message)}", file=sys.stderr, flush=True)
 
 
-def tell_warning(
+def print_warning(
     message: Warning | str,
     category: type[Warning],  # noqa: ARG001
     filename: str,  # noqa: ARG001
@@ -41,24 +42,42 @@ def tell_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """A Python warning as such a line; it takes the place of `warnings.showwarning`."""
-    tell(f"warning: {message}")
+    """Replacement for `warnings.showwarning`: one line."""
+    print_message(f"warning: {message}")
 
 
-def tell_traceback() -> None:
-    """Where the present error came from."""
+def print_traceback() -> None:
+    """Print the traceback of the current exception to standard error."""
     print(replace_control_characters(traceback.format_exc()), end="", file=sys.stderr)
 
 
+@contextmanager
+def status_line(message: str) -> Iterator[None]:
+    """Show a message on standard error during the work, if it is a terminal; erase it afterwards."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.write(message_line(message))
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+# ---- standard streams
+
+
 class NamedFile(io.FileIO):
-    """A file to write to whose errors name it, as Python's do only where a file is opened."""
+    """A file to write to. Its errors contain its name; those of Python's own files only do when opened."""
 
     def __init__(self, file: str | int, label: str) -> None:
         super().__init__(file, "w", closefd=isinstance(file, str))
         self.label = label
 
     def write(self, data: Any) -> int:
-        """As many bytes as went in."""
+        """Write the bytes and return their number."""
         try:
             return super().write(data)
         except OSError as error:
@@ -68,48 +87,45 @@ class NamedFile(io.FileIO):
 
 
 class ClosedOutput(io.TextIOBase):
-    """Standard output that was closed: nothing can be written to it, and everything else goes on."""
+    """Replacement for a standard output that is closed: every write fails with a clear message."""
 
     def write(self, text: str) -> NoReturn:  # noqa: ARG002
-        """Say so."""
-        raise OSError(errno.EBADF, "it is closed, so that there is nowhere to write to", STANDARD_OUTPUT)
-
-
-def written_to(path: Path) -> TextIO:
-    """The file at `path`, empty, flushed line by line."""
-    raw = io.BufferedWriter(NamedFile(str(path), str(path)))
-    return io.TextIOWrapper(raw, encoding="utf-8", newline="\n", line_buffering=True)
+        """Raise an OSError."""
+        raise OSError(errno.EBADF, "the stream is closed; give --output PATH", STANDARD_OUTPUT)
 
 
 @contextmanager
-def usable_streams() -> Iterator[None]:
-    """The standard streams as a command needs them; afterwards they are as they were."""
+def safe_streams() -> Iterator[None]:
+    """Replace closed standard streams during a command, and name standard output in write errors.
+
+    A process may start with closed streams (`>&-`), which Python shows as None. The next file that is opened
+    would get the stream's number, and print() would write into it.
+    """
     before = sys.stdin, sys.stdout, sys.stderr
-    with open(os.devnull, "r+", encoding="utf-8") as nowhere:  # noqa: PTH123 — no path of a user's
-        _occupy(nowhere.fileno())
-        sys.stdin, sys.stderr = sys.stdin or nowhere, sys.stderr or nowhere
-        sys.stdout = _named(sys.stdout)
+    with open(os.devnull, "r+", encoding="utf-8") as null:  # noqa: PTH123
+        _reserve_stream_numbers(null.fileno())
+        sys.stdin, sys.stderr = sys.stdin or null, sys.stderr or null
+        sys.stdout = _named_stdout(sys.stdout)
         try:
             yield
         finally:
-            _let_go(sys.stdout, nowhere.fileno())
+            _flush(sys.stdout, null.fileno())
             sys.stdin, sys.stdout, sys.stderr = before
 
 
-def _occupy(nowhere: int) -> None:
-    """Give the numbers of closed streams to the null device, so that no file can have them."""
+def _reserve_stream_numbers(null: int) -> None:
+    """Point closed file descriptors 0 to 2 at the null device, so that no other file gets them."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.dup2(nowhere, number)
+            os.dup2(null, number)
 
 
-def _named(stdout: Any) -> Any:
-    """Standard output, naming itself in its errors; a stand-in of a caller's stays as it is."""
+def _named_stdout(stdout: Any) -> Any:
     if stdout is None:
         return ClosedOutput()
-    if not _is_plain(stdout):
+    if not _is_process_stdout(stdout):
         return stdout
     file = NamedFile(stdout.fileno(), STANDARD_OUTPUT)
     return io.TextIOWrapper(
@@ -121,150 +137,36 @@ def _named(stdout: Any) -> Any:
     )
 
 
-def _is_plain(stdout: Any) -> bool:
-    """Whether this is the process's own standard output, and a file as the system knows them."""
-    # Python gives an unbuffered stream (PYTHONUNBUFFERED) no buffer at all.
+def _is_process_stdout(stdout: Any) -> bool:
+    # An unbuffered stream (PYTHONUNBUFFERED) does not have a buffer.
     buffer = getattr(stdout, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
     return stdout is sys.__stdout__ and type(raw) is io.FileIO
 
 
-def _let_go(stdout: TextIO, nowhere: int) -> None:
-    """Write what is left. What cannot be written is dropped, or Python would try again as it leaves."""
+def _flush(stdout: TextIO, null: int) -> None:
+    """Flush; drop text that cannot be written, because Python would try again at exit."""
     try:
         stdout.flush()
     except OSError:
-        os.dup2(nowhere, 1)
+        os.dup2(null, 1)
         stdout.flush()
 
 
-def check_output(path: Path | None) -> None:
-    """Refuse, before any work, a place that cannot be written to."""
-    if path is None:
-        if not sys.stdout.writable():
-            sys.stdout.write("")  # which says why
-    elif path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a folder; name a file in it", str(path))
-    elif not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
-
-
 @contextmanager
-def opened(path: Path | None) -> Iterator[TextIO]:
-    """The file at `path`, flushed as it grows; standard output where there is none."""
-    if path is None:
-        yield sys.stdout
-    else:
-        with written_to(path) as file:
-            yield file
+def exit_during_imports() -> Iterator[None]:
+    """Let Ctrl-C during an import end the process at once; at any other time it raises KeyboardInterrupt.
 
-
-def shown(text: str, file: TextIO) -> str:
-    """The text as it may be written to `file`: unchanged, but for control characters on a terminal."""
-    return replace_control_characters(text) if file.isatty() else text
-
-
-def json_line(record: dict[str, Any]) -> str:
-    """One line of strict JSON: other numbers than JSON's become null, control characters escapes."""
-    return escape_json(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
-
-
-def _finite(found: Any) -> Any:
-    if isinstance(found, float):
-        return found if math.isfinite(found) else None
-    if isinstance(found, dict):
-        return {key: _finite(value) for key, value in found.items()}
-    return [_finite(value) for value in found] if isinstance(found, (list, tuple)) else found
-
-
-# A file that is written at the end: that it can be is found out at the beginning.
-
-
-@contextmanager
-def reserved(path: Path | None) -> Iterator[None]:
-    """Fail now, not after the work, if `path` cannot be written to.
-
-    Work that fails leaves no empty file, nor does a process that is killed.
+    An exception inside a half-imported C library can abort the process (torch) or become another error
+    (numpy). An import changes nothing that must be undone, so leaving at once is safe.
     """
-    if path is None or path.is_fifo() or path.is_char_device():  # to open a pipe would wait for its reader
-        yield
-        return
-    there = path.exists()
-    path.open("ab").close()
-    if not there:
-        path.resolve().unlink()
-    try:
-        with name_file_in_errors(path):
-            yield
-    finally:
-        if not there and path.is_file() and path.stat().st_size == 0:
-            path.unlink()
-
-
-# A table of short cells: the first column to the left, the others to the right.
-
-
-PIPED = 120
-"""Columns where there is no terminal."""
-
-
-def print_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print it; what is too wide for the terminal is folded, and nothing is cut."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(names):
-        table.add_column(name, justify="right" if place else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(replace_control_characters(cell) for cell in row))
-    console = Console(markup=False)
-    if not console.is_terminal and console.width < PIPED:
-        console.width = PIPED
-    console.print(table)
-
-
-# How far a long command has come: a bar and an estimate on standard error, where that is a terminal.
-
-
-@contextmanager
-def counted(total: int, *, shown: bool) -> Iterator[Callable[..., None]]:
-    """A function to call after each prompt that is done, or after several of them, with their number."""
-    if not shown or not sys.stderr.isatty():
-        yield lambda count=1: None  # noqa: ARG005
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda count=1: progress.advance(task, count)
-
-
-STATUS = 128 + int(signal.SIGINT)
-MESSAGE = "unspool: interrupted"
-
-
-@contextmanager
-def leaving_imports_at_once() -> Iterator[None]:
-    """Within, Ctrl-C during an import ends the process; at any other time it raises KeyboardInterrupt.
-
-    Ctrl-C, answered in one line whenever it comes.
-
-    Python raises KeyboardInterrupt wherever it is. In the middle of an import that may be inside the C code
-    of a library that is half there (torch aborts the process, numpy fails with errors of its own). An import
-    is therefore not unwound: it has done nothing that would have to be undone, and the process leaves at
-    once.
-    """
-    # Another handler is somebody's choice: nohup's is to ignore the signal.
+    # Another handler was set on purpose: nohup ignores the signal.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     try:
-        signal.signal(signal.SIGINT, _handle)
-    except ValueError:  # only the main thread of a program receives signals
+        signal.signal(signal.SIGINT, _handle_interrupt)
+    except ValueError:  # signals reach the main thread only
         yield
         return
     try:
@@ -273,18 +175,159 @@ def leaving_imports_at_once() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _handle(number: int, frame: FrameType | None) -> None:
-    if not _importing(frame):
+def _handle_interrupt(number: int, frame: FrameType | None) -> None:
+    if not _is_importing(frame):
         signal.default_int_handler(number, frame)
-    with suppress(Exception):  # a stream may be closed, or be in the middle of something else
+    with suppress(Exception):  # a stream may be closed, or in the middle of a write
         sys.stdout.flush()
-        print(MESSAGE, file=sys.stderr, flush=True)
-    os._exit(STATUS)
+        print("unspool: interrupted", file=sys.stderr, flush=True)
+    os._exit(INTERRUPTED)
 
 
-def _importing(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         frame = frame.f_back
     return False
+
+
+# ---- files
+
+
+def check_output(path: Path | None) -> None:
+    """Raise before any work if standard output (None) or a file at `path` cannot be written to."""
+    if path is None:
+        if not sys.stdout.writable():
+            sys.stdout.write("")  # raises the reason
+    elif path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", str(path))
+    elif not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a new text file that is flushed after each line."""
+    raw = io.BufferedWriter(NamedFile(str(path), str(path)))
+    return io.TextIOWrapper(raw, encoding="utf-8", newline="\n", line_buffering=True)
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[TextIO]:
+    """The file at `path`; standard output if it is None."""
+    if path is None:
+        yield sys.stdout
+    else:
+        with open_text(path) as file:
+            yield file
+
+
+@contextmanager
+def reserve_file(path: Path | None) -> Iterator[None]:
+    """Raise before the work if `path` cannot be written to. Work that fails does not leave an empty file."""
+    if path is None or path.is_fifo() or path.is_char_device():  # opening a pipe waits for its reader
+        yield
+        return
+    existed = path.exists()
+    path.open("ab").close()
+    if not existed:
+        path.resolve().unlink()
+    try:
+        with name_file_in_errors(path):
+            yield
+    finally:
+        if not existed and path.is_file() and path.stat().st_size == 0:
+            path.unlink()
+
+
+@contextmanager
+def figure_file(path: Path | None) -> Iterator[None]:
+    """Check the path of a figure before the work, and report the file after it."""
+    if path is None:
+        yield
+        return
+    from unspool.plots.canvas import figure_path
+
+    figure_path(path)
+    with reserve_file(path):
+        yield
+    print_message(f"wrote {path}")
+
+
+# ---- text, JSON, tables, progress
+
+
+def terminal_text(text: str, file: TextIO) -> str:
+    """The text; if `file` is a terminal, without control characters."""
+    return replace_control_characters(text) if file.isatty() else text
+
+
+def json_line(record: dict[str, Any]) -> str:
+    """One line of strict JSON: NaN and infinities become null, control characters are escaped."""
+    return escape_json(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """Print one line of JSON to standard output, and flush it."""
+    print(json_line(record), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def print_table(
+    names: Sequence[str], rows: Sequence[Sequence[str | Text]], *, left: Sequence[str] = ()
+) -> None:
+    """Print a table; the first column and those in `left` are left-aligned, long cells are folded."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column, name in enumerate(names):
+        table.add_column(name, justify="right" if column and name not in left else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(replace_control_characters(cell) if isinstance(cell, str) else cell for cell in row))
+    console = Console(markup=False)
+    if not console.is_terminal and console.width < PIPE_WIDTH:
+        console.width = PIPE_WIDTH
+    console.print(table)
+
+
+class ProgressBar:
+    """The handle that `progress_bar` yields; without a bar its methods do nothing."""
+
+    def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
+        self._progress, self._task = progress, task
+
+    def advance(self, count: float = 1) -> None:
+        """Add `count` finished units."""
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task, count)
+
+    def update(self, done: float, total: float | None = None, description: str | None = None) -> None:
+        """Set the finished units, and the total and the text beside the bar if they are given."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, total=total, description=description)
+
+
+@contextmanager
+def progress_bar(
+    total: float | None = None, description: str = "prompts", *, shown: bool = True
+) -> Iterator[ProgressBar]:
+    """Show a progress bar with the remaining time on standard error, if it is a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield ProgressBar()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # Results are printed to standard output meanwhile: the bar must not capture them.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+        yield ProgressBar(progress, progress.add_task(description, total=total))

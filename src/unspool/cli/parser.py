@@ -1,50 +1,143 @@
-"""What every verb's options share: how errors are said, which numbers are taken, where the model is."""
+"""Argument parsing that all commands share: one-line errors, number types, common options, subcommands."""
 
 from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from types import ModuleType
+from pathlib import Path
 from typing import Any, NoReturn
 
 from unspool import config
-from unspool.cli.output import tell
+from unspool.cli.output import print_message
+
+MODEL_HELP = (
+    "a built-in model (bible, bible-weak, dates), an installed model package (smollm2), a run folder, a "
+    "Hugging Face folder or id, or a .gguf file"
+)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with this command's error line, and examples that keep their line breaks."""
+    """An ArgumentParser with one-line errors and "did you mean"; examples keep their line breaks."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        # A new flag must never change what an abbreviated old one means.
+        # A new flag must never change the meaning of an abbreviated old one.
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse what a verb does not know with the verb's own help; argparse would with the command's."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Report unknown arguments of a subcommand with its own --help; argparse names the main command."""
+        known, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
-        return found, unknown
+        return known, unknown
 
     def _hint(self, unknown: list[str]) -> str:
-        """What was perhaps meant by the first of the options that nobody knows."""
+        """Advice about the first unknown option."""
         name = next((it.partition("=")[0] for it in unknown if it.startswith("-")), None)
         if name is None:
-            return " (what has spaces in it is written in quotes)"
-        places = {str(it.metavar or it.dest).upper() for it in self._actions if not it.option_strings}
-        if name.lstrip("-").upper() in places:
-            return f" ({name.lstrip('-').upper()} is given without a name here)"
-        short = [it for it in self._option_string_actions if it.lstrip("-") == name.lstrip("-")]
-        near = short or get_close_matches(name, self._option_string_actions, 1)
+            return " (quote arguments that contain spaces)"
+        bare = name.lstrip("-")
+        if bare.upper() in {
+            str(it.metavar or it.dest).upper() for it in self._actions if not it.option_strings
+        }:
+            return f" ({bare.upper()} is a positional argument here: leave {name} out)"
+        same = [it for it in self._option_string_actions if it.lstrip("-") == bare]
+        near = same or get_close_matches(name, self._option_string_actions, 1)
         return f" (did you mean {near[0]}?)" if near else ""
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Report an unknown subcommand with the nearest ones instead of a list of all."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            raise argparse.ArgumentError(None, config.unknown(str(value), action.choices, "command"))
+        super()._check_value(action, value)
+
     def error(self, message: str) -> NoReturn:
-        """Say what was wrong and where to read more; leave with status 2."""
-        tell(f"{message}; see {self.prog} --help")
+        """Print the error in one line, with the command that shows the help; exit with status 2."""
+        print_message(f"{message}{' See' if message.endswith('?') else '; see'} {self.prog} --help")
         self.exit(2)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its help texts, its options, and the function that runs it."""
+
+    summary: str
+    examples: str
+    """Shown under the options: example calls, then explanations."""
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    """Returns the exit status."""
+
+
+@dataclass(frozen=True)
+class CommandGroup:
+    """A command that consists of subcommands: `unspool GROUP SUBCOMMAND …`."""
+
+    summary: str
+    commands: Mapping[str, Command]
+
+    @property
+    def examples(self) -> str:
+        """The example calls of all subcommands."""
+        lines = (line for command in self.commands.values() for line in command.examples.splitlines())
+        return "examples:\n" + "\n".join(line for line in lines if line.startswith("  unspool "))
+
+
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Mapping[str, Command | CommandGroup], metavar: str
+) -> None:
+    """Add a subparser for each command; `args.run` is then the function of the chosen one."""
+    subparsers = parser.add_subparsers(
+        dest=metavar.lower(), metavar=metavar, required=True, parser_class=Parser
+    )
+    for name, command in commands.items():
+        sub = subparsers.add_parser(
+            name, help=command.summary, description=command.summary, epilog=command.examples
+        )
+        add_global_options(sub, default=argparse.SUPPRESS)  # keep a flag that is given before the subcommand
+        if isinstance(command, CommandGroup):
+            add_commands(sub, command.commands, "SUBCOMMAND")
+        else:
+            command.add_options(sub)
+            sub.set_defaults(run=command.run)
+            sub.usage = _short_usage(sub)
+
+
+def add_global_options(parser: argparse.ArgumentParser, default: Any = False) -> None:
+    """--debug and --trust-code."""
+    parser.add_argument(
+        "--debug", action="store_true", default=default, help="show the traceback of an error"
+    )
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        default=default,
+        help="import Python code that a decoder, recipe or run folder names: my_package:MySampler",
+    )
+
+
+def _short_usage(parser: argparse.ArgumentParser) -> str:
+    """The usage line: required and positional arguments, and [options] for all others."""
+    words = []
+    for action in parser._actions:
+        name = str(action.metavar or action.dest)
+        if action.option_strings:
+            if action.required:
+                words.append(f"{action.option_strings[-1]} {name}")
+        else:
+            words.append(
+                {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}.get(
+                    str(action.nargs), name
+                )
+            )
+    return " ".join(["%(prog)s", "[options]", *words])
+
+
+# ---- argument types
 
 
 def positive(text: str) -> int:
@@ -57,102 +150,121 @@ def natural(text: str) -> int:
     return _at_least(0, text)
 
 
-def _at_least(least: int, text: str) -> int:
+def _at_least(minimum: int, text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+        number = minimum - 1
+    if number < minimum:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {minimum} or more")
     return number
 
 
 def device_name(text: str) -> str:
-    """A device, but for the one that holds no numbers: a model can be loaded there, and say nothing."""
+    """The name of a device, except torch's "meta", whose tensors do not have values."""
     if text.partition(":")[0] == "meta":
-        raise argparse.ArgumentTypeError(f"{text!r} holds no numbers to compute with; take cpu")
+        raise argparse.ArgumentTypeError("tensors on 'meta' do not have values; use cpu")
     return text
 
 
+# ---- options
+
+
 def add_running_options(parser: argparse._ActionsContainer) -> None:
-    """Where the model runs, how its weights are kept, and what computes."""
+    """--device, --weights and --engine."""
     parser.add_argument(
         "--device",
         type=device_name,
         default="cpu",
         metavar="NAME",
-        help="where it runs: cpu, cuda, … (default: %(default)s)",
+        help="device of the model: cpu, cuda, … (default: %(default)s)",
     )
     parser.add_argument(
         "--weights",
-        metavar="HOW",
-        help="how its weights are kept: float32; stored, packed as in their file and used from there; or "
-        "int8, a quarter of the memory at nearly the same probabilities (default: float32). All but int8 may "
-        "map the file into memory: truncating it while the model is in use crashes the process",
+        metavar="FORMAT",
+        help="format of the weights in memory: float32; stored (as in the file, memory-mapped); or int8 (a "
+        "quarter of the memory at nearly the same probabilities). Default: float32. With float32 and stored, "
+        "truncating the file while the model is in use crashes the process",
     )
     parser.add_argument(
         "--engine",
         metavar="NAME",
-        help="what computes: torch, compiled, transformers or llama.cpp (default: the best that is there)",
+        help="torch, compiled, transformers or llama.cpp (default: the fastest one that is available)",
     )
 
 
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """The positional MODEL of commands that measure a model, with --device, --weights and --engine."""
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    add_running_options(parser)
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which model, where it runs, and in which numbers."""
+    """--model, --dtype, --device, --weights and --engine."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
         metavar="NAME",
-        help="a built-in model (bible, bible-weak, dates), an installed model package (smollm2), a run "
-        f"folder, a Hugging Face folder or id, or a file.gguf (default: {config.MODEL} where it is "
-        f"installed, else {config.SECOND_MODEL})",
+        help=f"{MODEL_HELP} (default: {config.MODEL} if it is installed, otherwise {config.SECOND_MODEL})",
     )
     add_running_options(group)
-    group.add_argument(
+    add_dtype_option(group)
+
+
+def add_dtype_option(parser: argparse._ActionsContainer) -> None:
+    """--dtype."""
+    parser.add_argument(
         "--dtype",
         default="float32",
         metavar="NAME",
-        help="its numbers: float32; or bfloat16 or float16, which take less memory and round "
-        "log-probabilities (default: %(default)s)",
+        help="number format of the computation: float32, bfloat16 or float16; the last two need less memory "
+        "and round log-probabilities (default: %(default)s)",
     )
 
 
 def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None:
-    """How much is generated, and from which randomness."""
+    """--max-new-tokens and --seed."""
     group = parser.add_argument_group("generation")
     group.add_argument(
         "--max-new-tokens",
         type=positive,
         default=new_tokens,
         metavar="N",
-        help="the most tokens to generate (default: %(default)s)",
+        help="generate at most N tokens (default: %(default)s)",
     )
     group.add_argument(
-        "--seed", type=natural, metavar="N", help="the same seed gives the same text (default: a new one)"
+        "--seed", type=natural, metavar="N", help="the same seed gives the same text (default: random)"
     )
+
+
+def add_seed_option(parser: argparse.ArgumentParser) -> None:
+    """--seed of a measurement, 0 by default."""
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="random seed (default: 0)")
+
+
+def add_json_option(parser: argparse.ArgumentParser, what: str = "one JSON object") -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help=f"print {what}")
+
+
+def add_figure_option(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """--figure."""
+    parser.add_argument(
+        "--figure", type=Path, required=required, metavar="FILE", help="draw a figure: .svg, .png or .pdf"
+    )
+
+
+def add_output_option(
+    parser: argparse._ActionsContainer,
+    help_text: str = "write to this file instead of standard output",
+    metavar: str = "FILE",
+    *,
+    required: bool = False,
+) -> None:
+    """-o, --output."""
+    parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=help_text)
 
 
 def seed_of(args: argparse.Namespace) -> int:
-    """The seed that was asked for, or one for the whole command."""
+    """The given seed, or a random one for the whole command."""
     return secrets.randbits(32) if args.seed is None else int(args.seed)
-
-
-# Verbs that have verbs of their own: `unspool diagnose WHAT …`, `unspool rate WHAT …`.
-
-
-def add_subverbs(parser: argparse.ArgumentParser, verbs: Mapping[str, ModuleType], dest: str) -> None:
-    """One sub-command for each; a module has the parts of a verb: SUMMARY, EXAMPLES, add_options and run."""
-    subs = parser.add_subparsers(dest=dest, metavar="WHAT", required=True, parser_class=Parser)
-    for name, verb in verbs.items():
-        sub = subs.add_parser(name, help=verb.SUMMARY, description=verb.SUMMARY, epilog=verb.EXAMPLES)
-        verb.add_options(sub)
-        # SUPPRESS: the flag after the sub-command must not undo the one before it.
-        sub.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-        )
-
-
-def all_examples(verbs: Mapping[str, ModuleType]) -> str:
-    """The examples of each, without what is explained after them."""
-    lines = (line for verb in verbs.values() for line in verb.EXAMPLES.splitlines())
-    return "examples:\n" + "\n".join(line for line in lines if line.startswith("  unspool "))

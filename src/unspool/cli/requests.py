@@ -1,4 +1,4 @@
-"""From prompts to answers: what each line and the options ask for, decoded in batches, answered in order."""
+"""Requests of `unspool generate`: prompts with their settings, decoded in batches, returned in order."""
 
 from __future__ import annotations
 
@@ -18,95 +18,94 @@ if TYPE_CHECKING:
     from unspool.decode.output import Output
     from unspool.interfaces import Decoder, StepModel
 
-ROOM = 32_768
-"""How many tokens, prompts and answers, are remembered side by side where no number of rows is asked for."""
+MAX_BATCH_TOKENS = 32_768
+"""Tokens of prompts and new text in one batch, if --batch-size is not given."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and how it is to be answered."""
+    """A prompt with its decoder and options."""
 
     text: str
-    """As the model reads it."""
+    """The string that the model reads."""
     number: int
-    """Which prompt, from 0."""
+    """Index of the prompt."""
     spec: str
-    """The decoder, as it was written."""
+    """The decoder as a string."""
     options: Mapping[str, Any]
-    """Of `generate`."""
+    """Keyword arguments of `generate`."""
     id: Any = None
-    """What its line calls it."""
+    """The "id" of its JSON line."""
 
     @property
-    def kind(self) -> tuple[Any, ...]:
-        """What requests that are decoded side by side must share: all but the seed."""
+    def batch_key(self) -> tuple[Any, ...]:
+        """Requests with equal keys are decoded in one batch; they may differ in the seed."""
         return self.spec, *(self.options[name] for name in sorted(self.options) if name != "seed")
 
 
 @dataclass(frozen=True)
-class AnsweredRequest:
-    """One text for one request."""
+class Answer:
+    """One generated text."""
 
     request: Request
     output: Output
     sample: int
-    """Which answer to it."""
-    alone: bool
-    """Whether there is no other, to this prompt or to another."""
+    """Index among the texts of its prompt."""
 
 
 def make_requests(
     prompts: Sequence[Prompt], model: StepModel, spec: str, args: argparse.Namespace
 ) -> list[Request]:
-    """Every prompt with what its line asks for, or else the options; one that cannot be read is refused."""
+    """A request for every prompt that is not blank; settings of a line override the options."""
     seed = seed_of(args)
     requests = []
     for number, prompt in enumerate(prompts):
-        said = prompt.settings
-        stop = said.get("stop", args.stop)
+        if prompt.is_blank:
+            continue
+        own = prompt.settings
+        stop = own.get("stop", args.stop)
         options = {
-            "max_new_tokens": said.get("max_new_tokens", args.max_new_tokens),
-            "n": said.get("n", args.n),
-            "seed": said.get("seed", seed),
+            "max_new_tokens": own.get("max_new_tokens", args.max_new_tokens),
+            "n": own.get("n", args.n),
+            "seed": own.get("seed", seed),
             "stop": (stop,) if isinstance(stop, str) else tuple(stop),
-            "stop_ids": tuple(said.get("stop_ids", args.stop_id)),
+            "stop_ids": tuple(own.get("stop_ids", args.stop_id)),
             "alternatives": args.alternatives,
-            "on_loop": _on_loop(said, args),
+            "on_loop": _on_loop(own, args),
         }
         text = render(prompt, model, args, options)
-        requests.append(Request(text, number, said.get("decoder", spec), options, prompt.id))
+        requests.append(Request(text, number, own.get("decoder", spec), options, prompt.id))
     return requests
 
 
-def _on_loop(said: Mapping[str, Any], args: argparse.Namespace) -> str:
-    if said.get("stop_approximate_loops", args.stop_approximate_loops):
+def _on_loop(own: Mapping[str, Any], args: argparse.Namespace) -> str:
+    if own.get("stop_approximate_loops", args.stop_approximate_loops):
         return "stop_approximate"
-    return "stop" if said.get("stop_loops", args.stop_loops) else "ignore"
+    return "stop" if own.get("stop_loops", args.stop_loops) else "ignore"
 
 
-def answers(
+def generate_answers(
     model: StepModel,
     requests: Sequence[Request],
-    searches: Mapping[str, Decoder],
+    decoders: Mapping[str, Decoder],
     batch_size: int | None = None,
     done: Callable[[], None] = lambda: None,
     first_samples: Sequence[int] = (),
-) -> Iterator[AnsweredRequest]:
-    """Every answer to every request, in order, as soon as it is there; `done` is called after each request.
+) -> Iterator[Answer]:
+    """Yield the texts of all requests, in order, as they finish; `done` is called after each request.
 
-    Neighbours of the same kind are decoded side by side, up to `batch_size` rows, or as many as have room.
-    A prompt that comes again is its next sample (`decode.rng`), whatever its kind. `first_samples` are the
-    sample numbers of requests that are a part of a corpus, which is counted elsewhere.
+    Neighbouring requests with the same `batch_key` are decoded together, at most `batch_size` rows at a time.
+    A repeated prompt is the next sample of that prompt (`decode.rng`). `first_samples` overrides the sample
+    indices, for requests that are a part of a larger corpus.
     """
     from unspool.decode.rng import SampleCounter
     from unspool.decode.run import Run
 
     counter, at = SampleCounter(), 0
-    alone = len(requests) == requests[0].options["n"] == 1
-    for _, group in groupby(requests, key=lambda request: request.kind):
+    for _, group in groupby(requests, key=lambda request: request.batch_key):
         same = list(group)
         options = {**same[0].options, "seed": [request.options["seed"] for request in same]}
-        run = Run(model, [request.text for request in same], searches[same[0].spec], **options)
+        run = Run(model, [request.text for request in same], decoders[same[0].spec], **options)
         job = run.job
         counted = counter.first_samples(zip(job.seeds, job.prompts, strict=True), job.n)
         given = tuple(first_samples[at : at + len(same)])
@@ -117,20 +116,17 @@ def answers(
             if hypothesis.request > answered:
                 done()
                 answered = hypothesis.request
-            yield AnsweredRequest(same[answered], run.output(hypothesis), hypothesis.sample, alone)
+            yield Answer(same[answered], run.output(hypothesis), hypothesis.sample)
         done()
 
 
 def _rows(job: Job) -> int:
     longest = max(len(ids) + limit for ids, limit in zip(job.prompts, job.limits, strict=True))
-    return max(1, min(job.rows, ROOM // longest))
+    return max(1, min(job.rows, MAX_BATCH_TOKENS // longest))
 
 
-# An answer as a line of JSON.
-
-
-def answer_line(answer: AnsweredRequest, decoders: Mapping[str, str], models: Models) -> str:
-    """What was asked, what was said, and by whom; `decoders` are the searches of specifications."""
+def answer_json(answer: Answer, decoders: Mapping[str, str], models: Models) -> str:
+    """The JSON line of an answer; `decoders` maps the spec of a request to the repr of its decoder."""
     request, output = answer.request, answer.output
     record = {
         "prompt": request.text,

@@ -1,4 +1,4 @@
-"""`unspool serve`: models over HTTP, as OpenAI's clients expect them."""
+"""`unspool serve`: serve models over HTTP with OpenAI's API."""
 
 from __future__ import annotations
 
@@ -6,69 +6,67 @@ import argparse
 import os
 from pathlib import Path
 
-from unspool.cli.models import chosen_model, loading, speaker
-from unspool.cli.parser import add_running_options, natural, positive
+from unspool.cli.models import load_generator, load_options, model_name
+from unspool.cli.parser import MODEL_HELP, Command, add_dtype_option, add_running_options, natural, positive
 
-SUMMARY = "Answer OpenAI's API with models: completions and chats, batched, with any decoder."
 EXAMPLES = """examples:
   unspool serve smollm2
   unspool serve bible smollm2 --port 8080 --slots 16
   UNSPOOL_API_KEYS=$(openssl rand -hex 24) unspool serve smollm2 --host 0.0.0.0
   curl localhost:8000/v1/completions -H "content-type: application/json" \\
       -d '{"model": "smollm2", "prompt": "Once upon a time", "decoder": "Sample(MinP(0.05))", "seed": 1}'
+
+The page at http://localhost:8000/ shows next-token distributions, beams and attention.
 """
-KEYS = "UNSPOOL_API_KEYS"
+KEYS_VARIABLE = "UNSPOOL_API_KEYS"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything `unspool serve` takes."""
+    """Add the options of `unspool serve`."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP}; several are allowed")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help="as in --model of generate (default: the same)"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    parser.add_argument("--port", type=natural, default=8000, help="default: %(default)s; 0 takes a free one")
-    parser.add_argument(
-        "--slots", type=positive, default=32, metavar="N", help="requests at once (default: %(default)s)"
+        "--port", type=natural, default=8000, help="port to listen on; 0 chooses a free one (default: 8000)"
     )
     parser.add_argument(
-        "--queue", type=natural, default=128, metavar="N", help="requests that wait (default: %(default)s)"
+        "--slots", type=positive, default=32, metavar="N", help="requests that run at once (default: 32)"
     )
     parser.add_argument(
-        "--seconds", type=positive, default=600, metavar="S", help="for a request (default: %(default)s)"
+        "--queue",
+        type=natural,
+        default=128,
+        metavar="N",
+        help="requests that may wait; more are refused with status 429 (default: 128)",
+    )
+    parser.add_argument(
+        "--timeout", type=positive, default=600, metavar="S", help="seconds per request (default: 600)"
     )
     parser.add_argument(
         "--prefix-cache",
         type=natural,
         default=256,
         metavar="MB",
-        help="memory for what was read, so that prompts that begin alike are not read twice (default: "
-        "%(default)s; 0 keeps nothing)",
+        help="memory for the KV cache of earlier prompts; 0 turns the prefix cache off (default: 256)",
     )
     parser.add_argument(
         "--api-keys",
         type=Path,
         metavar="FILE",
-        help=f"keys, one in a line, of 16 characters or more; or {KEYS} in the environment, separated by "
-        "commas. Needed unless --host is this machine's own",
+        help=f"API keys of at least 16 characters, one per line; or comma-separated in {KEYS_VARIABLE}. "
+        "Required unless --host is a loopback address",
     )
     parser.add_argument(
-        "--ratings",
-        type=Path,
-        metavar="FOLDER",
-        help="a set of `unspool rate prepare`: the page asks for answers",
+        "--ratings", type=Path, metavar="FOLDER", help="let people rate this set of `unspool rate prepare`"
     )
     parser.add_argument(
-        "--lab",
-        type=Path,
-        metavar="FILE",
-        help="what `unspool lab report --json` has written: the page shows it",
+        "--lab", type=Path, metavar="FILE", help="show the results that `unspool lab report --json` wrote"
     )
-    parser.add_argument("--dtype", default="float32", metavar="NAME", help="numbers (default: %(default)s)")
+    add_dtype_option(parser)
     add_running_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load the models and serve until SIGTERM or Ctrl-C; what has begun is finished first."""
+    """Load the models and serve until SIGTERM or Ctrl-C; running requests are finished first."""
     try:
         import fastapi  # noqa: F401
         import uvicorn
@@ -85,16 +83,20 @@ def run(args: argparse.Namespace) -> int:
     from unspool.serve.server import Server
     from unspool.serve.worker_pool import WorkerPool
 
-    keys = read_keys(os.environ.get(KEYS, ""), args.api_keys)
+    keys = read_keys(os.environ.get(KEYS_VARIABLE, ""), args.api_keys)
     if not keys and args.host not in LOOPBACK:
-        raise ValueError(f"--host {args.host} is open to others: give --api-keys FILE, or set {KEYS}")
+        raise ValueError(
+            f"--host {args.host} is reachable by others: give --api-keys FILE, or set {KEYS_VARIABLE}"
+        )
     ratings = None if args.ratings is None else RatingSet.load(args.ratings)
-    found = () if args.lab is None else findings_of_file(args.lab, CLAIMS)
-    exhibits = Exhibits(ratings, tuple(found))
-    names = list(dict.fromkeys(args.models)) or [chosen_model(None)]
-    kept = args.prefix_cache * 2**20 // len(names)
-    engines = {name: Engine(speaker(name, loading(args)), kept) for name in names}
-    server = Server(engines, WorkerPool(args.slots, args.queue), Limits(seconds=args.seconds))
-    page = StaticFiles(create_app(server, keys, exhibits))
-    uvicorn.run(page, host=args.host, port=args.port, log_level="info")
+    findings = () if args.lab is None else findings_of_file(args.lab, CLAIMS)
+    names = list(dict.fromkeys(args.models)) or [model_name(None)]
+    cache_bytes = args.prefix_cache * 2**20 // len(names)
+    engines = {name: Engine(load_generator(name, load_options(args)), cache_bytes) for name in names}
+    server = Server(engines, WorkerPool(args.slots, args.queue), Limits(seconds=args.timeout))
+    app = StaticFiles(create_app(server, keys, Exhibits(ratings, tuple(findings))))
+    uvicorn.run(app, host=args.host, port=args.port, log_level="info")
     return 0
+
+
+COMMAND = Command("Serve models over HTTP with OpenAI's API.", EXAMPLES, add_options, run)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import math
 import re
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from unspool import config
@@ -20,6 +22,7 @@ from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.interfaces import Decoder
+from unspool.io import read_bounded
 from unspool.plugins import OBJECT_NAME, allow_code, import_plugin, is_plugin, one_line
 
 TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **TAU_RULES}
@@ -152,3 +155,20 @@ def _call_plugin(name: str, args: list[Any], named: dict[str, Any], spec: str) -
         return constructor(*args, **named)
     except Exception as error:
         raise ValueError(f"{spec!r}: {name} failed with {one_line(error)}") from error
+
+
+def read_decoders(path: Path) -> dict[str, str]:
+    """Read named decoders from a TOML file: a table `[decoders]` with lines `name = "Sample(TopP(0.9))"`."""
+    try:
+        content = tomllib.loads(read_bounded(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    decoders = content.pop("decoders", None)
+    if content or not isinstance(decoders, dict) or not decoders:
+        raise ValueError(
+            f'{path}: expected one table, [decoders], with lines such as nucleus = "Sample(TopP(0.9))"'
+        )
+    for name, spec in decoders.items():
+        if not isinstance(spec, str):
+            raise ValueError(f"{path}: decoder {name!r} must be a string, found {spec!r:.60}")
+    return decoders

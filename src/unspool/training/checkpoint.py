@@ -101,7 +101,7 @@ def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | Non
             return Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
         damaged.append(fault)
     if damaged:
-        raise ValueError(f"{damaged[0]}, and no older checkpoint is whole: start again with another --out")
+        raise ValueError(f"{damaged[0]}, and no older checkpoint is whole: start again with another --output")
     return None
 
 

@@ -105,5 +105,5 @@ def check_base(path: Path, before: str | None, now: str | None, name: str) -> No
     if before is not None and before != now:
         raise ValueError(
             f"{path}: its adapters were learnt for another model than model.from = {name!r} is now: bring "
-            "that model back, or begin a new run with another --out"
+            "that model back, or begin a new run with another --output"
         )

@@ -94,7 +94,7 @@ def check_settings(path: Path, found: Sequence[Change]) -> None:
     if refused:
         raise ValueError(
             f"{path}: what has decided the run so far cannot change any more: "
-            f"{'; '.join(map(str, refused))}. Set it back, or begin a new run with another --out"
+            f"{'; '.join(map(str, refused))}. Set it back, or begin a new run with another --output"
         )
 
 
@@ -112,7 +112,7 @@ def check_files(path: Path, before: FileHashes, now: FileHashes, data: Any) -> N
             else "does not hold what it held when the run began"
         )
         raise ValueError(
-            f"{path}: {where} {what}: bring the old data back, or begin a new run with another --out"
+            f"{path}: {where} {what}: bring the old data back, or begin a new run with another --output"
         )
 
 
@@ -121,7 +121,7 @@ def check_length(path: Path, updates: int, done: int) -> None:
     if updates < done:
         raise ValueError(
             f"{path}: the run has done {done} updates, and is to have {updates} in all: give it at least as "
-            "many (train.updates, train.epochs), or begin a new run with another --out"
+            "many (train.updates, train.epochs), or begin a new run with another --output"
         )
 
 

@@ -247,7 +247,7 @@ def _claim_folder(path: Path, recipe: Recipe, resume: bool, team: ProcessGroup) 
         # Before its first checkpoint there is nothing to lose: a failed start does not block the next one.
         if not resume and (complete_checkpoints(path) or is_run_folder(path)):
             raise FileExistsError(
-                f"{path} holds a run already: --resume goes on with it; or choose another --out"
+                f"{path} holds a run already: --resume goes on with it; or choose another --output"
             )
         if not resume or not (path / RECIPE).exists():
             write_recipe(path, recipe.settings)
@@ -270,7 +270,7 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
             raise
         return
     if is_distributed():
-        raise ValueError("several processes need a folder that all of them see: give --out")
+        raise ValueError("several processes need a folder that all of them see: give --output")
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 

@@ -241,7 +241,7 @@ def lock_folder(run: Path) -> Iterator[None]:
     except Timeout as error:
         raise BlockingIOError(
             f"{run} is being trained by another process (number {holder}): wait for it, "
-            "stop it, or choose another --out"
+            "stop it, or choose another --output"
         ) from error
     with lock:
         with suppress(OSError):  # Windows lets nobody write to what is locked

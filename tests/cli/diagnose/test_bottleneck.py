@@ -45,7 +45,9 @@ def test_json_by_hand(unspool, loaded, text):
 def test_one_context_is_enough(unspool, loaded, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ab.txt").write_text("ab")
-    status, out, err = unspool("diagnose", "bottleneck", "tiny", *words, "--contexts", "1", "-o", "one.svg")
+    status, out, err = unspool(
+        "diagnose", "bottleneck", "tiny", *words, "--contexts", "1", "--figure", "one.svg"
+    )
     assert (status, err) == (0, "unspool: wrote one.svg\n")
     assert out.startswith("contexts             1 of 4 words, in ")
     assert re.search(r"singular values      1: [\d.]+\n", out)
@@ -94,11 +96,11 @@ def test_a_run_of_a_known_language_is_set_beside_its_truth(unspool, tmp_path):
     lines = unspool(*argv)[1].splitlines()
     assert "rank of log p" in lines[1]
     assert "(at most D + 2 = 6)" in lines[1]
-    error = f"{truth['reached']:.4g}; no matrix of rank 6 has less than {truth['least']:.4g}"
+    error = f"{truth['reached']:.4g}; every matrix of rank 6 has at least {truth['least']:.4g}"
     assert f"error of log p       {error}" in lines
     assert f"beside the truth     of rank {truth['rank']}; s = 1e-06 makes every word possible" in lines
     assert any(
-        line.startswith(f"underestimation      δ = {truth['delta']:.2f} nats was found") for line in lines
+        line.startswith(f"underestimation      δ = {truth['delta']:.2f} nats measured") for line in lines
     )
 
 
@@ -144,7 +146,7 @@ def test_without_a_text_the_model_speaks_for_itself(unspool, loaded):
 
 def test_a_picture_is_drawn(unspool, loaded, text, tmp_path):
     path = tmp_path / "spectrum.svg"
-    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "-o", path)
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "--figure", path)
     assert (status, err) == (0, f"unspool: wrote {path}\n")
     assert "rank of log p" in out
     assert "<svg" in path.read_text()
@@ -152,7 +154,7 @@ def test_a_picture_is_drawn(unspool, loaded, text, tmp_path):
 
 @pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "No such file")])
 def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, text, tmp_path, name, said):
-    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "-o", tmp_path / name)
+    status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "--figure", tmp_path / name)
     assert (status, out, loaded) == (2, "", [])
     assert said in err
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import unspool as us
-from unspool.cli.diagnose.senses import Spelling
+from unspool.cli.diagnose.senses import TokenWriter
 from unspool.diagnose.word_senses import Place
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
@@ -61,7 +61,7 @@ def test_another_head_is_refused(unspool, loaded):
 @pytest.mark.usefixtures("kerbs")
 def test_a_picture_is_drawn(unspool, tmp_path):
     path = tmp_path / "senses.svg"
-    status, out, err = unspool("diagnose", "senses", "run", "--examples", "0", "-o", path)
+    status, out, err = unspool("diagnose", "senses", "run", "--examples", "0", "--figure", path)
     assert (status, err) == (0, f"unspool: wrote {path}\n")
     assert out.startswith("words with 1 sense: 2")
     assert "<svg" in path.read_text()
@@ -69,7 +69,7 @@ def test_a_picture_is_drawn(unspool, tmp_path):
 
 @pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "No such file")])
 def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, tmp_path, name, said):
-    status, out, err = unspool("diagnose", "senses", "tiny", "-o", tmp_path / name)
+    status, out, err = unspool("diagnose", "senses", "tiny", "--figure", tmp_path / name)
     assert (status, out, loaded) == (2, "", [])
     assert said in err
 
@@ -128,7 +128,7 @@ def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_
     assert all(context.startswith("⟨start⟩") for context in contexts if len(context.split()) < 8)
     assert "⟨start⟩" in contexts
     path = tmp_path / "senses.svg"
-    status, out, _ = unspool("diagnose", "senses", tmp_path / "run", "--words", "3", "-o", path)
+    status, out, _ = unspool("diagnose", "senses", tmp_path / "run", "--words", "3", "--figure", path)
     assert status == 0
     assert out.count(" %  after  ") == 2 * out.count(" times")
     assert "<svg" in path.read_text()
@@ -152,7 +152,7 @@ def test_the_source_of_an_encoder_decoder_is_shown(unspool, tmp_path):
             for context, source in zip(contexts, sources, strict=True):
                 # A copy says what stands in its source: all of what was said so far is a part of it.
                 assert context.removeprefix("⟨start⟩").strip() in source
-    argv = ("diagnose", "senses", tmp_path / "run", "--words", "99", "-o", tmp_path / "senses.svg")
+    argv = ("diagnose", "senses", tmp_path / "run", "--words", "99", "--figure", tmp_path / "senses.svg")
     shown = [line for line in unspool(*argv)[1].splitlines() if " %  after  " in line]
     places = [place for line in shown for place in line.partition("after  ")[2].split("  |  ")]
     assert len(places) > 10
@@ -186,9 +186,9 @@ class Ends:
     ],
 )
 def test_the_beginning_of_a_text_is_marked(bos, tokens, spelt):
-    assert Spelling(Ends(bos)).text(tokens) == spelt
+    assert TokenWriter(Ends(bos)).text(tokens) == spelt
 
 
 def test_a_model_of_numbers_spells_them():
-    assert Spelling(None).place(Place(1.0, (3, 4), tuple(range(9)))) == "#0 #1 #2 #3 #4 … → #3 #4"
-    assert Spelling(None).place(Place(1.0, (3,))) == "#3"
+    assert TokenWriter(None).place(Place(1.0, (3, 4), tuple(range(9)))) == "#0 #1 #2 #3 #4 … → #3 #4"
+    assert TokenWriter(None).place(Place(1.0, (3,))) == "#3"

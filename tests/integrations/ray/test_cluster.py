@@ -56,7 +56,7 @@ def parts_of(folder):
 def local(tmp_path):
     """A corpus, and what one process answers to it."""
     corpus = corpus_at(tmp_path / "corpus.jsonl", 600)
-    unspool("generate", "--file", corpus, *OPTIONS, "--json", "--output", tmp_path / "local.jsonl")
+    unspool("generate", "--prompts", corpus, *OPTIONS, "--json", "--output", tmp_path / "local.jsonl")
     return corpus, (tmp_path / "local.jsonl").read_text()
 
 
@@ -89,7 +89,19 @@ def test_a_node_that_is_lost_loses_no_row_and_doubles_none(local, cluster, tmp_p
     lost = []
     thread = threading.Thread(target=lose)
     thread.start()
-    command = ("generate", "--file", corpus, *OPTIONS, "--ray", "--workers", 2, "--block", 5, "--output", out)
+    command = (
+        "generate",
+        "--prompts",
+        corpus,
+        *OPTIONS,
+        "--ray",
+        "--workers",
+        2,
+        "--block-size",
+        5,
+        "--output",
+        out,
+    )
     assert main(list(map(str, command))) == 0
     thread.join()
     assert 4 <= lost[0] < 120
@@ -101,7 +113,19 @@ def test_a_node_that_is_lost_loses_no_row_and_doubles_none(local, cluster, tmp_p
 def test_a_driver_that_is_killed_goes_on_and_does_nothing_twice(local, tmp_path):
     corpus, said = local
     out = tmp_path / "out"
-    command = ("generate", "--file", corpus, *OPTIONS, "--ray", "--workers", 1, "--block", 5, "--output", out)
+    command = (
+        "generate",
+        "--prompts",
+        corpus,
+        *OPTIONS,
+        "--ray",
+        "--workers",
+        1,
+        "--block-size",
+        5,
+        "--output",
+        out,
+    )
     environment = {**os.environ, "RAY_ADDRESS": "local"}
     driver = subprocess.Popen([sys.executable, "-m", "unspool", *map(str, command)], env=environment)
     while len(parts_of(out)) < 4:

@@ -1,50 +1,23 @@
-"""`unspool diagnose WHAT …`: why text degenerates. One file per diagnosis, with the parts of a verb:
-SUMMARY, EXAMPLES, add_options and run."""
+"""`unspool diagnose`: measure why text degenerates."""
 
 from __future__ import annotations
 
-import argparse
-from types import ModuleType
+from unspool.cli.diagnose import attention, bottleneck, calibration, degeneration, samplers, senses
+from unspool.cli.parser import CommandGroup
 
-from unspool.cli.diagnose import (
-    attention,
-    beams,
-    bottleneck,
-    calibration,
-    exposure,
-    heads,
-    loops,
-    picture,
-    senses,
-    thresholds,
-    trap,
+COMMAND = CommandGroup(
+    "Measure why text degenerates: the model, its head and its decoders.",
+    {
+        "attention": attention.ATTENTION,
+        "beams": degeneration.BEAMS,
+        "bottleneck": bottleneck.COMMAND,
+        "calibration": calibration.CALIBRATION,
+        "exposure": calibration.EXPOSURE,
+        "heads": attention.HEADS,
+        "loops": degeneration.LOOPS,
+        "picture": samplers.PICTURE,
+        "senses": senses.COMMAND,
+        "thresholds": samplers.THRESHOLDS,
+        "trap": degeneration.TRAP,
+    },
 )
-from unspool.cli.parser import add_subverbs, all_examples
-
-DIAGNOSES: dict[str, ModuleType] = {
-    "attention": attention,
-    "beams": beams,
-    "bottleneck": bottleneck,
-    "calibration": calibration,
-    "exposure": exposure,
-    "heads": heads,
-    "loops": loops,
-    "picture": picture,
-    "senses": senses,
-    "thresholds": thresholds,
-    "trap": trap,
-}
-
-SUMMARY = "See why text degenerates: measure a model and its decoders."
-EXAMPLES = all_examples(DIAGNOSES)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """One sub-command for each diagnosis."""
-    add_subverbs(parser, DIAGNOSES, "diagnosis")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Make the diagnosis that was asked for."""
-    status: int = DIAGNOSES[args.diagnosis].run(args)
-    return status

@@ -1,74 +1,142 @@
-"""`unspool diagnose attention`: where a model looks, token by token."""
+"""`unspool diagnose attention | heads`: attention maps, and heads that follow the arcs of a treebank."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.models import load_speaker
-from unspool.cli.output import json_line, print_rows, reserved, tell
-from unspool.cli.parser import add_running_options, natural
+from unspool.cli.models import load, load_model, load_options
+from unspool.cli.output import figure_file, print_json, print_table
+from unspool.cli.parser import (
+    Command,
+    add_figure_option,
+    add_json_option,
+    add_model_argument,
+    natural,
+    positive,
+)
 
 if TYPE_CHECKING:
     from unspool.diagnose.text_attention import AttentionMap
 
-SUMMARY = "Draw where a model looks: every head of a language model, or an answer's attention to its source."
-EXAMPLES = """examples:
-  unspool diagnose attention smollm2 "The keeper of the old lighthouse climbed the stairs." -o heads.png
-  unspool diagnose attention smollm2 "The keeper climbed the stairs." --layer 3 --head 1 -o head.svg --json
-  unspool diagnose attention dates "1921-05-05" --source "the 5th of May, 1921" -o alignment.svg
+ATTENTION_EXAMPLES = """examples:
+  unspool diagnose attention smollm2 "The keeper of the old lighthouse climbed the stairs." --figure heads.png
+  unspool diagnose attention smollm2 "The keeper climbed the stairs." --layer 3 --figure layer.svg --json
+  unspool diagnose attention dates "1921-05-05" --source "the 5th of May, 1921" --figure alignment.svg
 
-Layers and heads count from 0. Without --layer and --head all of them are drawn, small. A head looks at a
-place where it gives it half of its attention or more, on average.
+Layers and heads are counted from 0. Without --layer and --head the figure shows all of them, small.
+The column "looks at" names the position that gets at least half of a head's attention on average.
+"""
+HEADS_EXAMPLES = """examples:
+  unspool diagnose heads smollm2 en_ewt-ud-dev.conllu --sentences 200
+  unspool diagnose heads runs/ewt en_ewt-ud-dev.conllu --labels nsubj obj --json
+  unspool diagnose heads smollm2 en_ewt-ud-dev.conllu --figure heads.svg
+
+For each dependency label, prints the head whose strongest attention from the later word of an arc
+most often is on the earlier word, and the best fixed offset ("the previous word") for comparison.
+Attention is summed over the subword tokens of the word attended to and averaged over those of the
+other. Layers and heads are counted from 0.
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything `unspool diagnose attention` takes."""
-    parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
-    parser.add_argument("text", metavar="TEXT", help="what is read; of an encoder–decoder, its answer")
-    add_running_options(parser)
-    parser.add_argument("--source", metavar="TEXT", help="what is answered, of an encoder–decoder")
-    parser.add_argument("--layer", type=natural, metavar="N", help="draw the heads of this layer only")
-    parser.add_argument("--head", type=natural, metavar="N", help="draw this head only")
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw them: .svg, .png or .pdf")
-    parser.add_argument("--json", action="store_true", help="one JSON object, the weights included")
+def _add_attention_options(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("text", metavar="TEXT", help="text to read; for an encoder–decoder, the target")
+    parser.add_argument("--source", metavar="TEXT", help="source text, for an encoder–decoder")
+    parser.add_argument("--layer", type=natural, metavar="N", help="draw only the heads of this layer")
+    parser.add_argument("--head", type=natural, metavar="N", help="draw only this head")
+    add_figure_option(parser)
+    add_json_option(parser, "one JSON object with all attention weights")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read, look, tell."""
-    from unspool.diagnose.text_attention import attention_maps, draw_attention
-    from unspool.plots.canvas import figure_path
+def _attention(args: argparse.Namespace) -> int:
+    from unspool.diagnose.text_attention import attention_maps
+    from unspool.plots.figures import draw_attention
 
-    if args.output:
-        figure_path(args.output)
-    with reserved(args.output):
-        found = attention_maps(load_speaker(args), args.text, args.source)
-        if args.output:
-            draw_attention(found, args.output, layer=args.layer, head=args.head)
+    with figure_file(args.figure):
+        result = attention_maps(load_model(args), args.text, args.source)
+        if args.figure:
+            draw_attention(result, args.figure, layer=args.layer, head=args.head)
     if args.json:
-        about = {"verdict": found.verdict, "tokens": found.tokens, "sources": found.sources}
-        print(json_line({**about, "maps": [_record(it) for it in found.maps]}))
+        texts = {"verdict": result.verdict, "tokens": result.tokens, "sources": result.sources}
+        print_json({**texts, "maps": [_map_record(it) for it in result.maps]})
     else:
-        rows = [[_name(it), it.looks_at, f"{it.share:.0%}"] for it in found.maps]
-        print_rows(["layer.head", "looks at", "share"], rows)
-        print(found.verdict)
-    if args.output:
-        tell(f"wrote {args.output}")
+        rows = [[_map_name(it), it.looks_at, f"{it.share:.0%}"] for it in result.maps]
+        print_table(["layer.head", "looks at", "share"], rows)
+        print(result.verdict)
     return 0
 
 
-def _name(it: AttentionMap) -> str:
+def _map_name(it: AttentionMap) -> str:
     return "to the source" if it.layer is None else f"{it.layer}.{it.head}"
 
 
-def _record(it: AttentionMap) -> dict[str, Any]:
+def _map_record(it: AttentionMap) -> dict[str, Any]:
     weights = [[round(float(value), 6) for value in row] for row in it.weights_TS]
-    return {
-        "layer": it.layer,
-        "head": it.head,
-        "looks_at": it.looks_at,
-        "share": it.share,
-        "weights": weights,
-    }
+    position = {"layer": it.layer, "head": it.head}
+    return {**position, "looks_at": it.looks_at, "share": it.share, "weights": weights}
+
+
+def _add_heads_options(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("treebank", type=Path, metavar="TREEBANK", help="a CoNLL-U file")
+    parser.add_argument(
+        "--labels", nargs="+", metavar="LABEL", help="only these (default: all frequent labels)"
+    )
+    parser.add_argument(
+        "--sentences", type=positive, metavar="N", help="only the first N sentences (default: all)"
+    )
+    add_figure_option(parser)
+    add_json_option(parser, "one JSON object per label")
+
+
+def _heads(args: argparse.Namespace) -> int:
+    from unspool.data.conllu import read_treebank
+
+    sentences = read_treebank(args.treebank)[: args.sentences]
+    from unspool.diagnose.dependency_agreement import agreements
+
+    with figure_file(args.figure):
+        model = load(args.model, load_options(args))
+        result = agreements(model, sentences, args.labels, least=max(5, len(sentences) // 10))
+        if not result:
+            raise ValueError("no label is frequent enough: use more --sentences, or give --labels")
+        if args.figure:
+            from unspool.plots.figures import draw_heads
+
+            draw_heads(result, args.figure)
+    if args.json:
+        for it in result:
+            print_json(asdict(it))
+    else:
+        print_table(
+            ["label", "arcs", "best head", "agrees", "best offset", "agrees"],
+            [
+                [
+                    it.label,
+                    str(it.arcs),
+                    f"{it.layer}.{it.head}",
+                    f"{it.agreement:.1%}",
+                    str(-it.offset),
+                    f"{it.offset_agreement:.1%}",
+                ]
+                for it in result
+            ],
+        )
+    return 0
+
+
+ATTENTION = Command(
+    "Draw the attention of a language model's heads, or the alignment of an encoder–decoder.",
+    ATTENTION_EXAMPLES,
+    _add_attention_options,
+    _attention,
+)
+HEADS = Command(
+    "Find the attention heads that follow the dependency arcs of a treebank.",
+    HEADS_EXAMPLES,
+    _add_heads_options,
+    _heads,
+)

@@ -1,4 +1,4 @@
-"""`unspool diagnose bottleneck`: the rank of a model's log-probabilities, and what it cannot express."""
+"""`unspool diagnose bottleneck`: the softmax bottleneck, i.e. the rank of a model's log-probabilities."""
 
 from __future__ import annotations
 
@@ -8,140 +8,143 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.diagnose.texts import add_text_options, layout_of_args
-from unspool.cli.models import load_speaker
-from unspool.cli.output import json_line, reserved, tell
-from unspool.cli.parser import add_running_options, natural, positive
+from unspool.cli.models import load_model
+from unspool.cli.output import figure_file, print_json, print_message
+from unspool.cli.parser import (
+    Command,
+    add_figure_option,
+    add_json_option,
+    add_model_argument,
+    add_seed_option,
+    positive,
+)
+from unspool.cli.texts import add_text_options, check_readable, text_layout
 
 if TYPE_CHECKING:
     from unspool.diagnose.overestimation import Distance
     from unspool.diagnose.softmax_bottleneck import Bottleneck
 
-SUMMARY = "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."
 EXAMPLES = """examples:
   unspool diagnose bottleneck smollm2
-  unspool diagnose bottleneck smollm2 --text book.txt --document file -o spectrum.svg
+  unspool diagnose bottleneck smollm2 --text book.txt --document file --figure spectrum.svg
   unspool diagnose bottleneck runs/kerbs --text articles.jsonl --contexts 300 --json
 
-A head with one output matrix of width D cannot exceed rank D + 1, or D + 2 with a bias, however many contexts
-there are. δ bounds how far a true log-probability is underestimated, 1 − e^(−δ) how far a probability is
-overestimated: a threshold there keeps nothing impossible.
+A head with one output matrix of width D has at most rank D + 1 (D + 2 with a bias) over any number of
+contexts. δ bounds how much a true log-probability is underestimated, and 1 − e^(−δ) how much a
+probability is overestimated. Truncation at that threshold keeps only possible tokens.
 
-Without --text the model is measured on text that it says itself. A run that learnt a language of the package
-(data.kind = "language") is measured on sentences of the language, whose truth is known, and set beside it:
-the model's error, the least error of any matrix of its rank (Eckart & Young), and its largest
-underestimation. Impossible words have no finite logarithm: for the error, the truth gives a share s of the
-probability to all words alike.
+Without --text the model is measured on text that it generates. A run trained on a language of the
+package (data.kind = "language") is measured on its sentences and compared with the truth by the error of
+the model, the least error of any matrix of its rank (Eckart & Young), and the largest underestimation.
+Impossible words have log p = −∞. For the error, the truth is mixed with a share s of the uniform
+distribution.
 
-An encoder–decoder is measured on its run's validation pairs, or on those of --text; if there are none, on its
-answers to random words.
+An encoder–decoder is measured on its run's validation pairs or those of --text; without either, on its
+outputs for random words.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything `unspool diagnose bottleneck` takes."""
-    parser.add_argument("model", metavar="MODEL", help="as for `unspool generate --model`")
-    add_running_options(parser)
-    add_text_options(parser, default="as told below")
+    """Add the options of `unspool diagnose bottleneck`."""
+    add_model_argument(parser)
+    add_text_options(parser, default="see below")
     parser.add_argument(
         "--contexts",
         type=positive,
         metavar="N",
-        help="places of the text to measure (default: 64 more than the rank can be, so D + 65 or D + 66 with "
-        "a bias; 512 where there is no single output matrix)",
+        help="positions to measure (default: 64 more than the largest possible rank; 512 without a single "
+        "output matrix)",
     )
-    parser.add_argument(
-        "--seed",
-        type=natural,
-        default=0,
-        metavar="N",
-        help="of the model's own words, or of sentences (default: 0)",
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw it: .svg, .png or .pdf")
-    parser.add_argument("--json", action="store_true", help="one JSON object, with all singular values")
+    add_seed_option(parser)
+    add_figure_option(parser)
+    add_json_option(parser, "one JSON object with all singular values")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find something to read, measure, draw."""
-    if args.text:  # what cannot be read, or written, must fail before the work
-        args.text.open("rb").close()
+    """Find texts, measure, print."""
+    check_readable(args.text)
 
     from unspool.diagnose.evaluation_texts import find_windows
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
-    from unspool.plots.canvas import figure_path
 
-    if args.output:
-        figure_path(args.output)
-    with reserved(args.output):
-        model = load_speaker(args)
+    with figure_file(args.figure):
+        model = load_model(args)
         contexts = args.contexts or fitting_contexts(model)
         try:
-            material = find_windows(
-                model, Path(args.model), args.text, contexts, args.seed, layout_of_args(args), warn=tell
+            texts = find_windows(
+                model, Path(args.model), args.text, contexts, args.seed, text_layout(args), warn=print_message
             )
-            found = measure(model, material.windows, contexts)
-            truth = material.distance_to_truth(model, contexts)
+            result = measure(model, texts.windows, contexts)
+            truth = texts.distance_to_truth(model, contexts)
         except ValueError as error:
             where = str(args.text or args.model)
             raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
-        if args.output:
+        if args.figure:
             from unspool.plots.figures import draw_spectrum
 
-            draw_spectrum(found, args.output)
+            draw_spectrum(result, args.figure)
     if args.json:
-        derived = {"conclusive": found.conclusive, "tau": found.tau, "uniform_delta": found.uniform_delta}
-        beside = {"texts": material.source, "truth": None if truth is None else asdict(truth)}
-        print(json_line(asdict(found) | derived | beside))
+        derived = {"conclusive": result.conclusive, "tau": result.tau, "uniform_delta": result.uniform_delta}
+        context = {"texts": texts.source, "truth": None if truth is None else asdict(truth)}
+        print_json(asdict(result) | derived | context)
     else:
-        print("\n".join([*_lines(found, material.source), *([] if truth is None else _truth(found, truth))]))
-    if args.output:
-        tell(f"wrote {args.output}")
+        lines = _result_lines(result, texts.source)
+        print("\n".join(lines if truth is None else [*lines, *_truth_lines(result, truth)]))
     return 0
 
 
-def _lines(found: Bottleneck, whose: str) -> list[str]:
-    limit = "no single output matrix: any rank" if found.limit is None else f"at most {found.limit_formula}"
-    different = "" if found.distinct == found.contexts else f" ({found.distinct:,} different)"
+def _result_lines(result: Bottleneck, source: str) -> list[str]:
+    limit = "no single output matrix: any rank" if result.limit is None else f"at most {result.limit_formula}"
+    distinct = "" if result.distinct == result.contexts else f" ({result.distinct:,} different)"
     lines = [
-        f"contexts             {found.contexts:,}{different} of {found.vocab_size:,} words, in {whose}",
-        f"rank of log p        {found.rank:,} ({limit})",
+        f"contexts             {result.contexts:,}{distinct} of {result.vocab_size:,} words, in {source}",
+        f"rank of log p        {result.rank:,} ({limit})",
     ]
-    if found.limit is not None and found.limit >= found.vocab_size:
-        lines.append("                     there are no more words than that: no bottleneck")
-    elif not found.conclusive:
-        few = "contexts" if found.distinct == found.contexts else "different contexts"
+    if result.limit is not None and result.limit >= result.vocab_size:
+        lines.append("                     the vocabulary is not larger than that: no bottleneck")
+    elif not result.conclusive:
+        few = "contexts" if result.distinct == result.contexts else "different contexts"
         lines.append(f"                     too few {few} to tell: give a longer text or more --contexts")
-    lines.append(f"singular values      {_some(found.singular_values)}")
-    if found.weight_singular_values:
-        lines.append(f"… of the matrix      {_some(found.weight_singular_values)}")
-    uniform = f"{found.uniform_delta:.2f} if uniform"
-    lines.append(f"underestimation      at most δ = {found.delta:.2f} nats anywhere ({uniform})")
-    lines.append(
-        f"overestimation       at most 1 − e^(−δ) = {_short(found.delta)}; a word above it is possible"
-    )
+    lines.append(f"singular values      {_selected(result.singular_values)}")
+    if result.weight_singular_values:
+        lines.append(f"… of the matrix      {_selected(result.weight_singular_values)}")
+    uniform, bound = f"{result.uniform_delta:.2f} if uniform", _one_minus_exp(result.delta)
+    lines += [
+        f"underestimation      at most δ = {result.delta:.2f} nats anywhere ({uniform})",
+        f"overestimation       at most 1 − e^(−δ) = {bound}; a word above it is possible",
+    ]
     return lines
 
 
-def _truth(found: Bottleneck, truth: Distance) -> list[str]:
-    least = "any rank can be reached, so that nothing bounds it"
+def _truth_lines(result: Bottleneck, truth: Distance) -> list[str]:
+    least = "any rank is possible, so there is no bound"
     if truth.least is not None:
-        least = f"no matrix of rank {found.limit:,} has less than {truth.least:.4g}"
+        least = f"every matrix of rank {result.limit:,} has at least {truth.least:.4g}"
+    delta = _one_minus_exp(truth.delta)
     return [
         f"beside the truth     of rank {truth.rank:,}; s = {truth.share:g} makes every word possible",
         f"error of log p       {truth.reached:.4g}; {least}",
-        f"underestimation      δ = {truth.delta:.2f} nats was found, and 1 − e^(−δ) = {_short(truth.delta)}",
-        f"overestimation       {truth.overestimation:.3f} was found",
+        f"underestimation      δ = {truth.delta:.2f} nats measured, and 1 − e^(−δ) = {delta}",
+        f"overestimation       {truth.overestimation:.3f} measured",
     ]
 
 
-def _short(delta: float) -> str:
-    """1 − e^(−δ), which is 1 to all digits that are usually shown where δ is large."""
+def _one_minus_exp(delta: float) -> str:
+    """1 − e^(−δ), written as 1 − x if it would be rounded to 1."""
     rest = math.exp(-delta)
     return f"1 − {rest:.2g}" if rest < 1e-3 else f"{1 - rest:.3f}"
 
 
-def _some(values: tuple[float, ...]) -> str:
-    """First, middle and last ones, with their ranks."""
+def _selected(values: tuple[float, ...]) -> str:
+    """The first, middle and last values with their ranks."""
     last = len(values) - 1
     ranks = sorted({0, min(1, last), last // 4, last // 2, 3 * last // 4, last})
     return "  ".join(f"{rank + 1}: {values[rank]:.3g}" for rank in ranks)
+
+
+COMMAND = Command(
+    "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts.",
+    EXAMPLES,
+    add_options,
+    run,
+)

@@ -1,4 +1,4 @@
-"""`unspool diagnose senses`: the senses of a KerBS head's words, how wide they are, how used, and where."""
+"""`unspool diagnose senses`: the senses of the words of a KerBS head, with contexts of each sense."""
 
 from __future__ import annotations
 
@@ -8,34 +8,40 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.models import load_speaker
-from unspool.cli.output import json_line, reserved, tell
-from unspool.cli.parser import add_running_options, natural, positive
+from unspool.cli.models import load_model
+from unspool.cli.output import figure_file, print_json, print_message, print_table
+from unspool.cli.parser import (
+    Command,
+    add_figure_option,
+    add_json_option,
+    add_model_argument,
+    natural,
+    positive,
+)
 from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
     from unspool.diagnose.word_senses import Place, Senses, WordUse
     from unspool.interfaces import TokenizerLike
 
-SUMMARY = "Show the senses of the words of a KerBS head."
 EXAMPLES = """examples:
   unspool diagnose senses runs/kerbs
   unspool diagnose senses runs/kerbs --words 100 --examples 0 --json
-  unspool diagnose senses runs/kerbs -o senses.svg
+  unspool diagnose senses runs/kerbs --figure senses.svg
 
-Words with the most senses come first. θ is how wide a sense is; cos is between two senses of a word. How much
-each sense is used, and examples of what stands before it, are from the run's own validation text. ⟨start⟩ is
-where a text begins; of an encoder–decoder the beginning of the source is shown, too: source → target so far.
+Words with the most senses are first. θ is the width of a sense; cos is between two senses of a
+word. The shares of the senses and the contexts are from the run's validation text. ⟨start⟩ marks
+the beginning of a text; for an encoder–decoder the beginning of the source is shown, too: source →
+target so far.
 """
 START = "⟨start⟩"
-SOURCE = 5
+SOURCE_TOKENS = 5
 """Tokens of a source that are shown."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything `unspool diagnose senses` takes."""
-    parser.add_argument("model", metavar="RUN", help="a run folder whose model has a KerBS head")
-    add_running_options(parser)
+    """Add the options of `unspool diagnose senses`."""
+    add_model_argument(parser)
     parser.add_argument(
         "--words", type=positive, default=20, metavar="N", help="words to show (default: %(default)s)"
     )
@@ -44,45 +50,41 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=natural,
         default=2,
         metavar="N",
-        help="contexts to show of every sense; 0 reads no text (default: %(default)s)",
+        help="contexts per sense; 0 does not read the validation text (default: %(default)s)",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="draw them: .svg, .png or .pdf")
-    parser.add_argument("--json", action="store_true", help="one JSON object for each word")
+    add_figure_option(parser)
+    add_json_option(parser, "one JSON object per word")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load the run, show its senses."""
+    """Load the run and print its senses."""
     from unspool.diagnose.word_senses import senses
-    from unspool.plots.canvas import figure_path
 
-    if args.output:
-        figure_path(args.output)
-    with reserved(args.output):  # a path that cannot be written must fail before the work, not after it
-        model = load_speaker(args)
+    with figure_file(args.figure):
+        model = load_model(args)
         try:
-            found = senses(model)
+            result = senses(model)
         except TypeError as error:
             raise ValueError(f"{args.model}: {error}") from error
-        shown = found.words[: args.words]
-        used = _used(args, model, [it.word for it in shown]) if args.examples else {}
-        spelt = Spelling(model.tokenizer)
-        if args.output:
+        words = result.words[: args.words]
+        uses = _word_uses(args, model, [it.word for it in words]) if args.examples else {}
+        writer = TokenWriter(model.tokenizer)
+        if args.figure:
             from unspool.plots.figures import draw_senses
 
-            draw_senses(found, args.output, _rows(used, spelt))
+            draw_senses(result, args.figure, _figure_rows(uses, writer))
     if args.json:
-        for it in shown:
-            print(json_line({**asdict(it), "text": spelt.word(it.word), **_said(used.get(it.word), spelt)}))
+        for it in words:
+            record = _use_record(uses.get(it.word), writer)
+            print_json({**asdict(it), "text": writer.word(it.word), **record})
     else:
-        _print_table(found, args.words, spelt)
-        _print_uses(used, spelt)
-    if args.output:
-        tell(f"wrote {args.output}")
+        _print_senses(result, args.words, writer)
+        _print_uses(uses, writer)
     return 0
 
 
-def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, WordUse]:
-    """From the run's validation text; nothing, and a word about it, where that is no longer there."""
+def _word_uses(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, WordUse]:
+    """The uses of the words in the run's validation text; empty, with a message, if it cannot be read."""
     from unspool.data.preparation import prepare
     from unspool.diagnose.word_senses import sense_contexts
     from unspool.training import read_recipe
@@ -92,101 +94,92 @@ def _used(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, W
         recipe = read_recipe(folder / "recipe.toml")
         batches = prepare(recipe.data, model.tokenizer, recipe.batches, recipe.seed, folder / "data").valid
     except (OSError, ValueError) as error:
-        tell(f"no contexts are shown, for the run's text cannot be read: {error}")
+        print_message(f"contexts are left out, because the run's text cannot be read: {error}")
         return {}
     return sense_contexts(model, batches, words, examples=args.examples)
 
 
-def _said(use: WordUse | None, spelt: Spelling) -> dict[str, Any]:
+def _use_record(use: WordUse | None, writer: TokenWriter) -> dict[str, Any]:
     if use is None:
         return {}
-    contexts = [[spelt.text(place.before) for place in of_sense] for of_sense in use.places]
-    found = {"said": use.count, "shares": use.shares, "contexts": contexts}
-    if any(place.source for of_sense in use.places for place in of_sense):
-        found["sources"] = [
-            [spelt.source(place.source, None) for place in of_sense] for of_sense in use.places
-        ]
-    return found
+    contexts = [[writer.text(place.before) for place in places] for places in use.places]
+    record = {"said": use.count, "shares": use.shares, "contexts": contexts}
+    if any(place.source for places in use.places for place in places):
+        record["sources"] = [[writer.source(place.source, None) for place in places] for places in use.places]
+    return record
 
 
-def _rows(used: dict[int, WordUse], spelt: Spelling) -> list[tuple[str, float]]:
-    """A label and a share for every sense of words that have several, and were said."""
+def _figure_rows(uses: dict[int, WordUse], writer: TokenWriter) -> list[tuple[str, float]]:
+    """A label and a share for every sense of words with several senses."""
     return [
-        (f"{spelt.place(places[0])} [{spelt.word(word)}]", share)
-        for word, use in used.items()
+        (f"{writer.place(places[0])} [{writer.word(word)}]", share)
+        for word, use in uses.items()
         if len(use.shares) > 1
         for share, places in zip(use.shares, use.places, strict=True)
     ]
 
 
-def _print_uses(used: dict[int, WordUse], spelt: Spelling) -> None:
-    for word, use in used.items():
+def _print_uses(uses: dict[int, WordUse], writer: TokenWriter) -> None:
+    for word, use in uses.items():
         if len(use.shares) < 2:
             continue
-        print(f"\n{replace_control_characters(spelt.word(word))}, said {use.count:,} times")
+        print(f"\n{replace_control_characters(writer.word(word))}, {use.count:,} times")
         for share, places in zip(use.shares, use.places, strict=True):
-            contexts = "  |  ".join(replace_control_characters(spelt.place(place)) for place in places)
+            contexts = "  |  ".join(replace_control_characters(writer.place(place)) for place in places)
             print(f"  {100 * share:3.0f} %  after  {contexts}")
 
 
-def _print_table(found: Senses, words: int, spelt: Spelling) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    print(
-        "words with "
-        + ",  ".join(f"{number} {_plural(number)}: {count:,}" for number, count in found.by_number.items())
-    )
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("word", "senses", "θ", "cos"):
-        table.add_column(name, overflow="fold")
-    for it in found.words[:words]:
-        thetas = " ".join(f"{theta:+.2f}" for theta in it.thetas)
-        cosines = "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}"
-        table.add_row(replace_control_characters(spelt.word(it.word)), str(len(it.thetas)), thetas, cosines)
-    console = Console(markup=False)
-    if not console.is_terminal and console.width < 100:
-        console.width = 100
-    console.print(table)
+def _print_senses(result: Senses, words: int, writer: TokenWriter) -> None:
+    counts = (f"{number} sense{'s' * (number != 1)}: {count:,}" for number, count in result.by_number.items())
+    print("words with " + ",  ".join(counts))
+    columns = ["word", "senses", "θ", "cos"]
+    rows = [
+        [
+            writer.word(it.word),
+            str(len(it.thetas)),
+            " ".join(f"{theta:+.2f}" for theta in it.thetas),
+            "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}",
+        ]
+        for it in result.words[:words]
+    ]
+    print_table(columns, rows, left=columns)
 
 
-def _plural(number: int) -> str:
-    return "sense" if number == 1 else "senses"
+class TokenWriter:
+    """Writes tokens as readable text."""
 
-
-class Spelling:
-    """Tokens as they are shown."""
-
-    def __init__(self, text: TokenizerLike | None) -> None:
-        self._text = text
+    def __init__(self, tokenizer: TokenizerLike | None) -> None:
+        self._tokenizer = tokenizer
 
     def word(self, word: int) -> str:
-        """One word in quotes, or its number."""
-        spelt = "" if self._text is None else self._text.decode([word])
-        return repr(spelt) if spelt else f"#{word}"  # special tokens are spelt as nothing
+        """One token in quotes, or its number."""
+        text = "" if self._tokenizer is None else self._tokenizer.decode([word])
+        return repr(text) if text else f"#{word}"  # special tokens decode to nothing
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Several words, with a mark where a text begins."""
-        if self._text is None:
+        """Several tokens, with a mark at the beginning of a text."""
+        if self._tokenizer is None:
             return " ".join(f"#{it}" for it in tokens)
-        # A text begins after BOS; without one, after the end of another.
-        begin = self._text.eos_ids if self._text.bos_id is None else {self._text.bos_id}
+        # A text begins after BOS; if there is none, after the EOS of the previous text.
+        separators = self._tokenizer.eos_ids if self._tokenizer.bos_id is None else {self._tokenizer.bos_id}
         texts: list[list[int]] = [[]]
         for token in tokens:
-            if token in begin:
+            if token in separators:
                 texts.append([])
             else:
                 texts[-1].append(token)
-        first, *others = (self._text.decode(each) for each in texts)
-        return " ".join(said for said in (first, *(it for each in others for it in (START, each))) if said)
+        first, *others = (self._tokenizer.decode(it) for it in texts)
+        return " ".join(part for part in (first, *(it for other in others for it in (START, other))) if part)
 
     def place(self, place: Place) -> str:
-        """What stands before a word, after the beginning of its source where there is one."""
-        before, shown = self.text(place.before), self.source(place.source)
-        return f"{shown} → {before}" if shown else before
+        """The text before a word, after the beginning of the source if there is one."""
+        before, source = self.text(place.before), self.source(place.source)
+        return f"{source} → {before}" if source else before
 
-    def source(self, tokens: Sequence[int], most: int | None = SOURCE) -> str:
-        """Its first words, without the EOS that ends it."""
-        words = [it for it in tokens if self._text is None or it not in self._text.eos_ids]
-        return self.text(words[:most]) + " …" * (len(words[:most]) < len(words))
+    def source(self, tokens: Sequence[int], limit: int | None = SOURCE_TOKENS) -> str:
+        """The first tokens of a source, without EOS."""
+        words = [it for it in tokens if self._tokenizer is None or it not in self._tokenizer.eos_ids]
+        return self.text(words[:limit]) + " …" * (len(words[:limit]) < len(words))
+
+
+COMMAND = Command("Show the senses of the words of a KerBS head.", EXAMPLES, add_options, run)

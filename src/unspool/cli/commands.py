@@ -1,0 +1,158 @@
+"""The commands of `unspool`, their parser, and shell completion generated from it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+
+import unspool
+from unspool.cli import chat, compare, compile, diagnose, evaluate, generate, lab, predict, rate, serve, train  # noqa: A004
+from unspool.cli.parser import Command, CommandGroup, Parser, add_commands, add_global_options
+
+COMPLETION_EXAMPLES = """examples:
+  source <(unspool completion bash)
+  unspool completion zsh > ~/.zfunc/_unspool
+  unspool completion fish > ~/.config/fish/completions/unspool.fish
+
+For every new shell, put the first line into ~/.bashrc or ~/.zshrc (with zsh instead of bash there).
+"""
+
+
+def command_parser() -> Parser:
+    """The parser of the whole command line."""
+    parser = Parser(
+        prog="unspool",
+        description="Decode, train, measure and serve language models.",
+        epilog='example:\n  unspool generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 1',
+    )
+    parser.add_argument("--version", action="version", version=f"unspool {unspool.__version__}")
+    add_global_options(parser)
+    add_commands(parser, COMMANDS, "COMMAND")
+    return parser
+
+
+# ---- unspool completion
+
+
+def _add_completion_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
+
+
+def _run_completion(args: argparse.Namespace) -> int:
+    print(completion_script(command_parser(), args.shell), end="")
+    return 0
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """A script that completes commands, options and their choices in bash, zsh or fish."""
+    return {"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}[shell](parser)
+
+
+def _parsers(
+    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    """Every (sub)command as its words and its parser."""
+    yield path, parser
+    for name, (sub, _) in _subcommands(parser).items():
+        yield from _parsers(sub, (*path, name))
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """Name → the parser of a subcommand and its summary."""
+    found: dict[str, tuple[argparse.ArgumentParser, str]] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {it.dest: it.help or "" for it in action._choices_actions}
+            found |= {name: (sub, summaries[name]) for name, sub in action.choices.items()}
+    return found
+
+
+def _bash_script(parser: argparse.ArgumentParser) -> str:
+    paths, words, choices = [], [], []
+    for path, sub in _parsers(parser):
+        if path:
+            paths.append(shlex.quote(" ".join(path)))
+        offered = [*_subcommands(sub), *sorted(sub._option_string_actions)]
+        words.append(f"    {shlex.quote(' '.join(path))}) words={shlex.quote(' '.join(offered))} ;;")
+        for action in sub._actions:
+            if action.choices and not isinstance(action, argparse._SubParsersAction):
+                values = shlex.quote(" ".join(map(str, action.choices)))
+                if not action.option_strings:
+                    words[-1] = words[-1].replace(" ;;", f"; words+=' '{values} ;;")
+                choices += [
+                    f"    {shlex.quote(' '.join((*path, option)))}) words={values} ;;"
+                    for option in action.option_strings
+                ]
+    return f"""# bash completion of unspool
+_unspool() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" path="" word words=""
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case "${{path:+$path }}$word" in
+      {"|".join(paths)}) path="${{path:+$path }}$word" ;;
+    esac
+  done
+  case "$path" in
+{chr(10).join(words)}
+  esac
+  case "$path $previous" in
+{chr(10).join(choices)}
+  esac
+  COMPREPLY=( $(compgen -W "$words" -- "$current") )
+}}
+complete -o default -F _unspool unspool
+"""
+
+
+def _zsh_script(parser: argparse.ArgumentParser) -> str:
+    return f"#compdef unspool\nautoload -U +X bashcompinit && bashcompinit\n{_bash_script(parser)}"
+
+
+def _fish_script(parser: argparse.ArgumentParser) -> str:
+    lines = ["# fish completion of unspool"]
+    for path, sub in _parsers(parser):
+        subcommands = _subcommands(sub)
+        condition = "; and ".join(f"__fish_seen_subcommand_from {name}" for name in path)
+        if subcommands:
+            names = " ".join(subcommands)
+            unseen = f"not __fish_seen_subcommand_from {names}"
+            here = f"{condition}; and {unseen}" if condition else unseen
+            for name, (_, summary) in subcommands.items():
+                lines.append(_fish_line(here, f"-f -a {name}", summary))
+        for action in sub._actions:
+            choices = f" -a {shlex.quote(' '.join(map(str, action.choices)))}" if action.choices else ""
+            if isinstance(action, argparse._SubParsersAction):
+                continue
+            options = [
+                f"-l {it[2:]}" if it.startswith("--") else f"-s {it[1:]}" for it in action.option_strings
+            ]
+            if options or choices:
+                takes_value = " -r" if action.option_strings and action.nargs != 0 else ""
+                lines.append(
+                    _fish_line(condition, " ".join(options) + takes_value + choices, action.help or "")
+                )
+    return "\n".join(lines) + "\n"
+
+
+def _fish_line(condition: str, what: str, description: str) -> str:
+    when = f" -n {shlex.quote(condition)}" if condition else ""
+    first = description.partition("(default")[0].partition(";")[0].strip().rstrip(":")
+    return f"complete -c unspool{when} {what.strip()} -d {shlex.quote(first)}"
+
+
+COMMANDS: dict[str, Command | CommandGroup] = {
+    "chat": chat.COMMAND,
+    "compare": compare.COMMAND,
+    "compile": compile.COMMAND,
+    "completion": Command(
+        "Print a shell completion script.", COMPLETION_EXAMPLES, _add_completion_options, _run_completion
+    ),
+    "diagnose": diagnose.COMMAND,
+    "evaluate": evaluate.COMMAND,
+    "generate": generate.COMMAND,
+    "lab": lab.COMMAND,
+    "predict": predict.COMMAND,
+    "rate": rate.COMMAND,
+    "serve": serve.COMMAND,
+    "train": train.COMMAND,
+}

@@ -1,0 +1,200 @@
+"""`unspool diagnose thresholds | picture`: compare samplers by the tokens that they reject and keep."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal
+
+from unspool.cli.decoders import add_decoders_option
+from unspool.cli.models import load_model
+from unspool.cli.output import figure_file, print_json, print_message, print_table, progress_bar
+from unspool.cli.parser import (
+    Command,
+    add_figure_option,
+    add_json_option,
+    add_model_argument,
+    natural,
+    positive,
+)
+from unspool.cli.texts import add_reading_options, add_text_options, check_readable, given_texts
+
+if TYPE_CHECKING:
+    from unspool.diagnose.critical_settings import Match
+
+THRESHOLDS_EXAMPLES = """examples:
+  unspool diagnose thresholds smollm2 --text book.txt --document file
+  unspool diagnose thresholds smollm2 --text articles.jsonl --share 0.01 0.05 --json
+
+Use a text written by people: samplers are compared fairly if they reject the same share of human
+tokens. A text longer than the context is read in windows that overlap by half. An encoder–decoder
+is measured on the targets of pairs. The interval is that of the share on other text of the same
+kind. The basis-aware test needs a single output matrix: it is left out for KerBS and mixtures.
+"""
+PICTURE_EXAMPLES = """examples:
+  unspool diagnose picture smollm2 "The best thing about summer is" --figure ranks.svg
+  unspool diagnose picture smollm2 "Once upon a" --decoder "Sample(MinP(0.1))" --top 30 --figure ranks.png
+
+A decoder is a Sample with truncations, or with BasisAware, which tests the tokens one by one.
+Decoders of the default selection that do not work with the model are left out with a message.
+"""
+MIN_INTERVAL_WIDTH = 70
+"""Narrower terminals do not show the interval."""
+
+
+# ---- thresholds
+
+
+def _add_thresholds_options(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    add_text_options(parser, required=True)
+    add_reading_options(parser)
+    parser.add_argument(
+        "--share",
+        type=_share,
+        nargs="+",
+        default=[0.01],
+        metavar="S",
+        help="shares of tokens to reject (default: 0.01)",
+    )
+    parser.add_argument(
+        "--rank",
+        type=_rank,
+        default="auto",
+        metavar="N",
+        help='singular vectors that the basis-aware test uses, or "full" (default: at most 20)',
+    )
+    parser.add_argument(
+        "--basis-tokens",
+        type=natural,
+        default=2000,
+        metavar="N",
+        help="tokens that get the basis-aware test; 0 leaves it out (default: %(default)s)",
+    )
+    add_json_option(parser, "one JSON object per sampler and share")
+
+
+def _thresholds(args: argparse.Namespace) -> int:
+    check_readable(args.text)
+
+    from unspool.diagnose.matched_thresholds import thresholds
+
+    model = load_model(args)
+    sources, texts = given_texts(model, args)
+    with progress_bar(description="tokens") as bar:
+        try:
+            matches = thresholds(
+                model,
+                texts,
+                args.share,
+                sources=sources,
+                rank=args.rank,
+                basis_tokens=args.basis_tokens,
+                context=args.context,
+                progress=bar.update,
+            )
+        except ValueError as error:
+            raise ValueError(f"{args.text}: {error}") from error
+    if args.basis_tokens and model.output_matrix is None:
+        print_message(f"basis-aware samplers are left out: {args.model} does not have a single output matrix")
+    if args.json:
+        for match in matches:
+            print_json(asdict(match))
+    else:
+        _print_matches(matches)
+    return 0
+
+
+def _print_matches(matches: Sequence[Match]) -> None:
+    columns = ["rejects", "exactly", "95 % interval", "of tokens", "decoder"]
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns < MIN_INTERVAL_WIDTH:
+        columns.remove("95 % interval")  # --json has it
+    rows = []
+    for match in sorted(matches, key=lambda match: match.share):
+        cells = {
+            "rejects": f"{match.share:.2%}",
+            "exactly": f"{match.rejected:.2%}",
+            "95 % interval": f"{100 * match.low:.2f}–{match.high:.2%}",
+            "of tokens": f"{match.tokens:,}",
+            "decoder": match.decoder,
+        }
+        rows.append([cells[name] for name in columns])
+    print_table(columns, rows, left=["decoder"])
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number of 0 or more and below 1")
+    return share
+
+
+def _rank(text: str) -> int | Literal["auto"] | None:
+    if text == "auto":
+        return "auto"
+    return None if text == "full" else natural(text)
+
+
+# ---- picture
+
+
+def _add_picture_options(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("prompt", metavar="PROMPT", help="text before the token")
+    add_figure_option(parser)
+    parser.add_argument("--top", type=positive, default=60, metavar="N", help="tokens to show (default: 60)")
+    add_decoders_option(parser)
+    add_json_option(parser, "one JSON object: prompt, tokens, p, kept (by decoder)")
+
+
+def _picture(args: argparse.Namespace) -> int:
+    import unspool as us  # here, because it imports torch
+    from unspool.diagnose.ranked_tokens import DEFAULT_RULES, rank_tokens
+    from unspool.plots.figures import draw_ranks
+
+    if not args.figure and not args.json:
+        raise ValueError("no output: give --figure FILE or --json")
+    decoders = {}
+    for spec in args.decoder or list(DEFAULT_RULES):
+        decoder = us.parse(spec)
+        if not isinstance(decoder, us.Sample):
+            raise ValueError(f"{spec} does not keep and cut tokens: give a Sample, such as Sample(TopP(0.9))")
+        decoders[spec] = decoder
+    with figure_file(args.figure):
+        picture = rank_tokens(
+            load_model(args),
+            args.prompt,
+            list(decoders.values()),
+            list(decoders),
+            top=args.top,
+            on_error=None if args.decoder else _report_left_out,
+        )
+        if args.figure:
+            draw_ranks(picture, args.figure)
+    if args.json:
+        print_json(asdict(picture))
+    return 0
+
+
+def _report_left_out(spec: str, error: ValueError) -> None:
+    print_message(f"{spec} is left out: {error}")
+
+
+THRESHOLDS = Command(
+    "Find the settings at which all samplers reject the same share of human tokens.",
+    THRESHOLDS_EXAMPLES,
+    _add_thresholds_options,
+    _thresholds,
+)
+PICTURE = Command(
+    "Draw the most probable next tokens, and which of them each sampler keeps.",
+    PICTURE_EXAMPLES,
+    _add_picture_options,
+    _picture,
+)

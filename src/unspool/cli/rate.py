@@ -1,0 +1,324 @@
+"""`unspool rate`: human evaluation. Prepare a blinded set, rate it in the terminal or as CSV, and report."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from unspool.cli.output import check_output, figure_file, print_json, print_message, print_table
+from unspool.cli.parser import (
+    Command,
+    CommandGroup,
+    add_figure_option,
+    add_json_option,
+    add_output_option,
+    add_seed_option,
+    positive,
+)
+from unspool.errors import replace_control_characters
+
+if TYPE_CHECKING:
+    from unspool.evaluate.rating import RatingItem, RatingReport, RatingSet
+
+PREPARE_EXAMPLES = """examples:
+  unspool rate prepare ours.jsonl theirs.jsonl --output ratings --seed 1
+  unspool rate prepare softmax=a.txt kerbs=b.txt --prompts questions.txt --scale preference --output ratings
+
+Outputs are JSON lines with "prompt" and "text", as `unspool generate --json` writes them, or plain
+lines together with --prompts. Only key.json contains the names of the systems: raters should not
+open it.
+"""
+ANSWER_EXAMPLES = """examples:
+  unspool rate answer ratings --rater anna
+
+Type a choice and Enter. u: undo the last answer, s: skip the item for now, ?: show the guide, q:
+quit. Every answer is saved at once, and the next session continues where this one ended.
+"""
+REPORT_EXAMPLES = """examples:
+  unspool rate report ratings
+  unspool rate report ratings --json --figure ratings.svg
+
+The report names the systems. Intervals are 95 % bootstrap intervals over items. α is
+Krippendorff's: 1 is full agreement, 0 chance; above 0.8 is called reliable, from 0.667 tentative.
+"""
+EXPORT_EXAMPLES = """examples:
+  unspool rate export ratings answers.csv
+  unspool rate export ratings anna.csv --rater anna
+  unspool rate export ratings unblinded.csv --systems
+"""
+IMPORT_EXAMPLES = """examples:
+  unspool rate import ratings anna.csv
+  unspool rate import ratings sheet.csv --rater anna
+
+The sheet needs the columns rater, item and choice, separated by commas, semicolons or tabs.
+"""
+
+
+# ---- prepare
+
+
+def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system")
+    add_output_option(parser, "folder of the new set", "FOLDER", required=True)
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="the prompts, line by line")
+    parser.add_argument(
+        "--scale",
+        choices=("score", "preference"),
+        default="score",
+        help="score: 0, 1 or 2 for one text; preference: the better of two (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-prompts", type=positive, metavar="N", help="use N randomly drawn prompts (default: all)"
+    )
+    add_seed_option(parser)
+    add_json_option(parser)
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from unspool.evaluate.rating import prepare
+    from unspool.evaluate.text_files import read_systems, shared_prompts
+
+    systems = read_systems(args.outputs, warn=print_message)
+    ratings = prepare(
+        args.output,
+        {it.name: it.texts for it in systems},
+        shared_prompts(systems, args.prompts),
+        scale=args.scale,
+        seed=args.seed,
+        most=args.max_prompts,
+    )
+    prompts = len({it.prompt for it in ratings.key().items.values()})
+    if args.json:
+        counts = {"items": len(ratings.items), "prompts": prompts, "systems": len(systems)}
+        print_json({"folder": str(args.output), **counts})
+    else:
+        print(
+            f"{len(ratings.items)} items of {prompts} prompts and {len(systems)} systems in {args.output}; "
+            f"next: unspool rate answer {args.output} --rater YOU"
+        )
+    return 0
+
+
+# ---- answer
+
+
+def _add_answer_options(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("--rater", metavar="NAME", help="name of the rater (default: your user name)")
+
+
+def _answer(args: argparse.Namespace) -> int:
+    from unspool.evaluate.rating import RatingSet
+
+    rater = getpass.getuser() if args.rater is None else args.rater
+    _rate_items(RatingSet.load(args.folder), rater, sys.stdin)
+    return 0
+
+
+def _rate_items(ratings: RatingSet, rater: str, lines: TextIO) -> None:
+    order = ratings.order(rater)
+    answered = {it.item for it in ratings.answers() if it.rater == rater.strip()}
+    remaining = [it for it in order if it.id not in answered]
+    history: list[RatingItem] = []
+    if not remaining:
+        print(f"{rater} has answered all {len(order)} items")
+        return
+    print(f"{replace_control_characters(ratings.scale.guide)}\n")
+    while remaining:
+        item = remaining[0]
+        _print_item(ratings, item, len(order) - len(remaining) + 1)
+        for choice in _choices(lines):
+            if choice == "q":
+                return
+            if choice == "?":
+                print(ratings.scale.guide)
+            elif choice == "s":
+                remaining.append(remaining.pop(0))
+                break
+            elif choice == "u" and history:
+                remaining.insert(0, history.pop())
+                break
+            elif choice in ratings.scale.choices:
+                ratings.record(rater, item.id, choice)
+                history.append(remaining.pop(0))
+                break
+            else:
+                message = f"{replace_control_characters(choice)!r} is not one of {', '.join(ratings.scale.choices)}, u, s, ?, q"
+                if not lines.isatty():  # a script must not continue after a mistake
+                    raise ValueError(message)
+                print(message)
+        else:
+            print()
+            return
+    print(f"\nall {len(order)} items are answered: thank you")
+
+
+def _print_item(ratings: RatingSet, item: RatingItem, number: int) -> None:
+    scale = ratings.scale
+    print(f"── {number} of {len(ratings.items)} " + "─" * 40)
+    print(f"{replace_control_characters(item.prompt)}\n")
+    for mark, text in zip("ab" if len(item.texts) > 1 else " ", item.texts, strict=True):
+        shown = replace_control_characters(text) if text.strip() else "(empty)"
+        print(f"{mark} │ " + shown.replace("\n", f"\n{mark} │ ") + "\n")
+    print(f"{scale.question}  " + "   ".join(f"{key}: {words}" for key, words in scale.choices.items()))
+
+
+def _choices(lines: TextIO) -> Iterator[str]:
+    """The typed lines that are not blank."""
+    while True:
+        print("> ", end="", flush=True)
+        line = lines.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+# ---- report
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument(
+        "--samples", type=positive, default=1000, metavar="N", help="bootstrap samples (default: 1000)"
+    )
+    add_seed_option(parser)
+    add_figure_option(parser)
+    add_json_option(parser)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from unspool.evaluate.rating import RatingSet, report
+
+    ratings = RatingSet.load(args.folder)
+    with figure_file(args.figure):
+        result = report(ratings, samples=args.samples, seed=args.seed)
+        if args.figure:
+            from unspool.plots.figures import draw_intervals
+
+            draw_intervals({_measure(result): {it.system: it.value for it in result.systems}}, args.figure)
+    if args.json:
+        pairs = [{"first": a, "second": b, **asdict(test)} for (a, b), test in result.pairs.items()]
+        print_json({**asdict(result), "pairs": pairs})
+    else:
+        _print_report(result)
+    return 0
+
+
+def _measure(report: RatingReport) -> str:
+    return "mean score" if report.scale == "score" else "strength"
+
+
+def _print_report(report: RatingReport) -> None:
+    raters = ", ".join(f"{name} ({count})" for name, count in report.raters.items())
+    print(f"{report.answers} answers to {report.items} items by {raters}\n")
+    counts = list(report.systems[0].counts)
+    print_table(
+        ["system", "answers", *counts, _measure(report), "95 % interval"],
+        [
+            [
+                it.system,
+                str(it.answers),
+                *(str(it.counts[name]) for name in counts),
+                f"{it.value.value:.3f}",
+                f"{it.value.low:.3f} … {it.value.high:.3f}",
+            ]
+            for it in report.systems
+        ],
+    )
+    if report.alphas:
+        alphas = (
+            f"{level} {it.value:.3f} ({it.low:.3f} … {it.high:.3f})" for level, it in report.alphas.items()
+        )
+        print("agreement, Krippendorff's α: " + ", ".join(alphas))
+    else:
+        print("agreement is unknown: every item has at most one rating, or all ratings are equal")
+    for (a, b), test in report.pairs.items():
+        print(
+            f"{a} − {b}: {test.difference:+.3f}, p = {test.p:.3f} "
+            "(approximate randomisation over prompts where both were rated)"
+        )
+
+
+# ---- export and import
+
+
+def _add_export_options(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("sheet", type=Path, metavar="CSV", help="the file to write")
+    parser.add_argument("--rater", metavar="NAME", help="write every item, for this rater to fill in")
+    parser.add_argument("--systems", action="store_true", help="include the names of the systems (unblinded)")
+    add_json_option(parser)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from unspool.evaluate.rating import RatingSet, write_sheet
+
+    check_output(args.sheet)
+    rows = write_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater, systems=args.systems)
+    if args.json:
+        print_json({"file": str(args.sheet), "rows": rows})
+    else:
+        print(f"{rows} rows in {args.sheet}")
+    return 0
+
+
+def _add_import_options(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("sheet", type=Path, metavar="CSV", help="the file to read")
+    parser.add_argument("--rater", metavar="NAME", help="the rater, if the sheet does not name one")
+    add_json_option(parser)
+
+
+def _import(args: argparse.Namespace) -> int:
+    from unspool.evaluate.rating import RatingSet, read_sheet
+
+    new = read_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater)
+    if args.json:
+        print_json({"new_answers": new})
+    else:
+        print(f"{new} new answers")
+    return 0
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the set of `unspool rate prepare`")
+
+
+COMMAND = CommandGroup(
+    "Let people rate texts: prepare a blinded set, answer it, report the results.",
+    {
+        "prepare": Command(
+            "Make a blinded set from the outputs of systems.",
+            PREPARE_EXAMPLES,
+            _add_prepare_options,
+            _prepare,
+        ),
+        "answer": Command(
+            "Rate the items of a set in the terminal.", ANSWER_EXAMPLES, _add_answer_options, _answer
+        ),
+        "report": Command(
+            "Report mean scores or strengths with intervals, and the raters' agreement.",
+            REPORT_EXAMPLES,
+            _add_report_options,
+            _report,
+        ),
+        "export": Command(
+            "Write all answers, or a sheet for one rater, as CSV.",
+            EXPORT_EXAMPLES,
+            _add_export_options,
+            _export,
+        ),
+        "import": Command(
+            "Read the answers of a CSV sheet; a wrong line refuses the whole sheet.",
+            IMPORT_EXAMPLES,
+            _add_import_options,
+            _import,
+        ),
+    },
+)

@@ -1,0 +1,111 @@
+"""--text: options that choose the texts or pairs a model is measured on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unspool.cli.output import print_message
+from unspool.cli.parser import add_seed_option, positive
+from unspool.data.records import Layout
+from unspool.evaluate.text_files import layout_of_run, read_pairs, read_texts
+
+if TYPE_CHECKING:
+    from unspool.diagnose.evaluation_texts import Continuations
+
+TEXT_HELP = (
+    'texts: one per line, or {"text": "…"} per line of a .jsonl file; for an encoder–decoder pairs: '
+    '{"source": "…", "target": "…"} per line, or the columns of a .tsv file'
+)
+
+
+def add_text_options(parser: argparse.ArgumentParser, *, required: bool = False, default: str = "") -> None:
+    """--text, --document and --columns."""
+    note = f" (default: {default})" if default else ""
+    parser.add_argument("--text", type=Path, required=required, metavar="FILE", help=TEXT_HELP + note)
+    parser.add_argument(
+        "--document",
+        choices=("line", "file"),
+        help="a text is a line or the whole file, in a plain file (default: as in training, or line)",
+    )
+    add_columns_option(parser)
+
+
+def add_columns_option(parser: argparse.ArgumentParser) -> None:
+    """--columns."""
+    parser.add_argument(
+        "--columns",
+        type=positive,
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="columns of a pair, counted from 1 (default: as in training, or 1 2)",
+    )
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """--limit and --context."""
+    parser.add_argument("--limit", type=positive, metavar="N", help="read only the first N texts of the file")
+    parser.add_argument(
+        "--context",
+        type=positive,
+        metavar="N",
+        help="tokens per window (default: 1024 or the model's context)",
+    )
+
+
+def add_reference_options(parser: argparse.ArgumentParser, texts: int, prompt: int = 16) -> None:
+    """--text, --texts, --prompt and --seed of a diagnosis that compares a model with reference texts."""
+    add_text_options(parser, default="the run's validation set")
+    parser.add_argument(
+        "--texts",
+        type=positive,
+        default=texts,
+        metavar="N",
+        help="use at most N texts (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--prompt",
+        type=positive,
+        default=prompt,
+        metavar="N",
+        help="tokens of each text that are the prompt (default: %(default)s)",
+    )
+    add_seed_option(parser)
+
+
+def check_readable(path: Path | None) -> None:
+    """Raise before the work if a file cannot be read."""
+    if path is not None:
+        path.open("rb").close()
+
+
+def text_layout(args: argparse.Namespace) -> Layout:
+    """The file format that the options describe, or that the run was trained on."""
+    layout = layout_of_run(Path(args.model)) if getattr(args, "model", None) else Layout()
+    if args.columns is not None:
+        return Layout(columns=tuple(args.columns))
+    document = getattr(args, "document", None)
+    return layout if document is None else Layout(fields=layout.fields, document=document)
+
+
+def given_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
+    """The sources (None for a language model) and texts in --text."""
+    if model.tokenizer is None:
+        raise ValueError(f"{args.model} does not have a tokenizer, so it cannot read {args.text}")
+    layout = text_layout(args)
+    if model.is_encoder_decoder:
+        return read_pairs(args.text, layout, args.limit)
+    return None, read_texts(args.text, layout, args.limit, warn=print_message)
+
+
+def reference_texts(model: Any, args: argparse.Namespace, max_tokens: int) -> Continuations:
+    """The reference texts that `add_reference_options` chooses, cut to `max_tokens`."""
+    from unspool.diagnose.evaluation_texts import find_continuations
+
+    check_readable(args.text)
+    layout = text_layout(args)
+    texts = find_continuations(
+        model, Path(args.model), args.text, args.prompt, max_tokens, layout, warn=print_message
+    )
+    return texts.take(args.texts, args.seed)
