@@ -30,6 +30,7 @@ def test_every_format_is_in_one_of_the_parts(monkeypatch):
     assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_matmul.MADE)
 
 
+@pytest.mark.filterwarnings("ignore:numba is not installed")
 def test_without_numba_it_says_what_to_install(unspool, monkeypatch):
     monkeypatch.setattr("unspool.engine.find_spec", lambda name: None)
     compiler_obstacle.cache_clear()

@@ -135,9 +135,9 @@ def test_what_cannot_be_labelled_is_said(unspool, piped, classifier, tmp_path):
     )
     piped(b"\xff")
     assert "standard input is not UTF-8" in unspool(*argv)[2]
-    assert unspool(*argv, "--text", path)[2] == f"unspool: {path}: there is no text in this file\n"
+    assert unspool(*argv, "--text", path)[2] == f"unspool: {path}: the file does not contain a text\n"
     assert unspool(*argv, "good", " ")[2] == "unspool: text 2: the text is empty: there is nothing to label\n"
-    assert unspool(*argv, "good", "--text", path)[2] == "unspool: give TEXT or --file, not both\n"
+    assert unspool(*argv, "good", "--text", path)[2] == "unspool: give TEXT or --text FILE, not both\n"
     path.write_text("good soup\n")
     status, out, err = unspool(*argv, "--text", path, "--output", path)
     assert (status, out) == (2, "")

@@ -215,4 +215,4 @@ def test_an_error_is_shown_and_gives_a_status(tmp_path):
     script.write_text(ASK.format(parts=["1 / 0", "pass"]))
     asked = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert asked.returncode == 1
-    assert asked.stderr == "unspool: ZeroDivisionError: division by zero (--debug shows where)\n"
+    assert asked.stderr == "unspool: ZeroDivisionError: division by zero (--debug shows the traceback)\n"

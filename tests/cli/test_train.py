@@ -79,10 +79,10 @@ def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["{recipe}"], "no run folder: give --out RUN"),
+        (["{recipe}"], "no run folder: give --output RUN"),
         (["--output", "{folder}/run"], "no recipe"),
         (["{folder}/none.toml", "--output", "{folder}/run"], "there is no such recipe"),
-        (["--resume", "{folder}/nothing"], "holds no run"),
+        (["--resume", "{folder}/nothing"], "is not a run folder"),
         (["{recipe}", "--resume", "{folder}/a", "--output", "{folder}/b"], "two run folders"),
         (["{recipe}", "--output", "{folder}/run", "--set", "train.updats=1"], "did you mean 'updates'"),
         (["{recipe}", "--output", "{folder}/run", "--set", "model.context=3"], "model.context is 3"),
@@ -182,7 +182,7 @@ def test_several_processes_are_the_same_command(unspool, recipe, tmp_path, monke
     monkeypatch.setenv("WORLD_SIZE", "2")
     status, _, err = unspool(*argv, "--processes", "2")
     assert status == 2
-    assert "torchrun has started them" in err
+    assert "which starts the processes itself" in err
 
 
 def test_only_the_first_process_tells_how_to_go_on(unspool, recipe, tmp_path, monkeypatch):

@@ -27,13 +27,13 @@ from unspool.cli.output import (
 from unspool.cli.parser import Command, add_json_option, add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
 from unspool.errors import replace_control_characters
-from unspool.evaluate.comparison import Answer, DecoderRow
 from unspool.io import new_file
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from unspool.decode.output import Output
+    from unspool.evaluate.comparison import DecoderRow
     from unspool.interfaces import Decoder
 
 EXAMPLES = """examples:
@@ -163,6 +163,8 @@ class Comparison:
         self, decoders: Mapping[str, Decoder], generate: Callable[[Decoder], Sequence[Output]]
     ) -> Iterator[DecoderRow]:
         """Yield a row per decoder as it finishes; report a decoder that fails and continue."""
+        from unspool.evaluate.comparison import Answer, DecoderRow
+
         has_bar = not (self.prints_rows and sys.stdout.isatty())
         with progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
             for name, decoder in decoders.items():

@@ -161,12 +161,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_stream(pieces: Iterable[Piece], file: TextIO) -> None:
     """Write each piece of text as soon as it is certain."""
+    has_text = False
     try:
         for piece in pieces:
             file.write(terminal_text(piece.text, file))
             file.flush()
-    finally:
-        file.write("\n")
+            has_text = True
+    except BaseException:
+        if has_text:  # end the line of an interrupted text
+            file.write("\n")
+        raise
+    file.write("\n")
 
 
 def _write_lines(answers: Iterable[Answer], prompts: Sequence[Prompt], file: TextIO) -> None:

@@ -148,7 +148,8 @@ def _rate_items(ratings: RatingSet, rater: str, lines: TextIO) -> None:
                 history.append(remaining.pop(0))
                 break
             else:
-                message = f"{replace_control_characters(choice)!r} is not one of {', '.join(ratings.scale.choices)}, u, s, ?, q"
+                known = ", ".join(ratings.scale.choices)
+                message = f"{replace_control_characters(choice)!r} is not one of {known}, u, s, ?, q"
                 if not lines.isatty():  # a script must not continue after a mistake
                     raise ValueError(message)
                 print(message)

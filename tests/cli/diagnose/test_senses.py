@@ -86,7 +86,7 @@ class Specials:
 
 
 def test_special_tokens_are_shown_by_their_numbers(unspool, kerbs, monkeypatch):
-    monkeypatch.setattr(us.load("run"), "text", Specials())
+    monkeypatch.setattr(us.load("run"), "tokenizer", Specials())
     found = [json.loads(line) for line in unspool("diagnose", "senses", "run", "--json")[1].splitlines()]
     assert [it["text"] for it in found] == ["#1", "'word'", "'word'"]
 
@@ -96,7 +96,7 @@ def test_a_run_without_its_text_says_so_and_shows_the_rest(unspool):
     status, out, err = unspool("diagnose", "senses", "run")
     assert status == 0
     assert out.startswith("words with 1 sense: 2")
-    assert "no contexts are shown" in err
+    assert "contexts are left out" in err
 
 
 def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_path):
