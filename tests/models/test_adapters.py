@@ -77,7 +77,7 @@ def test_the_compiled_step_refuses_adapters_in_words_and_takes_the_merged_model(
     greedy = us.generate(model, [1, 4], us.Greedy(), max_new_tokens=6).tokens
     model.engine = "compiled"
     with pytest.raises(
-        ValueError, match=r"blocks\.0\.attention\.qkv is a LowRankLinear, which has no kernel"
+        ValueError, match=r"blocks\.0\.attention\.qkv is a LowRankLinear, which is not compiled"
     ):
         us.generate(model, [1, 4], us.Greedy(), max_new_tokens=2)
     merge_adapters(model)

@@ -25,12 +25,12 @@ def model(request):
 TEXT = [1 + k % 15 for k in range(40)]
 
 
-def test_rows_begin_as_parts_of_others(model):
+def test_forked_rows_are_prefixes_of_others(model):
     forking = model.forking
     state = model.start([TEXT, [4]])[1]
     held = forking.bytes_held(state, torch.tensor([0]))
     state = forking.fork_rows(state, torch.tensor([0, 0, 1]), torch.tensor([37, 5, 0]))
-    assert state.pool.lengths.tolist() == [40, 1, 37, 5, 0]
+    assert state.kv_cache.lengths.tolist() == [40, 1, 37, 5, 0]
     assert forking.bytes_held(state, torch.tensor([0, 2, 3])) == held  # nothing was copied
     ends = [[9], [8] * 30, [7, 6]]
     step, state = forking.read_rows(state, torch.tensor([2, 3, 4]), ends)
@@ -52,16 +52,16 @@ def test_a_failure_leaves_the_state_as_it_was(model):
     assert torch.equal(step.logp_NV, model.start([[*TEXT, 5]])[0].logp_NV)
 
 
-def test_memory_that_rows_no_longer_need_is_let_go(model):
+def test_compact_frees_memory(model):
     _, state = model.start([[1 + k] * 99 for k in range(15)] + [TEXT])
     _, state = model.step(state.select(torch.arange(15, 16).repeat(600)), torch.tensor([2] * 600))
-    large = len(state.pool.users)
+    large = len(state.kv_cache.users)
     state = model.forking.compact(state.select(torch.tensor([7])))
-    assert len(state.pool.users) < large
+    assert len(state.kv_cache.users) < large
     step, _ = model.step(state, torch.tensor([3]))
     assert torch.equal(step.logp_NV, model.start([[*TEXT, 2, 3]])[0].logp_NV)
 
 
-def test_torchs_states_are_not_forked(model):
+def test_torch_states_cannot_be_forked(model):
     model.engine = "torch"
     assert model.forking is None

@@ -22,7 +22,7 @@ def model(request):
     return shape.build().eval()
 
 
-def test_rows_of_a_joined_state_go_on_at_their_own_pace(model):
+def test_rows_of_a_joined_state_advance_independently(model):
     joining = model.joining
     state = joining.join([model.start([[1, 2, 3], [4]])[1], model.start([[7] * 20])[1]])
     step, state = joining.extend_rows(state, torch.tensor([0, 2]), torch.tensor([[5, 6], [8, 9]]))
@@ -48,6 +48,6 @@ def test_a_failure_leaves_the_state_as_it_was(model, monkeypatch):
     assert torch.equal(step.logp_NV[0], model.start([[1, 2, 3, 5]])[0].logp_NV[0])
 
 
-def test_torchs_states_are_not_joined(model):
+def test_torch_states_cannot_be_joined(model):
     model.engine = "torch"
     assert model.joining is None

@@ -27,7 +27,7 @@ def model(request):
     return model
 
 
-def test_rows_join_a_running_batch_and_go_on_as_if_alone(model):
+def test_rows_join_a_running_batch_and_continue_as_if_alone(model):
     _, state = model.start([[1, 2, 3], [4]])
     _, state = model.step(state, torch.tensor([5, 6]))
     _, late = model.start([[7] * 20])
@@ -38,7 +38,7 @@ def test_rows_join_a_running_batch_and_go_on_as_if_alone(model):
     assert torch.equal(model.start([[1, 2, 3, 5, 8, 12]])[0].logp_NV[0], step.logp_NV[1])
 
 
-def test_what_was_read_and_forgotten_leaves_no_trace(model):
+def test_rewound_tokens_leave_no_trace(model):
     _, state = model.start([[1, 2, 3], [4]])
     said, state = model.extend(state, torch.tensor([[5, 6, 7], [8, 9, 10]]))
     one, state = model.step(model.rewind(state, 2), torch.tensor([11, 12]))
@@ -47,7 +47,7 @@ def test_what_was_read_and_forgotten_leaves_no_trace(model):
     assert torch.equal(said.logp_NV[4], model.start([[4, 8, 9]])[0].logp_NV[0])
 
 
-def test_length_is_the_longest_rows(model):
+def test_length_is_that_of_the_longest_row(model):
     _, state = model.start([[1, 2, 3], [4]])
     assert state.length == 3
     assert state.select(torch.tensor([1])).length == 1
@@ -56,13 +56,13 @@ def test_length_is_the_longest_rows(model):
 def test_a_token_outside_the_vocabulary_is_refused(model):
     _, state = model.start([[1, 2, 3]])
     for wrong in (17, -1):
-        with pytest.raises(IndexError, match="from 0 to 16"):
+        with pytest.raises(IndexError, match="has 0 to 16"):
             model.step(state, torch.tensor([wrong]))
 
 
 def test_samples_of_one_prompt_share_it(model):
     _, state = model.start([[1] * 64])
-    before = state.pool.used
+    before = state.kv_cache.used
     state = state.select(torch.zeros(16, dtype=torch.long))
     _, state = model.step(state, torch.arange(16))
-    assert state.pool.used == before + 16  # one block each, for what they do not share
+    assert state.kv_cache.used == before + 16  # one block each, for what they do not share

@@ -126,7 +126,7 @@ def walked(model, engine):
     return [*said, step]
 
 
-def test_both_engines_say_the_same_on_a_long_walk(model):
+def test_both_engines_agree_over_many_steps(model):
     for ours, want in zip(walked(model, "compiled"), walked(model, "torch"), strict=True):
         torch.testing.assert_close(ours.logp_NV, want.logp_NV, atol=1e-4, rtol=1e-5)
         torch.testing.assert_close(ours.hidden_ND, want.hidden_ND, atol=1e-4, rtol=1e-4)
@@ -137,7 +137,7 @@ def test_both_engines_say_the_same_on_a_long_walk(model):
             assert torch.equal(ours.attention != 0, want.attention != 0)
 
 
-def test_log_probabilities_are_equal_to_the_bit_alone_and_in_any_company_and_place(model):
+def test_log_probabilities_are_bit_identical_alone_and_anywhere_in_a_batch(model):
     model.engine = "compiled"
     alone = [model.start([source])[0] for source in SOURCES]
     for order in ([0, 1, 2, 3], [3, 0, 2, 1], [1, 1, 0] * 9 + [2]):
@@ -153,7 +153,7 @@ def test_log_probabilities_are_equal_to_the_bit_alone_and_in_any_company_and_pla
             assert torch.equal(stepped.logp_NV[place], next_alone.logp_NV[0])
 
 
-def test_rows_join_leave_and_repeat_and_go_on_as_if_alone(model):
+def test_rows_join_leave_and_repeat_and_continue_as_if_alone(model):
     model.engine = "compiled"
     _, state = model.start(SOURCES[:2])
     _, state = model.step(state, torch.tensor([5, 6]))
@@ -180,7 +180,7 @@ def test_a_beam_shares_its_source():
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_head_says_what_it_says_of_torchs_hidden_vectors(head):
+def test_every_head_agrees_with_torch(head):
     model = made(head=HEADS[head]())
     found = []
     for engine in ENGINES:
@@ -208,7 +208,7 @@ def test_a_token_that_sources_do_not_have_is_refused():
     model = made(source_vocab_size=V + 9)
     model.engine = "compiled"
     model.start([[V + 8]])
-    with pytest.raises(IndexError, match="has those from 0 to 39"):
+    with pytest.raises(IndexError, match="the model has 0 to 39"):
         model.start([[V + 9]])
 
 

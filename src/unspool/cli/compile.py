@@ -48,11 +48,11 @@ def compile_sampler() -> None:
 
 def compile_products(part: int, parts: int) -> None:
     """Compile the matrix products of every `parts`-th weight format."""
-    from unspool.engine.packed_matmul import MADE, compiled_product
+    from unspool.engine.packed_matmul import PRODUCTS, compiled_product
     from unspool.lazy import gc_paused
 
     with gc_paused():
-        for kind in list(MADE)[part::parts]:
+        for kind in list(PRODUCTS)[part::parts]:
             compiled_product(kind)
 
 

@@ -48,12 +48,12 @@ KERNELS: dict[type, Callable[[Any], tuple[int, float]]] = {
 
 
 def can_compile(*tensors: Tensor) -> bool:
-    """Whether kernels can read these tensors: float32 on a CPU, with numba."""
+    """True if kernels can read these tensors: float32 on a CPU, with numba."""
     return USE_KERNELS and all(it.dtype == torch.float32 and it.device.type == "cpu" for it in tensors)
 
 
 def is_faster(scores_NV: Tensor) -> bool:
-    """Whether to draw with kernels: they can, and the vocabulary is large."""
+    """True if kernels can draw from these scores and the vocabulary is large enough."""
     return scores_NV.shape[1] >= MIN_VOCABULARY and can_compile(scores_NV)
 
 

@@ -1,7 +1,7 @@
-"""Functions that are compiled once for this processor and kept on disk; the first time says so.
+"""Compiled entries: compiled for this processor on first use, with a notice on stderr, and cached on disk.
 
-numba looks only at the file of the function that it compiles when it decides whether what it keeps is still
-good. A fingerprint of all files that it is made of goes into the function, so that it is never an old one.
+numba checks only the file of an entry to decide whether its cached code is current. So every entry contains
+`kernel_version`, a fingerprint of all files of this package: a change in any kernel compiles the entry again.
 """
 
 from __future__ import annotations
@@ -17,63 +17,60 @@ from typing import Any
 
 from numba.core import event
 
-from unspool.engine.simd import CHECKED
-from unspool.engine.threads import boards, new_board, stay, together, without_memory
+from unspool.engine.simd import BOUNDSCHECK
+from unspool.engine.threads import keep_workers_at, mailboxes, new_mailbox, run_in_threads, with_empty_arrays
 from unspool.lazy import gc_paused
 
-KERNELS = Path(__file__).parent
+
+def source_fingerprint(folder: Path) -> int:
+    """A checksum of all Python files of a folder."""
+    checksum = 0
+    for path in sorted(folder.rglob("*.py")):
+        checksum = zlib.crc32(path.read_bytes(), checksum)
+    return checksum
 
 
-def fingerprint(*folders: Path) -> int:
-    """One number for all that is written in the Python files of some folders."""
-    found = 0
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
-            found = zlib.crc32(path.read_bytes(), found)
-    return found
+def kernel_version(folder: Path = Path(__file__).parent) -> int:
+    """The version under which compiled entries are cached."""
+    return 2 * source_fingerprint(folder) + BOUNDSCHECK
 
 
-def version(*folders: Path) -> int:
-    """What an entry that is made of these folders' files, and of this room's, is kept under."""
-    return 2 * fingerprint(KERNELS, *folders) + CHECKED
-
-
-class Announcement(event.Listener):  # type: ignore[misc]
-    """Says on stderr that something is being compiled, when that begins (not when it is found on disk)."""
+class CompileNotice(event.Listener):  # type: ignore[misc]
+    """Prints on stderr that numba compiles something, when it starts (not when it finds it on disk)."""
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.began: float | None = None
+        self.started: float | None = None
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002
-        """A pass of the compiler begins."""
-        if self.began is None:
-            self.began = time.perf_counter()
+        """A compiler pass starts."""
+        if self.started is None:
+            self.started = time.perf_counter()
             message = f"unspool: compiling {self.what} for this processor …"
             print(message, end="", file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
-        """A pass of the compiler ends."""
+        """A compiler pass ends."""
 
     def close(self) -> None:
-        """All is compiled."""
-        if self.began is not None:
-            print(f" done in {time.perf_counter() - self.began:.0f} s", file=sys.stderr, flush=True)
+        """Print the time, if anything was compiled."""
+        if self.started is not None:
+            print(f" done in {time.perf_counter() - self.started:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def listening(listener: Announcement) -> Iterator[None]:
-    """Let it hear of whatever is compiled inside the block."""
-    event.register("numba:run_pass", listener)
+def show_notice(notice: CompileNotice) -> Iterator[None]:
+    """Show the notice if numba compiles inside the block."""
+    event.register("numba:run_pass", notice)
     try:
         yield
     finally:
-        event.unregister("numba:run_pass", listener)
-        listener.close()
+        event.unregister("numba:run_pass", notice)
+        notice.close()
 
 
-class Announced:
-    """An entry whose first call, in one thread, compiles it or finds it on disk."""
+class CompiledEntry:
+    """An entry whose first call, in one thread, compiles it or loads it from disk."""
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
         self.what, self.function = what, function
@@ -81,42 +78,44 @@ class Announced:
         self._compiling = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
-        """What the entry returns."""
+        """Call the entry."""
         if self.ready:
             return self.function(*args)
-        with self._compiling, listening(Announcement(self.what)), gc_paused():
-            found = self.function(*args)
+        with self._compiling, show_notice(CompileNotice(self.what)), gc_paused():
+            result = self.function(*args)
         self.ready = True
-        return found
+        return result
 
-    def shared(self, threads: int, *args: Any) -> None:
-        """Call it in so many threads (`team`), but the first time in this one alone."""
-        together(threads if self.ready else 1, self, *args)
+    def run(self, threads: int, *args: Any) -> None:
+        """Call the entry in this many threads at once; the first call is in one thread."""
+        run_in_threads(threads if self.ready else 1, self, *args)
 
 
-class Open(Announced):
-    """An entry whose helpers stay in it from one call to the next (`open_call`).
+class RendezvousEntry(CompiledEntry):
+    """An entry in which worker threads stay between calls (`threads`).
 
-    Behind its own arguments it is given the number of threads, 0 for a helper, and its board.
+    After its own arguments it takes the number of threads (0 for a worker) and its mailbox.
     """
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
         super().__init__(what, function)
-        self.board = new_board()
-        self._one_at_a_time = threading.Lock()
-        self._kinds: tuple[Any, ...] | None = None
-        """What helpers are given: arguments of the same types, without any memory."""
-        boards.append(self.board)
+        self.mailbox = new_mailbox()
+        self._one_call = threading.Lock()
+        self._worker_arguments: tuple[Any, ...] | None = None
+        """Arguments of the same types with empty arrays."""
+        mailboxes.append(self.mailbox)
 
-    def shared(self, threads: int, *args: Any) -> None:
-        """Call it in so many threads; in this one alone the first time, and while another call is open."""
-        if threads == 1 or CHECKED or not self.ready or not self._one_at_a_time.acquire(blocking=False):
-            self(*args, 1, self.board)
+    def run(self, threads: int, *args: Any) -> None:
+        """Call the entry in this many threads; in one if it is the first call or another call is running."""
+        if threads == 1 or BOUNDSCHECK or not self.ready or not self._one_call.acquire(blocking=False):
+            self(*args, 1, self.mailbox)
             return
         try:
-            if self._kinds is None:
-                self._kinds = without_memory(args)
-            stay(threads - 1, self.board, self.function, *self._kinds, 0, self.board)
-            self.function(*args, threads, self.board)
+            if self._worker_arguments is None:
+                self._worker_arguments = with_empty_arrays(args)
+            keep_workers_at(
+                self.mailbox, threads - 1, self.function, *self._worker_arguments, 0, self.mailbox
+            )
+            self.function(*args, threads, self.mailbox)
         finally:
-            self._one_at_a_time.release()
+            self._one_call.release()

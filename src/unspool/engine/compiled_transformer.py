@@ -1,4 +1,4 @@
-"""The compiled steps of our Transformers, on the memory of their own parameters."""
+"""Compiled engines of TransformerLM and TransformerSeq2Seq, on the memory of their parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from unspool.engine.compiled_state import CompiledState
-from unspool.engine.engine_choice import logit_cap, plain_head, plain_words
+from unspool.engine.engine_choice import has_compiled_head, logit_cap, softmax_head
 from unspool.engine.stored_softmax import TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix, StoredWeight
 from unspool.engine.weight_formats import F32
@@ -19,53 +19,55 @@ from unspool.nn.transformer import CrossBlock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from unspool.engine.transformer_engine import Encoder, Engine, Tables
-    from unspool.engine.weight_table import Shape, Weights
+    from unspool.engine.transformer_engine import EncoderEngine, PositionTables, TransformerEngine
+    from unspool.engine.weight_table import ModelShape, WeightTable
     from unspool.models.transformer_lm import TransformerLM
     from unspool.models.transformer_seq2seq import TransformerSeq2Seq
     from unspool.models.transformer_shape import TransformerShape
 
-NORMED = (LayerNorm, RMSNorm)
+NORMS = (LayerNorm, RMSNorm)
 
 
-def reading_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
-    """A state for these prompts, which are still to be read."""
-    from unspool.engine.kv_cache import BlockPool
+def prompt_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
+    """A state for these prompts, which are not read yet."""
+    from unspool.engine.kv_cache import PagedKVCache
 
     engine = compiled_language_model(model)
-    pool = BlockPool.empty(engine.shape, len(prompts))
-    head = None if plain_head(model) else model.head
-    return CompiledState(engine, pool, head, [len(prompt) for prompt in prompts])
+    kv_cache = PagedKVCache.empty(engine.shape, len(prompts))
+    head = None if has_compiled_head(model) else model.head
+    return CompiledState(engine, kv_cache, head, [len(prompt) for prompt in prompts])
 
 
-def translating_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
-    """A state for translations of these sources, which are read."""
-    from unspool.engine.kv_cache import BlockPool
+def translation_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
+    """A state for translations of these sources, which the encoder has read."""
+    from unspool.engine.kv_cache import PagedKVCache
 
     engine = compiled_decoder(model)
-    pool = BlockPool.empty(engine.shape, len(sources))
-    head = None if plain_head(model) else model.head
-    return CompiledState(engine, pool, head, None, compiled_encoder(model).read(sources, engine.shape))
+    kv_cache = PagedKVCache.empty(engine.shape, len(sources))
+    head = None if has_compiled_head(model) else model.head
+    return CompiledState(engine, kv_cache, head, None, compiled_encoder(model).read(sources, engine.shape))
 
 
-@gc_paused()  # numba is imported, and kernels are read from the disk, when the first one is made
-def compiled_language_model(model: TransformerLM) -> Engine:
-    """The step of a language model."""
-    from unspool.engine.transformer_engine import Tables
+@gc_paused()  # the first engine imports numba and loads kernels from disk
+def compiled_language_model(model: TransformerLM) -> TransformerEngine:
+    """The engine of a language model."""
+    from unspool.engine.transformer_engine import PositionTables
 
-    engine = _engine(model, Tables(model._rotaries, model.positions, model._windows))
+    engine = _engine(model, PositionTables(model._rotaries, model.positions, model._windows))
     engine.shape = engine.shape._replace(embed_scale=float(model.config.embed_scale))
     return engine
 
 
 @gc_paused()
-def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
-    """The step of a decoder, whose layers look at a source."""
+def compiled_decoder(model: TransformerSeq2Seq) -> TransformerEngine:
+    """The engine of a decoder with cross-attention."""
     from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import Tables
+    from unspool.engine.transformer_engine import PositionTables
 
     layers = len(model.blocks)
-    engine = _engine(model, Tables([model._rotary] * layers, model.positions, relative=model.relative))
+    engine = _engine(
+        model, PositionTables([model._rotary] * layers, model.positions, relative=model.relative)
+    )
     engine.shape = engine.shape._replace(embed_scale=model.scale, crosses=True)
     _put_norm(engine.weights, layers, weight_table.EMBED_NORM, model.embed_norm)
     if model.relative is not None:
@@ -73,33 +75,37 @@ def compiled_decoder(model: TransformerSeq2Seq) -> Engine:
     return engine
 
 
-def _engine(model: TransformerLM | TransformerSeq2Seq, tables: Tables) -> Engine:
+def _engine(model: TransformerLM | TransformerSeq2Seq, tables: PositionTables) -> TransformerEngine:
     from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import Engine
-    from unspool.engine.weight_table import Weights
+    from unspool.engine.transformer_engine import TransformerEngine
+    from unspool.engine.weight_table import WeightTable
 
     layers = len(model.blocks)
-    weights = Weights(layers)
+    weights = WeightTable(layers)
     for layer, block in enumerate(model.blocks):
         _put_block(weights, layer, block, model.config)
     _put_norm(weights, layers, weight_table.LAST_NORM, model.norm)
     _put_matrix(weights, layers, weight_table.EMBED, model.embed)
-    words = plain_words(model)
+    words = softmax_head(model)
     if words is not None:
         _put_matrix(weights, layers, weight_table.HEAD, words)
     shape = _shape(model.config, layers, model.vocab_size)
-    return Engine(shape._replace(logit_cap=logit_cap(model)), weights, tables)
+    return TransformerEngine(shape._replace(logit_cap=logit_cap(model)), weights, tables)
 
 
-def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
-    """One pass over sources, down to the keys and values that the decoder looks at."""
+def compiled_encoder(model: TransformerSeq2Seq) -> EncoderEngine:
+    """The engine of an encoder, which computes the decoder's keys and values."""
     from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import Encoder, Engine, Tables
-    from unspool.engine.weight_table import Weights
+    from unspool.engine.transformer_engine import (
+        EncoderEngine,
+        PositionTables,
+        TransformerEngine,
+    )
+    from unspool.engine.weight_table import WeightTable
 
     encoder, embed = model.encoder, model.source_embed or model.embed
     layers = len(encoder.blocks)
-    weights = Weights(layers, readers=len(model.blocks))
+    weights = WeightTable(layers, readers=len(model.blocks))
     for layer, block in enumerate(encoder.blocks):
         _put_block(weights, layer, block, model.config)
     _put_norm(weights, layers, weight_table.LAST_NORM, encoder.norm)
@@ -110,14 +116,14 @@ def compiled_encoder(model: TransformerSeq2Seq) -> Encoder:
     if encoder.relative is not None:
         weights.put(layers, weight_table.RELATIVE, encoder.relative.weight)
     shape = _shape(model.config, layers, embed.num_embeddings)._replace(embed_scale=encoder.scale)
-    tables = Tables([encoder._rotary] * layers, encoder.positions, relative=encoder.relative)
-    return Encoder(Engine(shape, weights, tables))
+    tables = PositionTables([encoder._rotary] * layers, encoder.positions, relative=encoder.relative)
+    return EncoderEngine(TransformerEngine(shape, weights, tables))
 
 
-def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
+def _shape(c: TransformerShape, layers: int, vocab_size: int) -> ModelShape:
     from unspool.engine import weight_table
 
-    return weight_table.Shape(
+    return weight_table.ModelShape(
         c.width,
         layers,
         c.heads,
@@ -135,7 +141,7 @@ def _shape(c: TransformerShape, layers: int, vocab_size: int) -> Shape:
     )
 
 
-def _put_block(weights: Weights, layer: int, block: Any, config: TransformerShape) -> None:
+def _put_block(weights: WeightTable, layer: int, block: Any, config: TransformerShape) -> None:
     from unspool.engine import weight_table
 
     matrices = {
@@ -166,15 +172,17 @@ def _put_block(weights: Weights, layer: int, block: Any, config: TransformerShap
     for part, linear in matrices.items():
         _put_matrix(weights, layer, part, linear)
     _put_stacked(weights, layer, weight_table.QKV, block.attention.projections)
-    if config.norm_place == "after":  # a branch's only norm is the one behind it
+    if config.norm_place == "after":  # the only norm of a branch is after it
         norms = {
-            weight_table.BEHIND.get(part, part): norm for part, norm in norms.items() if type(norm) in NORMED
+            weight_table.POST_NORM_OF.get(part, part): norm
+            for part, norm in norms.items()
+            if type(norm) in NORMS
         }
     for part, norm in norms.items():
         _put_norm(weights, layer, part, norm)
 
 
-def _put_matrix(weights: Weights, layer: int, part: int, module: Any) -> None:
+def _put_matrix(weights: WeightTable, layer: int, part: int, module: Any) -> None:
     bias = None if isinstance(module, nn.Embedding) else module.bias
     if isinstance(module, StoredMatrix | TiedStoredSoftmax):
         weights.put_stored(layer, part, module.pieces, bias)
@@ -182,8 +190,8 @@ def _put_matrix(weights: Weights, layer: int, part: int, module: Any) -> None:
         weights.put(layer, part, module.weight, bias)
 
 
-def _put_stacked(weights: Weights, layer: int, part: int, modules: Sequence[Any]) -> None:
-    """Several matrices as one. Each stays where it is; their biases are copied, if there are two."""
+def _put_stacked(weights: WeightTable, layer: int, part: int, modules: Sequence[Any]) -> None:
+    """Several matrices as one stacked part, without copies; biases are concatenated."""
     if len(modules) == 1:
         _put_matrix(weights, layer, part, modules[0])
         return
@@ -199,6 +207,6 @@ def _pieces(module: Any) -> tuple[StoredWeight, ...]:
     return (StoredWeight(F32, weight.view(torch.uint8), tuple(weight.shape)),)
 
 
-def _put_norm(weights: Weights, layer: int, part: int, norm: nn.Module | None) -> None:
-    if isinstance(norm, NORMED):  # and no Identity or None, where a model has none
+def _put_norm(weights: WeightTable, layer: int, part: int, norm: nn.Module | None) -> None:
+    if isinstance(norm, NORMS):  # not Identity or None
         weights.put(layer, part, norm.weight, norm.bias)

@@ -1,9 +1,9 @@
-"""Attention of a decoder's rows to a source, whose keys and values are made once and shared by its rows.
+"""Cross-attention of a decoder to a source, whose keys and values are computed once and shared by its rows.
 
-    α[h,s] = softmax_s(q_h · k_s / √I),   out_h = Σ_s α[h,s] v_s,   looked_s = mean_h α[h,s]
+    α[h,s] = softmax_s(q_h · k_s / √I),   out_h = Σ_s α[h,s] v_s,   source_attention_s = mean_h α[h,s]
 
-A source's keys and values lie in blocks as a row's own past does (`attention`, `pool`): the rows of a beam
-have the same ones. Each function is one phase, shared by all threads (`turns`).
+Keys and values of a source are in blocks, like those of self-attention (`kv_cache`); the rows of a beam share
+them. Each function is one phase of a step (`threads`).
 """
 
 from __future__ import annotations
@@ -14,147 +14,161 @@ import numpy as np
 
 from unspool.engine.attention import (
     BLOCK,
-    LOWEST,
-    SCRATCH,
+    MASKED_SCORE,
+    SCORE_FLOATS,
     ZERO,
-    View,
-    alike,
+    AttentionInputs,
     attend,
-    heads_at_a_time,
-    in_block,
-    keep_heads,
+    heads_per_chunk,
+    kv_layout,
+    offset_in_block,
     score_block,
+    store_heads,
 )
-from unspool.engine.kernel import NOUGHT, kernel
-from unspool.engine.memory import floats, reserve
+from unspool.engine.kernel import INT64_ZERO, kernel
+from unspool.engine.memory import floats_at, stack_alloc
 from unspool.engine.simd import (
     WIDTH,
-    exp,
     fma,
-    higher,
-    highest,
     load,
-    only_first,
-    over,
-    plus,
-    spread,
+    select_first,
+    splat,
     store,
-    times,
-    total,
+    vadd,
+    vdiv,
+    vexp,
+    vmax,
+    vmax_element,
+    vmul,
+    vsum,
 )
-from unspool.engine.threads import finish, meet, take
+from unspool.engine.threads import barrier, claim, complete
 
 ONE = np.float32(1)
-ENDLESS: Any = np.int64(2**40)
-"""All of a source is seen."""
-UNBENT = 0.0
-"""Scores of a source have no cap."""
-TOGETHER = 8
-"""Rows of one source that one thread takes, at most."""
+NO_WINDOW: Any = np.int64(2**40)
+"""All of a source is attended to."""
+NO_CAP = 0.0
+"""Scores are not capped."""
+MAX_ROWS_PER_CHUNK = 8
+"""Rows of one source in a chunk, at most."""
 
 
 @kernel
-def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, turns: Any, phase: int) -> int:
-    """Keys and values that stand in work.qkv into the blocks, for one layer of the decoder."""
-    heads, count = alike(shape.kv_heads, shape.head_width), rows.positions.size
+def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, queue: Any, phase: int) -> int:
+    """Store the keys and values in work.qkv in the blocks, for one layer of the decoder."""
+    layout, count = kv_layout(shape.kv_heads, shape.head_width), rows.positions.size
     size = shape.kv_heads * shape.head_width
-    n = take(turns, phase)
+    n = claim(queue, phase)
     while n < count:
         position = rows.positions[n]
         block = source.starts[rows.sequences[n], position // BLOCK]
         for value in range(2):
             begin = (2 * n + value) * size
-            keep_heads(work.qkv, begin, heads, value, reader, position, source.kv, block)
-        n = finish(turns, phase)
-    return meet(turns, phase, count)
+            store_heads(work.qkv, begin, layout, value, reader, position, source.kv, block)
+        n = complete(queue, phase)
+    return barrier(queue, phase, count)
 
 
 @kernel
 def _end_of_group(rows: Any, source: Any, n: int) -> int:
-    """Behind the last of the rows that look at one source together with row n; n if it is not the first."""
+    """The end of the group of rows with one source that starts at row n; n if none starts there."""
     starts, sequences = source.starts, rows.sequences
-    mine, last = starts[sequences[n], 0], n  # no two sources have a block in common
-    if n % TOGETHER and starts[sequences[n - 1], 0] == mine:
+    mine, last = starts[sequences[n], 0], n  # two sources never share a block
+    if n % MAX_ROWS_PER_CHUNK and starts[sequences[n - 1], 0] == mine:
         return n
-    while last == n or (last < sequences.size and last % TOGETHER and starts[sequences[last], 0] == mine):
+    while last == n or (
+        last < sequences.size and last % MAX_ROWS_PER_CHUNK and starts[sequences[last], 0] == mine
+    ):
         last += 1
     return last
 
 
 @kernel
-def attend_source(
-    shape: Any, layer: int, rows: Any, source: Any, work: Any, turns: Any, phase: int, threads: int
+def cross_attention(
+    shape: Any, layer: int, rows: Any, source: Any, work: Any, queue: Any, phase: int, threads: int
 ) -> int:
-    """Every head of every row; its query stands in work.qkv.
+    """Attention of every head of every row, whose queries are in work.qkv, into work.mixed.
 
-    A piece is some heads, or all, of neighbouring rows that look at one source (those of a beam): its keys
-    and values then stay in the nearest cache.
+    A chunk is some or all heads of neighbouring rows with one source (those of a beam), so that its keys and
+    values stay in the cache.
     """
     H, count, lengths = shape.heads, rows.positions.size, source.lengths
-    heads, size = alike(shape.kv_heads, shape.head_width), H * shape.head_width
-    # All of it, with scores as they are: no arrays are looked at for these.
-    view = View(
-        source.kv, source.starts, rows.sequences, lengths, False, ENDLESS, UNBENT, work.looks, lengths,
-        rows.positions, NOUGHT,
+    layout, size = kv_layout(shape.kv_heads, shape.head_width), H * shape.head_width
+    # Without relative positions; the arrays given for them are not read.
+    inputs = AttentionInputs(
+        source.kv, source.starts, rows.sequences, lengths, False, NO_WINDOW, NO_CAP, work.source_scores,
+        lengths, rows.positions, INT64_ZERO,
     )  # fmt: skip
-    p = floats(reserve(SCRATCH + NOUGHT), SCRATCH)
-    each = heads_at_a_time(H, count, threads)
+    p = floats_at(stack_alloc(SCORE_FLOATS + INT64_ZERO), SCORE_FLOATS)
+    each = heads_per_chunk(H, count, threads)
     cuts = H // each
-    piece = take(turns, phase)
-    while piece < count * cuts:
-        n, head = piece // cuts, piece % cuts * each
+    chunk = claim(queue, phase)
+    while chunk < count * cuts:
+        n, head = chunk // cuts, chunk % cuts * each
         last = _end_of_group(rows, source, n)
         if last > n:
             some, which = (n, last), (head, head + each)
-            attend(heads, H, layer, view, work.qkv, size, some, which, p, work.mixed)
-        piece = finish(turns, phase)
-    return meet(turns, phase, count * cuts)
+            attend(layout, H, layer, inputs, work.qkv, size, some, which, p, work.mixed)
+        chunk = complete(queue, phase)
+    return barrier(queue, phase, count * cuts)
 
 
 @kernel
 def softmax(p: Any, at: int, size: int) -> None:
-    """p[at : at + size] = softmax, in place; `size` is a multiple of WIDTH."""
+    """Softmax of p[at : at + size] in place; `size` is a multiple of WIDTH."""
     peak = load(p, at)
     for i in range(WIDTH, size, WIDTH):
-        peak = higher(load(p, at + i), peak)
-    shift, summed = spread(-highest(peak)), spread(ZERO)
+        peak = vmax(load(p, at + i), peak)
+    shift, summed = splat(-vmax_element(peak)), splat(ZERO)
     for i in range(0, size, WIDTH):
-        mass = exp(plus(load(p, at + i), shift))
+        mass = vexp(vadd(load(p, at + i), shift))
         store(p, at + i, mass)
-        summed = plus(summed, mass)
-    norm = spread(total(summed))
+        summed = vadd(summed, mass)
+    norm = splat(vsum(summed))
     for i in range(at, at + size, WIDTH):
-        store(p, i, over(load(p, i), norm))
+        store(p, i, vdiv(load(p, i), norm))
 
 
 @kernel
-def look(shape: Any, layer: int, rows: Any, source: Any, work: Any, said: Any, turns: Any, phase: int) -> int:
-    """Where each row looks: said.looked, 0 behind the end of its source."""
+def source_attention(
+    shape: Any, layer: int, rows: Any, source: Any, work: Any, outputs: Any, queue: Any, phase: int
+) -> int:
+    """Write outputs.source_attention of each row, 0 behind the end of its source."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
     count = rows.positions.size
-    width = said.looked.size // count
-    scale, share = spread(ONE / np.sqrt(np.float32(I))), spread(ONE / np.float32(H))
-    lowest, nothing = spread(LOWEST), spread(ZERO)
-    n = take(turns, phase)
+    width = outputs.source_attention.size // count
+    scale, share = splat(ONE / np.sqrt(np.float32(I))), splat(ONE / np.float32(H))
+    lowest, nothing = splat(MASKED_SCORE), splat(ZERO)
+    n = claim(queue, phase)
     while n < count:
         at, length = n * width, source.lengths[rows.sequences[n]]
         starts = source.starts[rows.sequences[n]]
         filled = (length + WIDTH - 1) // WIDTH * WIDTH
         for i in range(at, at + width, WIDTH):
-            store(said.looked, i, nothing)
+            store(outputs.source_attention, i, nothing)
         for head in range(H):
-            base = in_block(alike(K, I), layer, head // (H // K), NOUGHT)
+            base = offset_in_block(kv_layout(K, I), layer, head // (H // K), INT64_ZERO)
             for s in range(0, length, BLOCK):
                 key = starts[s // BLOCK] + base
                 tokens = min(BLOCK, length - s)
-                score_block(work.qkv, (n * H + head) * I, source.kv, key, tokens, I, work.looks, at + s)
+                score_block(
+                    work.qkv, (n * H + head) * I, source.kv, key, tokens, I, work.source_scores, at + s
+                )
             for s in range(0, filled, WIDTH):
-                scores = times(load(work.looks, at + s), scale)
-                store(work.looks, at + s, only_first(scores, length - s, lowest))
-            softmax(work.looks, at, filled)
+                scores = vmul(load(work.source_scores, at + s), scale)
+                store(work.source_scores, at + s, select_first(scores, length - s, lowest))
+            softmax(work.source_scores, at, filled)
             for s in range(0, filled, WIDTH):
-                store(said.looked, at + s, fma(load(work.looks, at + s), share, load(said.looked, at + s)))
+                store(
+                    outputs.source_attention,
+                    at + s,
+                    fma(load(work.source_scores, at + s), share, load(outputs.source_attention, at + s)),
+                )
         for s in range(0, filled, WIDTH):
-            store(said.looked, at + s, only_first(load(said.looked, at + s), length - s, nothing))
-        n = finish(turns, phase)
-    return meet(turns, phase, count)
+            store(
+                outputs.source_attention,
+                at + s,
+                select_first(load(outputs.source_attention, at + s), length - s, nothing),
+            )
+        n = complete(queue, phase)
+    return barrier(queue, phase, count)

@@ -1,12 +1,12 @@
-"""Many dot products at once: R vectors with C others, each sum in the order of `lanes`.
+"""Tiles of dot products: R rows of x with C rows of w at once, each sum in the order of `simd`.
 
     y[r, c] = Σ_i w[c, i] · x[r, i]
 
-R + C loads serve R · C products, and the sums of lanes that are left in the end, at most WIDTH of them, are
-folded together: halves of two of them make one register, so that the last one holds all sums side by side.
-One by one they would take several times as long, and for short vectors longer than the products.
+R + C loads serve R · C products. The R · C ≤ WIDTH partial sums are reduced together: two vectors are folded
+into one until one vector holds all sums. Reducing them one by one takes several times as long, and for short
+rows longer than the products.
 
-The C vectors of w may be neighbours or far apart. A `Layout` says how their numbers lie.
+The C rows of w may be neighbours or far apart. A `Layout` defines how their numbers are stored.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from unspool.engine.kernel import operation, small_kernel
-from unspool.engine.simd import CHECKED, FLOATS, INT, WIDTH, fused_lanes
+from unspool.engine.kernel import inline_kernel, llvm_intrinsic
+from unspool.engine.simd import BOUNDSCHECK, FLOATS, INT, WIDTH, llvm_fma
 
-NOUGHT = ir.Constant(FLOATS, [0.0] * WIDTH)
+ZERO_VECTOR = ir.Constant(FLOATS, [0.0] * WIDTH)
 
 
 class Layout(Protocol):
-    """How the numbers of w lie in groups, and how the sum of a group joins the whole, in values of LLVM."""
+    """The storage of w in groups of numbers, as a generator of LLVM code."""
 
     group: int | None
-    """Numbers that are added up before they join the sum; None: all of them."""
+    """Numbers that are summed before they are added to the total; None: all of them."""
     whole_groups: bool
-    """Whether there is no shorter group at the end."""
+    """True if the last group is never shorter."""
 
     def begin(self, builder: Any, row: Any, start: Any) -> Any:
-        """Where in memory the group begins that has number `start` of a vector that begins at `row`."""
+        """The offset of the group that contains number `start` of the row at offset `row`."""
 
-    def lanes(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
-        """WIDTH numbers of that group, from its i-th on."""
+    def load(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
+        """WIDTH numbers of the group at `begin`, from its i-th on."""
 
-    def joined(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:
-        """The sum with that of this group."""
+    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:
+        """The total `whole` plus the sum `part` of this group."""
 
     def end(self, row: int, length: int) -> int:
-        """Where a vector's memory ends, for a look at bounds; a compiled function."""
+        """The offset behind a row, to check bounds; a kernel."""
 
 
-def loaded(builder: Any, data: Any, index: Any) -> Any:
-    """data[index : index + WIDTH] as a value of LLVM."""
-    found = builder.load(builder.bitcast(builder.gep(data, [index]), FLOATS.as_pointer()))
-    found.align = 4
-    return found
+def llvm_load(builder: Any, data: Any, index: Any) -> Any:
+    """data[index : index + WIDTH] as an LLVM vector."""
+    vector = builder.load(builder.bitcast(builder.gep(data, [index]), FLOATS.as_pointer()))
+    vector.align = 4
+    return vector
 
 
-class Singles:
-    """Numbers in single precision, one after another."""
+class Float32Layout:
+    """float32 numbers one after another."""
 
     whole_groups = False
 
@@ -61,54 +61,54 @@ class Singles:
         self.group = group
 
     def begin(self, builder: Any, row: Any, start: Any) -> Any:
-        """Nothing lies between groups."""
+        """Groups are contiguous."""
         return builder.add(row, start)
 
-    def lanes(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
-        """As they are."""
-        return loaded(builder, data, builder.add(begin, i))
+    def load(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
+        """A plain load."""
+        return llvm_load(builder, data, builder.add(begin, i))
 
-    def joined(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:  # noqa: ARG002
+    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:  # noqa: ARG002
         """whole + part."""
         return builder.fadd(whole, part)
 
     @staticmethod
-    @small_kernel
+    @inline_kernel
     def end(row: int, length: int) -> int:
-        """Behind its last number."""
+        """The offset behind its last number."""
         return row + length
 
 
-def _together(builder: Any, sums: Sequence[Any]) -> Any:
-    """Up to WIDTH registers to one, which holds the total of each, in their order."""
-    sums, size = [*sums, *[NOUGHT] * (WIDTH - len(sums))], WIDTH
+def _reduce_to_vector(builder: Any, sums: Sequence[Any]) -> Any:
+    """Reduce up to WIDTH vectors to one vector that holds their sums, in order."""
+    sums, size = [*sums, *[ZERO_VECTOR] * (WIDTH - len(sums))], WIDTH
     while len(sums) > 1:
         half, groups = size // 2, WIDTH // size
-        low = [base * size + lane for base in range(2 * groups) for lane in range(half)]
-        kinds = [ir.Constant(ir.VectorType(INT, WIDTH), [it + more for it in low]) for more in (0, half)]
+        low = [base * size + element for base in range(2 * groups) for element in range(half)]
+        orders = [ir.Constant(ir.VectorType(INT, WIDTH), [it + more for it in low]) for more in (0, half)]
         pairs = zip(sums[::2], sums[1::2], strict=True)
-        sums = [builder.fadd(*(builder.shuffle_vector(a, b, kind) for kind in kinds)) for a, b in pairs]
+        sums = [builder.fadd(*(builder.shuffle_vector(a, b, order) for order in orders)) for a, b in pairs]
         size = half
     return sums[0]
 
 
-def _places(builder: Any, begin: Any, stride: Any, count: int) -> list[Any]:
+def _offsets(builder: Any, begin: Any, stride: Any, count: int) -> list[Any]:
     return [builder.add(begin, builder.mul(stride, begin.type(k))) for k in range(count)]
 
 
-def _sums(
+def _accumulate(
     builder: Any, layout: Layout, w: Any, ws: list[Any], x: Any, xs: list[Any], length: Any
 ) -> list[Any]:
-    """The lanes of every sum, of vectors that begin at `ws` and `xs`: those of xs[0] first."""
+    """The partial sums of all products of the rows at offsets `ws` and `xs`, those of xs[0] first."""
     C, kind = len(ws), length.type
-    whole = [cgutils.alloca_once_value(builder, NOUGHT) for _ in range(len(xs) * C)]
-    part = [cgutils.alloca_once_value(builder, NOUGHT) for _ in whole]
+    whole = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in range(len(xs) * C)]
+    part = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in whole]
     group = length if layout.group is None else kind(layout.group)
-    # A length of 0 has no group, and a step of 0 would never end.
+    # If the length is 0, a step of 0 would never end.
     step = builder.select(builder.icmp_signed("<", group, kind(WIDTH)), kind(WIDTH), group)
     with cgutils.for_range_slice(builder, kind(0), length, step, kind) as (start, _):
         for it in part:
-            builder.store(NOUGHT, it)
+            builder.store(ZERO_VECTOR, it)
         size = group
         if not layout.whole_groups:
             left = builder.sub(length, start)
@@ -116,39 +116,39 @@ def _sums(
         begins = [layout.begin(builder, row, start) for row in ws]
         mine = [builder.add(row, start) for row in xs]
         with cgutils.for_range_slice(builder, kind(0), size, kind(WIDTH), kind) as (i, _):
-            near = [layout.lanes(builder, w, begin, i) for begin in begins]
+            w_vectors = [layout.load(builder, w, begin, i) for begin in begins]
             for r, row in enumerate(mine):
-                lanes = loaded(builder, x, builder.add(row, i))
-                for place, other in zip(part[r * C : (r + 1) * C], near, strict=True):
-                    builder.store(fused_lanes(builder, other, lanes, builder.load(place)), place)
+                x_vector = llvm_load(builder, x, builder.add(row, i))
+                for slot, w_vector in zip(part[r * C : (r + 1) * C], w_vectors, strict=True):
+                    builder.store(llvm_fma(builder, w_vector, x_vector, builder.load(slot)), slot)
         for k, (it, new) in enumerate(zip(whole, part, strict=True)):
-            found = layout.joined(builder, w, begins[k % C], builder.load(new), builder.load(it))
-            builder.store(found, it)
+            total = layout.add_group(builder, w, begins[k % C], builder.load(new), builder.load(it))
+            builder.store(total, it)
     return [builder.load(it) for it in whole]
 
 
 def _store(builder: Any, totals: Any, rows: list[Any], beside: Any, C: int, y: Any) -> None:
-    """Each of the totals to its own place; C of one row at a time where there is nothing `beside` them."""
+    """Store the totals, which are `beside` apart in y; None: C neighbours of one row are stored at once."""
     for r, row in enumerate(rows):
         if beside is None:
             order = ir.Constant(ir.VectorType(INT, C), list(range(r * C, (r + 1) * C)))
-            found = builder.shuffle_vector(totals, ir.Constant(FLOATS, ir.Undefined), order)
-            builder.store(found, builder.bitcast(builder.gep(y, [row]), found.type.as_pointer()), align=4)
+            some = builder.shuffle_vector(totals, ir.Constant(FLOATS, ir.Undefined), order)
+            builder.store(some, builder.bitcast(builder.gep(y, [row]), some.type.as_pointer()), align=4)
             continue
-        for c, place in enumerate(_places(builder, row, beside, C)):
+        for c, place in enumerate(_offsets(builder, row, beside, C)):
             builder.store(builder.extract_element(totals, INT(r * C + c)), builder.gep(y, [place]))
 
 
 def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callable[..., Any]:
-    """The kernel for R vectors of x and C of w, R · C ≤ WIDTH.
+    """The kernel for R rows of x and C rows of w, R · C ≤ WIDTH.
 
-    It is given w, where in it the first vector begins and how far apart they are, x in the same way, the
-    length of all vectors (a multiple of WIDTH), y and where in it the first number belongs, how far apart the
-    numbers of two vectors of w are there, and of two of x. Where the former are `neighbours`, 1 apart, those
-    of a vector of x are stored at once.
+    Its arguments: w, the offset of its first row and the stride of its rows; the same for x; the length of
+    all rows (a multiple of WIDTH); y, the offset of the first result, and the strides in y of the results of
+    two rows of w and of two rows of x. With `neighbours` the former is 1, and the results of a row of x are
+    stored at once.
     """
 
-    @operation
+    @llvm_intrinsic
     def _tile(
         _: Any, w: Any, at: Any, apart: Any, x: Any, by: Any, between: Any, length: Any, y: Any, to: Any,
         beside: Any, below: Any,
@@ -158,30 +158,32 @@ def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callabl
                 return context.make_array(signature.args[which])(context, builder, args[which]).data
 
             _, at, apart, _, by, between, length, _, to, beside, below = args
-            ws, xs = _places(builder, at, apart, C), _places(builder, by, between, R)
-            totals = _together(builder, _sums(builder, layout, data(0), ws, data(3), xs, length))
-            rows = _places(builder, to, below, R)
+            ws, xs = _offsets(builder, at, apart, C), _offsets(builder, by, between, R)
+            totals = _reduce_to_vector(
+                builder, _accumulate(builder, layout, data(0), ws, data(3), xs, length)
+            )
+            rows = _offsets(builder, to, below, R)
             _store(builder, totals, rows, None if neighbours else beside, C, data(7))
             return context.get_dummy_value()
 
-        whole = types.intp
-        return types.void(w, whole, whole, x, whole, whole, whole, y, whole, whole, whole), build
+        int_ = types.intp
+        return types.void(w, int_, int_, x, int_, int_, int_, y, int_, int_, int_), build
 
     end = layout.end
 
-    @small_kernel
+    @inline_kernel
     def tile(
         w: Any, at: int, apart: int, x: Any, by: int, between: int, length: int, y: Any, to: int, beside: int,
         below: int,
     ) -> None:  # fmt: skip
-        if CHECKED and (
+        if BOUNDSCHECK and (
             min(at, by, to) < 0
             or end(at + (C - 1) * apart, length) > w.size
             or by + (R - 1) * between + length > x.size
             or to + (R - 1) * below + (C - 1) * beside >= y.size
             or (neighbours and beside != 1)
         ):
-            raise IndexError("a tile reaches outside an array")
+            raise IndexError("a tile is outside an array")
         _tile(w, at, apart, x, by, between, length, y, to, beside, below)
 
     return tile

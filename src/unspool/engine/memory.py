@@ -1,9 +1,9 @@
-"""Memory that is not needed any more, kept for what comes next.
+"""Memory for kernels: aligned arrays, a buffer pool, arrays at an address, and stack memory.
 
-The system clears every page that it hands out when it is first touched, and takes back what was freed in
-large pieces: with [64, 49152] log-probabilities either takes longer than to compute them. It also hands out
-large pages slowly, or, when its memory is in pieces, small ones in their place, with which a step of many
-rows takes a quarter longer. So what keys and values, results and scratch lay in is kept, up to a limit.
+The operating system clears every page that it hands out and takes back large freed blocks. For [64, 49152]
+log-probabilities this takes longer than computing them. Large pages are slow to get, and if memory is
+fragmented the system hands out small pages, with which a step of many rows takes a quarter longer. So the
+memory of KV caches, results and scratch returns to a pool, up to MAX_POOLED_FLOATS.
 """
 
 from __future__ import annotations
@@ -16,146 +16,135 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.np.arrayobj import make_array, populate_array
+from numba.core import cgutils
 from numpy.typing import NDArray
 
-from unspool.engine.kernel import operation
+from unspool.engine.kernel import llvm_intrinsic
 
-# Arrays that begin where a line of the cache begins: lanes that lie across two lines cost twice.
+Floats = NDArray[np.float32]
+
+CACHE_LINE_BYTES = 64
+MAX_POOLED_FLOATS = 2**26
+"""Idle floats in the pool, at most: a quarter of a gigabyte."""
+POOLED_SIZES = range(2**14, 2**24 + 1)
+"""Sizes of pooled arrays. malloc keeps smaller ones itself; larger ones are no results of a step."""
+MAX_STACK_FLOATS = 65536
+"""Floats that a kernel may allocate on the stack: a quarter of a megabyte."""
+
+_idle_buffers: list[Floats] = []
+_pool_lock = threading.RLock()  # reentrant: garbage collection may return a buffer while one is taken
 
 
-LINE = 64
-"""Bytes."""
-
-
-def aligned(*shape: int) -> NDArray[np.float32]:
-    """An empty array of float32."""
+def empty_aligned(*shape: int) -> Floats:
+    """An uninitialised float32 array that starts at a cache line: a vector across two lines costs twice."""
     size = 4 * math.prod(shape)
-    octets = np.empty(size + LINE, np.uint8)
-    begin = -octets.ctypes.data % LINE
-    return octets[begin : begin + size].view(np.float32).reshape(shape)  # numpy puts an empty one anywhere
+    memory = np.empty(size + CACHE_LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE_BYTES
+    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
-MAX_KEPT_NUMBERS = 2**26
-"""Numbers that are kept, at most: a quarter of a gigabyte."""
-LENT = range(2**14, 2**24 + 1)
-"""Sizes that are lent. Smaller ones the system is not asked for, larger ones are no result of a step."""
-
-Numbers = NDArray[np.float32]
-
-_kept: list[Numbers] = []
-_looking = threading.RLock()  # a state may be collected while one is being made
-
-
-def memory(size: int) -> Numbers:
-    """At least `size` numbers of any values: kept ones, if not twice as many, or new ones."""
-    with _looking:
-        enough = [place for place, numbers in enumerate(_kept) if size <= numbers.size <= 2 * size]
-        if enough:
-            return _kept.pop(min(enough, key=lambda place: _kept[place].size))
+def take_buffer(size: int) -> Floats:
+    """At least `size` uninitialised floats: the smallest idle buffer below twice the size, or new memory."""
+    with _pool_lock:
+        fitting = [index for index, buffer in enumerate(_idle_buffers) if size <= buffer.size <= 2 * size]
+        if fitting:
+            return _idle_buffers.pop(min(fitting, key=lambda index: _idle_buffers[index].size))
     try:
-        return aligned(size)
+        return empty_aligned(size)
     except MemoryError:
-        if not _kept:
+        if not _idle_buffers:
             raise
-        _kept.clear()
-        return aligned(size)
+        _idle_buffers.clear()
+        return empty_aligned(size)
 
 
-def keep(numbers: Numbers) -> None:
-    """Nobody uses them any more. Those that were kept longest go where there are too many."""
-    if not 0 < numbers.size <= MAX_KEPT_NUMBERS:
+def return_buffer(buffer: Floats) -> None:
+    """Return an unused buffer; the pool frees its oldest buffers above its limit."""
+    if not 0 < buffer.size <= MAX_POOLED_FLOATS:
         return
-    with _looking:
-        _kept.append(numbers)
-        while sum(each.size for each in _kept) > MAX_KEPT_NUMBERS:
-            del _kept[0]
+    with _pool_lock:
+        _idle_buffers.append(buffer)
+        while sum(each.size for each in _idle_buffers) > MAX_POOLED_FLOATS:
+            del _idle_buffers[0]
 
 
-class Loan:
-    """What lent numbers belong to: it lives as long as an array, a view or a tensor of them does.
+class PooledBuffer:
+    """The owner of pooled memory: it lives as long as any array, view or tensor of that memory.
 
-    NumPy gives every view of a view the owner at the bottom for its base, and torch holds the array that a
-    tensor was made of. So no count of one array's users would do, and this one object does.
+    NumPy makes the owner the base of every view of a view, and torch holds the array behind a tensor. So
+    this object is deleted exactly when the last user is gone.
     """
 
-    def __init__(self, numbers: Numbers) -> None:
-        self._numbers = numbers
-        self.__array_interface__ = numbers.__array_interface__
+    def __init__(self, buffer: Floats) -> None:
+        self._buffer = buffer
+        self.__array_interface__ = buffer.__array_interface__
 
     def __del__(self) -> None:
-        """The last of them is gone."""
-        keep(self._numbers)
+        """Return the memory to the pool."""
+        return_buffer(self._buffer)
 
 
-def lent(*shape: int) -> Numbers:
-    """An array of any values, whose memory is kept as soon as nothing shows it any more."""
+def empty_pooled(*shape: int) -> Floats:
+    """An uninitialised array whose memory returns to the pool when its last view is gone."""
     size = int(np.prod(shape, dtype=np.int64))
-    if size not in LENT:
-        return aligned(*shape)
-    whole: Numbers = np.asarray(Loan(memory(size)))
-    return whole[:size].reshape(shape)
+    if size not in POOLED_SIZES:
+        return empty_aligned(*shape)
+    buffer: Floats = np.asarray(PooledBuffer(take_buffer(size)))
+    return buffer[:size].reshape(shape)
 
 
 def _after_fork() -> None:
-    global _looking
-    _looking = threading.RLock()  # whoever was looking is not there
+    global _pool_lock
+    _pool_lock = threading.RLock()  # its owner does not exist in the child process
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# Numbers that lie at an address: memory of torch's, or of a mapped file, as kernels read it.
-#
-# Whoever calls has made sure that the memory is there and that so many numbers lie in it.
+# ── arrays at an address: memory of torch or of a mapped file, which the caller keeps alive ──────
 
 
-def _lying(kind: types.Array, whole: Any) -> Any:
-    """The array of a kind whose numbers lie at an address, given as two whole numbers."""
+def _array_at(kind: types.Array) -> Any:
+    """An intrinsic of (address, size): the contiguous array of this type at the address."""
 
     def build(context: Any, builder: Any, _: Any, args: Any) -> Any:
         address, size = args
-        array = make_array(kind)(context, builder)
-        data = builder.inttoptr(address, context.get_data_type(kind.dtype).as_pointer())
-        each = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
-        populate_array(array, data=data, shape=[size], strides=[each], itemsize=each, meminfo=None)
-        return array._getvalue()
+        array = context.make_array(kind)(context, builder)
+        itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+        array.data = builder.inttoptr(address, context.get_data_type(kind.dtype).as_pointer())
+        array.shape, array.strides = (cgutils.pack_array(builder, [it]) for it in (size, itemsize))
+        array.itemsize, array.nitems = itemsize, size
+        return array._getvalue()  # meminfo and parent are null: the array does not own its memory
 
-    return kind(whole, whole), build
-
-
-@operation
-def floats(_: Any, address: Any, size: Any) -> Any:
-    """The float32 numbers that lie at an address."""
-    return _lying(types.Array(types.float32, 1, "C"), types.int64)
+    return kind(types.int64, types.int64), build
 
 
-@operation
-def octets(_: Any, address: Any, size: Any) -> Any:
-    """The bytes that lie at an address."""
-    return _lying(types.Array(types.uint8, 1, "C"), types.int64)
+@llvm_intrinsic
+def floats_at(_: Any, address: Any, size: Any) -> Any:
+    """The float32 array at an address."""
+    return _array_at(types.Array(types.float32, 1, "C"))
 
 
-MAX_STACK_BYTES = 65536
-"""Numbers that a kernel may ask for: a quarter of a megabyte."""
+@llvm_intrinsic
+def bytes_at(_: Any, address: Any, size: Any) -> Any:
+    """The uint8 array at an address."""
+    return _array_at(types.Array(types.uint8, 1, "C"))
 
 
-@operation
-def reserve(_: Any, size: Any) -> Any:
-    """The address of so many float32. A constant size is taken apart by LLVM, number by number.
+@llvm_intrinsic
+def stack_alloc(_: Any, size: Any) -> Any:
+    """The address of so many float32 on this thread's stack, valid until the calling kernel returns.
 
-    Memory of a thread's own stack, for what a kernel needs only while it runs.
+        tile = floats_at(stack_alloc(size), size)
 
-        tile = floats(reserve(size), size)
-
-    It is there until the kernel that reserved it returns: `reserve` is an operation, not a function that
-    would give the memory back before its caller has used it.
+    An intrinsic, because a function would free the memory when it returns. Do not pass a literal size: LLVM
+    would split the memory into single numbers.
     """
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        room = builder.alloca(ir.FloatType(), args[0])
-        room.align = 64
-        return builder.ptrtoint(room, ir.IntType(64))
+        memory = builder.alloca(ir.FloatType(), args[0])
+        memory.align = 64
+        return builder.ptrtoint(memory, ir.IntType(64))
 
     return types.int64(types.int64), build

@@ -1,15 +1,17 @@
-"""Where entries are kept on disk: numba's own files, read without getting ready to compile.
+"""Everything that depends on undocumented parts of numba: a disk cache and a quick compiler for kernels.
 
-Before numba looks for a function on disk it imports all that it might need if it does not find it: every
-function of NumPy's that it knows, and scipy's linear algebra. That takes longer than a first token. Here it
-does so only when there is something to compile.
+If these parts change, `kernel` falls back to numba's documented decorators: kernels compile more slowly and
+are not cached on disk, but compute the same.
 
-numba keeps what it has compiled as pickles, which can run code when they are read. They are written and read
-only in a folder that no other user can write to, below the user's cache folder (UNSPOOL_CACHE) or
-NUMBA_CACHE_DIR. If there is no such folder, or its disk is full, one warning says so, and kernels are
-compiled for this process alone.
+Disk cache: before numba looks for a function on disk it imports everything that compiling might need, which
+takes longer than a first token. Here this is imported only to compile. Cached code is a pickle, which can run
+code when it is read, so it is written to and read from only a folder that no other user can write to: below
+the user's cache folder (UNSPOOL_CACHE) or NUMBA_CACHE_DIR. If such a folder cannot be made or the disk is
+full, one warning is shown and kernels are compiled for this process alone.
 
-This leans on parts of numba that it does not document. If they change, nothing is kept.
+Quick compiler: numba optimises each function together with everything that it calls and emits machine code,
+so a kernel six calls deep is optimised six times. A kernel that only other kernels call is lowered to LLVM IR
+here; the entry that contains it is optimised once, as a whole. That halves the time to compile an entry.
 """
 
 from __future__ import annotations
@@ -22,60 +24,56 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba import _dynfunc, config, njit
+from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.ccallback import CFunc
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.runtime import rtsys
-from numba.core.typed_passes import NativeLowering
 
 from unspool.io import cache_folder, private_folder
 
-OTHERWISE = (AttributeError, TypeError)
-"""What it comes to when a part has another shape."""
+CHANGED = (AttributeError, TypeError)
+"""Errors that mean that numba has changed."""
 
 
-class PrivateFolder:
-    """Tells numba where the compiled code of one function is kept."""
+class PrivateLocator:
+    """numba's interface for the place of one function's compiled code."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._py_file = function.__code__.co_filename
         self._line = function.__code__.co_firstlineno
-        self._path = _folder(str(Path(self._py_file).parent))
+        self._path = _kernel_folder(str(Path(self._py_file).parent))
 
     def get_cache_path(self) -> str:
         """The folder."""
         return self._path
 
     def ensure_cache_path(self) -> None:
-        """Before anything is written: it is still there, and still nobody else's."""
+        """Check before a write that the folder exists and is private."""
         private_folder(Path(self._path))
 
     def get_source_stamp(self) -> bytes:
-        """Changes whenever the source file does."""
+        """A hash of the source file."""
         return hashlib.sha256(Path(self._py_file).read_bytes()).digest()
 
     def get_disambiguator(self) -> str:
-        """Tells functions of one name in one file apart."""
+        """Distinguishes functions of one name in one file."""
         return str(self._line)
 
 
 @cache
-def _folder(sources: str) -> str:
-    """Where the kernels of one source folder are kept."""
+def _kernel_folder(sources: str) -> str:
+    """The folder for the kernels of one source folder."""
     root = Path(config.CACHE_DIR) if config.CACHE_DIR else cache_folder() / "kernels"
     name = hashlib.sha256(sources.encode()).hexdigest()[:24]
     return str(private_folder(root / f"{Path(sources).name}_{name}"))
 
 
-class PrivateImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    """numba's way to write compiled code down, in a `PrivateFolder`."""
+class PrivateCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    """numba's serialisation of compiled code, with a `PrivateLocator`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._lineno = function.__code__.co_firstlineno
-        self._locator = PrivateFolder(function)
+        self._locator = PrivateLocator(function)
         name = f"{Path(self._locator._py_file).stem}.{function.__qualname__}"
         self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
 
@@ -83,30 +81,30 @@ class PrivateImpl(CompileResultCacheImpl):  # type: ignore[misc]
 @cache
 def _warn(problem: str) -> None:
     warnings.warn(
-        f"compiled code is not kept on disk and will be compiled again by the next process: {problem}",
+        f"compiled code is not cached on disk and the next process compiles it again: {problem}",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
 class EntryCache(FunctionCache):  # type: ignore[misc]
-    """What was compiled of one function, by the types of its arguments."""
+    """The compiled versions of one function, by the types of its arguments."""
 
-    _impl_class = PrivateImpl
+    _impl_class = PrivateCacheImpl
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is kept for these types, or None."""
+        """The version for these types; None if it is not cached or its file is damaged."""
         try:
-            rtsys.initialize(target_context)  # the counting of references, which compiled code may call
+            rtsys.initialize(target_context)  # reference counting, which compiled code may call
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)
-        except OTHERWISE:
+        except CHANGED:
             return super().load_overload(sig, target_context)
-        except Exception:  # a damaged file fails in any way; it is compiled again and written over
+        except Exception:  # a damaged file raises anything; it is compiled again and overwritten
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep it, if the disk has room."""
+        """Write a version to disk; warn if the disk is full."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -117,109 +115,116 @@ class EntryCache(FunctionCache):  # type: ignore[misc]
             super().save_overload(sig, data)
 
 
-def _cache_of(function: Callable[..., Any]) -> Any:
-    """Where the function is kept; None, with a warning, if there is no place for it."""
+def _entry_cache(function: Callable[..., Any]) -> Any:
+    """The function's disk cache; None, with a warning, if it cannot have one."""
     try:
         return EntryCache(function)
     except OSError as error:
         _warn(str(error))
-    except OTHERWISE:
+    except CHANGED:
         _warn("this version of numba is unknown")
     return None
 
 
-def keep(compiled: Any) -> None:
-    """Keep on disk what is compiled of a function."""
-    found = _cache_of(compiled.py_func)
-    if found is not None:
-        compiled._cache = found
+def cache_on_disk(compiled: Any) -> None:
+    """Cache a compiled function on disk."""
+    entry_cache = _entry_cache(compiled.py_func)
+    if entry_cache is not None:
+        compiled._cache = entry_cache
 
 
-def early_callback(kind: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """numba's `cfunc`, which reads before it can be told how; None where it is put together otherwise."""
+def cached_callback(signature: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """numba's `cfunc` with this disk cache; None if numba has changed."""
     try:
-        compiled: Any = CFunc(function, (kind.args, kind.return_type), locals={}, options=options)
-        compiled._cache = _cache_of(function) or compiled._cache
+        compiled: Any = CFunc(function, (signature.args, signature.return_type), locals={}, options=options)
+        compiled._cache = _entry_cache(function) or compiled._cache
         compiled.compile()
-    except OTHERWISE:
+    except CHANGED:
         return None
     return compiled
 
 
-# How numba compiles a kernel that only other kernels call: as far as LLVM's language, and no further.
-#
-# numba optimises every function that it compiles together with all that it calls, and makes machine code of
-# it: what lies six calls deep is optimised six times, and five of the results are thrown away. A kernel that
-# Python does not call is worth nothing by itself. Here it is only written down, and the entry that it ends up
-# in is optimised once, as a whole: half of the time to compile one.
-#
-# This leans on parts of numba that it does not document. Before the first kernel is compiled so, a small one
-# is; where that fails, all are compiled as numba does it by itself: more slowly, to the same effect (`kernel`
-# does so where a part is not there at all).
+KERNEL_OPTIONS: dict[str, Any] = {}
+"""Options of `njit` for kernels; empty if numba has changed."""
 
+try:
+    from numba import _dynfunc
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler import Compiler, DefaultPassBuilder
+    from numba.core.compiler_machinery import PassManager, register_pass
+    from numba.core.typed_passes import NativeLowering
 
-class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """A kernel with all that it calls, to be linked into what calls it."""
+    class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
+        """The LLVM IR of a kernel and everything that it calls, to be linked into its callers."""
 
-    def _optimize_final_module(self) -> None:
-        """Whoever calls it will do so."""
+        def _optimize_final_module(self) -> None:
+            """Leave it to the entry."""
 
-    def _finalize_final_module(self) -> None:
-        """Without machine code."""
-        self._finalize_dynamic_globals()
-        self._finalized = True
+        def _finalize_final_module(self) -> None:
+            """Finish without machine code."""
+            self._finalize_dynamic_globals()
+            self._finalized = True
 
+    @register_pass(mutates_CFG=True, analysis_only=False)
+    class KernelLowering(NativeLowering):  # type: ignore[misc]
+        """numba's lowering to LLVM IR, without the step to machine code."""
 
-@register_pass(mutates_CFG=True, analysis_only=False)
-class InnerLowering(NativeLowering):  # type: ignore[misc]
-    """numba's step to LLVM's language, and not the one behind it."""
+        _name = "kernel_lowering"
 
-    _name = "inner_lowering"
+        def run_pass(self, state: Any) -> bool:
+            """Leave the kernel in state["cr"], under an object by which its callers find it."""
+            state.flags.no_compile = True
+            state.library = KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+            super().run_pass(state)
+            result = state["cr"]
+            module, name, no_address = result.fndesc.lookup_module(), result.fndesc.qualname, 0
+            handle = _dynfunc.make_function(module, name, "", no_address, result.env, (state.library,))
+            state.targetctx.insert_user_function(handle, result.fndesc, [state.library])
+            state.reload_init.extend(getattr(state.library, "_reload_init", ()))  # missing before numba 0.63
+            state["cr"] = result._replace(cfunc=handle)
+            return True
 
-    def run_pass(self, state: Any) -> bool:
-        """Leave the kernel in state["cr"], under an object by which its callers find it."""
-        state.flags.no_compile = True
-        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        super().run_pass(state)
-        made = state["cr"]
-        module, name, nowhere = made.fndesc.lookup_module(), made.fndesc.qualname, 0
-        found_by = _dynfunc.make_function(module, name, "", nowhere, made.env, (state.library,))
-        state.targetctx.insert_user_function(found_by, made.fndesc, [state.library])
-        state.reload_init.extend(getattr(state.library, "_reload_init", ()))  # before 0.63 there is none
-        state["cr"] = made._replace(cfunc=found_by)
-        return True
+    class LoweringCompiler(Compiler):  # type: ignore[misc]
+        """numba's compiler with `KernelLowering` as its last step."""
 
+        def define_pipelines(self) -> list[PassManager]:
+            """The passes in order."""
+            passes = PassManager("kernel")
+            passes.passes = [
+                (KernelLowering if step is NativeLowering else step, description)
+                for step, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes
+            ]
+            passes.finalize()
+            return [passes]
 
-class ShortCompiler(Compiler):  # type: ignore[misc]
-    """numba's own compiler but for its last step."""
+    @cache
+    def lowering_works() -> bool:
+        """True if a small kernel inside another one computes the right result with this numba."""
+        options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": LoweringCompiler}
+        try:
+            square = njit(**options)(lambda x: x * x)
+            square_plus_one = njit(**options)(lambda x: square(x) + 1)
+            return bool(njit(lambda x: square_plus_one(x))(3) == 10)
+        except Exception:  # an unknown numba may raise anything
+            return False
 
-    def define_pipelines(self) -> list[PassManager]:
-        """All that it does, in order."""
-        passes = PassManager("inner kernel")
-        passes.passes = [
-            (InnerLowering if step is NativeLowering else step, what)
-            for step, what in DefaultPassBuilder.define_nopython_pipeline(self.state).passes
-        ]
-        passes.finalize()
-        return [passes]
+    class KernelCompiler(LoweringCompiler):
+        """`LoweringCompiler` if it works with this numba, else numba's own compiler."""
 
+        def define_pipelines(self) -> list[PassManager]:
+            """The passes in order."""
+            base = LoweringCompiler if lowering_works() else Compiler
+            pipelines: list[PassManager] = base.define_pipelines(self)
+            return pipelines
 
-@cache
-def works() -> bool:
-    """Whether a kernel in a kernel comes out right with this numba."""
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": ShortCompiler}
-    try:
-        squared = njit(**options)(lambda x: x * x)
-        more = njit(**options)(lambda x: squared(x) + 1)
-        return bool(njit(lambda x: more(x))(3) == 10)
-    except Exception:  # whatever another numba does, there is a way without this
-        return False
-
-
-class InnerCompiler(ShortCompiler):
-    """The same, or numba's own where that fails."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        """All that it does, in order."""
-        pipelines: list[PassManager] = (ShortCompiler if works() else Compiler).define_pipelines(self)
-        return pipelines
+    # Only kernels call a kernel, so wrappers for Python and C are left out. It does not count references to
+    # arrays: the caller of an entry holds all arrays until the entry returns, and atomic counters would slow
+    # threads down.
+    KERNEL_OPTIONS |= {
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+        "_nrt": False,
+        "pipeline_class": KernelCompiler,
+    }
+except (ImportError, *CHANGED):
+    pass

@@ -1,187 +1,176 @@
-"""Products with packed weights, in place: what all formats have in common.
+"""Matrix products with packed weights: ggml's quantised formats, float16 and bfloat16.
 
-    y_no = Σ_i w_oi · x_ni,   w_oi restored from its block when it is wanted
+    y_no = Σ_i w_oi · x_ni,   w_oi unpacked from its block on the fly
 
-A format gives `values(w, at, i)`: lanes of restored numbers, from number i on, of the block whose bytes
-begin at `at`. One row of x meets them one after another. For several rows, a few rows of w are restored into
-a tile that stays in the cache, and `dense` multiplies those. The order of every sum is the same both ways.
+A format defines `unpack_…(w, at, i)`: WIDTH numbers, from number i on, of the block at byte `at`. For one row
+of x they are multiplied one after another. For several rows, a few rows of w are unpacked into a tile that
+stays in the cache, and `dense_matmul` multiplies the tile. The order of every sum is the same both ways.
 
-Each format is compiled by itself when a model first has it, and called by its address.
+Each format is compiled separately when a model first needs it, and called by its address.
+
+    Q8_0   d · q             32 numbers: d in float16, q in bytes
+    Q4_0   d · (q − 8)       32: d, then 16 bytes, low nibbles before high ones
+    Q4_1   d · q + m         32: d, m, the same nibbles
+    Q4_K   (d·s) q − dmin·m  256: d, dmin, 12 bytes with s and m of 8 groups in 6 bits each, then nibbles
+    Q5_K   the same          with 32 bytes of fifth bits before the nibbles
+    Q6_K   (d·s)(q − 32)     256: 128 bytes of low nibbles, 64 of upper pairs of bits, s of 16 groups, d
+
+Gerganov et al., ggml-common.h and ggml-quants.c (papers.bib: gerganov2023ggml).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import types
 
 from unspool.engine import dense_matmul
-from unspool.engine.compile_cache import Announcement, listening, version
+from unspool.engine.compile_cache import CompileNotice, kernel_version, show_notice
 from unspool.engine.dense_matmul import GROUP, Outputs
-from unspool.engine.kernel import call, callback, kernel, small_kernel
-from unspool.engine.memory import MAX_STACK_BYTES, floats, octets, reserve
-from unspool.engine.simd import WIDTH, fma, load, plus, spread, store, times, total
+from unspool.engine.kernel import c_callback, call_address, inline_kernel, kernel
+from unspool.engine.memory import MAX_STACK_FLOATS, bytes_at, floats_at, stack_alloc
+from unspool.engine.simd import WIDTH, fma, load, splat, store, vadd, vmul, vsum
 from unspool.engine.simd_bytes import (
-    above,
-    codes,
-    from_bfloats,
-    from_halves,
-    half,
-    numbers,
-    part,
-    shorts,
-    signed_codes,
+    bfloat16_to_float32,
+    float16_to_float32,
+    int_to_float,
+    join_nibble,
+    load_bytes,
+    load_float16,
+    load_signed_bytes,
+    load_uint16,
+    shift_and_mask,
 )
-from unspool.engine.weight_formats import BF16, F16, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, Format
+from unspool.engine.weight_formats import BF16, F16, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, WeightFormat
 
-# The formats of ggml: what a number of a block is, in lanes.
-#
-#     Q8_0   d · q             32 numbers: d in half precision, q in bytes
-#     Q4_0   d · (q − 8)       32: d, then 16 bytes, low nibbles before high ones
-#     Q4_1   d · q + m         32: d, m, the same nibbles
-#     Q4_K   (d·s) q − dmin·m  256: d, dmin, 12 bytes with s and m of 8 groups in 6 bits each, then nibbles
-#     Q5_K   the same          with 32 bytes of fifth bits before the nibbles
-#     Q6_K   (d·s)(q − 32)     256: 128 bytes of low nibbles, 64 of upper pairs of bits, s of 16 groups, d
-#
-# Each function gives WIDTH numbers from number i of the block that begins at byte `at` of w; i is a multiple
-# of WIDTH. Gerganov et al., ggml-common.h and ggml-quants.c (papers.bib: gerganov2023ggml).
+LOW_NIBBLE, TWO_BITS, SIX_BITS = 15, 3, 63
 
 
-LOW, PAIR, SIX = 15, 3, 63
-
-
-@small_kernel
+@inline_kernel
 def unpack_q8_0(w: Any, at: int, i: int) -> Any:
     """d · q."""
-    return times(numbers(signed_codes(w, at + 2 + i)), spread(half(w, at)))
+    return vmul(int_to_float(load_signed_bytes(w, at + 2 + i)), splat(load_float16(w, at)))
 
 
-@small_kernel
+@inline_kernel
 def unpack_q4_0(w: Any, at: int, i: int) -> Any:
-    """d · (q − 8): made as d · q − 8 d, which is exact in its second term."""
-    q = numbers(part(codes(w, at + 2 + i % 16), i // 16 * 4, LOW))
-    d = half(w, at)
-    return fma(q, spread(d), spread(np.float32(-8) * d))
+    """d · q − 8 d, whose second term is exact."""
+    q = int_to_float(shift_and_mask(load_bytes(w, at + 2 + i % 16), i // 16 * 4, LOW_NIBBLE))
+    d = load_float16(w, at)
+    return fma(q, splat(d), splat(np.float32(-8) * d))
 
 
-@small_kernel
+@inline_kernel
 def unpack_q4_1(w: Any, at: int, i: int) -> Any:
     """d · q + m."""
-    q = numbers(part(codes(w, at + 4 + i % 16), i // 16 * 4, LOW))
-    return fma(q, spread(half(w, at)), spread(half(w, at + 2)))
+    q = int_to_float(shift_and_mask(load_bytes(w, at + 4 + i % 16), i // 16 * 4, LOW_NIBBLE))
+    return fma(q, splat(load_float16(w, at)), splat(load_float16(w, at + 2)))
 
 
-@small_kernel
+@inline_kernel
 def _scale_and_shift(w: Any, at: int, group: int) -> Any:
     """d · s and dmin · m of one of the eight groups of a block of Q4_K or Q5_K."""
     s0 = at + 4
     if group < 4:
-        s, m = w[s0 + group] & SIX, w[s0 + 4 + group] & SIX
+        s, m = w[s0 + group] & SIX_BITS, w[s0 + 4 + group] & SIX_BITS
     else:
         last = w[s0 + 4 + group]
-        s = (last & LOW) | ((w[s0 + group - 4] >> 6) << 4)
+        s = (last & LOW_NIBBLE) | ((w[s0 + group - 4] >> 6) << 4)
         m = (last >> 4) | ((w[s0 + group] >> 6) << 4)
-    return half(w, at) * np.float32(s), half(w, at + 2) * np.float32(m)
+    return load_float16(w, at) * np.float32(s), load_float16(w, at + 2) * np.float32(m)
 
 
-@small_kernel
+@inline_kernel
 def unpack_q4_k(w: Any, at: int, i: int) -> Any:
     """(d·s) q − dmin·m; 64 numbers are 32 bytes: their low nibbles, then their high ones."""
     scale, shift = _scale_and_shift(w, at, i // 32)
-    q = part(codes(w, at + 16 + i // 64 * 32 + i % 32), i // 32 % 2 * 4, LOW)
-    return fma(numbers(q), spread(scale), spread(-shift))
+    q = shift_and_mask(load_bytes(w, at + 16 + i // 64 * 32 + i % 32), i // 32 % 2 * 4, LOW_NIBBLE)
+    return fma(int_to_float(q), splat(scale), splat(-shift))
 
 
-@small_kernel
+@inline_kernel
 def unpack_q5_k(w: Any, at: int, i: int) -> Any:
-    """The same; the fifth bits of group g are the g-th bits of 32 bytes."""
+    """Like Q4_K; the fifth bits of group g are the g-th bits of 32 bytes."""
     scale, shift = _scale_and_shift(w, at, i // 32)
-    low = part(codes(w, at + 48 + i // 64 * 32 + i % 32), i // 32 % 2 * 4, LOW)
-    fifth = part(codes(w, at + 16 + i % 32), i // 32, 1)
-    return fma(numbers(above(low, fifth)), spread(scale), spread(-shift))
+    low = shift_and_mask(load_bytes(w, at + 48 + i // 64 * 32 + i % 32), i // 32 % 2 * 4, LOW_NIBBLE)
+    fifth = shift_and_mask(load_bytes(w, at + 16 + i % 32), i // 32, 1)
+    return fma(int_to_float(join_nibble(low, fifth)), splat(scale), splat(-shift))
 
 
-@small_kernel
+@inline_kernel
 def unpack_q6_k(w: Any, at: int, i: int) -> Any:
     """(d·s)(q − 32); each half of a block is 64 bytes of nibbles, 32 of pairs of bits and 8 scales."""
     upper, j = i // 128, i % 128
-    low = part(codes(w, at + upper * 64 + j % 64), j // 64 * 4, LOW)
-    high = part(codes(w, at + 128 + upper * 32 + j % 32), j // 32 * 2, PAIR)
+    low = shift_and_mask(load_bytes(w, at + upper * 64 + j % 64), j // 64 * 4, LOW_NIBBLE)
+    high = shift_and_mask(load_bytes(w, at + 128 + upper * 32 + j % 32), j // 32 * 2, TWO_BITS)
     s = np.float32(np.int8(w[at + 192 + i // 16]))
-    scale = half(w, at + 208) * s
-    return fma(numbers(above(low, high)), spread(scale), spread(np.float32(-32) * scale))
+    scale = load_float16(w, at + 208) * s
+    return fma(int_to_float(join_nibble(low, high)), splat(scale), splat(np.float32(-32) * scale))
 
 
-# Weights in half precision: each two bytes, with nothing to restore but the type.
-#
-# F16     sign, 5 bits of exponent, 10 of mantissa
-# BF16    the upper half of a float32
-
-
-@small_kernel
+@inline_kernel
 def unpack_f16(w: Any, at: int, i: int) -> Any:
     """WIDTH numbers, from number i on."""
-    return from_halves(shorts(w, at + 2 * i))
+    return float16_to_float32(load_uint16(w, at + 2 * i))
 
 
-@small_kernel
+@inline_kernel
 def unpack_bf16(w: Any, at: int, i: int) -> Any:
     """WIDTH numbers, from number i on."""
-    return from_bfloats(shorts(w, at + 2 * i))
+    return bfloat16_to_float32(load_uint16(w, at + 2 * i))
 
 
-TILE = 8192
-"""Restored numbers that stay in the nearest cache, about."""
-HALVES = 32
-"""Numbers in half precision that are taken for a block."""
+TILE_FLOATS = 8192
+"""Unpacked numbers in a cached tile, about."""
+HALF_BLOCK = 32
+"""float16 or bfloat16 numbers that are treated as a block."""
 ZERO = np.float32(0)
 
-ENTRY = types.void(*[types.int64] * 6)
+PRODUCT_SIGNATURE = types.void(*[types.int64] * 6)
 
 
 @kernel
 def tile_rows(inputs: int) -> int:
-    """How many restored rows of w a tile holds."""
-    return max(1, min(64, TILE // inputs // 2 * 2), min(4, MAX_STACK_BYTES // inputs))
+    """Unpacked rows of w in a tile."""
+    return max(1, min(64, TILE_FLOATS // inputs // 2 * 2), min(4, MAX_STACK_FLOATS // inputs))
 
 
-@small_kernel
-def _multiplied(
+@inline_kernel
+def _multiply_row(
     values: Any, block: int, size: int, address: int, inputs: int, x_at: int, y_at: int, first: int, last: int
 ) -> None:
-    """y[first : last] of one row of x; without x, row `first` restored. A block has `size` bytes."""
+    """y[first : last] of one row of x, or, if x_at is 0, row `first` unpacked. A block has `size` bytes."""
     blocks = inputs // block
-    w = octets(address, last * blocks * size)
+    w = bytes_at(address, last * blocks * size)
     if x_at == 0:
-        y = floats(y_at, inputs)
+        y = floats_at(y_at, inputs)
         for b in range(blocks):
             for i in range(0, block, WIDTH):
                 store(y, b * block + i, values(w, (first * blocks + b) * size, i))
         return
-    x, y, together = floats(x_at, inputs), floats(y_at, last), GROUP // block
+    x, y, together = floats_at(x_at, inputs), floats_at(y_at, last), GROUP // block
     for o in range(first, last):
-        A = spread(ZERO)
+        A = splat(ZERO)
         for start in range(0, blocks, together):
-            a = spread(ZERO)
+            a = splat(ZERO)
             for b in range(start, min(start + together, blocks)):
                 for i in range(0, block, WIDTH):
                     a = fma(values(w, (o * blocks + b) * size, i), load(x, b * block + i), a)
-            A = plus(A, a)
-        y[o] = total(A)
+            A = vadd(A, a)
+        y[o] = vsum(A)
 
 
-# One function for each format, written out: numba does not find on disk what is made of other functions. The
-# version, which is not 0, is how it is found.
+# One function per format, because numba's disk cache cannot tell generated functions apart. They contain the
+# version, which is never 0, so that a change in any kernel compiles them again.
 
 
 def _q8_0(version: int) -> Any:
     def q8_0(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_q8_0, 32, 34, w, inputs, x, y, first, last)
+            _multiply_row(unpack_q8_0, 32, 34, w, inputs, x, y, first, last)
 
     return q8_0
 
@@ -189,7 +178,7 @@ def _q8_0(version: int) -> Any:
 def _q4_0(version: int) -> Any:
     def q4_0(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_q4_0, 32, 18, w, inputs, x, y, first, last)
+            _multiply_row(unpack_q4_0, 32, 18, w, inputs, x, y, first, last)
 
     return q4_0
 
@@ -197,7 +186,7 @@ def _q4_0(version: int) -> Any:
 def _q4_1(version: int) -> Any:
     def q4_1(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_q4_1, 32, 20, w, inputs, x, y, first, last)
+            _multiply_row(unpack_q4_1, 32, 20, w, inputs, x, y, first, last)
 
     return q4_1
 
@@ -205,7 +194,7 @@ def _q4_1(version: int) -> Any:
 def _q4_k(version: int) -> Any:
     def q4_k(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_q4_k, 256, 144, w, inputs, x, y, first, last)
+            _multiply_row(unpack_q4_k, 256, 144, w, inputs, x, y, first, last)
 
     return q4_k
 
@@ -213,7 +202,7 @@ def _q4_k(version: int) -> Any:
 def _q5_k(version: int) -> Any:
     def q5_k(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_q5_k, 256, 176, w, inputs, x, y, first, last)
+            _multiply_row(unpack_q5_k, 256, 176, w, inputs, x, y, first, last)
 
     return q5_k
 
@@ -221,7 +210,7 @@ def _q5_k(version: int) -> Any:
 def _q6_k(version: int) -> Any:
     def q6_k(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_q6_k, 256, 210, w, inputs, x, y, first, last)
+            _multiply_row(unpack_q6_k, 256, 210, w, inputs, x, y, first, last)
 
     return q6_k
 
@@ -229,7 +218,7 @@ def _q6_k(version: int) -> Any:
 def _f16(version: int) -> Any:
     def f16(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_f16, HALVES, 2 * HALVES, w, inputs, x, y, first, last)
+            _multiply_row(unpack_f16, HALF_BLOCK, 2 * HALF_BLOCK, w, inputs, x, y, first, last)
 
     return f16
 
@@ -237,12 +226,12 @@ def _f16(version: int) -> Any:
 def _bf16(version: int) -> Any:
     def bf16(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
         if version:
-            _multiplied(unpack_bf16, HALVES, 2 * HALVES, w, inputs, x, y, first, last)
+            _multiply_row(unpack_bf16, HALF_BLOCK, 2 * HALF_BLOCK, w, inputs, x, y, first, last)
 
     return bf16
 
 
-MADE: dict[Format, Callable[[int], Any]] = {
+PRODUCTS: dict[WeightFormat, Callable[[int], Any]] = {
     F16: _f16,
     BF16: _bf16,
     Q8_0: _q8_0,
@@ -252,30 +241,30 @@ MADE: dict[Format, Callable[[int], Any]] = {
     Q5_K: _q5_k,
     Q6_K: _q6_k,
 }
-"""How each format that is multiplied by its address is compiled."""
+"""Format → its function for a version."""
 
 
 @cache
-def compiled_product(kind: Format) -> Any:
-    """The compiled function of a format: its `address` is what a table of weights holds."""
-    with listening(Announcement(f"products with weights in {kind.name}")):
-        return callback(ENTRY, MADE[kind](version(Path(__file__).parents[1])))
+def compiled_product(kind: WeightFormat) -> Any:
+    """The compiled function of a format, whose `address` is in the weight table."""
+    with show_notice(CompileNotice(f"matrix products with {kind.name} weights")):
+        return c_callback(PRODUCT_SIGNATURE, PRODUCTS[kind](kernel_version()))
 
 
 @kernel
 def product(
     function: int, w: int, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int
 ) -> None:
-    """`dense.product` for w that begins at an address, in a format that `function` is compiled for."""
+    """The product with w at an address, in the format of the compiled `function`."""
     if rows == 1:
-        call(function, w, inputs, x.ctypes.data, out.y.ctypes.data + 4 * out.shift, first, last)
+        call_address(function, w, inputs, x.ctypes.data, out.y.ctypes.data + 4 * out.shift, first, last)
         return
     size = tile_rows(inputs)
-    tile = floats(reserve(size * inputs), size * inputs)
+    tile = floats_at(stack_alloc(size * inputs), size * inputs)
     for start in range(first, last, size):
         stop = min(start + size, last)
         for o in range(start, stop):
-            call(function, w, inputs, 0, tile.ctypes.data + 4 * (o - start) * inputs, o, o + 1)
+            call_address(function, w, inputs, 0, tile.ctypes.data + 4 * (o - start) * inputs, o, o + 1)
         dense_matmul.product(
             tile, inputs, x, rows, Outputs(out.y, out.width, out.shift + start), 0, stop - start
         )

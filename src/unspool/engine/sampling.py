@@ -1,8 +1,19 @@
-"""The compiled way from scores to tokens, as Python calls it."""
+"""Compiled sampling: truncate a row of scores by a chain of rules and draw a token, without sorting.
+
+    y ~ f_k(… f_1(s) …),   and the log-probability of y in the distribution that it was drawn from
+
+A rule is a code (`engine`) and a parameter. Every rule keeps the tokens whose key (the score, except in
+typical sampling) reaches a floor. The token is drawn by inverting the cumulative sum in two levels, blocks
+and then tokens of one block:
+
+    y = min { i : Σ_{j≤i} w_j > u · Z },   u uniform on [0, 1)
+
+If rounding could have changed a floor or the token, the row is not `certain`, and `decode.fast_sampling`
+draws it again in float64.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,212 +31,220 @@ from unspool.engine import (
     TYPICAL,
     truncation,
 )
-from unspool.engine.compile_cache import Announced, version
-from unspool.engine.kernel import NOUGHT, entry, kernel
+from unspool.engine.compile_cache import CompiledEntry, kernel_version
+from unspool.engine.kernel import INT64_ZERO, entry, kernel
 from unspool.engine.sampling_passes import (
-    ALIVE,
     BLOCK,
-    MEAN,
-    STRIDE,
+    LIST_MULTIPLE,
+    MEAN_BOUND,
+    MIN_SCORE,
+    ROUNDING_BOUND,
     Scratch,
-    cool,
+    best_score,
+    compute_block_masses,
+    compute_block_weights,
+    compute_weights,
     deviation,
+    divide_by_temperature,
     exact_mean_below,
-    fill,
-    filled,
-    keep,
     mean_below,
-    peak_of,
-    rooms,
-    scratch,
-    weigh,
-    weigh_again,
-    weigh_block,
-    weigh_blocks,
+    pad_list,
+    padded_size,
+    scratch_memory,
+    scratch_view,
+    sum_weights,
+    truncate_below,
 )
-from unspool.engine.threads import finish, meet, take
-from unspool.engine.truncation import margin
-
-# Draw from a list of weights by inverting their cumulative sum in two levels.
-#
-#     y = min { i : Σ_{j≤i} w_j > u · Z },   u uniform on [0, 1)
-#
-# The masses of blocks are known; only the block that u falls into is walked.
+from unspool.engine.threads import barrier, claim, complete
+from unspool.engine.truncation import share_bound
 
 
 @kernel
-def find_block(size: int, target: float, room: Scratch) -> Any:
-    """The block that the target falls into, and the mass before it."""
-    before, block, end = 0.0, 0, filled(size)
-    while (block + 1) * BLOCK < end and before + room.mass[block] <= target:
-        before += room.mass[block]
+def find_block(size: int, target: float, scratch: Scratch) -> Any:
+    """The block that contains the target, and the mass before it."""
+    before, block, end = 0.0, 0, padded_size(size)
+    while (block + 1) * BLOCK < end and before + scratch.mass[block] <= target:
+        before += scratch.mass[block]
         block += 1
     return block, before
 
 
 @kernel
-def find_token(size: int, whole: float, u: float, block: int, before: float, room: Scratch) -> Any:
-    """The place in the list, and whether rounding cannot have changed it."""
-    target = u * whole
+def find_token(size: int, total: float, u: float, block: int, before: float, scratch: Scratch) -> Any:
+    """The index in the list, and whether it is certain."""
+    target = u * total
     place, last = block * BLOCK, min((block + 1) * BLOCK, size)
-    while place < last - 1 and before + room.weight[place] <= target:
-        before += room.weight[place]
+    while place < last - 1 and before + scratch.weight[place] <= target:
+        before += scratch.weight[place]
         place += 1
-    off = margin(u) * whole
-    after = before + room.weight[place]
+    off = share_bound(u) * total
+    after = before + scratch.weight[place]
     return place, target - before > off and after - target > off
 
 
-# A row of scores through a chain of rules to a token, as `shortlist` does it in torch.
-#
-#     y ~ f_k(… f_1(s) …),   and the log-probability of y in the distribution that it was drawn from
-#
-# A rule is two numbers: which one it is, and its parameter. Every rule keeps the tokens whose key (the score,
-# but for `typical`) reaches a floor. Where rounding might have changed a floor or the token, the row is not
-# `sure`, and somebody else must decide (`shortlist/referee`).
-
-
 class Drawn(NamedTuple):
-    """What comes out, for every row."""
+    """The results for every row."""
 
     token: Any
     logp: Any
     certain: Any
 
 
-class Weighed(NamedTuple):
-    """What is known of a list whose weights have been computed."""
+class Normaliser(NamedTuple):
+    """Base and sum of a list's weights."""
 
     base: float
-    """The score at which tokens weigh 1."""
-    whole: float
-    """Z, the weight of all."""
+    """b, the score of weight 1."""
+    total: float
+    """Z."""
 
 
 @kernel
-def reach(kind: int, value: float, score: Any, size: int, peak: Any, known: Weighed, room: Scratch) -> Any:
-    """The score that a rule asks for, and by how much it may be off."""
-    base, whole, top = known.base, known.whole, np.float64(peak)
-    if kind == TOP_K:
-        return np.float64(truncation.kth_largest(score, size, int(value), peak, room)), 0.0
-    if kind == MIN_P:
+def score_threshold(
+    code: int, value: float, score: Any, size: int, peak: Any, normaliser: Normaliser, scratch: Scratch
+) -> Any:
+    """The threshold of a rule, and its rounding bound."""
+    base, total, top = normaliser.base, normaliser.total, np.float64(peak)
+    if code == TOP_K:
+        return np.float64(truncation.kth_largest(score, size, int(value), peak, scratch)), 0.0
+    if code == MIN_P:
         return truncation.min_p(value, top)
-    if kind == TOP_N_SIGMA:
+    if code == TOP_N_SIGMA:
         sigma, off = deviation(score, size, peak)
         return truncation.top_n_sigma(value, top, sigma, off)
-    if kind == EPSILON:
-        return truncation.epsilon(value, base, whole)
-    if kind == ETA:
-        return truncation.eta(value, base, whole, mean_below(score, size, np.float32(base), whole, room))
-    return truncation.top_a(value, base, whole, top)
+    if code == EPSILON:
+        return truncation.epsilon(value, base, total)
+    if code == ETA:
+        return truncation.eta(value, base, total, mean_below(score, size, np.float32(base), total, scratch))
+    return truncation.top_a(value, base, total, top)
 
 
 @kernel
-def up(value: float) -> Any:
-    """The lowest number of single precision that is not below."""
-    found = np.float32(value)
-    if np.float64(found) < value:
-        found = np.nextafter(found, np.float32(np.inf))
-    return max(found, ALIVE)
+def round_up(value: float) -> Any:
+    """The lowest float32 that is not below a float64, nor below MIN_SCORE."""
+    rounded = np.float32(value)
+    if np.float64(rounded) < value:
+        rounded = np.nextafter(rounded, np.float32(np.inf))
+    return max(rounded, MIN_SCORE)
 
 
 @kernel
-def cut(
-    kind: int, value: float, score: Any, size: int, whole: bool, peak: Any, known: Weighed, room: Scratch
+def truncate(
+    code: int,
+    value: float,
+    score: Any,
+    size: int,
+    is_full: bool,
+    peak: Any,
+    normaliser: Normaliser,
+    scratch: Scratch,
 ) -> Any:
-    """What a rule leaves in the room: its size, whether places are still ids, and whether it is sure."""
+    """Apply a rule to the list: its new size, whether it is still full, and whether the result is certain."""
     top = np.float64(peak)
-    if kind == TOP_P and value < 1:
-        edge, surplus, sure = truncation.top_p(score, size, top, known.base, known.whole, value, room)
-        left, whole, _ = keep(score, edge, surplus, score, size, whole, room)
-        return left, whole, sure
-    if kind == TYPICAL and value < 1:
-        below = mean_below(score, size, np.float32(known.base), known.whole, room)
-        centre = known.base - below
-        least = truncation.negligible(known.base, known.whole, value, size)
-        floor = -max(abs(least - centre), abs(top - centre)) * (1 + truncation.KEYS)
-        edge, sure = truncation.typical(score, size, centre, value, known.whole, floor, room)
-        if sure and not truncation.ordered(score, size, edge, centre, MEAN * below, room):
-            below = exact_mean_below(score, size, np.float32(known.base))
-            off = truncation.SLACK * (abs(known.base) + below)
-            sure = truncation.ordered(score, size, edge, known.base - below, off, room)
-        left, whole, _ = keep(room.key, edge, NOUGHT, score, size, whole, room)
-        return left, whole, sure
-    if kind in (TOP_P, TYPICAL):
-        left, whole, _ = keep(score, ALIVE, NOUGHT, score, size, whole, room)
-        return left, whole, True
-    floor, off = reach(kind, value, score, size, peak, known, room)
+    if code == TOP_P and value < 1:
+        edge, surplus, is_certain = truncation.top_p(
+            score, size, top, normaliser.base, normaliser.total, value, scratch
+        )
+        left, is_full, _ = truncate_below(score, edge, surplus, score, size, is_full, scratch)
+        return left, is_full, is_certain
+    if code == TYPICAL and value < 1:
+        below = mean_below(score, size, np.float32(normaliser.base), normaliser.total, scratch)
+        centre = normaliser.base - below
+        least = truncation.negligible_score(normaliser.base, normaliser.total, value, size)
+        floor = -max(abs(least - centre), abs(top - centre)) * (1 + ROUNDING_BOUND)
+        edge, is_certain = truncation.typical(score, size, centre, value, normaliser.total, floor, scratch)
+        if is_certain and not truncation.has_clear_order(
+            score, size, edge, centre, MEAN_BOUND * below, scratch
+        ):
+            below = exact_mean_below(score, size, np.float32(normaliser.base))
+            off = truncation.FLOAT64_BOUND * (abs(normaliser.base) + below)
+            is_certain = truncation.has_clear_order(score, size, edge, normaliser.base - below, off, scratch)
+        left, is_full, _ = truncate_below(scratch.key, edge, INT64_ZERO, score, size, is_full, scratch)
+        return left, is_full, is_certain
+    if code in (TOP_P, TYPICAL):
+        left, is_full, _ = truncate_below(score, MIN_SCORE, INT64_ZERO, score, size, is_full, scratch)
+        return left, is_full, True
+    floor, off = score_threshold(code, value, score, size, peak, normaliser, scratch)
     if floor - off >= top:  # the best token always stays
         floor, off = top, 0.0
-    left, whole, least = keep(score, up(floor - off), NOUGHT, score, size, whole, room)
-    return left, whole, off == 0 or least >= floor + off
+    left, is_full, least = truncate_below(
+        score, round_up(floor - off), INT64_ZERO, score, size, is_full, scratch
+    )
+    return left, is_full, off == 0 or least >= floor + off
 
 
 @kernel
-def draw_row(scores: Any, size: int, kinds: Any, values: Any, u: float, room: Scratch) -> Any:
-    """The token, its log-probability and whether rounding cannot have changed the token."""
-    score, whole = scores, size > 0  # not True: numba compiles anew for every constant
-    if size % STRIDE:
+def draw_row(scores: Any, size: int, codes: Any, parameters: Any, u: float, scratch: Scratch) -> Any:
+    """The token, its log-probability, and whether the token is certain."""
+    score, is_full = scores, size > 0  # not True: numba compiles again for a literal
+    if size % LIST_MULTIPLE:
         for i in range(size):
-            room.score[i] = scores[i]
-        fill(room, size)
-        score = room.score
-    peak = peak_of(score, size)
+            scratch.score[i] = scores[i]
+        pad_list(scratch, size)
+        score = scratch.score
+    peak = best_score(score, size)
     if not np.isfinite(peak):
         return 0, np.nan, False
-    sure, weighed, known = True, False, Weighed(0.0, 0.0)
-    for rule in range(kinds.size):
-        kind, value = kinds[rule], values[rule]
-        if kind == TEMPERATURE:
-            cool(score, size, peak, np.float32(value), room.score)
-            score, peak, weighed = room.score, np.float32(0), False
+    is_certain, has_weights, normaliser = True, False, Normaliser(0.0, 0.0)
+    for rule in range(codes.size):
+        code, value = codes[rule], parameters[rule]
+        if code == TEMPERATURE:
+            divide_by_temperature(score, size, peak, np.float32(value), scratch.score)
+            score, peak, has_weights = scratch.score, np.float32(0), False
             continue
-        if kind >= EPSILON and not weighed:
-            known, weighed = Weighed(np.float64(peak), weigh(score, size, peak, room)), True
-        size, whole, fine = cut(kind, value, score, size, whole, peak, known, room)
-        sure = sure and fine
-        score = room.score
-        peak = peak_of(score, size)
-        if weighed:
-            known = Weighed(known.base, weigh_again(size, room))
-    if not weighed:
-        known = Weighed(np.float64(peak), weigh_blocks(score, size, peak, room))
-    block, before = find_block(size, u * known.whole, room)
-    if not weighed:
-        weigh_block(score, size, peak, block, room)
-    place, fine = find_token(size, known.whole, u, block, before, room)
-    token = place if whole else room.token[place]
-    return token, np.log(room.weight[place] / known.whole), sure and fine
+        if code >= EPSILON and not has_weights:
+            normaliser, has_weights = (
+                Normaliser(np.float64(peak), compute_weights(score, size, peak, scratch)),
+                True,
+            )
+        size, is_full, is_exact = truncate(code, value, score, size, is_full, peak, normaliser, scratch)
+        is_certain = is_certain and is_exact
+        score = scratch.score
+        peak = best_score(score, size)
+        if has_weights:
+            normaliser = Normaliser(normaliser.base, sum_weights(size, scratch))
+    if not has_weights:
+        normaliser = Normaliser(np.float64(peak), compute_block_masses(score, size, peak, scratch))
+    block, before = find_block(size, u * normaliser.total, scratch)
+    if not has_weights:
+        compute_block_weights(score, size, peak, block, scratch)
+    place, is_exact = find_token(size, normaliser.total, u, block, before, scratch)
+    token = place if is_full else scratch.token[place]
+    return token, np.log(scratch.weight[place] / normaliser.total), is_certain and is_exact
 
 
 @kernel
-def _take_part(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any) -> None:
-    """Every row that no other thread has taken, in a scratch that no other thread has."""
-    room = scratch(rooms[take(turns, 1)], scores.shape[1])
-    row = take(turns, 0)
+def _draw_chunks(
+    scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, memory: Any, queue: Any
+) -> None:
+    """Draw the rows of this thread's chunks."""
+    scratch = scratch_view(memory[claim(queue, 1)], scores.shape[1])
+    row = claim(queue, 0)
     while row < u.size:
-        found = draw_row(scores[row], scores.shape[1], kinds, values, u[row], room)
+        found = draw_row(scores[row], scores.shape[1], codes, parameters, u[row], scratch)
         drawn.token[row], drawn.logp[row], drawn.certain[row] = found
-        row = finish(turns, 0)
-    meet(turns, 0, u.size)
+        row = complete(queue, 0)
+    barrier(queue, 0, u.size)
 
 
-def compiled(version: int) -> Any:
-    """The entry, kept on disk under its version."""
+def compiled_draw(version: int) -> Any:
+    """The entry for a version."""
 
     @entry
-    def draw_rows(scores: Any, kinds: Any, values: Any, u: Any, drawn: Drawn, rooms: Any, turns: Any) -> int:
-        _take_part(scores, kinds, values, u, drawn, rooms, turns)
+    def draw_rows(
+        scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, memory: Any, queue: Any
+    ) -> int:
+        _draw_chunks(scores, codes, parameters, u, drawn, memory, queue)
         return version
 
     return draw_rows
 
 
-draw_rows = Announced("the sampling step (once, about 10 seconds)", compiled(version(Path(__file__).parent)))
+draw_rows = CompiledEntry("the sampler (once, about 10 seconds)", compiled_draw(kernel_version()))
 
 
 WORTH_SHARING = 200_000
-"""Scores below which waking other threads takes longer than they would save."""
+"""Fewer scores are faster in one thread."""
 
 
 def draw(
@@ -238,6 +257,6 @@ def draw(
     N = len(u_N)
     drawn = Drawn(np.empty(N, np.int64), np.empty(N, np.float64), np.empty(N, np.bool_))
     threads = 1 if scores_NV.size < WORTH_SHARING or N == 1 else min(N, torch.get_num_threads())
-    memory, turns = rooms(threads, scores_NV.shape[1]), np.zeros(4, np.int64)
-    draw_rows.shared(threads, scores_NV, codes, parameters, u_N, drawn, memory, turns)
+    memory, queue = scratch_memory(threads, scores_NV.shape[1]), np.zeros(4, np.int64)
+    draw_rows.run(threads, scores_NV, codes, parameters, u_N, drawn, memory, queue)
     return drawn

@@ -1,8 +1,11 @@
-"""One pass each over the tokens of a row: its best score, a temperature, the weights and their sums.
+"""Passes over the tokens of a row for compiled sampling: maximum, temperature, weights, sums, truncation.
 
-    w_i = e^(s_i − max s),   Z = Σ w_i,   m = Σ w_i (max s − s_i) / Z       so that  H = log Z + m
+    w_i = e^(s_i − b),   Z = Σ w_i,   m = Σ w_i (b − s_i) / Z       so that  H = log Z + m
 
-Every w is right to ROUNDING of itself; sums are made in double precision.
+with b the base, usually max s. Weights are float32, sums float64.
+
+Rounding bound: the relative error of every w is at most ROUNDING_BOUND. Everything else that is rounded is
+bounded by multiples of it (`truncation`).
 """
 
 from __future__ import annotations
@@ -12,78 +15,77 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool.engine.kernel import NOUGHT, kernel, small_kernel
-from unspool.engine.memory import Numbers, lent
+from unspool.engine.kernel import INT64_ZERO, inline_kernel, kernel
+from unspool.engine.memory import Floats, empty_pooled
 from unspool.engine.simd import (
-    LOWEST,
+    MIN_EXPONENT,
     WIDTH,
-    added,
-    either,
-    exp,
-    higher,
-    highest,
+    add_to_sums,
+    ge_mask,
     load,
-    lower,
-    lowest,
-    nothing,
-    over,
-    plus,
-    reaching,
-    spread,
+    lowest_bit,
+    select_ge,
+    splat,
     store,
-    summed,
-    times,
-    total,
+    total_of_sums,
+    vadd,
+    vdiv,
+    vexp,
+    vmax,
+    vmax_element,
+    vmin,
+    vmul,
+    vsum,
+    zero_sums,
 )
 
-STRIDE = 2 * WIDTH
+LIST_MULTIPLE = 2 * WIDTH
 BLOCK = 256
-"""Tokens whose weights are added up together."""
+"""Tokens whose weights are summed as one mass."""
 BINS = 1024
-LINE = 16
-"""Numbers in a line of the cache: two threads write to different ones."""
+CACHE_LINE_FLOATS = 16
+"""Floats in a cache line: two threads write to different lines."""
 
 
 class Scratch(NamedTuple):
-    """Arrays as long as the vocabulary, but for the last two.
+    """A thread's working memory for one row: the list of remaining tokens.
 
-    Where a thread writes while it works on a row: the tokens still in question, and what is known of them.
-
-    A list of W tokens lies at the beginning of each array, in the order of the vocabulary, and is filled up
-    to a multiple of STRIDE with tokens of score −∞ and weight 0, so that no loop has a remainder.
+    The list is at the start of the arrays, in the order of the vocabulary, and padded to a multiple of
+    LIST_MULTIPLE with tokens of score −∞ and weight 0, so that loops need not handle a remainder. All arrays
+    but the last two are as long as the vocabulary.
     """
 
     score: Any
     weight: Any
-    """Probabilities up to a factor of the row."""
+    """Unnormalised probabilities w."""
     token: Any
     key: Any
-    """What a rule ranks by, where that is not the score."""
+    """The ranking key of a rule, if that is not the score."""
     near_key: Any
     near_weight: Any
-    """The tokens among which an edge is looked for; these two are reordered."""
+    """Keys and weights among which `select_edge` searches; it reorders them."""
     mass: Any
-    """The weight of every block of the list."""
+    """The mass of every block of the list."""
     bins: Any
 
 
-@small_kernel
-def filled(size: int) -> int:
-    """The size with what fills it up."""
-    return (size + STRIDE - 1) // STRIDE * STRIDE
+@inline_kernel
+def padded_size(size: int) -> int:
+    """The size of a list including its padding."""
+    return (size + LIST_MULTIPLE - 1) // LIST_MULTIPLE * LIST_MULTIPLE
 
 
-def rooms(threads: int, vocabulary: int) -> Numbers:
-    """Memory for as many scratches, a row each."""
-    size = -(-vocabulary // STRIDE) * STRIDE
+def scratch_memory(threads: int, vocabulary: int) -> Floats:
+    """Memory for the `Scratch` of every thread, one row each."""
+    size = -(-vocabulary // LIST_MULTIPLE) * LIST_MULTIPLE
     doubles = size // BLOCK + 1 + BINS + 1
-    return lent(threads, -(-(6 * size + 2 * doubles) // LINE) * LINE)
+    return empty_pooled(threads, -(-(6 * size + 2 * doubles) // CACHE_LINE_FLOATS) * CACHE_LINE_FLOATS)
 
 
 @kernel
-def scratch(memory: Any, vocabulary: int) -> Scratch:
-    """The scratch that lies in a row of `rooms`."""
-    size = filled(vocabulary)
+def scratch_view(memory: Any, vocabulary: int) -> Scratch:
+    """The `Scratch` in a row of `scratch_memory`."""
+    size = padded_size(vocabulary)
     doubles = memory[6 * size : memory.size // 2 * 2].view(np.float64)
     blocks = size // BLOCK + 1
     return Scratch(
@@ -99,261 +101,260 @@ def scratch(memory: Any, vocabulary: int) -> Scratch:
 
 
 @kernel
-def fill(room: Scratch, size: int) -> None:
-    """Fill a list up."""
-    for i in range(size, filled(size)):
-        room.score[i] = -np.inf
-        room.weight[i] = 0
-        room.token[i] = 0
+def pad_list(scratch: Scratch, size: int) -> None:
+    """Pad a list."""
+    for i in range(size, padded_size(size)):
+        scratch.score[i] = -np.inf
+        scratch.weight[i] = 0
+        scratch.token[i] = 0
 
 
-MOMENTS = 3e-7
-"""Of the parts of a difference in single precision."""
-ROUNDING = 1.2e-7
-"""Of a weight: e^x is off by 0.84e-7 of itself at most, over all numbers of single precision."""
-MEAN = 3 * ROUNDING
-"""Of m: two weights (its own and Z's), a difference and a product."""
+ROUNDING_BOUND = 1.2e-7
+"""Relative error of a weight, at most; that of `vexp` is 0.84e-7 over all float32."""
+MEAN_BOUND = 3 * ROUNDING_BOUND
+"""Relative error of m: two weights (its own and Z's), a difference and a product."""
+DEVIATION_BOUND = 3 * ROUNDING_BOUND
+"""Relative error of a standard deviation."""
 
 
 @kernel
-def peak_of(score: Any, size: int) -> Any:
-    """The best score; NaN where a score is."""
-    best, other = spread(np.float32(-np.inf)), spread(np.float32(-np.inf))
-    sums = spread(np.float32(0))  # NaN if a score is, and −∞ where tokens were cut
-    for i in range(0, filled(size), STRIDE):
+def best_score(score: Any, size: int) -> Any:
+    """The best score; NaN if a score is NaN."""
+    best, other = splat(np.float32(-np.inf)), splat(np.float32(-np.inf))
+    sums = splat(np.float32(0))  # NaN if a score is; −∞ if tokens were cut
+    for i in range(0, padded_size(size), LIST_MULTIPLE):
         x, y = load(score, i), load(score, i + WIDTH)
-        best, other, sums = higher(x, best), higher(y, other), plus(sums, plus(x, y))
-    return np.float32(np.nan) if np.isnan(total(sums)) else highest(higher(best, other))
+        best, other, sums = vmax(x, best), vmax(y, other), vadd(sums, vadd(x, y))
+    return np.float32(np.nan) if np.isnan(vsum(sums)) else vmax_element(vmax(best, other))
 
 
 @kernel
-def cool(score: Any, size: int, peak: Any, temperature: Any, out: Any) -> None:
+def divide_by_temperature(score: Any, size: int, peak: Any, temperature: Any, out: Any) -> None:
     """out = (s − max s) / T."""
-    shift, divisor = spread(-peak), spread(temperature)
-    for i in range(0, filled(size), WIDTH):
-        store(out, i, over(plus(load(score, i), shift), divisor))
+    shift, divisor = splat(-peak), splat(temperature)
+    for i in range(0, padded_size(size), WIDTH):
+        store(out, i, vdiv(vadd(load(score, i), shift), divisor))
 
 
 @kernel
-def weigh(score: Any, size: int, peak: Any, room: Scratch) -> float:
-    """The weight of every token, of every block and, returned, of all: 0 for what is below e^−87."""
-    shift, least, zero = spread(-peak), spread(LOWEST), spread(np.float32(0))
-    whole = 0.0
-    for start in range(0, filled(size), BLOCK):
-        sums, others = nothing(), nothing()
-        for i in range(start, min(start + BLOCK, filled(size)), STRIDE):
-            x, y = plus(load(score, i), shift), plus(load(score, i + WIDTH), shift)
-            v, w = either(x, least, exp(x), zero), either(y, least, exp(y), zero)
-            store(room.weight, i, v)
-            store(room.weight, i + WIDTH, w)
-            sums, others = added(sums, v), added(others, w)
-        mass = summed(sums) + summed(others)
-        room.mass[start // BLOCK] = mass
-        whole += mass
-    return whole
+def compute_weights(score: Any, size: int, peak: Any, scratch: Scratch) -> float:
+    """Compute the weight of every token (0 below e^−87) and the mass of every block; returns Z."""
+    shift, least, zero = splat(-peak), splat(MIN_EXPONENT), splat(np.float32(0))
+    total = 0.0
+    for start in range(0, padded_size(size), BLOCK):
+        sums, others = zero_sums(), zero_sums()
+        for i in range(start, min(start + BLOCK, padded_size(size)), LIST_MULTIPLE):
+            x, y = vadd(load(score, i), shift), vadd(load(score, i + WIDTH), shift)
+            v, w = select_ge(x, least, vexp(x), zero), select_ge(y, least, vexp(y), zero)
+            store(scratch.weight, i, v)
+            store(scratch.weight, i + WIDTH, w)
+            sums, others = add_to_sums(sums, v), add_to_sums(others, w)
+        mass = total_of_sums(sums) + total_of_sums(others)
+        scratch.mass[start // BLOCK] = mass
+        total += mass
+    return total
 
 
 @kernel
-def weigh_blocks(score: Any, size: int, peak: Any, room: Scratch) -> float:
-    """The weight of every block and, returned, of all; tokens are not told theirs."""
-    shift, least, zero = spread(-peak), spread(LOWEST), spread(np.float32(0))
-    whole = 0.0
-    for start in range(0, filled(size), BLOCK):
-        sums, others = nothing(), nothing()
-        for i in range(start, min(start + BLOCK, filled(size)), STRIDE):
-            x, y = plus(load(score, i), shift), plus(load(score, i + WIDTH), shift)
-            sums = added(sums, either(x, least, exp(x), zero))
-            others = added(others, either(y, least, exp(y), zero))
-        mass = summed(sums) + summed(others)
-        room.mass[start // BLOCK] = mass
-        whole += mass
-    return whole
+def compute_block_masses(score: Any, size: int, peak: Any, scratch: Scratch) -> float:
+    """Compute the mass of every block without storing weights; returns Z."""
+    shift, least, zero = splat(-peak), splat(MIN_EXPONENT), splat(np.float32(0))
+    total = 0.0
+    for start in range(0, padded_size(size), BLOCK):
+        sums, others = zero_sums(), zero_sums()
+        for i in range(start, min(start + BLOCK, padded_size(size)), LIST_MULTIPLE):
+            x, y = vadd(load(score, i), shift), vadd(load(score, i + WIDTH), shift)
+            sums = add_to_sums(sums, select_ge(x, least, vexp(x), zero))
+            others = add_to_sums(others, select_ge(y, least, vexp(y), zero))
+        mass = total_of_sums(sums) + total_of_sums(others)
+        scratch.mass[start // BLOCK] = mass
+        total += mass
+    return total
 
 
 @kernel
-def weigh_block(score: Any, size: int, peak: Any, block: int, room: Scratch) -> None:
-    """The weight of every token of one block."""
-    shift, least, zero = spread(-peak), spread(LOWEST), spread(np.float32(0))
-    for i in range(block * BLOCK, min((block + 1) * BLOCK, filled(size)), WIDTH):
-        x = plus(load(score, i), shift)
-        store(room.weight, i, either(x, least, exp(x), zero))
+def compute_block_weights(score: Any, size: int, peak: Any, block: int, scratch: Scratch) -> None:
+    """Compute the weights of one block."""
+    shift, least, zero = splat(-peak), splat(MIN_EXPONENT), splat(np.float32(0))
+    for i in range(block * BLOCK, min((block + 1) * BLOCK, padded_size(size)), WIDTH):
+        x = vadd(load(score, i), shift)
+        store(scratch.weight, i, select_ge(x, least, vexp(x), zero))
 
 
 @kernel
-def weigh_again(size: int, room: Scratch) -> float:
-    """The same for weights that are known, of a list that has become shorter."""
-    whole = 0.0
-    for start in range(0, filled(size), BLOCK):
-        sums, others = nothing(), nothing()
-        for i in range(start, min(start + BLOCK, filled(size)), STRIDE):
-            sums, others = added(sums, load(room.weight, i)), added(others, load(room.weight, i + WIDTH))
-        mass = summed(sums) + summed(others)
-        room.mass[start // BLOCK] = mass
-        whole += mass
-    return whole
+def sum_weights(size: int, scratch: Scratch) -> float:
+    """Sum the known weights of a truncated list; returns Z."""
+    total = 0.0
+    for start in range(0, padded_size(size), BLOCK):
+        sums, others = zero_sums(), zero_sums()
+        for i in range(start, min(start + BLOCK, padded_size(size)), LIST_MULTIPLE):
+            sums, others = (
+                add_to_sums(sums, load(scratch.weight, i)),
+                add_to_sums(others, load(scratch.weight, i + WIDTH)),
+            )
+        mass = total_of_sums(sums) + total_of_sums(others)
+        scratch.mass[start // BLOCK] = mass
+        total += mass
+    return total
 
 
 @kernel
-def mean_below(score: Any, size: int, base: Any, whole: float, room: Scratch) -> Any:
-    """m: how far below the base, at which tokens weigh 1, a token lies on average."""
-    shift, least = spread(-base), spread(LOWEST)
-    sums, others = nothing(), nothing()
-    for i in range(0, filled(size), STRIDE):
-        x, y = plus(load(score, i), shift), plus(load(score, i + WIDTH), shift)
-        v = times(load(room.weight, i), higher(x, least))
-        w = times(load(room.weight, i + WIDTH), higher(y, least))
-        sums, others = added(sums, v), added(others, w)
-    return -(summed(sums) + summed(others)) / whole
+def mean_below(score: Any, size: int, base: Any, total: float, scratch: Scratch) -> Any:
+    """m, the mean of b − s."""
+    shift, least = splat(-base), splat(MIN_EXPONENT)
+    sums, others = zero_sums(), zero_sums()
+    for i in range(0, padded_size(size), LIST_MULTIPLE):
+        x, y = vadd(load(score, i), shift), vadd(load(score, i + WIDTH), shift)
+        v = vmul(load(scratch.weight, i), vmax(x, least))
+        w = vmul(load(scratch.weight, i + WIDTH), vmax(y, least))
+        sums, others = add_to_sums(sums, v), add_to_sums(others, w)
+    return -(total_of_sums(sums) + total_of_sums(others)) / total
 
 
 @kernel
 def exact_mean_below(score: Any, size: int, base: Any) -> float:
-    """The same in double precision throughout, which takes twenty times as long."""
-    sums = whole = 0.0
+    """m in float64, which takes twenty times as long."""
+    sums = total = 0.0
     for i in range(size):
         below = np.float64(np.float32(score[i] - base))
         if below > -np.inf:
             weight = math.exp(below)
             sums += weight * below
-            whole += weight
-    return -sums / whole
+            total += weight
+    return -sums / total
 
 
 @kernel
 def deviation(score: Any, size: int, peak: Any) -> Any:
-    """The standard deviation of the scores over the tokens that are left, and by how much it may be off."""
-    alive, shift, one, zero = spread(ALIVE), spread(-peak), spread(np.float32(1)), spread(np.float32(0))
-    sums, counts = nothing(), nothing()
-    for i in range(0, filled(size), WIDTH):
+    """The standard deviation of the remaining scores, and its rounding bound."""
+    alive, shift, one, zero = splat(MIN_SCORE), splat(-peak), splat(np.float32(1)), splat(np.float32(0))
+    sums, counts = zero_sums(), zero_sums()
+    for i in range(0, padded_size(size), WIDTH):
         x = load(score, i)
-        sums = added(sums, either(x, alive, plus(x, shift), zero))
-        counts = added(counts, either(x, alive, one, zero))
-    count = summed(counts)
-    mean = summed(sums) / count
-    middle, squares = spread(np.float32(mean)), nothing()
-    back = spread(np.float32(-1))
-    for i in range(0, filled(size), WIDTH):
+        sums = add_to_sums(sums, select_ge(x, alive, vadd(x, shift), zero))
+        counts = add_to_sums(counts, select_ge(x, alive, one, zero))
+    count = total_of_sums(counts)
+    mean = total_of_sums(sums) / count
+    middle, squares = splat(np.float32(mean)), zero_sums()
+    back = splat(np.float32(-1))
+    for i in range(0, padded_size(size), WIDTH):
         x = load(score, i)
-        off = plus(plus(x, shift), times(middle, back))
-        squares = added(squares, either(x, alive, times(off, off), zero))
-    sigma = np.sqrt(max(0.0, summed(squares) / count))
-    return sigma, MOMENTS * (abs(mean) + 2 * sigma)
+        off = vadd(vadd(x, shift), vmul(middle, back))
+        squares = add_to_sums(squares, select_ge(x, alive, vmul(off, off), zero))
+    sigma = np.sqrt(max(0.0, total_of_sums(squares) / count))
+    return sigma, DEVIATION_BOUND * (abs(mean) + 2 * sigma)
 
 
-ALIVE = np.finfo(np.float32).min
-"""The lowest score of a token that was not cut."""
+MIN_SCORE = np.finfo(np.float32).min
+"""The lowest score of a token that is not cut."""
 
 
-# What a cut leaves: the tokens whose key reaches a floor.
-#
-# Where many are left, the others are marked (score −∞, weight 0), WIDTH at a time; where few are, these are
-# moved together. Either way they stay in the order of the vocabulary, so that the same roll of the dice finds
-# the same token.
+# Truncation: keep the tokens whose key reaches a floor. If many remain, the others are masked (score −∞,
+# weight 0); if few remain, they are moved together. Both keep the order of the vocabulary, so that the same
+# random number draws the same token.
 
 
-SHORTER = 16
-"""Tokens are moved together when they become this many times fewer."""
+COMPACT_FACTOR = 16
+"""Tokens are moved together if this many times fewer remain."""
 
 
 @kernel
-def count(key: Any, floor: Any, size: int) -> Any:
-    """How many tokens reach the floor."""
-    least, one, zero = spread(floor), spread(np.float32(1)), spread(np.float32(0))
-    counts = nothing()
-    for i in range(0, filled(size), WIDTH):
-        counts = added(counts, either(load(key, i), least, one, zero))
-    return np.int64(summed(counts))
+def count_reaching(key: Any, floor: Any, size: int) -> Any:
+    """The number of tokens that reach the floor."""
+    least, one, zero = splat(floor), splat(np.float32(1)), splat(np.float32(0))
+    counts = zero_sums()
+    for i in range(0, padded_size(size), WIDTH):
+        counts = add_to_sums(counts, select_ge(load(key, i), least, one, zero))
+    return np.int64(total_of_sums(counts))
 
 
 @kernel
-def mark(key: Any, floor: Any, score: Any, size: int, room: Scratch) -> Any:
-    """Cut every token below the floor where it stands; the lowest score of the others."""
-    least, gone, zero = spread(floor), spread(np.float32(-np.inf)), spread(np.float32(0))
-    top = spread(np.float32(np.inf))
+def mask_below(key: Any, floor: Any, score: Any, size: int, scratch: Scratch) -> Any:
+    """Mask every token below the floor in place; the lowest score of the others."""
+    least, cut, zero = splat(floor), splat(np.float32(-np.inf)), splat(np.float32(0))
+    top = splat(np.float32(np.inf))
     low = top
-    for i in range(0, filled(size), WIDTH):
+    for i in range(0, padded_size(size), WIDTH):
         k, s = load(key, i), load(score, i)
-        low = lower(either(k, least, s, top), low)
-        store(room.weight, i, either(k, least, load(room.weight, i), zero))
-        store(room.score, i, either(k, least, s, gone))
-    return -highest(times(low, spread(np.float32(-1))))
+        low = vmin(select_ge(k, least, s, top), low)
+        store(scratch.weight, i, select_ge(k, least, load(scratch.weight, i), zero))
+        store(scratch.score, i, select_ge(k, least, s, cut))
+    return -vmax_element(vmul(low, splat(np.float32(-1))))
 
 
 @kernel
-def move(key: Any, floor: Any, ties: int, score: Any, size: int, whole: bool, room: Scratch) -> Any:
-    """Move what reaches the floor together; of the tokens exactly there, the first `ties` stay.
+def compact(key: Any, floor: Any, ties: int, score: Any, size: int, is_full: bool, scratch: Scratch) -> Any:
+    """Move the tokens that reach the floor together; of those exactly at the floor, keep the first `ties`.
 
-    How many that are, and the lowest of their scores. Where the row is still whole, a place in it is the
-    token's id.
+    Returns their number and their lowest score. If `is_full`, an index in the list is a token id.
     """
-    floor_lanes, least, kept = spread(floor), np.float32(np.inf), NOUGHT
-    for i in range(0, filled(size), WIDTH):
-        bits = reaching(load(key, i), floor_lanes)
+    floor_vector, least, kept = splat(floor), np.float32(np.inf), INT64_ZERO
+    for i in range(0, padded_size(size), WIDTH):
+        bits = ge_mask(load(key, i), floor_vector)
         while bits:
-            at = i + lowest(bits)
+            at = i + lowest_bit(bits)
             bits &= bits - 1
             if key[at] == floor:
                 if ties == 0:
                     continue
                 ties -= 1
             s = score[at]
-            room.score[kept], room.weight[kept] = s, room.weight[at]
-            room.token[kept] = at if whole else room.token[at]
+            scratch.score[kept], scratch.weight[kept] = s, scratch.weight[at]
+            scratch.token[kept] = at if is_full else scratch.token[at]
             least = min(least, s)
             kept += 1
-    fill(room, kept)
+    pad_list(scratch, kept)
     return kept, least
 
 
 @kernel
-def keep(key: Any, floor: Any, surplus: int, score: Any, size: int, whole: bool, room: Scratch) -> Any:
-    """What reaches the floor, but for the last `surplus` of the tokens exactly there.
+def truncate_below(
+    key: Any, floor: Any, surplus: int, score: Any, size: int, is_full: bool, scratch: Scratch
+) -> Any:
+    """Keep the tokens that reach the floor, except the last `surplus` of those exactly at the floor.
 
-    The size of the list, whether a place in it still is the token's id, and the lowest score that stays.
+    Returns the size of the list, whether it is still full (an index is a token id), and its lowest score.
     """
-    kept = count(key, floor, size)
-    if surplus == 0 and kept * SHORTER > size:
-        return size, whole, mark(key, floor, score, size, room)
+    kept = count_reaching(key, floor, size)
+    if surplus == 0 and kept * COMPACT_FACTOR > size:
+        return size, is_full, mask_below(key, floor, score, size, scratch)
     ties = kept - surplus
     if surplus:
         ties = -surplus
         for i in range(size):
             ties += key[i] == floor
-    moved, least = move(key, floor, ties, score, size, whole, room)
+    moved, least = compact(key, floor, ties, score, size, is_full, scratch)
     return moved, False, least
 
 
-NONE = np.float64(0)
-ABOVE, LEAST = np.float32(2.0**-22), np.float32(2.0**-120)
-"""What is added to a number in single precision to have one above it: a part of it, and what zero needs."""
-SHORT = 256
-"""Lists up to this length are parted at once."""
+FLOAT64_ZERO = np.float64(0)
+NEXT_FLOAT_FACTOR, NEXT_FLOAT_MIN = np.float32(2.0**-22), np.float32(2.0**-120)
+"""x + |x| · NEXT_FLOAT_FACTOR + NEXT_FLOAT_MIN is a float32 above x."""
+MAX_QUICKSELECT = 256
+"""Lists up to this length skip the bins."""
 
 
-class Edge(NamedTuple):
-    """Where a mass is reached.
-
-    The key at which a mass is reached, found without sorting.
+class MassEdge(NamedTuple):
+    """The key at which a mass is reached, found without sorting:
 
         edge = max { key(x) : Σ_{key(y) ≥ key(x)} w(y) ≥ mass }
 
-    The weights of 1,024 equal intervals between the highest key and a floor below the edge are summed; the
-    edge lies in the interval where their cumulative sum reaches the mass. Only the tokens of that interval
-    are parted, again and again, into those above one of them, those that tie with it and those below.
+    A histogram of the weights in 1,024 bins between the highest key and a floor below the edge gives the bin
+    that contains the edge. Quickselect among the tokens of that bin finds the edge.
     """
 
     key: Any
     before: float
     """The weight of the tokens with a higher key."""
     here: float
-    """The weight of the tokens that have this key."""
+    """The weight of the tokens with this key."""
     ties: int
-    """How many these are."""
+    """The number of tokens with this key."""
 
 
 @kernel
-def part(key: Any, weight: Any, size: int, before: float, mass: float) -> Edge:
-    """The edge among the tokens given, whose order changes; `before` is the weight of all above them."""
+def select_edge(key: Any, weight: Any, size: int, before: float, mass: float) -> MassEdge:
+    """Quickselect: the edge among tokens, which are reordered; `before` is the weight of all above them."""
     low, high = 0, size
     while True:
         a, b, c = key[low], key[(low + high) // 2], key[high - 1]
@@ -378,55 +379,57 @@ def part(key: Any, weight: Any, size: int, before: float, mass: float) -> Edge:
         if above_end > low and before + above >= mass:
             high = above_end
         elif before + above + here >= mass or below == high:
-            return Edge(pivot, before + above, here, here_end - above_end)
+            return MassEdge(pivot, before + above, here, here_end - above_end)
         else:
             before += above + here
             low = below
 
 
 @kernel
-def mass_edge(key: Any, weight: Any, size: int, top: float, floor: Any, mass: float, room: Scratch) -> Edge:
-    """The edge of a list: no key is above the top, and the mass is reached at the floor or above."""
-    floor_lanes = spread(floor)
-    if size <= SHORT:
-        count = NOUGHT
+def mass_edge(
+    key: Any, weight: Any, size: int, top: float, floor: Any, mass: float, scratch: Scratch
+) -> MassEdge:
+    """The edge of a list whose keys are at most `top` and whose mass is reached at the floor or above."""
+    floor_vector = splat(floor)
+    if size <= MAX_QUICKSELECT:
+        count = INT64_ZERO
         for i in range(size):
             if key[i] >= floor:
-                room.near_key[count], room.near_weight[count] = key[i], weight[i]
+                scratch.near_key[count], scratch.near_weight[count] = key[i], weight[i]
                 count += 1
-        return part(room.near_key, room.near_weight, count, NONE, mass)
+        return select_edge(scratch.near_key, scratch.near_weight, count, FLOAT64_ZERO, mass)
     per_unit = BINS / max(top - np.float64(floor), 1e-30)
     for b in range(BINS + 1):
-        room.bins[b] = 0
-    for i in range(0, filled(size), WIDTH):
-        bits = reaching(load(key, i), floor_lanes)
+        scratch.bins[b] = 0
+    for i in range(0, padded_size(size), WIDTH):
+        bits = ge_mask(load(key, i), floor_vector)
         while bits:
-            at = i + lowest(bits)
+            at = i + lowest_bit(bits)
             bits &= bits - 1
-            room.bins[min(BINS, int((top - key[at]) * per_unit))] += weight[at]
+            scratch.bins[min(BINS, int((top - key[at]) * per_unit))] += weight[at]
     before, here, last = 0.0, 0, 0
-    while here < BINS and before + room.bins[here] < mass:
-        if room.bins[here] > 0:
+    while here < BINS and before + scratch.bins[here] < mass:
+        if scratch.bins[here] > 0:
             last = here
-        before += room.bins[here]
+        before += scratch.bins[here]
         here += 1
-    if room.bins[here] == 0:  # rounding left the mass out of reach: what comes last
+    if scratch.bins[here] == 0:  # because of rounding the mass was not reached: the last bin
         here = last
-        before -= room.bins[here]
-    # The interval, and half of one on either side for what is rounded here; the test below is exact. Where
-    # keys are so near each other that this half is lost in the rounding, the next number above is not.
+        before -= scratch.bins[here]
+    # The bin and half a bin on either side, because these bounds are rounded; the test below is exact. If
+    # keys are so close that half a bin is lost in rounding, the next float above is not.
     low = np.float32(max(np.float64(floor), top - (here + 1.5) / per_unit))
     high = np.float32(top - (here - 0.5) / per_unit)
-    high += abs(high) * ABOVE + LEAST
-    low_lanes, high_lanes = spread(low), spread(high)
-    count = NOUGHT
-    for i in range(0, filled(size), WIDTH):
+    high += abs(high) * NEXT_FLOAT_FACTOR + NEXT_FLOAT_MIN
+    low_vector, high_vector = splat(low), splat(high)
+    count = INT64_ZERO
+    for i in range(0, padded_size(size), WIDTH):
         x = load(key, i)
-        bits = reaching(x, low_lanes) & ~reaching(x, high_lanes)
+        bits = ge_mask(x, low_vector) & ~ge_mask(x, high_vector)
         while bits:
-            at = i + lowest(bits)
+            at = i + lowest_bit(bits)
             bits &= bits - 1
             if min(BINS, int((top - key[at]) * per_unit)) == here:
-                room.near_key[count], room.near_weight[count] = key[at], weight[at]
+                scratch.near_key[count], scratch.near_weight[count] = key[at], weight[at]
                 count += 1
-    return part(room.near_key, room.near_weight, count, before, mass)
+    return select_edge(scratch.near_key, scratch.near_weight, count, before, mass)

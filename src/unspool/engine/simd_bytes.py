@@ -1,6 +1,6 @@
-"""Packed numbers to lanes: bytes, nibbles and halves of a float as files of quantised weights have them.
+"""SIMD vectors from packed data: the bytes, nibbles, float16 and bfloat16 of quantised weights.
 
-`Codes` are as many whole numbers as there are lanes, taken from bytes that may lie at any address.
+An `INT_VECTOR` holds WIDTH integers ("codes") that were loaded from unaligned bytes.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from unspool.engine.kernel import operation, small_kernel
+from unspool.engine.kernel import inline_kernel, llvm_intrinsic
 from unspool.engine.simd import (
-    CHECKED,
+    BOUNDSCHECK,
     FLOAT,
     FLOATS,
     INT,
     INTS,
-    LANES,
+    VECTOR,
     WIDTH,
-    Register,
-    called,
-    has,
+    VectorType,
+    call_llvm,
+    cpu_has,
     has_instruction,
+    int_constant,
+    llvm_splat,
     pointer,
-    spread_lanes,
-    whole,
 )
 
 BYTE, SHORT = ir.IntType(8), ir.IntType(16)
-BYTES_OF_LANES, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
+BYTE_VECTOR, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
 
 
-CONVERTS = has_instruction("f16c")
-"""Whether half-precision numbers are converted by one instruction."""
+HAS_F16C = has_instruction("f16c")
+"""Whether one instruction converts float16 to float32."""
 REBIAS = 2.0**112
-"""A half's bits, moved to where a float32 has its own, are too small by this: its exponents begin at 15."""
+"""The bits of a float16, shifted to their place in a float32, are too small by this factor: its bias is
+15."""
 
 
-CODES = Register("Codes", INTS)
+INT_VECTOR = VectorType("IntVector", INTS)
 
 
 def _read(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
@@ -49,32 +50,32 @@ def _read(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> A
     return found
 
 
-@operation
-def _bytes(_: Any, array: Any, index: Any) -> Any:
+@llvm_intrinsic
+def _load_bytes(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(_read(context, builder, signature, args, BYTES_OF_LANES), INTS)
+        return builder.zext(_read(context, builder, signature, args, BYTE_VECTOR), INTS)
 
-    return CODES(array, types.intp), build
+    return INT_VECTOR(array, types.intp), build
 
 
-@operation
-def _signed_bytes(_: Any, array: Any, index: Any) -> Any:
+@llvm_intrinsic
+def _load_signed_bytes(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.sext(_read(context, builder, signature, args, BYTES_OF_LANES), INTS)
+        return builder.sext(_read(context, builder, signature, args, BYTE_VECTOR), INTS)
 
-    return CODES(array, types.intp), build
+    return INT_VECTOR(array, types.intp), build
 
 
-@operation
-def _shorts(_: Any, array: Any, index: Any) -> Any:
+@llvm_intrinsic
+def _load_uint16(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.zext(_read(context, builder, signature, args, SHORTS), INTS)
 
-    return CODES(array, types.intp), build
+    return INT_VECTOR(array, types.intp), build
 
 
-@operation
-def _single(_: Any, array: Any, index: Any) -> Any:
+@llvm_intrinsic
+def _load_float32(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _read(context, builder, signature, args, FLOAT)
 
@@ -82,8 +83,8 @@ def _single(_: Any, array: Any, index: Any) -> Any:
 
 
 def _halves_to_floats(builder: Any, bits: Any, kind: Any, whole: Any) -> Any:
-    """Half-precision bits (a vector or one) as float32: exact, but for infinities and NaN."""
-    if CONVERTS:
+    """The bits of float16 (a vector or one) as float32; exact, except for infinities and NaN."""
+    if HAS_F16C:
         halves = ir.VectorType(ir.HalfType(), WIDTH) if kind is FLOATS else ir.HalfType()
         short = SHORTS if kind is FLOATS else SHORT
         return builder.fpext(builder.bitcast(builder.trunc(bits, short), halves), kind)
@@ -94,8 +95,8 @@ def _halves_to_floats(builder: Any, bits: Any, kind: Any, whole: Any) -> Any:
     return builder.bitcast(builder.or_(builder.bitcast(found, bits.type), sign), kind)
 
 
-@operation
-def _half(_: Any, array: Any, index: Any) -> Any:
+@llvm_intrinsic
+def _load_float16(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits = builder.zext(_read(context, builder, signature, args, SHORT), INT)
         return _halves_to_floats(builder, bits, FLOAT, INT)
@@ -103,166 +104,165 @@ def _half(_: Any, array: Any, index: Any) -> Any:
     return types.float32(array, types.intp), build
 
 
-@operation
-def from_halves(_: Any, codes: Any) -> Any:
-    """16 bits of each code are a number in half precision."""
+@llvm_intrinsic
+def float16_to_float32(_: Any, codes: Any) -> Any:
+    """The lower 16 bits of each code, read as float16."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return _halves_to_floats(builder, args[0], FLOATS, whole)
+        return _halves_to_floats(builder, args[0], FLOATS, int_constant)
 
-    return LANES(codes), build
+    return VECTOR(codes), build
 
 
-@operation
-def from_bfloats(_: Any, codes: Any) -> Any:
-    """16 bits of each code are the upper half of a float32."""
+@llvm_intrinsic
+def bfloat16_to_float32(_: Any, codes: Any) -> Any:
+    """The lower 16 bits of each code, read as bfloat16 (the upper half of a float32)."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.bitcast(builder.shl(args[0], whole(16)), FLOATS)
+        return builder.bitcast(builder.shl(args[0], int_constant(16)), FLOATS)
 
-    return LANES(codes), build
-
-
-@small_kernel
-def _look(array: Any, index: int, size: int) -> None:
-    if CHECKED and (index < 0 or index + size > array.size):
-        raise IndexError("packed numbers are read outside an array")
+    return VECTOR(codes), build
 
 
-@small_kernel
-def codes(array: Any, index: int) -> Any:
-    """WIDTH bytes from 0 to 255."""
-    _look(array, index, WIDTH)
-    return _bytes(array, index)
+@inline_kernel
+def _check_bounds(array: Any, index: int, size: int) -> None:
+    if BOUNDSCHECK and (index < 0 or index + size > array.size):
+        raise IndexError("packed data is read outside an array")
 
 
-@small_kernel
-def signed_codes(array: Any, index: int) -> Any:
-    """WIDTH bytes from −128 to 127."""
-    _look(array, index, WIDTH)
-    return _signed_bytes(array, index)
+@inline_kernel
+def load_bytes(array: Any, index: int) -> Any:
+    """WIDTH bytes as integers from 0 to 255."""
+    _check_bounds(array, index, WIDTH)
+    return _load_bytes(array, index)
 
 
-@small_kernel
-def shorts(array: Any, index: int) -> Any:
-    """WIDTH numbers of two bytes each, from byte `index` on."""
-    _look(array, index, 2 * WIDTH)
-    return _shorts(array, index)
+@inline_kernel
+def load_signed_bytes(array: Any, index: int) -> Any:
+    """WIDTH bytes as integers from −128 to 127."""
+    _check_bounds(array, index, WIDTH)
+    return _load_signed_bytes(array, index)
 
 
-@small_kernel
-def single(array: Any, index: int) -> Any:
-    """The float32 whose four bytes begin at byte `index`."""
-    _look(array, index, 4)
-    return _single(array, index)
+@inline_kernel
+def load_uint16(array: Any, index: int) -> Any:
+    """WIDTH uint16, starting at byte `index`."""
+    _check_bounds(array, index, 2 * WIDTH)
+    return _load_uint16(array, index)
 
 
-@small_kernel
-def half(array: Any, index: int) -> Any:
-    """The number in half precision whose two bytes begin at byte `index`."""
-    _look(array, index, 2)
-    return _half(array, index)
+@inline_kernel
+def load_float32(array: Any, index: int) -> Any:
+    """The float32 at byte `index`."""
+    _check_bounds(array, index, 4)
+    return _load_float32(array, index)
 
 
-@operation
-def _part(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
+@inline_kernel
+def load_float16(array: Any, index: int) -> Any:
+    """The float16 at byte `index`, as float32."""
+    _check_bounds(array, index, 2)
+    return _load_float16(array, index)
+
+
+@llvm_intrinsic
+def _shift_and_mask(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        def all_lanes(number: Any) -> Any:
+        def splat(number: Any) -> Any:
             narrow = builder.trunc(number, INT)
             first = builder.insert_element(ir.Constant(INTS, ir.Undefined), narrow, INT(0))
-            return builder.shuffle_vector(first, ir.Constant(INTS, ir.Undefined), whole(0))
+            return builder.shuffle_vector(first, ir.Constant(INTS, ir.Undefined), int_constant(0))
 
-        return builder.and_(builder.lshr(args[0], all_lanes(args[1])), all_lanes(args[2]))
+        return builder.and_(builder.lshr(args[0], splat(args[1])), splat(args[2]))
 
-    return CODES(codes, types.int64, types.int64), build
+    return INT_VECTOR(codes, types.int64, types.int64), build
 
 
-@small_kernel
-def part(found: Any, shift: int, mask: int) -> Any:
+@inline_kernel
+def shift_and_mask(found: Any, shift: int, mask: int) -> Any:
     """(code >> shift) & mask."""
-    return _part(found, np.int64(shift), np.int64(mask))
+    return _shift_and_mask(found, np.int64(shift), np.int64(mask))
 
 
-@operation
-def above(_: Any, low: Any, high: Any) -> Any:
-    """low + 16 · high: the bits of a nibble, and those that stand above it."""
+@llvm_intrinsic
+def join_nibble(_: Any, low: Any, high: Any) -> Any:
+    """low + 16 · high: a nibble and the bits above it."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.or_(args[0], builder.shl(args[1], whole(4)))
+        return builder.or_(args[0], builder.shl(args[1], int_constant(4)))
 
-    return CODES(low, high), build
+    return INT_VECTOR(low, high), build
 
 
-@operation
-def numbers(_: Any, codes: Any) -> Any:
-    """Whole numbers as float32."""
+@llvm_intrinsic
+def int_to_float(_: Any, codes: Any) -> Any:
+    """Integers as float32."""
 
     def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
         return builder.sitofp(args[0], FLOATS)
 
-    return LANES(codes), build
+    return VECTOR(codes), build
 
 
-# Sums of products of bytes, four to a lane, and what makes float32 numbers fit for them.
+# Dot products of bytes. With AVX-512 VNNI,
 #
 #     s_l ← s_l + Σ_{j<4} u[4l + j] · v[4l + j],     u from 0 to 255, v from −128 to 127
 #
-# is one instruction of processors with AVX-512 VNNI, with four times the products of a fused multiply-add. A
-# float32 number is no byte, but three of them hold what a sum of 64 products needs of it: with e the exponent
-# of the largest of the 64 numbers,
+# is one instruction with four times the products of a fused multiply-add. Three bytes ("digits") of a float32
+# are enough for a sum of 64 products: with e the exponent of the largest of the 64 numbers,
 #
 #     x = 2^(e − 21) · (a₀ + 2⁸ a₁ + 2¹⁶ a₂),     a from −128 to 127
 #
-# is off by 2^(e − 22) at most, an eighth of a millionth of the largest. Products of digits with bytes, and
-# sums of them, are whole numbers: exact, in whatever order they are made.
+# has an error of at most 2^(e − 22), an eighth of a millionth of the largest. Products of digits and bytes
+# and their sums are integers, so they are exact in any order.
 
 
-BYTE_PRODUCTS = has("avx512vnni") and has("avx512f")
-"""Whether the processor has the instruction."""
+HAS_VNNI = cpu_has("avx512vnni") and cpu_has("avx512f")
+"""Whether the processor has this instruction."""
 
-NUMBERS, DIGITS = 64, 3
-"""Float32 numbers that share an exponent, and the bytes that each of them becomes."""
-WORDS = NUMBERS // 4
-"""Words of four bytes that hold one digit of all numbers."""
+DIGIT_GROUP, DIGITS = 64, 3
+"""float32 numbers that share an exponent, and the digits of each."""
+WORDS = DIGIT_GROUP // 4
+"""32-bit words that hold one digit of all numbers of a group."""
 SHIFTS, SCALE = DIGITS * WORDS, DIGITS * WORDS + DIGITS
-"""Behind the digits: what the sum of each digit's products begins with, and 2^(e − 21) as float32."""
-RECORD = SCALE + 1
-"""Words of all of it."""
-MIDDLE = 128
-"""A byte from 0 to 255 stands for a number so much lower."""
+"""Offsets behind the digits: the start value of each digit's sum, and 2^(e − 21) as float32."""
+DIGIT_RECORD = SCALE + 1
+"""Words of a group's record: digits, start values and scale."""
+ZERO_BYTE = 128
+"""A stored byte b stands for the number b − ZERO_BYTE."""
 
 BYTES = ir.VectorType(ir.IntType(8), WIDTH)
-MANTISSA, BIAS, KEPT, STRANGE = 23, 127, 21, 255
-"""Bits behind a float32's point, where its exponents begin, the 21 above, and the exponent of no number."""
+MANTISSA, BIAS, DIGIT_BITS, NAN_EXPONENT = 23, 127, 21, 255
+"""Mantissa bits of a float32, its exponent bias, the 21 above, and the exponent of infinity and NaN."""
 NAN = 0x7FC00000
 
 
-def byte_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
-    """sums + unsigned · signed, of values of LLVM: lanes of four bytes each."""
+def dot_bytes(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
+    """sums + unsigned · signed of LLVM vectors, with four bytes in each element."""
     kind = ir.FunctionType(INTS, [INTS] * 3)
     name = f"llvm.x86.avx512.vpdpbusd.{32 * WIDTH}"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [sums, unsigned, signed])
 
 
-def _reduced(builder: Any, how: str, lanes: Any) -> Any:
-    """All lanes made one."""
+def _reduce_ints(builder: Any, how: str, vector: Any) -> Any:
+    """Reduce an integer vector to one number."""
     kind, name = ir.FunctionType(INT, [INTS]), f"llvm.vector.reduce.{how}.v{WIDTH}i32"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [lanes])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
 
 
-def _exponent(builder: Any, lanes: list[Any]) -> Any:
-    """The largest one, as the bits of a number have it."""
-    sizes = [builder.and_(builder.bitcast(it, INTS), whole(0x7FFFFFFF)) for it in lanes]
+def _max_exponent(builder: Any, vectors: list[Any]) -> Any:
+    """The largest biased exponent of the elements."""
+    sizes = [builder.and_(builder.bitcast(it, INTS), int_constant(0x7FFFFFFF)) for it in vectors]
     most = sizes[0]
     for it in sizes[1:]:
         most = builder.select(builder.icmp_unsigned(">", it, most), it, most)
-    return builder.lshr(_reduced(builder, "umax", most), INT(MANTISSA))
+    return builder.lshr(_reduce_ints(builder, "umax", most), INT(MANTISSA))
 
 
-@operation
-def _digits(_: Any, x: Any, at: Any, room: Any, to: Any) -> Any:
+@llvm_intrinsic
+def _split_digits(_: Any, x: Any, at: Any, record: Any, to: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def lanes(k: int) -> Any:
+        def vector(k: int) -> Any:
             begin = builder.add(args[1], args[1].type(k * WIDTH))
             found = builder.load(pointer(context, builder, signature.args[0], args[0], begin, FLOATS))
             found.align = 4
@@ -273,35 +273,35 @@ def _digits(_: Any, x: Any, at: Any, room: Any, to: Any) -> Any:
             where = pointer(context, builder, signature.args[2], args[2], begin, value.type)
             builder.store(value, where, align=4)
 
-        numbers = [lanes(k) for k in range(NUMBERS // WIDTH)]
-        found = _exponent(builder, numbers)
-        strange = builder.icmp_signed("==", found, INT(STRANGE))
-        # What is smaller than the smallest float32 that has 21 bits below it becomes 0.
-        none = builder.or_(strange, builder.icmp_signed("<", found, INT(KEPT)))
-        exponent = builder.select(none, INT(KEPT), found)
-        up = builder.shl(builder.sub(INT(2 * BIAS + KEPT), exponent), INT(MANTISSA))
-        times = spread_lanes(builder, builder.select(strange, FLOAT(0.0), builder.bitcast(up, FLOAT)))
-        down = builder.shl(builder.sub(exponent, INT(KEPT)), INT(MANTISSA))
-        put(builder.select(strange, INT(NAN), down), SCALE)
-        totals = [whole(0)] * (DIGITS + 1)
+        numbers = [vector(k) for k in range(DIGIT_GROUP // WIDTH)]
+        found = _max_exponent(builder, numbers)
+        is_nan = builder.icmp_signed("==", found, INT(NAN_EXPONENT))
+        # A group of numbers so small that 21 bits below them are not representable becomes 0.
+        is_zero = builder.or_(is_nan, builder.icmp_signed("<", found, INT(DIGIT_BITS)))
+        exponent = builder.select(is_zero, INT(DIGIT_BITS), found)
+        up = builder.shl(builder.sub(INT(2 * BIAS + DIGIT_BITS), exponent), INT(MANTISSA))
+        times = llvm_splat(builder, builder.select(is_nan, FLOAT(0.0), builder.bitcast(up, FLOAT)))
+        down = builder.shl(builder.sub(exponent, INT(DIGIT_BITS)), INT(MANTISSA))
+        put(builder.select(is_nan, INT(NAN), down), SCALE)
+        totals = [int_constant(0)] * (DIGITS + 1)
         for k, it in enumerate(numbers):
-            left = builder.fptosi(called(builder, "rint", builder.fmul(it, times)), INTS)
+            left = builder.fptosi(call_llvm(builder, "rint", builder.fmul(it, times)), INTS)
             for d in range(DIGITS):
                 totals[d] = builder.add(totals[d], left)
                 put(builder.trunc(left, BYTES), d * WORDS + k * WIDTH // 4)
-                left = builder.ashr(builder.add(left, whole(MIDDLE)), whole(8))
-        sums = [_reduced(builder, "add", it) for it in totals]
+                left = builder.ashr(builder.add(left, int_constant(ZERO_BYTE)), int_constant(8))
+        sums = [_reduce_ints(builder, "add", it) for it in totals]
         for d in range(DIGITS):
             own = builder.sub(sums[d], builder.shl(sums[d + 1], INT(8)))
-            put(builder.mul(own, INT(-MIDDLE)), SHIFTS + d)
+            put(builder.mul(own, INT(-ZERO_BYTE)), SHIFTS + d)
         return context.get_dummy_value()
 
-    return types.void(x, types.intp, room, types.intp), build
+    return types.void(x, types.intp, record, types.intp), build
 
 
-@small_kernel
-def digits(x: Any, at: int, room: Any, to: int) -> None:
-    """room[to : to + RECORD] = the digits of x[at : at + NUMBERS], and what belongs to them."""
-    if CHECKED and (min(at, to) < 0 or at + NUMBERS > x.size or to + RECORD > room.size):
-        raise IndexError("digits are made outside an array")
-    _digits(x, at, room, to)
+@inline_kernel
+def split_digits(x: Any, at: int, record: Any, to: int) -> None:
+    """record[to : to + DIGIT_RECORD] = the record of x[at : at + DIGIT_GROUP]."""
+    if BOUNDSCHECK and (min(at, to) < 0 or at + DIGIT_GROUP > x.size or to + DIGIT_RECORD > record.size):
+        raise IndexError("digits are read or written outside an array")
+    _split_digits(x, at, record, to)

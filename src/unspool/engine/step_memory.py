@@ -1,59 +1,58 @@
-"""The memory that one step of a Transformer reads, works in and writes to."""
+"""Arguments of the compiled Transformer step: its tokens, KV cache, workspace and outputs."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 
-class Rows(NamedTuple):
-    """The tokens that are read side by side."""
+class StepTokens(NamedTuple):
+    """N tokens that one step reads."""
 
     tokens: Any
-    """(N); empty where `Said.hidden` is given, and only the head is to read it."""
+    """(N); empty if only the head runs, on `StepOutputs.hidden`."""
     sequences: Any
-    """(N): whose past each looks at."""
+    """(N): the sequence of each token."""
     positions: Any
-    """(N): its place there."""
-    reach: Any
-    """(N): how many tokens of the sequence it looks at: those up to itself, or all."""
+    """(N): its position in the sequence."""
+    attended: Any
+    """(N): how many tokens of the sequence it attends to: those up to itself, or all."""
     wanted: Any
-    """Which rows' log-probabilities are asked for."""
+    """Rows whose log-probabilities are wanted."""
 
 
-class Past(NamedTuple):
-    """Keys and values, and tables of positions."""
+class CacheAndPositions(NamedTuple):
+    """The KV cache of the sequences, and tables of positions."""
 
     kv: Any
-    """All blocks, each (layers, K, 2, BLOCK, I) as a rule (`attention`)."""
+    """All blocks, usually (layers, K, 2, BLOCK, I) each (`attention`)."""
     starts: Any
-    """(sequences, blocks of each): where a block begins in kv."""
+    """(sequences, blocks): the offset of each block in kv."""
     cos: Any
     sin: Any
-    """(tables · positions · turned width/2): angles of every position, one table behind another."""
+    """(tables · positions · rotary_width/2): rotary angles, one table after another."""
     added: Any
-    """(positions · D): what is added to embeddings; empty where nothing is."""
+    """(positions · D): position embeddings; empty if there are none."""
     tables: Any
-    """(layers): which of these places a layer's table begins at; −1 where it turns nothing."""
+    """(layers): the first row of a layer's rotary table; −1 if it does not rotate."""
     windows: Any
-    """(layers): how many tokens, itself included, a token sees."""
+    """(layers): the attention window: how many tokens, itself included, a token attends to."""
     buckets: Any
-    """(2 · positions − 1): which number is added to the score of a token so far behind or ahead; the query
-    itself is in the middle. Empty where positions are not relative."""
+    """(2 · positions − 1): the bucket of each relative position, 0 in the middle; empty without them."""
 
 
-class Source(NamedTuple):
-    """Keys and values that a decoder looks at, and an encoder makes."""
+class SourceKV(NamedTuple):
+    """Keys and values of sources: an encoder writes them, a decoder reads them."""
 
     kv: Any
-    """All blocks, each (the decoder's layers, K, 2, BLOCK, I)."""
+    """All blocks, (decoder layers, K, 2, BLOCK, I) each."""
     starts: Any
-    """(sequences, blocks of each): where a block begins in kv."""
+    """(sequences, blocks): the offset of each block in kv."""
     lengths: Any
     """(sequences): tokens of each source."""
 
 
-class Work(NamedTuple):
-    """Room for what is between two phases: numbers in a row for each of N rows."""
+class Workspace(NamedTuple):
+    """Intermediate results between two phases, contiguous for each of N rows."""
 
     x: Any
     h: Any
@@ -62,24 +61,24 @@ class Work(NamedTuple):
     mixed: Any
     up: Any
     active: Any
-    looks: Any
-    """As many as `Said.looked` has."""
-    ready: Any
-    """A product's inputs, ready for weights of whole numbers (`products.int8`); empty where none are."""
+    source_scores: Any
+    """Same shape as `StepOutputs.source_attention`."""
+    prepared: Any
+    """Inputs of a product, prepared for INT8 weights (`int8_matmul`); empty if there are none."""
 
 
-class Said(NamedTuple):
-    """What comes out."""
+class StepOutputs(NamedTuple):
+    """Results of a step."""
 
     hidden: Any
-    """(N, D): what the head reads."""
+    """(N, D): input of the head."""
     depths: Any
-    """Which depths are asked for: 0 before the first layer, 1 behind it …"""
+    """Depths of early exits: 0 before the first layer, 1 after it …"""
     early: Any
-    """(depths, N, D): what the head would read there."""
+    """(depths, N, D): input of the head at these depths."""
     logp: Any
     """(wanted, V)."""
     log_norm: Any
     """(wanted)."""
-    looked: Any
-    """(N, S): where the last layer looks in the source, mean of all heads; S is a multiple of WIDTH, or 0."""
+    source_attention: Any
+    """(N, S): the last layer's attention to the source, mean over heads; S is a multiple of WIDTH, or 0."""

@@ -1,11 +1,27 @@
-"""How several threads share the work of a step: by turns.
+"""A thread pool for compiled kernels: a work queue within a step, and a rendezvous between steps.
 
-A step is a sequence of phases (a norm, a product …), each cut into pieces that do not need one another.
-Every thread walks through all phases; in each it takes the next piece that nobody has taken until there is
-none, and goes on when all pieces are finished. `turns` holds two counters a phase, pieces taken and pieces
-finished, and is new for every step: a thread that comes late finds nothing left to take, and one that never
-comes is not missed. What a piece computes does not depend on who computes it, so that any number of threads
-gives the same bits.
+**Work queue.** A step is a sequence of phases (a norm, a matrix product …), each cut into independent chunks.
+Every thread passes through all phases. In each phase it claims chunks until none is left, then waits at the
+barrier until all chunks are complete. `queue` holds two counters per phase, claimed and completed chunks, and
+is new for every step. A late thread finds no chunks, and nothing waits for a thread that never arrives. The
+result of a chunk does not depend on its thread, so any number of threads computes the same bits.
+
+**Rendezvous.** Waking a sleeping thread costs as much as one layer of a small model, and only one thread at a
+time can enter or leave Python. So worker threads stay inside the compiled entry between calls and spin on a
+mailbox. After SPINS_BEFORE_SLEEP without a call they return to Python and sleep.
+
+    caller   writes the address and types of its arguments, opens the call, works, closes the call, and waits
+             until all workers that joined have left
+    worker   waits for an open call with a new number, joins, checks that the call is still open, works with
+             the caller's arguments, leaves
+
+**Memory order.** A worker announces itself (seq_cst add to WORKERS_INSIDE) before it checks that the call is
+still open (seq_cst load of OPEN_CALL). The caller closes the call (seq_cst exchange of OPEN_CALL) before it
+checks for announced workers (seq_cst load of WORKERS_INSIDE). All four are in one total order, so one of the
+two sees the other: either the worker finds the call closed and leaves, or the caller waits for it. So no
+worker reads arguments, which are on the caller's stack, after the caller has returned. ARGUMENTS and
+ARGUMENT_TYPES are written before OPEN_CALL and read after it, so they belong to the call that is open. In the
+queue, completing a chunk releases its results and the barrier's load acquires them.
 """
 
 from __future__ import annotations
@@ -24,45 +40,84 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from unspool.engine.kernel import operation, small_kernel
-from unspool.engine.simd import CHECKED
+from unspool.engine.kernel import inline_kernel, llvm_intrinsic
+from unspool.engine.simd import BOUNDSCHECK
 
-PATIENCE = 4000
-"""Looks at a counter before the processor is offered to another thread."""
+SPINS_PER_YIELD = 4000
+"""Loads of a counter before the thread yields the processor."""
+SPINS_BEFORE_SLEEP = 150_000
+"""Loads of a mailbox before a worker sleeps: some milliseconds, more than the time between two steps."""
 
 
-@operation
-def _add(_: Any, array: Any, index: Any) -> Any:
-    """array[index] += 1 as one act; what was there before."""
+def _element(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """A pointer to array[index], the first two arguments of an intrinsic."""
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
+@llvm_intrinsic
+def _fetch_add(_: Any, array: Any, index: Any) -> Any:
+    """array[index] += 1 atomically; the value before."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), ir.IntType(64)(1), "acq_rel")
+        element = _element(context, builder, signature, args)
+        return builder.atomic_rmw("add", element, ir.IntType(64)(1), "acq_rel")
 
     return types.int64(array, types.intp), build
 
 
-@operation
-def look_at(_: Any, array: Any, index: Any) -> Any:
-    """array[index] as it is now, whoever wrote it."""
+@llvm_intrinsic
+def load_acquire(_: Any, array: Any, index: Any) -> Any:
+    """array[index], with everything that was written before it."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load_atomic(builder.gep(data, [args[1]]), "acquire", 8)
+        return builder.load_atomic(_element(context, builder, signature, args), "acquire", 8)
 
     return types.int64(array, types.intp), build
 
 
-@operation
-def pause(_: Any) -> Any:
-    """A moment of rest between two looks, where the processor has an instruction for it."""
+@llvm_intrinsic
+def load_seq_cst(_: Any, array: Any, index: Any) -> Any:
+    """array[index], in the total order of all seq_cst operations."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_element(context, builder, signature, args), "seq_cst", 8)
+
+    return types.int64(array, types.intp), build
+
+
+@llvm_intrinsic
+def _exchange(_: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index] = value (seq_cst); the value before."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        element = _element(context, builder, signature, args)
+        return builder.atomic_rmw("xchg", element, args[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), build
+
+
+@llvm_intrinsic
+def _add_seq_cst(_: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index] += value (seq_cst); the value before."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        element = _element(context, builder, signature, args)
+        return builder.atomic_rmw("add", element, args[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), build
+
+
+@llvm_intrinsic
+def pause_processor(_: Any) -> Any:
+    """The processor's spin-wait hint, on x86-64."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if binding.get_default_triple().startswith("x86_64"):
-            rest = cgutils.get_or_insert_function(
+            pause = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
             )
-            builder.call(rest, [])
+            builder.call(pause, [])
         return context.get_dummy_value()
 
     return types.void(), build
@@ -70,270 +125,231 @@ def pause(_: Any) -> Any:
 
 if sys.platform == "win32":
 
-    @small_kernel
-    def offer() -> None:
-        """Windows lets another thread run in its own time."""
+    @inline_kernel
+    def yield_processor() -> None:
+        """Does nothing: Windows schedules other threads anyway."""
 
 else:
     _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
-    @small_kernel
-    def offer() -> None:
+    @inline_kernel
+    def yield_processor() -> None:
         """Let another thread run."""
         _sched_yield()
 
 
-@small_kernel
-def take(turns: Any, phase: int) -> int:
-    """The number of a piece that nobody else has; there is none left if it is not below their number."""
-    return _add(turns, 2 * phase)  # type: ignore[no-any-return]
+# ── work queue ───────────────────────────────────────────────────────────────────────────────────
 
 
-@small_kernel
-def finish(turns: Any, phase: int) -> int:
-    """Say that a piece is done, and take another."""
-    _add(turns, 2 * phase + 1)
-    return _add(turns, 2 * phase)  # type: ignore[no-any-return]
+@inline_kernel
+def claim(queue: Any, phase: int) -> int:
+    """The index of a chunk that no other thread has; at least the number of chunks if none is left."""
+    return _fetch_add(queue, 2 * phase)  # type: ignore[no-any-return]
 
 
-@small_kernel
-def meet(turns: Any, phase: int, pieces: int) -> int:
-    """Wait until all pieces of this phase are done; the next phase's number."""
-    looks = 0
-    while look_at(turns, 2 * phase + 1) < pieces:
-        looks += 1
-        if looks % PATIENCE == 0:
-            offer()
+@inline_kernel
+def complete(queue: Any, phase: int) -> int:
+    """Mark the claimed chunk as complete and claim the next one."""
+    _fetch_add(queue, 2 * phase + 1)
+    return _fetch_add(queue, 2 * phase)  # type: ignore[no-any-return]
+
+
+@inline_kernel
+def barrier(queue: Any, phase: int, chunks: int) -> int:
+    """Wait until all chunks of this phase are complete; the next phase's number."""
+    spins = 0
+    while load_acquire(queue, 2 * phase + 1) < chunks:
+        spins += 1
+        if spins % SPINS_PER_YIELD == 0:
+            yield_processor()
     return phase + 1
 
 
-# A call that other threads may join while it runs, without a word of Python.
-#
-# To wake a thread that sleeps takes as long as a small model's layer, and Python lets one thread at a time
-# begin or end a call. So helpers stay in compiled code between the calls of one entry, and look at a board:
-#
-#     caller   writes down where its arguments lie, opens the call, does its part, closes it, and waits until
-#              those who have entered have left
-#     helper  waits for an open call that it has not seen, enters, finds it still open, does its part
-#              with the same arguments, leaves; after a while without any, it goes to sleep
-#
-# Who comes late finds the call closed, and is not waited for. Arguments lie on the caller's stack; a call
-# tells their types by a number, and a helper that was compiled for others does not enter.
+# ── rendezvous ───────────────────────────────────────────────────────────────────────────────────
+
+CACHE_LINE_WORDS = 8
+"""int64 in a cache line: different threads write to different lines."""
+OPEN_CALL, ARGUMENTS, ARGUMENT_TYPES, WORKERS_INSIDE, CALL_COUNT, DISMISSED = (
+    CACHE_LINE_WORDS * field for field in range(6)
+)
+"""Fields of a mailbox: the number of the open call or 0; the address and a type number of its arguments; how
+many workers have joined it; how many calls there have been; 1 if workers should leave for other work."""
+MAILBOX_SIZE = CACHE_LINE_WORDS * 6
 
 
-LINE = 8
-"""Numbers of eight bytes in a line of the cache: what different threads write stands in different ones."""
-OPEN, ARGUMENTS, KIND, INSIDE, CALLS, ENOUGH = (LINE * place for place in range(6))
-"""Places on a board: the number of the call that is open, or 0; where its arguments lie, and of which types;
-how many helpers are in it; how many calls there have been; whether helpers are wanted elsewhere."""
-SIZE = LINE * 6
-LOOKS = 150_000
-"""Looks at a board before a helper goes to sleep: some milliseconds, more than lie between two steps."""
-BREATH = 4_000
-"""Looks before the processor is offered to another thread."""
+def new_mailbox() -> NDArray[np.int64]:
+    """The mailbox of an entry, without workers and without an open call."""
+    return np.zeros(MAILBOX_SIZE, np.int64)
 
 
-def new_board() -> np.ndarray[Any, np.dtype[np.int64]]:
-    """One for an entry: nobody is there, and no call is open."""
-    return np.zeros(SIZE, np.int64)
-
-
-def without_memory(argument: Any) -> Any:
-    """The same with empty arrays: a helper that waits keeps nothing that was given to a call."""
+def with_empty_arrays(argument: Any) -> Any:
+    """The argument with empty arrays of the same types, so that a waiting worker keeps no memory alive."""
     if isinstance(argument, np.ndarray):
         return np.empty((0,) * argument.ndim, argument.dtype)
     if isinstance(argument, tuple):
-        parts = [without_memory(part) for part in argument]
+        parts = [with_empty_arrays(part) for part in argument]
         return type(argument)(*parts) if hasattr(argument, "_fields") else tuple(parts)
     return argument
 
 
-@operation
-def _swap(_: Any, board: Any, place: Any, value: Any) -> Any:
-    """board[place] = value, before anything that follows is done."""
+@llvm_intrinsic
+def _spill_arguments(_: Any, call: Any) -> Any:
+    """Store the arguments on the entry's stack, where they stay until the entry returns; their address."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("xchg", builder.gep(data, [args[1]]), args[2], "seq_cst")
-
-    return types.int64(board, types.intp, types.int64), build
-
-
-@operation
-def _count(_: Any, board: Any, place: Any, value: Any) -> Any:
-    """board[place] += value, before anything that follows is done; what was there."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "seq_cst")
-
-    return types.int64(board, types.intp, types.int64), build
-
-
-@operation
-def _address(_: Any, call: Any) -> Any:
-    """Where the arguments lie: on the stack of the entry, until that returns."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        room = cgutils.alloca_once(builder, context.get_value_type(signature.args[0]))
-        builder.store(args[0], room)
-        return builder.ptrtoint(room, ir.IntType(64))
+        slot = cgutils.alloca_once(builder, context.get_value_type(signature.args[0]))
+        builder.store(args[0], slot)
+        return builder.ptrtoint(slot, ir.IntType(64))
 
     return types.int64(call), build
 
 
-@operation
-def _kind(_: Any, call: Any) -> Any:
-    """A number that tells the types of the arguments."""
+@llvm_intrinsic
+def _type_number(_: Any, call: Any) -> Any:
+    """A number that identifies the types of the arguments."""
     number = zlib.crc32(str(call).encode()) + 1
     return types.int64(call), lambda *_: ir.IntType(64)(number)
 
 
-@operation
-def _arguments(_: Any, address: Any, call: Any) -> Any:
-    """What lies there, of the types of `call`."""
+@llvm_intrinsic
+def _load_arguments(_: Any, address: Any, call: Any) -> Any:
+    """The arguments at an address, which have the types of `call`."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[1]
-        found = builder.load(builder.inttoptr(args[0], context.get_value_type(kind).as_pointer()))
-        if context.enable_nrt:  # by whoever counts references
-            context.nrt.incref(builder, kind, found)
-        return found
+        arguments = builder.load(builder.inttoptr(args[0], context.get_value_type(kind).as_pointer()))
+        if context.enable_nrt:  # if this function counts references
+            context.nrt.incref(builder, kind, arguments)
+        return arguments
 
     return call(types.int64, call), build
 
 
-@small_kernel
-def open_to_all(board: Any, call: Any) -> None:
-    """Let others join the call with these arguments."""
-    _swap(board, ARGUMENTS, _address(call))
-    _swap(board, KIND, _kind(call))
-    _swap(board, OPEN, _count(board, CALLS, 1) + 1)
+@inline_kernel
+def open_call(mailbox: Any, call: Any) -> None:
+    """Let workers join the call with these arguments."""
+    _exchange(mailbox, ARGUMENTS, _spill_arguments(call))
+    _exchange(mailbox, ARGUMENT_TYPES, _type_number(call))
+    _exchange(mailbox, OPEN_CALL, _add_seq_cst(mailbox, CALL_COUNT, 1) + 1)
 
 
-@small_kernel
-def close(board: Any) -> None:
-    """Let nobody in any more, and wait until all have left."""
-    _swap(board, OPEN, 0)
-    looks = 0
-    while look_at(board, INSIDE) > 0:
-        looks += 1
-        if looks % BREATH == 0:
-            offer()
+@inline_kernel
+def close_call(mailbox: Any) -> None:
+    """Let no more workers join, and wait until all have left."""
+    _exchange(mailbox, OPEN_CALL, 0)
+    spins = 0
+    while load_seq_cst(mailbox, WORKERS_INSIDE) > 0:
+        spins += 1
+        if spins % SPINS_PER_YIELD == 0:
+            yield_processor()
 
 
-@small_kernel
-def enter(board: Any, call: Any, seen: int) -> int:
-    """Wait for a call of these types behind the one with the number `seen`, and be in it.
+@inline_kernel
+def join_call(mailbox: Any, call: Any, last: int) -> int:
+    """Wait for a call with these argument types and a number above `last`, and join it.
 
-    Returns its number, or 0 where none has come for a while.
+    Returns its number, or 0 after SPINS_BEFORE_SLEEP without a call or if the worker is dismissed.
     """
-    looks = 0
-    while looks < LOOKS and look_at(board, ENOUGH) == 0:
-        number = look_at(board, OPEN)
-        if number > seen:
-            _count(board, INSIDE, 1)
-            if look_at(board, OPEN) == number and look_at(board, KIND) == _kind(call):
+    spins = 0
+    while spins < SPINS_BEFORE_SLEEP and load_acquire(mailbox, DISMISSED) == 0:
+        number = load_acquire(mailbox, OPEN_CALL)
+        if number > last:
+            _add_seq_cst(mailbox, WORKERS_INSIDE, 1)
+            if load_seq_cst(mailbox, OPEN_CALL) == number and load_acquire(
+                mailbox, ARGUMENT_TYPES
+            ) == _type_number(call):
                 return number  # type: ignore[no-any-return]
-            _count(board, INSIDE, -1)
-        looks += 1
-        if looks % BREATH == 0:
-            offer()
-        pause()
+            _add_seq_cst(mailbox, WORKERS_INSIDE, -1)
+        spins += 1
+        if spins % SPINS_PER_YIELD == 0:
+            yield_processor()
+        pause_processor()
     return 0
 
 
-@small_kernel
-def entered(board: Any, call: Any) -> Any:
-    """The arguments of the call that one is in, which are of the types of `call`: for kernels alone.
-
-    As a rule these count no references; the caller holds what it has given until all have left.
-    """
-    return _arguments(look_at(board, ARGUMENTS), call)
+@inline_kernel
+def joined_arguments(mailbox: Any, call: Any) -> Any:
+    """The arguments of the joined call; the caller holds references to them until all workers have left."""
+    return _load_arguments(load_acquire(mailbox, ARGUMENTS), call)
 
 
-@small_kernel
-def leave(board: Any) -> None:
-    """One's part is done."""
-    _count(board, INSIDE, -1)
+@inline_kernel
+def leave_call(mailbox: Any) -> None:
+    """Leave the joined call."""
+    _add_seq_cst(mailbox, WORKERS_INSIDE, -1)
 
 
-Board = NDArray[np.int64]
-Call = tuple[Board | None, Callable[..., Any], tuple[Any, ...]]
+# ── worker threads ───────────────────────────────────────────────────────────────────────────────
 
-boards: list[Board] = []
-"""All there are."""
+Mailbox = NDArray[np.int64]
+WorkerCall = tuple[Mailbox | None, Callable[..., Any], tuple[Any, ...]]
+
+mailboxes: list[Mailbox] = []
+"""The mailboxes of all entries."""
 
 
-class Helper:
-    """A thread that makes the calls that it is given.
-
-    Threads that help with a step, and sleep between two texts.
-
-    They call the same compiled function with the same arguments as the thread that decodes (`turns` says who
-    does what), which never waits for a helper that has not come. Where steps follow each other closely,
-    helpers stay in compiled code from one to the next (`open_call`). torch's own threads are left alone.
-    """
+class Worker:
+    """A thread that makes the calls that it is given, one after another. torch's threads are not used."""
 
     def __init__(self, name: str) -> None:
-        self.calls: SimpleQueue[Call] = SimpleQueue()
-        self.at: Board | None = None
-        """The board that it looks at now."""
-        threading.Thread(target=self._help, name=name, daemon=True).start()
+        self.calls: SimpleQueue[WorkerCall] = SimpleQueue()
+        self.mailbox: Mailbox | None = None
+        """The mailbox on which it spins now."""
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def _help(self) -> None:
+    def _run(self) -> None:
         while True:
-            self.at, function, args = self.calls.get()
+            self.mailbox, function, args = self.calls.get()
             function(*args)
-            self.at = None
-            del function, args  # a sleeping helper keeps no model alive
+            self.mailbox = None
+            del function, args  # a sleeping worker must not keep a model alive
 
-    def give(self, board: Board | None, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Let it make this call, as soon as it has left the board that it is at."""
-        now = self.at
-        if now is not None:
-            now[ENOUGH] = 1
-        self.calls.put((board, function, args))
-
-
-_helpers: list[Helper] = []
-_hiring = threading.Lock()
+    def assign(self, mailbox: Mailbox | None, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Make this call next; dismisses the worker from the mailbox on which it spins."""
+        current = self.mailbox
+        if current is not None:
+            current[DISMISSED] = 1
+        self.calls.put((mailbox, function, args))
 
 
-def _hire(helpers: int) -> None:
-    with _hiring:
-        while len(_helpers) < helpers:
-            _helpers.append(Helper(f"unspool-{len(_helpers) + 1}"))
+_workers: list[Worker] = []
+_pool_lock = threading.Lock()
 
 
-def together(threads: int, function: Callable[..., Any], *args: Any) -> None:
-    """Call `function(*args)` in this thread and in `threads` − 1 helpers; return when it is done here."""
-    if CHECKED:
-        threads = 1  # an error that a helper found would be lost, and its piece with it
-    if threads > len(_helpers) + 1:
-        _hire(threads - 1)
-    for helper in _helpers[: threads - 1]:
-        helper.give(None, function, args)
+def _grow_pool(workers: int) -> None:
+    with _pool_lock:
+        while len(_workers) < workers:
+            _workers.append(Worker(f"unspool-{len(_workers) + 1}"))
+
+
+def run_in_threads(threads: int, function: Callable[..., Any], *args: Any) -> None:
+    """Call `function(*args)` in this thread and in `threads` − 1 workers; return when this thread is done."""
+    if BOUNDSCHECK:
+        threads = 1  # an exception in a worker would be lost
+    if threads > len(_workers) + 1:
+        _grow_pool(threads - 1)
+    for worker in _workers[: threads - 1]:
+        worker.assign(None, function, args)
     function(*args)
 
 
-def stay(helpers: int, board: Board, function: Callable[..., Any], *args: Any) -> None:
-    """Let so many helpers be at a board: in a call that ends when nothing has happened there for a while."""
-    if helpers > len(_helpers):
-        _hire(helpers)
-    board[ENOUGH] = 0
-    for helper in _helpers[:helpers]:
-        if helper.at is not board and helper.calls.empty():
-            helper.give(board, function, args)
+def keep_workers_at(mailbox: Mailbox, workers: int, function: Callable[..., Any], *args: Any) -> None:
+    """Let this many workers spin on a mailbox, inside a call that ends after a time without work."""
+    if workers > len(_workers):
+        _grow_pool(workers)
+    mailbox[DISMISSED] = 0
+    for worker in _workers[:workers]:
+        if worker.mailbox is not mailbox and worker.calls.empty():
+            worker.assign(mailbox, function, args)
 
 
 def _after_fork() -> None:
-    """A child process has none of its parent's threads, and nobody is at its boards."""
-    global _hiring
-    _helpers.clear()
-    _hiring = threading.Lock()
-    for board in boards:
-        board[:] = 0
+    """A child process does not have its parent's threads."""
+    global _pool_lock
+    _workers.clear()
+    _pool_lock = threading.Lock()
+    for mailbox in mailboxes:
+        mailbox[:] = 0
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,13 +1,12 @@
-"""A model's compiled step: its weights where they lie, and calls that read tokens.
+"""A Transformer's compiled step, called from Python: reads tokens into a KV cache.
 
-Rows that are read side by side, in slices of SLICE, never touch each other's sums: what is said of a text
-is the same, to the bit, alone and in any batch, token by token and as a prompt.
+Rows never share sums, so the results for a text are bit-identical alone and in any batch, token by token and
+as a prompt. One call reads at most MAX_ROWS_PER_CALL rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,31 +15,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.engine.attention import BLOCK
-from unspool.engine.compile_cache import Open, version
-from unspool.engine.kv_cache import BlockPool
-from unspool.engine.memory import aligned, lent
-from unspool.engine.step_memory import Past, Rows, Said, Source, Work
-from unspool.engine.token_range import in_vocabulary
-from unspool.engine.transformer_step import compiled_step, phases
-from unspool.engine.weight_table import OUTPUTS, UP, Shape, Weights
+from unspool.engine.compile_cache import RendezvousEntry, kernel_version
+from unspool.engine.kv_cache import PagedKVCache
+from unspool.engine.memory import empty_aligned, empty_pooled
+from unspool.engine.step_memory import CacheAndPositions, SourceKV, StepOutputs, StepTokens, Workspace
+from unspool.engine.transformer_step import compiled_step, count_phases
+from unspool.engine.weight_table import OUTPUTS, UP, ModelShape, WeightTable
 from unspool.nn.positions import Learned, RelativePositions, Rotary, Sinusoidal
 
-Numbers = NDArray[np.float32]
-NOTHING = np.empty(0, np.float32)
-UNTURNED = -1
-ENDLESS = 2**62
+Floats = NDArray[np.float32]
+NO_FLOATS = np.empty(0, np.float32)
+NO_ROTATION = -1
+NO_WINDOW = 2**62
 
 
-class Tables:
-    """cos, sin (tables · positions · I/2) and added vectors (positions · D), empty where a model has none.
+class PositionTables:
+    """Position tables of a step, longer than needed so that they are rarely rebuilt.
 
-    Layers have tables of their own (`begins`: at which place), or none, and see a window each (`windows`).
-    `buckets` are those of relative positions, by distance.
-
-    What a step must know of positions: cos and sin, vectors that are added, windows, buckets of distances.
-
-    Tables of the modules in `nn.positions`, longer than needed so that few are made; learnt positions are the
-    parameter's own memory.
+    cos and sin (tables · positions · I/2), added vectors (positions · D), and buckets of relative positions
+    (by distance); each is empty if a model does not use it. For each layer, `begins` is the first row of its
+    rotary table and `windows` its attention window. Learned positions are the parameter's memory.
     """
 
     def __init__(
@@ -51,27 +45,27 @@ class Tables:
         relative: RelativePositions | None = None,
     ) -> None:
         self._rotaries, self._added, self._relative = rotaries, added, relative
-        self._reach = 0
+        self._length = 0
         self.buckets = np.empty(0, np.int64)
-        self.cos, self.sin, self.added = NOTHING, NOTHING, NOTHING
-        self.begins = np.full(len(rotaries), UNTURNED)
-        self.windows = np.full(len(rotaries), ENDLESS)
+        self.cos, self.sin, self.added = NO_FLOATS, NO_FLOATS, NO_FLOATS
+        self.begins = np.full(len(rotaries), NO_ROTATION)
+        self.windows = np.full(len(rotaries), NO_WINDOW)
         for layer, window in enumerate(windows):
-            self.windows[layer] = ENDLESS if window is None else window
+            self.windows[layer] = NO_WINDOW if window is None else window
 
-    def reach(self, length: int) -> None:
-        """Let the tables hold every position below `length`."""
-        if length <= self._reach:
+    def extend_to(self, length: int) -> None:
+        """Extend the tables to every position below `length`."""
+        if length <= self._length:
             return
-        self._reach = max(64, 2 * length)
+        self._length = max(64, 2 * length)
         if isinstance(self._added, Learned):
-            self._added.at(length - 1, self._added.weight.device)  # refuses what was not learnt
-            self.added, self._reach = _flat_table(self._added.weight), self._added.num_embeddings
+            self._added.at(length - 1, self._added.weight.device)  # raises if the position was not learned
+            self.added, self._length = _flat_table(self._added.weight), self._added.num_embeddings
             return
-        places = torch.arange(self._reach)[None]
+        places = torch.arange(self._length)[None]
         self._turn(places)
         if self._relative is not None:
-            self.buckets = self._relative.bucket(torch.arange(1 - self._reach, self._reach)).numpy()
+            self.buckets = self._relative.bucket(torch.arange(1 - self._length, self._length)).numpy()
         if isinstance(self._added, Sinusoidal):
             self.added = _flat_table(self._added(places))
 
@@ -79,166 +73,189 @@ class Tables:
         different = [it for it in dict.fromkeys(self._rotaries) if it is not None]
         if not different:
             return
-        made = [it.tables(places, self._reach) for it in different]
+        made = [it.tables(places, self._length) for it in different]
         half = made[0][0].shape[-1] // 2
         self.cos = _flat_table(torch.stack([cos[..., :half] for cos, _ in made]))
         self.sin = _flat_table(torch.stack([sin[..., half:] for _, sin in made]))
         for layer, rotary in enumerate(self._rotaries):
-            self.begins[layer] = UNTURNED if rotary is None else different.index(rotary) * self._reach
+            self.begins[layer] = NO_ROTATION if rotary is None else different.index(rotary) * self._length
 
 
-def _flat_table(table: Tensor) -> Numbers:
-    numbers: Numbers = table.detach().contiguous().view(-1).numpy()
+def _flat_table(table: Tensor) -> Floats:
+    numbers: Floats = table.detach().contiguous().view(-1).numpy()
     return numbers
 
 
-SLICE = 256
-"""Rows that one call works on, at most."""
+MAX_ROWS_PER_CALL = 256
+"""Rows of one call, at most."""
 WORTH_SHARING = 1_000_000
-"""Multiplications below which waking other threads takes longer than they would save."""
+"""Fewer multiplications are faster in one thread."""
 
-Whole = NDArray[np.int64]
-NONE: Whole = np.empty(0, np.int64)
-NO_BLOCKS = NONE.reshape(0, 0)
-NO_SOURCE = Source(NOTHING, NO_BLOCKS, NONE)
+Ints = NDArray[np.int64]
+NO_INTS: Ints = np.empty(0, np.int64)
+NO_BLOCKS = NO_INTS.reshape(0, 0)
+NO_SOURCE = SourceKV(NO_FLOATS, NO_BLOCKS, NO_INTS)
 
-step = Open("the decoding step (once, about 10 seconds)", compiled_step(version(Path(__file__).parent)))
+step = RendezvousEntry("the decoding step (once, about 10 seconds)", compiled_step(kernel_version()))
 
 
-class Read(NamedTuple):
-    """What a model has to say at M tokens."""
+class EngineOutput(NamedTuple):
+    """The model's outputs for M tokens."""
 
-    hidden: Numbers
-    """(M, D): what the head reads."""
-    early: Numbers
-    """(depths, M, D): what it would read at the depths that were asked for."""
-    logp: Numbers
-    """(M, V), where it was to be said."""
-    log_norm: Numbers
+    hidden: Floats
+    """(M, D): input of the head."""
+    early: Floats
+    """(depths, M, D): input of the head at early exits."""
+    logp: Floats
+    """(M, V); empty unless requested."""
+    log_norm: Floats
     """(M): logit = log p + log_norm."""
-    looked: Numbers
-    """(M, S), or more columns: where the last layer looks in the source, where that was asked for."""
+    source_attention: Floats
+    """(M, S) or wider: the last layer's attention to the source; empty unless requested."""
 
 
-class Engine:
-    """Shape, weights and tables of one model."""
+class TransformerEngine:
+    """The shape, weights and position tables of one model, and calls of its compiled step."""
 
-    def __init__(self, shape: Shape, weights: Weights, tables: Tables) -> None:
+    def __init__(self, shape: ModelShape, weights: WeightTable, tables: PositionTables) -> None:
         self.shape, self.weights, self.tables = shape, weights, tables
-        self._room: tuple[tuple[int, int], Work] | None = None
-        self._ready = weights.ready_words()
+        self._workspace: tuple[tuple[int, int], Workspace] | None = None
+        self._prepared_words = weights.prepared_words()
 
     def read(
         self,
-        pool: BlockPool,
-        tokens: Whole,
-        counts: Whole | None,
+        cache: PagedKVCache,
+        tokens: Ints,
+        counts: Ints | None,
         depths: Sequence[int] = (),
         *,
-        say: bool = False,
-        sources: BlockPool | None = None,
-        look: int = 0,
-    ) -> Read:
-        """Append the next counts[n] of the tokens to row n, for every row; what is said at each of them.
+        with_logp: bool = False,
+        sources: PagedKVCache | None = None,
+        source_columns: int = 0,
+    ) -> EngineOutput:
+        """Append the next counts[n] tokens (one if None) to each row n; the outputs for each token.
 
-        Where there are no counts, each row has one token. A decoder's row n looks at sources' row n; `look`
-        is how many columns are to be told of that.
+        Row n of a decoder attends to row n of `sources`; `source_columns` columns of that attention are
+        returned.
         """
-        pool.make_room(counts)
-        sequences, places, ends = _spots(pool, counts)
-        self.tables.reach(int(ends.max()))
-        pool.lengths = ends
+        cache.reserve(counts)
+        sequences, positions, ends = _token_positions(cache, counts)
+        self.tables.extend_to(int(ends.max()))
+        cache.lengths = ends
         M, D, V = len(tokens), self.shape.width, self.shape.vocab_size
-        loud = M if say else 0
-        found = Read(
-            aligned(M, D),
+        logp_rows = M if with_logp else 0
+        result = EngineOutput(
+            empty_aligned(M, D),
             np.empty((len(depths), M, D), np.float32),
-            lent(loud, V),
-            np.empty(loud, np.float32),
-            np.empty((M, -(-look // BLOCK) * BLOCK), np.float32),
+            empty_pooled(logp_rows, V),
+            np.empty(logp_rows, np.float32),
+            np.empty((M, -(-source_columns // BLOCK) * BLOCK), np.float32),
         )
-        source = NO_SOURCE if sources is None else Source(sources.kv, sources.starts, sources.lengths)
-        past = self.past(pool)
-        asked = np.array(depths, np.int64)
-        for first in range(0, M, SLICE):
-            cut = slice(first, min(first + SLICE, M))
+        source = NO_SOURCE if sources is None else SourceKV(sources.kv, sources.starts, sources.lengths)
+        context = self.context(cache)
+        exits = np.array(depths, np.int64)
+        for first in range(0, M, MAX_ROWS_PER_CALL):
+            cut = slice(first, min(first + MAX_ROWS_PER_CALL, M))
             n = cut.stop - first
-            early = np.empty((len(depths), n, D), np.float32) if depths else NOTHING
-            said = Said(
-                _flat(found.hidden[cut]),
-                asked,
+            early = np.empty((len(depths), n, D), np.float32) if depths else NO_FLOATS
+            outputs = StepOutputs(
+                _flat(result.hidden[cut]),
+                exits,
                 _flat(early),
-                _flat(found.logp[cut]),
-                found.log_norm[cut],
-                _flat(found.looked[cut]),
+                _flat(result.logp[cut]),
+                result.log_norm[cut],
+                _flat(result.source_attention[cut]),
             )
-            rows = Rows(
-                tokens[cut], sequences[cut], places[cut], places[cut] + 1, np.arange(n) if say else NONE
+            rows = StepTokens(
+                tokens[cut],
+                sequences[cut],
+                positions[cut],
+                positions[cut] + 1,
+                np.arange(n) if with_logp else NO_INTS,
             )
-            self.run(rows, past, source, self.work(n, found.looked.shape[1]), said)
+            work = self.workspace(n, result.source_attention.shape[1])
+            self.run(rows, context, source, work, outputs)
             if depths:
-                found.early[:, cut] = early
-        return found
+                result.early[:, cut] = early
+        return result
 
-    def say(self, hidden: Numbers) -> tuple[Numbers, Numbers]:
-        """log p (M, V) and log_norm (M) of vectors (M, D) that the head reads."""
-        logp = lent(len(hidden), self.shape.vocab_size)
+    def head_logp(self, hidden: Floats) -> tuple[Floats, Floats]:
+        """log p (M, V) and log_norm (M) of inputs (M, D) of the head."""
+        logp = empty_pooled(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
-        past = Past(NOTHING, NO_BLOCKS, NOTHING, NOTHING, NOTHING, NONE, NONE, NONE)
-        for first in range(0, len(hidden), SLICE):
-            cut = slice(first, min(first + SLICE, len(hidden)))
+        context = CacheAndPositions(
+            NO_FLOATS, NO_BLOCKS, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_INTS, NO_INTS, NO_INTS
+        )
+        for first in range(0, len(hidden), MAX_ROWS_PER_CALL):
+            cut = slice(first, min(first + MAX_ROWS_PER_CALL, len(hidden)))
             rows = np.arange(cut.stop - first)
-            said = Said(hidden[cut].flatten(), NONE, NOTHING, _flat(logp[cut]), log_norm[cut], NOTHING)
-            self.run(Rows(NONE, NONE, rows, NONE, rows), past, NO_SOURCE, self.work(len(rows)), said)
+            outputs = StepOutputs(
+                hidden[cut].flatten(), NO_INTS, NO_FLOATS, _flat(logp[cut]), log_norm[cut], NO_FLOATS
+            )
+            tokens = StepTokens(NO_INTS, NO_INTS, rows, NO_INTS, rows)
+            self.run(tokens, context, NO_SOURCE, self.workspace(len(rows)), outputs)
         return logp, log_norm
 
-    def past(self, pool: BlockPool) -> Past:
-        """What rows look at, and what is known of positions."""
+    def check_tokens(self, tokens: Ints) -> Ints:
+        """The tokens as a contiguous int64 array; raises if one is outside the vocabulary."""
+        size = self.shape.vocab_size
+        if tokens.min(initial=0) < 0 or tokens.max(initial=0) >= size:
+            raise IndexError(
+                f"token ids are {tokens.min()} to {tokens.max()}, but the model has 0 to {size - 1}"
+            )
+        return np.ascontiguousarray(tokens, np.int64)  # one layout: numba compiles for each layout
+
+    def context(self, cache: PagedKVCache) -> CacheAndPositions:
+        """The KV cache and position tables for a step."""
         tables = self.tables
-        place = (tables.cos, tables.sin, tables.added, tables.begins, tables.windows, tables.buckets)
-        return Past(pool.kv, pool.starts, *place)
+        positions = (tables.cos, tables.sin, tables.added, tables.begins, tables.windows, tables.buckets)
+        return CacheAndPositions(cache.kv, cache.starts, *positions)
 
-    def run(self, rows: Rows, past: Past, source: Source, work: Work, said: Said) -> None:
-        """One call of the compiled step, by as many threads as it is worth."""
-        small = self.weights.size * len(rows.positions) < WORTH_SHARING
-        threads = 1 if small else torch.get_num_threads()
+    def run(
+        self,
+        rows: StepTokens,
+        context: CacheAndPositions,
+        source: SourceKV,
+        work: Workspace,
+        outputs: StepOutputs,
+    ) -> None:
+        """Call the compiled step, in several threads if that is faster."""
+        is_small = self.weights.size * len(rows.positions) < WORTH_SHARING
+        threads = 1 if is_small else torch.get_num_threads()
         layers, table = self.shape.layers, self.weights.table
-        turns = np.zeros(2 * phases(layers, len(table) - layers - 1), np.int64)
-        step.shared(threads, self.shape, table, rows, past, source, work, said, turns)
+        queue = np.zeros(2 * count_phases(layers, len(table) - layers - 1), np.int64)
+        step.run(threads, self.shape, table, rows, context, source, work, outputs, queue)
 
-    def work(self, n: int, looks: int = 0) -> Work:
-        """Room for a step of n rows: as a rule that of the step before."""
-        if self._room is not None and self._room[0] == (n, looks):
-            return self._room[1]
+    def workspace(self, n: int, source_columns: int = 0) -> Workspace:
+        """The workspace for n rows, usually that of the step before."""
+        if self._workspace is not None and self._workspace[0] == (n, source_columns):
+            return self._workspace[1]
         s = self.shape
         qkv = (s.heads + 2 * s.kv_heads) * max(s.head_width, s.key_width)
         up = int(self.weights.table[0, UP, OUTPUTS])
         mixed = s.heads * s.head_width
-        sizes = (s.width, s.width, s.width, qkv, mixed, up, s.inner_width, looks, self._ready)
-        room = Work(*(aligned(n * size) for size in sizes))
-        self._room = (n, looks), room
-        return room
+        sizes = (*[s.width] * 3, qkv, mixed, up, s.inner_width, source_columns, self._prepared_words)
+        work = Workspace(*(empty_aligned(n * size) for size in sizes))
+        self._workspace = (n, source_columns), work
+        return work
 
 
-def _spots(pool: BlockPool, counts: Whole | None) -> tuple[Whole, Whole, Whole]:
-    """Whose each token is, its place there, and how long every row will be."""
-    rows = np.arange(pool.rows)
+def _token_positions(cache: PagedKVCache, counts: Ints | None) -> tuple[Ints, Ints, Ints]:
+    """The row of each token, its position in the row, and the new length of every row."""
+    rows = np.arange(cache.rows)
     if counts is None:
-        return rows, pool.lengths, pool.lengths + 1
-    ends = pool.lengths + counts
-    places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - ends, counts)
-    return np.repeat(rows, counts), places, ends
+        return rows, cache.lengths, cache.lengths + 1
+    ends = cache.lengths + counts
+    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - ends, counts)
+    return np.repeat(rows, counts), positions, ends
 
 
-def _flat(numbers: Numbers) -> Numbers:
+def _flat(numbers: Floats) -> Floats:
     return numbers.reshape(-1)
 
 
-# Which texts one call reads side by side.
-
-
-def text_groups(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Texts in their order, as many at a time as have `most` tokens, and one at least: first, stop."""
+def group_sources(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of texts, in order, with at most `most` tokens together, and at least one text each."""
     first, tokens = 0, 0
     for n, length in enumerate(lengths):
         if tokens and tokens + length > most:
@@ -248,41 +265,40 @@ def text_groups(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
     yield first, len(lengths)
 
 
-class Encoder:
-    """The engine of an encoder, whose tokens look at each other in both directions.
+class EncoderEngine:
+    """A compiled encoder: computes the keys and values of sources for a decoder.
 
-    A compiled encoder: sources to the keys and values that a decoder looks at, made once for each source.
-
-    Every token looks at all tokens of its own source, so that these are read side by side; several short
-    sources are, too, and never touch each other's sums.
+    Every token attends to all tokens of its source, so a source is read in one call; several short sources
+    share a call.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: TransformerEngine) -> None:
         self.engine = engine
 
-    def read(self, sources: Sequence[Sequence[int]], decoder: Shape) -> BlockPool:
-        """Keys and values of every layer of the decoder, one row for each source."""
+    def read(self, sources: Sequence[Sequence[int]], decoder: ModelShape) -> PagedKVCache:
+        """The keys and values of every decoder layer, one row for each source."""
         lengths = np.array([len(source) for source in sources])
-        kept = BlockPool.empty(decoder._replace(keyless=False), len(sources))  # sources always have keys
-        kept.make_room(lengths)
-        kept.lengths = lengths
-        self.engine.tables.reach(int(lengths.max()))
+        shape = decoder._replace(keyless=False)  # cross-attention always has keys
+        source_cache = PagedKVCache.empty(shape, len(sources))
+        source_cache.reserve(lengths)
+        source_cache.lengths = lengths
+        self.engine.tables.extend_to(int(lengths.max()))
         flat = np.concatenate([np.array(source, np.int64) for source in sources])
-        tokens = in_vocabulary(flat, self.engine.shape.vocab_size)
+        tokens = self.engine.check_tokens(flat)
         ends = np.cumsum(lengths)
-        for first, stop in text_groups(lengths.tolist(), SLICE):
+        for first, stop in group_sources(lengths.tolist(), MAX_ROWS_PER_CALL):
             cut = slice(ends[first] - lengths[first], ends[stop - 1])
-            self._read_group(tokens[cut], lengths[first:stop], kept, slice(first, stop))
-        return kept
+            self._read_group(tokens[cut], lengths[first:stop], source_cache, slice(first, stop))
+        return source_cache
 
-    def _read_group(self, tokens: Whole, lengths: Whole, kept: BlockPool, which: slice) -> None:
+    def _read_group(self, tokens: Ints, lengths: Ints, source_cache: PagedKVCache, which: slice) -> None:
         engine, M = self.engine, len(tokens)
-        pool = BlockPool.empty(engine.shape, len(lengths))
-        pool.make_room(lengths)
-        places = np.arange(M) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        cache = PagedKVCache.empty(engine.shape, len(lengths))
+        cache.reserve(lengths)
+        positions = np.arange(M) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         sequences = np.repeat(np.arange(len(lengths)), lengths)
-        rows = Rows(tokens, sequences, places, np.repeat(lengths, lengths), NONE)
-        source = Source(kept.kv, kept.starts[which], lengths)
+        rows = StepTokens(tokens, sequences, positions, np.repeat(lengths, lengths), NO_INTS)
+        source = SourceKV(source_cache.kv, source_cache.starts[which], lengths)
         hidden = np.empty(M * engine.shape.width, np.float32)
-        said = Said(hidden, NONE, NOTHING, NOTHING, NOTHING, NOTHING)
-        engine.run(rows, engine.past(pool), source, engine.work(M), said)
+        outputs = StepOutputs(hidden, NO_INTS, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_FLOATS)
+        engine.run(rows, engine.context(cache), source, engine.workspace(M), outputs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unspool.engine.engine_choice import Blueprint, EngineName, engine_of, known_engine, stored_shape
+from unspool.engine.engine_choice import EngineName, ModuleSpec, choose_engine, parse_engine, stored_shape
 from unspool.heads import resolve_head
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
@@ -43,7 +43,7 @@ class SequenceModel(nn.Module, Abilities):
         self.tokenizer = text
         self.config_eos_ids: frozenset[int] = frozenset()
         """End-of-text tokens that the model's files name, for a model without a tokenizer."""
-        self.built: Blueprint = {}
+        self.built: ModuleSpec = {}
         """What it was made of, where its steps can be compiled (`models.engine_choice`)."""
         self._forced_engine: EngineName | None = None
 
@@ -52,7 +52,7 @@ class SequenceModel(nn.Module, Abilities):
         stored = sum(rows * columns for rows, columns in map(stored_shape, self.modules()))
         context = getattr(self, "context", None)
         limit = "" if context is None else f"context {context}, "
-        engine = self._forced_engine or engine_of(self, None)
+        engine = self._forced_engine or choose_engine(self, None)
         return f"{type(self).__name__}({weights + stored:,} parameters, {limit}engine {engine!r})"
 
     def new_head(self, tied: bool) -> Any:
@@ -66,15 +66,15 @@ class SequenceModel(nn.Module, Abilities):
 
         It is set to force one of them; None leaves the choice to the model again.
         """
-        return engine_of(self, self._forced_engine)
+        return choose_engine(self, self._forced_engine)
 
     @engine.setter
     def engine(self, name: str | None) -> None:
-        engine = known_engine(name)
+        engine = parse_engine(name)
         if (
             engine == "compiled" and not self.built
         ):  # what may change, such as a dtype, is asked when a text begins
-            engine_of(self, engine)
+            choose_engine(self, engine)
         self._forced_engine = engine
 
     @property

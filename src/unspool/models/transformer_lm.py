@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState
-from unspool.engine.compiled_transformer import reading_state
-from unspool.engine.engine_choice import blueprint
+from unspool.engine.compiled_transformer import prompt_state
+from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.early_exits import Exits
@@ -165,7 +165,7 @@ class TransformerLM(LanguageModel):
         self.blocks = nn.ModuleList(c.block(causal=True) for _ in range(c.layers))
         self.norm = c.last_norm()
         self.head: Any = self.new_head(c.tied)
-        self.built = blueprint(self)
+        self.built = module_spec(self)
 
     @property
     def context(self) -> int | None:
@@ -270,7 +270,7 @@ class TransformerLM(LanguageModel):
         hidden_NTD = self.hidden(tokens_NT, state)
         hidden_ND = hidden_NTD[:, -1]
         if isinstance(state, CompiledState):
-            return hidden_NTD, state.say(hidden_ND), state
+            return hidden_NTD, state.predict_step(hidden_ND), state
         return hidden_NTD, predict_step(self.head, hidden_ND), state
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, LMState]:
@@ -278,7 +278,7 @@ class TransformerLM(LanguageModel):
         longest = max(len(prompt) for prompt in prompts)
         rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         if self.engine == "compiled":
-            return torch.tensor(rows), reading_state(self, prompts)
+            return torch.tensor(rows), prompt_state(self, prompts)
         pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
         state = TransformerState(
             [KVCache(ROOM) for _ in self.blocks],

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from unspool.engine.compiled_state import CompiledJoining, CompiledState
-from unspool.engine.compiled_transformer import translating_state
-from unspool.engine.engine_choice import blueprint
+from unspool.engine.compiled_transformer import translation_state
+from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.encoders import TransformerEncoder
@@ -155,7 +155,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         self.blocks: Any = nn.ModuleList(c.cross_block() for _ in range(c.decoder_layers))
         self.norm = c.last_norm()
         self.head: Any = self.new_head(c.tied)
-        self.built = blueprint(self)
+        self.built = module_spec(self)
 
     @property
     def context(self) -> int | None:
@@ -288,7 +288,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         """Read the sources; the Step is about the first token of each translation."""
         framed = self.source_ends.sources(prompts, self.context)
         if self.engine == "compiled":
-            return self.step(translating_state(self, framed), torch.full((len(prompts),), self.ends.bos))
+            return self.step(translation_state(self, framed), torch.full((len(prompts),), self.ends.bos))
         sources = self.read(*padded(framed, self.device))
         rows_N = torch.arange(len(prompts), device=self.device)
         layers = [KVCache(ROOM) for _ in self.blocks]

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.engine.engine_choice import obstacle
+from unspool.engine.engine_choice import engine_obstacle
 from unspool.heads import HEADS
 from unspool.interfaces import FinishReason, Step
 from unspool.models import MODELS
@@ -94,7 +94,7 @@ def compiled(model: Any) -> Any:
     """A copy whose steps are compiled, in every part that can be."""
     model = copy.deepcopy(model)
     for part in parts_of(model):
-        if obstacle(part) is None:
+        if engine_obstacle(part) is None:
             part.engine = "compiled"
     return model
 

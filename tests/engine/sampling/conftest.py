@@ -2,31 +2,31 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.engine.sampling_passes import Scratch, fill, rooms, scratch
+from unspool.engine.sampling_passes import Scratch, pad_list, scratch_memory, scratch_view
 
-laid = numba.njit(scratch.py_func)  # a kernel counts no references, and must not return an array to Python
+lay_out = numba.njit(scratch_view.py_func)  # a kernel must not return an array to Python
 
 
-def made(size):
-    return laid(rooms(1, size)[0], size)
+def new_scratch(size):
+    return lay_out(scratch_memory(1, size)[0], size)
 
 
 @numba.njit
-def filled_up(room, size):
-    fill(room, size)
+def pad(scratch, size):
+    pad_list(scratch, size)
 
 
 @pytest.fixture
 def listed():
-    """A room with a list of scores, and of weights where they are given."""
+    """A scratch with a list of scores and their weights."""
 
     def make(scores, weights=None):
         size = len(scores)
-        room = Scratch(*made(size))
-        room.score[:size] = scores
-        room.weight[:size] = np.exp(scores) if weights is None else weights
-        room.token[:size] = np.arange(size)
-        filled_up(room, size)
-        return room
+        scratch = Scratch(*new_scratch(size))
+        scratch.score[:size] = scores
+        scratch.weight[:size] = np.exp(scores) if weights is None else weights
+        scratch.token[:size] = np.arange(size)
+        pad(scratch, size)
+        return scratch
 
     return make

@@ -17,7 +17,7 @@ def test_by_hand():
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 5 * WIDTH + 3), st.integers(1, 40), st.randoms())
-def test_it_is_the_beginning_of_the_stably_sorted_row(N, V, k, random):
+def test_best_tokens_are_the_head_of_the_stably_sorted_row(N, V, k, random):
     steps = [0.0, -0.25, -0.5, -1.0, -2.0, -3e38, -math.inf]  # they tie all the time
     scores_NV = torch.tensor([random.choices(steps, k=V) for _ in range(N)])
     before = scores_NV.clone()
@@ -30,7 +30,7 @@ def test_it_is_the_beginning_of_the_stably_sorted_row(N, V, k, random):
 
 
 @pytest.mark.parametrize("place", [0, WIDTH, 2 * WIDTH + 1])
-def test_nan_is_seen_wherever_it_is(place):
+def test_nan_is_detected_anywhere(place):
     scores_NV = torch.zeros(2, 2 * WIDTH + 2)
     scores_NV[1, place] = math.nan
     assert best_tokens(scores_NV, 2) is None

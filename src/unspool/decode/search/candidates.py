@@ -92,11 +92,11 @@ def _merge_compiled(
     covered_N: Tensor | None,
 ) -> list[list[Candidate]]:
     """`propose` from the best tokens of every row, by compiled code."""
-    from unspool.engine.best_tokens import ranked  # needs numba
+    from unspool.engine.best_tokens import rank_beams  # needs numba
 
     covered = () if covered_N is None else covered_N.tolist()
     read = (it.detach().contiguous().numpy() for it in (values_NK, tokens_NK, logp_NV, scores_NV))
-    return [_candidates(fields) for fields in ranked(beams, count, covered, *read)]
+    return [_candidates(fields) for fields in rank_beams(beams, count, covered, *read)]
 
 
 def highest(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import unspool.models
 from unspool import config
-from unspool.engine.engine_choice import known_engine
+from unspool.engine.engine_choice import parse_engine
 from unspool.lazy import gc_paused
 from unspool.models.loading.assembly import build_model
 from unspool.models.loading.gguf_file import is_gguf, open_gguf
@@ -161,7 +161,7 @@ def load(
     found = check_name(name)
     # All of it before the work of loading.
     place, precision, kept = parse_device(device), parse_dtype(dtype), parse_weights(weights)
-    known_engine(engine)
+    parse_engine(engine)
     if kept != "float32" and (place.type, precision) != ("cpu", DTYPES["float32"]):
         asked = f"device={str(place)!r}, dtype={str(precision).removeprefix('torch.')!r}"
         raise ValueError(
