@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -29,6 +31,18 @@ def read_bounded(path: Path, most: int = MAX_SETTINGS_BYTES) -> bytes:
     if size > most or len(content) > most:
         raise ValueError(f"{path} has more than {most >> 20} MiB, the most that is read here")
     return content
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; ValueError if the file holds anything else."""
+    content = read_bounded(path)
+    try:
+        value = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # an integer of 5,000 digits is a ValueError, too
+        raise ValueError(f"{path} is not valid JSON ({error}); fetch or write the file again") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(value).__name__}")
+    return value
 
 
 @contextmanager

@@ -17,14 +17,14 @@ def snake(name):
     )
 
 
-def test_every_search_has_its_place_here():
+def test_every_decoder_has_a_function_in_us_hf():
     names = {"mbr" if name == "MBR" else snake(name): name for name in {*SEARCHES, "Speculative"} - INFILLING}
     for ours, search in names.items():
         assert getattr(us, search).__name__ in inspect.getdoc(getattr(hf, ours))
     assert us.hf is hf
 
 
-def test_a_search_keeps_its_arguments():
+def test_decoders_keep_their_arguments():
     assert us.hf.beam(5, length_penalty=us.GNMT(0.6)) == CustomGenerate(
         us.Beam(5, length_penalty=us.GNMT(0.6))
     )
@@ -32,7 +32,7 @@ def test_a_search_keeps_its_arguments():
 
 
 @pytest.mark.parametrize("wrong", ["Greedy", us.Greedy, us.TopP(0.9), None])
-def test_what_is_no_search_is_refused(wrong):
+def test_other_objects_are_rejected_as_decoders(wrong):
     if wrong is None:
         assert us.hf.decoder(wrong).decoder == us.parse("Sample(Temperature(0.8), TopP(0.95))")
         return

@@ -1,3 +1,4 @@
+import importlib.metadata
 import sys
 
 import pytest
@@ -5,7 +6,7 @@ import torch
 import transformers as tf
 
 import unspool as us
-from unspool.integrations.loading import load
+from unspool.integrations.loading import LLAMA_CPP, TRANSFORMERS, OptionalPackage, _release, load
 from unspool.models.loading.config_reader import UnsupportedModelError
 
 
@@ -20,36 +21,38 @@ def bloom(tmp_path_factory):
     return folder
 
 
-def test_our_own_models_are_run_by_ourselves():
+def test_native_models_run_on_native_engines():
     assert load("dates").engine in ("compiled", "torch")
     assert load("dates", engine="torch").engine == "torch"
 
 
-def test_an_unknown_family_is_run_by_transformers_which_is_said(bloom):
-    with pytest.warns(UserWarning, match=r"model_type 'bloom' is unknown.*So transformers runs it") as caught:
+def test_unknown_families_run_on_transformers_with_a_warning(bloom):
+    with pytest.warns(
+        UserWarning, match=r"model_type 'bloom' is unknown.*Running it on transformers"
+    ) as caught:
         model = us.load(bloom)
     assert caught[0].filename == __file__
     assert model.engine == "transformers"
     assert us.generate(model, [[5, 6], [7]], us.Beam(3), max_new_tokens=5)[0].tokens
 
 
-def test_who_asks_for_transformers_is_not_told(bloom):
+def test_engine_transformers_gives_no_warning(bloom):
     assert us.load(bloom, engine="transformers").engine == "transformers"
 
 
-def test_a_family_of_ours_may_be_run_by_transformers(tmp_path):
+def test_native_families_can_run_on_transformers(tmp_path):
     torch.manual_seed(0)
     config = us.models.TransformerConfig(
         vocab_size=30, width=16, layers=1, heads=2, inner_width=24, context=32
     )
     us.save(config.build(), tmp_path / "it", format="huggingface")
-    theirs, ours = us.load(tmp_path / "it", engine="transformers"), us.load(tmp_path / "it")
-    assert (theirs.engine, ours.engine) == ("transformers", "compiled")
-    texts = [us.generate(it, [4, 5], us.Greedy(), max_new_tokens=9).tokens for it in (theirs, ours)]
+    reference, ours = us.load(tmp_path / "it", engine="transformers"), us.load(tmp_path / "it")
+    assert (reference.engine, ours.engine) == ("transformers", "compiled")
+    texts = [us.generate(it, [4, 5], us.Greedy(), max_new_tokens=9).tokens for it in (reference, ours)]
     assert texts[0] == texts[1]
 
 
-def test_without_transformers_what_to_install_is_said(bloom, monkeypatch):
+def test_missing_transformers_names_the_extra(bloom, monkeypatch):
     monkeypatch.setattr("unspool.integrations.loading.find_spec", lambda name: None)
     with pytest.raises(UnsupportedModelError, match=r"model_type 'bloom' is unknown.*unspool\[huggingface\]"):
         us.load(bloom)
@@ -60,13 +63,13 @@ def test_without_transformers_what_to_install_is_said(bloom, monkeypatch):
         us.load(bloom, engine="transformers")
 
 
-def test_who_asks_for_an_engine_of_ours_gets_that_or_an_error(bloom):
+def test_native_engines_reject_unknown_families(bloom):
     with pytest.raises(UnsupportedModelError, match="model_type 'bloom' is unknown"):
         us.load(bloom, engine="torch")
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         (
             {"engine": "tensorflow"},
@@ -76,6 +79,40 @@ def test_who_asks_for_an_engine_of_ours_gets_that_or_an_error(bloom):
         ({"engine": "transformers", "weights": "int8"}, "weights='int8' is for this package's own engines"),
     ],
 )
-def test_what_cannot_be_is_refused(asked, message):
+def test_conflicting_load_arguments_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
-        us.load("dates", **asked)
+        us.load("dates", **arguments)
+
+
+def test_installed_packages_are_imported():
+    assert TRANSFORMERS.imported("this").__name__ == "transformers"
+
+
+def test_missing_packages_name_the_extra():
+    missing = OptionalPackage("no_such_module", "no-such-package", (1,), "llama-cpp")
+    with pytest.raises(
+        ModuleNotFoundError, match=r"this needs no-such-package: pip install 'unspool\[llama-cpp\]'"
+    ):
+        missing.imported("this")
+
+
+def test_old_packages_name_both_versions(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.57.1")
+    with pytest.raises(ImportError, match=r"transformers 5\.5 or later, but 4\.57\.1 is installed"):
+        TRANSFORMERS.imported("this")
+
+
+def test_import_errors_inside_a_package_are_passed_on(tmp_path, monkeypatch):
+    (tmp_path / "needs_another.py").write_text("import a_third_that_is_missing")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="a_third_that_is_missing"):
+        OptionalPackage("needs_another", "needs-another", (1,), "x").imported("this")
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("5.1.0rc1", (5, 1, 0)), ("0.3.16", (0, 3, 16)), ("5.0.0.dev0", (5, 0, 0)), ("x", ())],
+)
+def test_versions_are_compared_by_release_numbers(version, numbers):
+    assert _release(version) == numbers
+    assert _release("0.3.9") < LLAMA_CPP.least <= _release("0.3.10")

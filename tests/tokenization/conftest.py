@@ -17,9 +17,11 @@ LINES = [
 
 
 def byte_level() -> Tokenizer:
-    codec = train_bpe(LINES * 3, 320)
-    codec.backend.add_tokens([AddedToken("<think>", normalized=False), AddedToken("é日 x", normalized=False)])
-    return codec
+    tokenizer = train_bpe(LINES * 3, 320)
+    tokenizer.backend.add_tokens(
+        [AddedToken("<think>", normalized=False), AddedToken("é日 x", normalized=False)]
+    )
+    return tokenizer
 
 
 def byte_fallback() -> Tokenizer:
@@ -61,7 +63,7 @@ def suffixes() -> Tokenizer:
     return _word_level(["the</w>", "c", "at</w>", "é", "日</w>", ".</w>"], decoders.BPEDecoder())
 
 
-CODECS = {
+TOKENIZERS = {
     "byte_level": byte_level,
     "byte_fallback": byte_fallback,
     "metaspace": metaspace,
@@ -71,9 +73,9 @@ CODECS = {
 }
 
 
-@pytest.fixture(scope="session", params=list(CODECS))
-def codec(request: pytest.FixtureRequest) -> Tokenizer:
-    return CODECS[request.param]()
+@pytest.fixture(scope="session", params=list(TOKENIZERS))
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return TOKENIZERS[request.param]()
 
 
 @pytest.fixture(scope="session", name="byte_level")

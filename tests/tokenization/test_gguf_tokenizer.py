@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from unspool.tokenization import Tokenizer, tokenizer_from_gguf
+from unspool.tokenization.gguf_tokenizer import IGNORE_MERGES, PRE_TOKENIZERS
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 
@@ -58,30 +59,30 @@ SENTENCEPIECE: dict[str, Any] = {
 }
 
 
-def spelled(codec: Tokenizer, text: str) -> list[str | None]:
-    return [codec.backend.id_to_token(token) for token in codec.encode(text)]
+def spelled(tokenizer: Tokenizer, text: str) -> list[str | None]:
+    return [tokenizer.backend.id_to_token(token) for token in tokenizer.encode(text)]
 
 
-def test_byte_level_bpe_joins_by_rank_and_cuts_digits() -> None:
-    codec = tokenizer_from_gguf(BPE)
-    assert spelled(codec, "ab ab11 b") == ["ab", "Ġab", "1", "1", "Ġ", "b"]
-    assert spelled(codec, "é") == ["Ã", "©"]
-    assert codec.decode(codec.encode("ab ab11 é")) == "ab ab11 é"
-    assert (codec.bos_id, codec.add_bos, codec.vocab_size) == (1, False, 13)
-    assert (codec.bos_token, codec.eos_token) == ("<|im_start|>", "<|endoftext|>")
+def test_byte_level_bpe_merges_by_rank_and_splits_digits() -> None:
+    tokenizer = tokenizer_from_gguf(BPE)
+    assert spelled(tokenizer, "ab ab11 b") == ["ab", "Ġab", "1", "1", "Ġ", "b"]
+    assert spelled(tokenizer, "é") == ["Ã", "©"]
+    assert tokenizer.decode(tokenizer.encode("ab ab11 é")) == "ab ab11 é"
+    assert (tokenizer.bos_id, tokenizer.add_bos, tokenizer.vocab_size) == (1, False, 13)
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|endoftext|>")
 
 
-def test_control_tokens_are_read_whole_and_hidden_and_user_defined_ones_shown() -> None:
-    codec = tokenizer_from_gguf(BPE)
-    assert codec.encode("<|im_start|>a<think>b<|im_end|>") == [1, 5, 3, 6, 2]
-    assert codec.decode([1, 5, 3, 6, 2]) == "a<think>b"
+def test_control_tokens_are_hidden_and_user_defined_tokens_shown() -> None:
+    tokenizer = tokenizer_from_gguf(BPE)
+    assert tokenizer.encode("<|im_start|>a<think>b<|im_end|>") == [1, 5, 3, 6, 2]
+    assert tokenizer.decode([1, 5, 3, 6, 2]) == "a<think>b"
 
 
-def test_an_empty_token_keeps_its_place() -> None:
+def test_an_empty_token_keeps_its_id() -> None:
     assert tokenizer_from_gguf(BPE).token_to_id("[EMPTY_10]") == 10
 
 
-def test_the_end_of_a_turn_ends_a_text_where_the_template_writes_it() -> None:
+def test_end_of_turn_token_of_the_template_is_eos() -> None:
     assert tokenizer_from_gguf(BPE).eos_ids == {0}
     assert tokenizer_from_gguf(BPE | {"tokenizer.chat_template": CHATML}).eos_ids == {0, 2}
     assert tokenizer_from_gguf(BPE | {"tokenizer.ggml.eot_token_id": 2}).eos_ids == {0, 2}
@@ -89,14 +90,14 @@ def test_the_end_of_a_turn_ends_a_text_where_the_template_writes_it() -> None:
     assert tokenizer_from_gguf(BPE | {"tokenizer.ggml.eot_token_id": 99}).eos_ids == {0}
 
 
-def test_a_chat_is_written_and_read() -> None:
-    codec = tokenizer_from_gguf(
+def test_gguf_chat_round_trips() -> None:
+    tokenizer = tokenizer_from_gguf(
         BPE | {"tokenizer.chat_template": "<|im_start|>{{ messages[0].content }}<|im_end|>"}
     )
-    assert codec.encode(codec.chat([{"role": "user", "content": "ab"}])) == [1, 8, 2]
+    assert tokenizer.encode(tokenizer.chat([{"role": "user", "content": "ab"}])) == [1, 8, 2]
 
 
-def test_llama_3_takes_whole_words_and_adds_the_first_token() -> None:
+def test_llama_3_ignores_merges_and_adds_bos() -> None:
     # No merge makes "ba", yet the vocabulary has it: only a vocabulary that takes whole words uses it.
     more = {
         "tokenizer.ggml.tokens": [*BPE_TOKENS, "ba"],
@@ -111,32 +112,32 @@ def test_llama_3_takes_whole_words_and_adds_the_first_token() -> None:
     assert plain.encode("ba") == [13]
 
 
-def test_a_missing_pre_is_the_default() -> None:
+def test_missing_pre_means_default() -> None:
     facts = {key: value for key, value in BPE.items() if key != "tokenizer.ggml.pre"}
     assert spelled(tokenizer_from_gguf(facts), "111") == ["1", "1", "1"]
 
 
-def test_sentencepiece_joins_by_score_and_writes_other_characters_as_bytes() -> None:
-    codec = tokenizer_from_gguf(SENTENCEPIECE)
-    assert spelled(codec, "ab") == ["<s>", "▁ab"]
+def test_sentencepiece_merges_by_score_with_byte_fallback() -> None:
+    tokenizer = tokenizer_from_gguf(SENTENCEPIECE)
+    assert spelled(tokenizer, "ab") == ["<s>", "▁ab"]
     # ab (−5) joins before bc (−6), then ▁ab (−7) before abc (−8).
-    assert spelled(codec, "abc abc") == ["<s>", "▁ab", "c", "▁ab", "c"]
-    assert spelled(codec, "xé\n")[1:] == ["▁", "<0x78>", "<0xC3>", "<0xA9>", "<0x0A>"]
-    assert codec.encode("") == [1]
-    assert (codec.bos_id, codec.eos_ids, codec.add_bos) == (1, {2}, True)
+    assert spelled(tokenizer, "abc abc") == ["<s>", "▁ab", "c", "▁ab", "c"]
+    assert spelled(tokenizer, "xé\n")[1:] == ["▁", "<0x78>", "<0xC3>", "<0xA9>", "<0x0A>"]
+    assert tokenizer.encode("") == [1]
+    assert (tokenizer.bos_id, tokenizer.eos_ids, tokenizer.add_bos) == (1, {2}, True)
 
 
-def test_sentencepiece_takes_off_the_one_space_that_it_added() -> None:
-    codec = tokenizer_from_gguf(SENTENCEPIECE)
+def test_sentencepiece_strips_the_leading_space_once() -> None:
+    tokenizer = tokenizer_from_gguf(SENTENCEPIECE)
     for text in ("ab", " ab", "  ab  c", "é", " é", "\n"):
-        assert codec.decode(codec.encode(text)) == text
-    assert spelled(codec, "a</s>b") == ["<s>", "▁a", "</s>", "▁", "b"]
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert spelled(tokenizer, "a</s>b") == ["<s>", "▁a", "</s>", "▁", "b"]
     bare = tokenizer_from_gguf(SENTENCEPIECE | {"tokenizer.ggml.add_space_prefix": False})
     assert spelled(bare, "ab ab") == ["<s>", "ab", "▁ab"]
     assert bare.decode(bare.encode(" ab")) == " ab"
 
 
-def test_text_that_spells_a_byte_is_not_read_as_one() -> None:
+def test_control_tokens_text_that_spells_a_byte_token_stays_text() -> None:
     tokens = [*SENTENCEPIECE["tokenizer.ggml.tokens"], *"<0xA>", "<0", "<0x", "<0xA", "<0xAA"]
     extra = len(tokens) - len(SENTENCEPIECE["tokenizer.ggml.tokens"])
     facts = {
@@ -145,11 +146,11 @@ def test_text_that_spells_a_byte_is_not_read_as_one() -> None:
         "tokenizer.ggml.scores": SENTENCEPIECE["tokenizer.ggml.scores"] + [-20.0] * extra,
         "tokenizer.ggml.token_type": SENTENCEPIECE["tokenizer.ggml.token_type"] + [1] * extra,
     }
-    codec = tokenizer_from_gguf(facts)
-    assert codec.decode(codec.encode("<0xAA>")) == "<0xAA>"
+    tokenizer = tokenizer_from_gguf(facts)
+    assert tokenizer.decode(tokenizer.encode("<0xAA>")) == "<0xAA>"
 
 
-def test_arrays_are_read_like_lists() -> None:
+def test_arrays_are_accepted_as_lists() -> None:
     arrays = {
         "tokenizer.ggml.scores": np.array(SENTENCEPIECE["tokenizer.ggml.scores"], dtype=np.float32),
         "tokenizer.ggml.token_type": np.array(SENTENCEPIECE["tokenizer.ggml.token_type"], dtype=np.int32),
@@ -181,7 +182,7 @@ def test_arrays_are_read_like_lists() -> None:
         (BPE | {"tokenizer.ggml.tokens": [1, 2]}, "tokens holds 1, but must hold strings"),
         (
             BPE | {"tokenizer.ggml.tokens": ["a" * 10_001]},
-            "a token of 10,001 characters; the limit is 10,000",
+            "a token has 10,001 characters; the limit is 10,000",
         ),
         (
             BPE | {"tokenizer.ggml.token_type": ["x"] * 13},
@@ -193,7 +194,7 @@ def test_arrays_are_read_like_lists() -> None:
         (BPE | {"tokenizer.ggml.eot_token_id": [1]}, "eot_token_id is .1., but must be a token id"),
     ],
 )
-def test_what_is_wrong_is_named(facts: dict[str, Any], what: str) -> None:
+def test_malformed_gguf_vocabulary_is_rejected(facts: dict[str, Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         tokenizer_from_gguf(facts)
 
@@ -214,7 +215,7 @@ LONGER = ["▁a", "ab", "bc", "ca", "aa", "▁ab", "abc", "bca", "b▁", "aab"]
 
 
 @given(st.text("abc ", min_size=1, max_size=12), st.permutations(LONGER))
-def test_sentencepiece_follows_its_definition(text: str, ranked: list[str]) -> None:
+def test_sentencepiece_equals_its_definition(text: str, ranked: list[str]) -> None:
     scores = {token: -float(rank) for rank, token in enumerate(["▁", "a", "b", "c", *ranked])}
     facts = {
         "tokenizer.ggml.model": "llama",
@@ -276,14 +277,14 @@ SMOLLM2_IDS = {
 }
 
 
-def test_smollm2_reads_text_as_its_own_tokenizer_does(smollm2: Tokenizer) -> None:
+def test_smollm2_encodes_as_its_own_tokenizer(smollm2: Tokenizer) -> None:
     assert smollm2.vocab_size == 49152
     for text, ids in SMOLLM2_IDS.items():
         assert smollm2.encode(text) == ids
         assert smollm2.decode(ids) == text
 
 
-def test_smollm2_chats(smollm2: Tokenizer) -> None:
+def test_smollm2_chat_prompt(smollm2: Tokenizer) -> None:
     text = smollm2.chat([{"role": "user", "content": "Hi"}])
     assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     ids = smollm2.encode(text)
@@ -292,7 +293,56 @@ def test_smollm2_chats(smollm2: Tokenizer) -> None:
     assert smollm2.eos_ids == {2}
 
 
-def test_smollm2_saves_and_loads(smollm2: Tokenizer, tmp_path: Path) -> None:
+def test_smollm2_tokenizer_saves_and_loads(smollm2: Tokenizer, tmp_path: Path) -> None:
     smollm2.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert all(again.encode(text) == ids for text, ids in SMOLLM2_IDS.items())
+
+
+PRE_TOKENIZER_TEXT = "I'LL pay  $1234.5\n\n for x²"
+
+
+def cut(name: str, text: str) -> list[str]:
+    return [text[start:end] for _, (start, end) in PRE_TOKENIZERS[name].pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces"),
+    [
+        # Words with the space before them, digits together, apostrophes only in small letters.
+        ("gpt-2", ["I", "'", "LL", " pay", " ", " $", "1234", ".", "5", "\n\n", " for", " x", "²"]),
+        # Every digit alone.
+        (
+            "smollm",
+            ["I", "'", "LL", " pay", " ", " $", "1", "2", "3", "4", ".", "5", "\n\n", " for", " x", "²"],
+        ),
+        # Digits in threes, apostrophes in any letters, line ends with the mark before them.
+        ("llama-bpe", ["I", "'LL", " pay", " ", " $", "123", "4", ".", "5", "\n\n", " for", " x", "²"]),
+        ("qwen2", ["I", "'LL", " pay", " ", " $", "1", "2", "3", "4", ".", "5", "\n\n", " for", " x", "²"]),
+        # Capitals and small letters may part.
+        ("tekken", ["I", "'LL", " pay", " ", " $", "1", "2", "3", "4", ".", "5", "\n\n", " for", " x", "²"]),
+        # Marks leave the word before them, digits come in threes.
+        ("default", ["I", "'", "LL", " pay", "  ", "$", "123", "4", ".", "5", "\n\n", " for", " x", "²"]),
+    ],
+)
+def test_pre_tokenizers_split_by_hand(name: str, pieces: list[str]) -> None:
+    assert cut(name, PRE_TOKENIZER_TEXT) == pieces
+
+
+def test_spaces_before_digits() -> None:
+    assert cut("smollm", "x   42") == ["x", "   ", "4", "2"]
+    assert cut("gpt-2", "x   42") == ["x", "  ", " 42"]
+
+
+def test_tekken_splits_at_capitals() -> None:
+    assert cut("tekken", "camelCase ABCd") == ["camel", "Case", " ABCd"]
+    assert cut("llama3", "camelCase ABCd") == ["camelCase", " ABCd"]
+
+
+def test_ignore_merges_are_known_pre_tokenizers() -> None:
+    assert set(PRE_TOKENIZERS) >= IGNORE_MERGES
+
+
+@given(name=st.sampled_from(sorted(PRE_TOKENIZERS)), text=st.text())
+def test_pre_tokenizers_lose_no_text(name: str, text: str) -> None:
+    assert "".join(cut(name, text)) == text

@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 
 from unspool.tokenization import tokenizer_file
-from unspool.tokenization.chat_template import HelperProcess
+from unspool.tokenization.helper_process import HelperProcess
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.tokenizer_file import library_errors, read_tokenizer
 
@@ -74,20 +74,20 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_harmful_file_is_refused_in_one_line(tmp_path, capfd, name):
+def test_malicious_tokenizer_json_is_rejected_in_one_line(tmp_path, capfd, name):
     path = tmp_path / "tokenizer.json"
     text = json.dumps(spec(**BAD[name]))
     if name == "deep":
         text = '{"normalizer":' + '{"type":"Sequence","normalizers":[' * 9000
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match="is no tokenizer that can be used: ") as caught:
+    with pytest.raises(ValueError, match="is not a usable tokenizer: ") as caught:
         read_tokenizer(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
     assert capfd.readouterr().err == ""
 
 
-def test_padding_and_truncation_of_the_file_are_never_used(tmp_path):
+def test_huge_padding_in_the_file_is_ignored(tmp_path):
     padding = {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_to_multiple_of": None}
     truncation = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 5}
     path = tmp_path / "tokenizer.json"
@@ -96,7 +96,7 @@ def test_padding_and_truncation_of_the_file_are_never_used(tmp_path):
     assert read_tokenizer(path).encode("ab").ids == [0, 1]
 
 
-def test_a_file_that_takes_too_long_is_refused(tmp_path, monkeypatch):
+def test_slow_tokenizer_json_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(spec(pre_tokenizer=split("[x]"))), encoding="utf-8")
     script = tmp_path / "sleeps.py"
@@ -105,11 +105,11 @@ def test_a_file_that_takes_too_long_is_refused(tmp_path, monkeypatch):
         "faulthandler.dump_traceback_later(0.1, exit=True, file=sys.stdout)\ntime.sleep(60)\n"
     )
     monkeypatch.setattr(tokenizer_file, "PROBE", HelperProcess(script))
-    with pytest.raises(ValueError, match="to encode some short texts took over 30 s"):
+    with pytest.raises(ValueError, match="encoding short test texts took over 30 s"):
         read_tokenizer(path)
 
 
-def test_a_file_that_passed_is_not_tried_again(tmp_path, monkeypatch):
+def test_a_file_that_passed_is_not_probed_again(tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(spec()), encoding="utf-8")
@@ -123,16 +123,16 @@ def test_a_file_that_passed_is_not_tried_again(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache/tokenizers").iterdir())) == 4
 
 
-def test_a_panic_on_a_users_text_is_a_value_error():
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(spec(pre_tokenizer=split("(a+)+$"))))
-    codec = Tokenizer(tokenizer)
+def test_tokenizer_panic_on_user_text_is_a_value_error():
+    backend = tokenizers.Tokenizer.from_str(json.dumps(spec(pre_tokenizer=split("(a+)+$"))))
+    tokenizer = Tokenizer(backend)
     with pytest.raises(ValueError, match="the text cannot be encoded: the tokenizers library failed: Onig"):
-        codec.encode("a" * 40 + "b")
+        tokenizer.encode("a" * 40 + "b")
     with pytest.raises(ValueError, match="a text cannot be encoded: the tokenizers library failed"):
-        codec.encode_batch(["b", "a" * 40 + "b"])
+        tokenizer.encode_batch(["b", "a" * 40 + "b"])
 
 
-def test_other_errors_stay_what_they_are():
+def test_library_errors_passes_other_exceptions():
     for error in (KeyboardInterrupt, TypeError, SystemExit):
         with pytest.raises(error), library_errors("x"):
             raise error
@@ -165,7 +165,7 @@ PIPELINES = {
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_pipelines_of_common_models_pass(tmp_path, name):
+def test_tokenizers_of_common_models_pass(tmp_path, name):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(spec(**PIPELINES[name])), encoding="utf-8")
     assert read_tokenizer(path).encode("ab").ids == [0, 1]

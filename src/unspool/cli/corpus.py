@@ -169,10 +169,10 @@ def generate_corpus(args: argparse.Namespace) -> int:
         corpus,
         partial(CorpusGenerator, args, spec),
         settings | {"decoder": spec},
-        shown=corpus_progress,
+        progress=corpus_progress,
         first_samples=CorpusCounter(args),
         **pool_options(args),
     )
-    before = f", {result.kept} of them already there" if result.kept else ""
+    before = f", {result.skipped} of them already there" if result.skipped else ""
     print_message(f"{result.rows:,} prompts in {result.blocks:,} parts{before}: {args.output}")
     return 0

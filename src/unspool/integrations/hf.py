@@ -1,4 +1,4 @@
-"""`us.hf`: what a user of Hugging Face's transformers needs to decode with this package in `generate`.
+"""`us.hf`: use the decoders of this package in `generate` of Hugging Face transformers.
 
     import unspool as us
 
@@ -7,7 +7,7 @@
     model.generate(**inputs, custom_generate=us.hf.beam(5, length_penalty=us.GNMT(0.6)), max_new_tokens=60)
     model.generate(**inputs, custom_generate=us.hf.sample(us.TopP(0.9)), max_new_tokens=60, seed=1)
 
-`us.from_huggingface` goes the other way: their model as one of ours, for `us.generate` and all else.
+`us.from_huggingface` does the reverse: it wraps a transformers model for `us.generate` and everything else.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def processor(
     tokenizer: Any = None,
     seed: int | Sequence[int] | None = None,
 ) -> UnspoolLogitsProcessor:
-    """Rules of ours as a LogitsProcessor: transforms, and a pick last where it is to draw the token itself.
+    """A LogitsProcessor that applies transforms and, if the last rule is a pick, draws the token.
 
-    `model` is their model, for rules that look at it (BasisAware, Grammar), and for knowing padding and rows
-    that have ended; `tokenizer` is for rules about text. `seed` is for a pick: one number, or one for each
-    row; None leaves it to torch's generator. It may serve one call of `generate` after another, assisted and
-    prompt-lookup decoding included; outside of `generate`, `reset()` says that a new text begins.
+    `model` is the transformers model. Rules that use the model (BasisAware, Grammar) need it, and it tells
+    padding and finished rows. `tokenizer` is for rules about text. `seed` is for a pick: one number, or one
+    per row; None uses torch's generator. The processor can be reused for several `generate` calls, including
+    assisted and prompt-lookup decoding; outside `generate`, call `reset()` before a new text.
     """
     TRANSFORMERS.imported("us.hf.processor")
-    from unspool.integrations.huggingface.logits_processor import UnspoolLogitsProcessor as RuleProcessor
+    from unspool.integrations.huggingface.logits_processor import UnspoolLogitsProcessor
 
-    return RuleProcessor(rules, model, tokenizer, seed)
+    return UnspoolLogitsProcessor(rules, model, tokenizer, seed)
 
 
 def decoder(decoder: Decoder | str, tokenizer: Any = None) -> CustomGenerate:

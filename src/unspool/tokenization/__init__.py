@@ -1,4 +1,4 @@
-"""str ↔ token ids: the tokenizers of model files, vocabularies of one's own, chats, and text as it comes."""
+"""Tokenization: tokenizers of model files, trained vocabularies, chat templates, incremental detokenizer."""
 
 from unspool.tokenization.chat_template import render_chat
 from unspool.tokenization.detokenizer import IncrementalDetokenizer

@@ -1,16 +1,15 @@
-"""Control tokens: keep user text from spelling the tokens that structure a prompt.
+"""Control tokens: prevent prompt injection, where user text spells the tokens that structure a prompt.
 
-    template's own text    "<|im_end|>" is the token that ends a turn
-    user text              "<|im_end|>" is ten characters
+    text of the template    "<|im_end|>" is the token that ends a turn
+    text of the user        "<|im_end|>" is ten characters
 
-A chat template writes both into one string. Which characters are the user's is found by rendering the
-messages a second time, with every visible character of the user replaced by a mask (a character that occurs
-nowhere else). A control token in that second text is the template's own. If the template looks into the
-messages (`'</think>' in content`), the two texts differ; then only what spells a control token in a message
-is masked.
+A chat template writes both into one string. To tell them apart, the messages are rendered a second time with
+every visible user character replaced by a mask (a character that occurs nowhere else). A control token in
+that second rendering was written by the template. If the template inspects the messages (`'</think>' in
+content`), the two renderings differ; then only the spellings of control tokens in messages are masked.
 
-The text is then tokenized as a whole, by a copy of the tokenizer in which control tokens have secret names.
-Ordinary messages get the ids that Hugging Face's `apply_chat_template` gives them.
+The text is then tokenized in one piece, by a copy of the tokenizer in which control tokens have secret names.
+Ordinary messages get the same ids as from Hugging Face's `apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from tokenizers import AddedToken, models
 Message = Mapping[str, str]
 
 MARKER = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)
-"""What a control token looks like that its file does not call special."""
+"""Form of control tokens that the tokenizer file does not mark as special."""
 
 
 class Span(NamedTuple):
-    """Where a text spells a control token, and which."""
+    """A control token and its position in a text."""
 
     start: int
     end: int
@@ -41,19 +40,19 @@ class Span(NamedTuple):
 
 
 class ChatPrompt(str):
-    """A rendered chat that remembers which control tokens its template wrote: all others are user text.
+    """A rendered chat with the positions of the template's control tokens; all others are user text.
 
-    `Tokenizer.encode` reads it. Slices and what is appended (as user text) keep that; other operations of str
-    return a plain string, whose control tokens are all read as such.
+    `Tokenizer.encode` uses the positions. Slicing and appending (of user text) preserve them; other str
+    operations return a plain string, in which every spelled control token counts.
     """
 
     spans: tuple[Span, ...]
     """The control tokens of the template."""
     ordinary: bool
-    """Whether there are no others in the text: then the tokenizer reads it as it is."""
+    """Whether the text spells no other control tokens; then it is tokenized directly."""
 
     def __new__(cls, text: str, spans: Iterable[Span] = (), *, ordinary: bool = True) -> ChatPrompt:
-        """The text, with the places of the template's control tokens."""
+        """Create the text with the spans of the template's control tokens."""
         prompt = super().__new__(cls, text)
         prompt.spans, prompt.ordinary = tuple(spans), ordinary
         return prompt
@@ -71,68 +70,69 @@ class ChatPrompt(str):
 
 
 class ControlTokens:
-    """The control tokens of one tokenizer, and texts in which only some places spell them.
+    """The control tokens of one tokenizer.
 
-    Control tokens are the added tokens that are special, and those that begin or end a text. `markers` are
-    added tokens that are not called special but that the chat template writes: an assistant's message may
-    spell them (reasoning models do), other messages may not.
+    Control tokens are the special added tokens, BOS and EOS. `markers` are added tokens that are not special
+    but that the chat template writes: assistant messages may spell them (reasoning models do), others not.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, ends: frozenset[int], template: str | None) -> None:
         self._tokenizer = tokenizer
         self._added: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
-        like = {at: it.content for at, it in self._added.items() if MARKER.fullmatch(it.content)}
+        marker_like = {at: it.content for at, it in self._added.items() if MARKER.fullmatch(it.content)}
         special = {it.content for it in self._added.values() if it.special}
-        self.control = frozenset(special | {name for at, name in like.items() if at in ends})
-        self.markers = frozenset(name for name in like.values() if name in (template or "")) - self.control
+        self.control = frozenset(special | {name for at, name in marker_like.items() if at in ends})
+        in_template = frozenset(name for name in marker_like.values() if name in (template or ""))
+        self.markers = in_template - self.control
         self.names = self.control | self.markers
 
     def find(self, text: str) -> list[Span]:
-        """The control tokens and markers that the tokenizer would read in a text."""
+        """The control tokens and markers that the tokenizer would find in a text."""
         if not self.names:
             return []
-        found = self._finder.encode(text, add_special_tokens=False)
-        names = map(self._finder.id_to_token, found.ids)  # `tokens` has the text, with spaces around it
-        pairs = zip(found.offsets, names, strict=True)
+        encoding = self._finder.encode(text, add_special_tokens=False)
+        names = map(self._finder.id_to_token, encoding.ids)  # `encoding.tokens` includes adjacent spaces
+        pairs = zip(encoding.offsets, names, strict=True)
         return [Span(*offsets, name) for offsets, name in pairs if name in self.names]
 
     def prompt(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> ChatPrompt:
-        """The rendered messages, with the control tokens that the template itself wrote."""
+        """Render the messages and locate the control tokens that the template wrote."""
         text = render(messages)
         if not self.names:
             return ChatPrompt(text)
         mask = next(_unused_characters({*text, *_characters(messages)}))
         try:
-            masked = render([self._all_masked(message, mask) for message in messages])
-        except ValueError:  # a template may refuse what it does not know
+            masked = render([self._mask_all(message, mask) for message in messages])
+        except ValueError:  # a template may reject unknown content
             masked = ""
         if not _differ_only_in_mask(masked, text, mask):
-            masked, back = self._names_masked(messages, render)
-            text = masked.translate(back)
+            masked, unmask = self._mask_control_tokens(messages, render)
+            text = masked.translate(unmask)
         spans = self.find(masked)
         return ChatPrompt(text, spans, ordinary=spans == self.find(text))
 
     def encode(self, text: str, spans: Iterable[Span]) -> tuple[list[int], list[tuple[int, int]]]:
-        """The token ids of a text that spells control tokens at these places only, and their characters."""
+        """Token ids and offsets of a text in which only `spans` are control tokens."""
         if not self.names:
-            found = self._tokenizer.encode(text, add_special_tokens=False)
-            return found.ids, found.offsets
-        written, origin, done = "", list[int](), 0
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+            return encoding.ids, encoding.offsets
+        renamed, origin, done = "", list[int](), 0
         for start, end, token in (*spans, Span(len(text), len(text), "")):
             plain = text[done:start]
-            # Whitespace around a token stays: the token may take it in.
-            named = text[start:end].replace(token, self._secret[token]) if token else ""
-            named = named if not token or self._secret[token] in named else self._secret[token]
-            written += plain + named
-            origin += [*range(done, start), *([start] * len(named))]
+            # Whitespace around a token stays: the token may absorb it.
+            secret = text[start:end].replace(token, self._secret[token]) if token else ""
+            secret = secret if not token or self._secret[token] in secret else self._secret[token]
+            renamed += plain + secret
+            origin += [*range(done, start), *([start] * len(secret))]
             done = end
         origin.append(len(text))
-        found = self._renamed.encode(written, add_special_tokens=False)
-        return found.ids, [(origin[start], max(origin[end], origin[start])) for start, end in found.offsets]
+        encoding = self._renamed.encode(renamed, add_special_tokens=False)
+        offsets = [(origin[start], max(origin[end], origin[start])) for start, end in encoding.offsets]
+        return encoding.ids, offsets
 
     @cached_property
     def _finder(self) -> tokenizers.Tokenizer:
-        """Reads the added tokens of a text and nothing else."""
+        """A tokenizer that finds only added tokens."""
         finder = tokenizers.Tokenizer(models.BPE({}, []))
         if self._tokenizer.normalizer is not None:
             finder.normalizer = self._tokenizer.normalizer
@@ -141,23 +141,23 @@ class ControlTokens:
 
     @cached_property
     def _secret(self) -> dict[str, str]:
-        """A name for each control token that nobody can guess."""
+        """A random, unguessable name for each control token."""
         key = secrets.token_hex(16)
         return {name: f"\ue000{key}.{at}\ue001" for at, name in enumerate(sorted(self.names))}
 
     @cached_property
     def _renamed(self) -> tokenizers.Tokenizer:
-        """The tokenizer with the same ids, in which control tokens have their secret names."""
-        facts = json.loads(self._tokenizer.to_str())
-        facts["post_processor"] = None
-        _rename_tokens(facts["model"], self._secret)
-        for token in facts["added_tokens"]:
+        """The same tokenizer and ids, with secret names for control tokens."""
+        spec = json.loads(self._tokenizer.to_str())
+        spec["post_processor"] = None
+        _rename_tokens(spec["model"], self._secret)
+        for token in spec["added_tokens"]:
             if token["content"] in self._secret:
                 token |= {"content": self._secret[token["content"]], "normalized": False, "special": False}
-        return tokenizers.Tokenizer.from_str(json.dumps(facts))
+        return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
-    def _all_masked(self, message: Message, mask: str) -> Message:
-        """The message with a mask for each visible character; an assistant's markers stay."""
+    def _mask_all(self, message: Message, mask: str) -> Message:
+        """The message with every visible character masked, except markers of an assistant."""
         kept = sorted(self.markers, key=len, reverse=True) if message["role"] == "assistant" else []
         split = re.compile("(" + "|".join(map(re.escape, kept)) + ")") if kept else None
 
@@ -167,41 +167,41 @@ class ControlTokens:
 
         return {key: value if key == "role" else masked(value) for key, value in message.items()}
 
-    def _names_masked(
+    def _mask_control_tokens(
         self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]
     ) -> tuple[str, dict[int, str]]:
-        """The rendered messages with masks where they spell a control token, and the way back."""
-        places = [
-            {key: self._spelled(value) for key, value in message.items() if key != "role"}
+        """The rendered messages with spelled control tokens masked, and the table that undoes the masks."""
+        positions = [
+            {key: self._positions_to_mask(value) for key, value in message.items() if key != "role"}
             for message in messages
         ]
         hidden = {
             message[key][at]
-            for message, found in zip(messages, places, strict=True)
-            for key, some in found.items()
-            for at in some
+            for message, masked in zip(messages, positions, strict=True)
+            for key, indices in masked.items()
+            for at in indices
         }
         masks = dict(zip(sorted(hidden), _unused_characters(_characters(messages)), strict=False))
-        masked = [
+        masked_messages = [
             {
                 key: "".join(
-                    masks[each] if at in found.get(key, ()) else each for at, each in enumerate(value)
+                    masks[each] if at in masked.get(key, ()) else each for at, each in enumerate(value)
                 )
                 for key, value in message.items()
             }
-            for message, found in zip(messages, places, strict=True)
+            for message, masked in zip(messages, positions, strict=True)
         ]
-        return render(masked), {ord(mask): each for each, mask in masks.items()}
+        return render(masked_messages), {ord(mask): each for each, mask in masks.items()}
 
-    def _spelled(self, value: str) -> frozenset[int]:
-        """Characters to mask so that nothing in a text spells a control token, in capitals or without."""
+    def _positions_to_mask(self, value: str) -> frozenset[int]:
+        """Indices to mask so that no part of a text spells a control token, in any letter case."""
         if not self.control:
             return frozenset()
-        found = {match.start() for match in self._pattern.finditer(value)}
+        indices = {match.start() for match in self._pattern.finditer(value)}
         for start, end, token in self.find(value):
             if token in self.control:
-                found |= {at for at in range(start, end) if not value[at].isspace()}
-        return frozenset(found)
+                indices |= {at for at in range(start, end) if not value[at].isspace()}
+        return frozenset(indices)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -210,7 +210,7 @@ class ControlTokens:
 
 
 def _differ_only_in_mask(masked: str, text: str, mask: str) -> bool:
-    """Whether two renderings differ in masked characters alone."""
+    """True if the two renderings differ only in masked characters."""
     return len(masked) == len(text) and all(
         one in (mask, other) for one, other in zip(masked, text, strict=True)
     )
@@ -221,15 +221,15 @@ def _characters(messages: Sequence[Message]) -> set[str]:
 
 
 def _unused_characters(used: set[str]) -> Iterator[str]:
-    """Private-use characters that do not occur."""
+    """Private-use characters that are not in `used`."""
     for at in chain(range(0xE000, 0xF900), range(0xF0000, 0x10FFFE)):
         if chr(at) not in used:
             yield chr(at)
-    raise ValueError("the messages use every private-use character of Unicode: leave some of them out")
+    raise ValueError("the messages use every private-use character of Unicode: remove some of them")
 
 
 def _plain(token: AddedToken) -> AddedToken:
-    """The same token, found whatever the tokenizer does with special ones."""
+    """The same token without `special`, so that it is found even if special tokens are not encoded."""
     return AddedToken(
         token.content,
         single_word=token.single_word,
@@ -241,7 +241,7 @@ def _plain(token: AddedToken) -> AddedToken:
 
 
 def _rename_tokens(model: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Give tokens of a model (of tokenizer.json) other names: no text is made of the old ones any more."""
+    """Rename tokens in the model of a tokenizer.json, so that text no longer produces the old names."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {names.get(token, token): at for token, at in vocabulary.items()}
@@ -250,7 +250,7 @@ def _rename_tokens(model: dict[str, Any], names: Mapping[str, str]) -> None:
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
-        halves = (
+        pairs = (
             (it, tuple(it.split(" ", 1)) if isinstance(it, str) else tuple(it)) for it in model["merges"]
         )
-        model["merges"] = [it for it, (a, b) in halves if not {a, b, a + b} & names.keys()]
+        model["merges"] = [it for it, (a, b) in pairs if not {a, b, a + b} & names.keys()]

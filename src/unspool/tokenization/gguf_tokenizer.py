@@ -1,11 +1,12 @@
-"""The codec of a GGUF file, whose metadata lists the vocabulary instead of carrying a tokenizer.json.
+"""Tokenizer of a GGUF file, built from the vocabulary in its metadata.
 
-    tokenizer.ggml.model = "gpt2"    byte-level BPE: `merges` in order of rank, cuts named by `pre`
-    tokenizer.ggml.model = "llama"   SentencePiece BPE: two neighbours join when together they are a token,
-                                     highest score first; a character that is no token becomes its bytes
+    tokenizer.ggml.model = "gpt2"    byte-level BPE: `merges` in order of rank, pre-tokenizer named by `pre`
+    tokenizer.ggml.model = "llama"   SentencePiece BPE: two neighbours merge if together they are a token,
+                                     highest score first; unknown characters become byte tokens
 
-The meaning of the keys is llama.cpp's, and so are the values of those that are missing.
-SentencePiece: Kudo and Richardson 2018, section 3 (papers.bib: kudo2018sentencepiece).
+Keys and their defaults have llama.cpp's meaning. The names of pre-tokenizers are llama.cpp's, the patterns
+are those of the models' own tokenizers; GPT-2's pattern: Radford et al. 2019, section 2.2 (papers.bib:
+radford2019language). SentencePiece: Kudo and Richardson 2018, section 3 (papers.bib: kudo2018sentencepiece).
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.tokenizer_file import library_errors
-from unspool.tokenization.vocabulary import IGNORE_MERGES, PRE_TOKENIZERS
 
 MAX_TOKEN_CHARS = 10_000
-"""Characters: every way to cut a token in two is looked at."""
+"""Limit, because every split of a token into two parts is tried."""
 _ACCEPTED: dict[type[Any], tuple[type[Any], ...]] = {
     str: (str,),
     int: (int, np.integer),
     float: (int, float, np.integer, np.floating),
 }
-_WORDS: dict[type[Any], str] = {str: "strings", int: "whole numbers", float: "numbers"}
+_TYPE_NAMES: dict[type[Any], str] = {str: "strings", int: "whole numbers", float: "numbers"}
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
-# Tokens that end a turn. A chat model may write one where its file names only the end of a document.
-_TURN_ENDS = (
+# Tokens that end a turn. Files of chat models may name only the end of a document as EOS.
+_END_OF_TURN = (
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
@@ -44,8 +45,60 @@ _TURN_ENDS = (
 )
 
 
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_MARKS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_WORDS}|\p{{N}}{{1,3}}|{_MARKS}"
+_QWEN2 = rf"{_WORDS}|\p{{N}}|{_MARKS}"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _split_at(*patterns: str) -> PreTokenizer:
+    """Split at each match of the first pattern, then the rest at the second, and so on."""
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    return pre_tokenizers.Sequence(
+        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+
+
+_gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+_digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2])
+_llama3 = _split_at(_LLAMA3)
+_qwen2 = _split_at(_QWEN2)
+
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {
+    "default": _split_at(r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
+    "command-r": _digits,
+    "dbrx": _llama3,
+    "deepseek-r1-qwen": _qwen2,
+    "falcon": _split_at(r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
+    "falcon3": _llama3,
+    "gpt-2": _gpt2,
+    "llama-bpe": _llama3,
+    "llama-v3": _llama3,
+    "llama3": _llama3,
+    "mpt": _gpt2,
+    "olmo": _gpt2,
+    "phi-2": _gpt2,
+    "qwen2": _qwen2,
+    "refact": _digits,
+    "smaug-bpe": _llama3,
+    "smollm": _digits,
+    "stablelm2": _qwen2,
+    "starcoder": _digits,
+    "tekken": _split_at(_TEKKEN),
+}
+
+IGNORE_MERGES = frozenset({"falcon3", "llama-bpe", "llama-v3", "llama3", "tekken"})
+"""Values of `pre` whose models take a word that is a token without merging, and prepend BOS."""
+
+
 def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
-    """The codec that `metadata` describes; ValueError where a key is missing or a kind is not known."""
+    """The tokenizer that `metadata` describes; ValueError if a key is missing or a kind is unknown."""
     facts = _Metadata(metadata)
     build = _KINDS.get(str(facts.get("model")))
     if build is None:
@@ -53,11 +106,11 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
             f"tokenizer.ggml.model is {facts.get('model')!r}; known are {', '.join(map(repr, _KINDS))}"
         )
     with library_errors("tokenizer.ggml.tokens"):
-        tokenizer = build(facts)
-        _add_special_tokens(tokenizer, facts)
+        backend = build(facts)
+        _add_special_tokens(backend, facts)
     bos_id, eos_id = facts.bos_id, facts.eos_id
     return Tokenizer(
-        tokenizer,
+        backend,
         bos_id=bos_id,
         eos_ids=_eos_ids(facts),
         add_bos=bos_id is not None and bool(facts.get("add_bos_token", facts.adds_bos)),
@@ -68,11 +121,11 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
 
 
 class _Metadata:
-    """The metadata under tokenizer.*, checked."""
+    """The checked metadata under tokenizer.*."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self.metadata = metadata
-        # An empty token cannot be looked up; llama.cpp gives it this name.
+        # An empty token cannot be looked up; llama.cpp names it so.
         self.tokens = [token or f"[EMPTY_{at}]" for at, token in enumerate(self.listed("tokens", str))]
         longest = max(map(len, self.tokens), default=0)
         if longest > MAX_TOKEN_CHARS:
@@ -82,8 +135,8 @@ class _Metadata:
         self.types = self.listed("token_type", int, [_NORMAL] * len(self.tokens))
         self.vocabulary = {token: at for at, token in enumerate(self.tokens)}
         if len(self.vocabulary) < len(self.tokens):
-            twice = next(token for at, token in enumerate(self.tokens) if self.vocabulary[token] != at)
-            raise ValueError(f"tokenizer.ggml.tokens has the token {twice!r} twice; the file is broken")
+            duplicate = next(token for at, token in enumerate(self.tokens) if self.vocabulary[token] != at)
+            raise ValueError(f"tokenizer.ggml.tokens has the token {duplicate!r} twice; the file is broken")
         if len(self.types) != len(self.tokens):
             raise ValueError(
                 f"tokenizer.ggml.token_type has {len(self.types)} entries for {len(self.tokens)} tokens"
@@ -104,19 +157,19 @@ class _Metadata:
     def listed(self, key: str, kind: type[Any], default: list[Any] | None = None) -> list[Any]:
         values = self.get(key, default)
         if values is None:
-            raise ValueError(f"the GGUF metadata has no tokenizer.ggml.{key}, so that it has no tokenizer")
+            raise ValueError(f"the GGUF metadata has no tokenizer.ggml.{key}")
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
             raise ValueError(f"tokenizer.ggml.{key} is {values!r:.40}, but must be a list")
         wrong = next((it for it in values if not isinstance(it, _ACCEPTED[kind])), None)
         if wrong is not None:
-            raise ValueError(f"tokenizer.ggml.{key} holds {wrong!r:.40}, but must hold {_WORDS[kind]}")
+            raise ValueError(f"tokenizer.ggml.{key} holds {wrong!r:.40}, but must hold {_TYPE_NAMES[kind]}")
         return list(values)
 
     def token(self, key: str, default: int | None = None) -> int | None:
-        found = self.get(key, default)
-        if found is not None and not isinstance(found, _ACCEPTED[int]):
-            raise ValueError(f"tokenizer.ggml.{key} is {found!r:.40}, but must be a token id")
-        return int(found) if found is not None and 0 <= found < len(self.tokens) else None
+        token = self.get(key, default)
+        if token is not None and not isinstance(token, _ACCEPTED[int]):
+            raise ValueError(f"tokenizer.ggml.{key} is {token!r:.40}, but must be a token id")
+        return int(token) if token is not None and 0 <= token < len(self.tokens) else None
 
 
 def _byte_level(facts: _Metadata) -> tokenizers.Tokenizer:
@@ -127,7 +180,7 @@ def _byte_level(facts: _Metadata) -> tokenizers.Tokenizer:
         )
     listed = facts.listed("merges", str)
     try:
-        # The space between the halves is not the first character, which may be one itself.
+        # Skip the first character: it may itself be a space.
         merges = [(merge[: (at := merge.index(" ", 1))], merge[at + 1 :]) for merge in listed]
         model = models.BPE(facts.vocabulary, merges, ignore_merges=pre in IGNORE_MERGES)
     except Exception as error:  # tokenizers raises nothing more precise
@@ -163,26 +216,26 @@ _KINDS: dict[str, Callable[[_Metadata], tokenizers.Tokenizer]] = {
 
 
 def _merges(facts: _Metadata) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, the token with the highest score first."""
+    """Every split of a token into two other tokens, in order of falling score."""
     scores = facts.listed("scores", float)
     if len(scores) != len(facts.tokens):
         raise ValueError(f"tokenizer.ggml.scores has {len(scores)} entries for {len(facts.tokens)} tokens")
-    # Text must not be joined to what stands for no text.
-    apart = {_UNKNOWN, _CONTROL, _BYTE}
-    text = {token for token, kind in zip(facts.tokens, facts.types, strict=True) if kind not in apart}
-    found = [
+    # Tokens that are not text never merge with text.
+    excluded = {_UNKNOWN, _CONTROL, _BYTE}
+    text = {token for token, kind in zip(facts.tokens, facts.types, strict=True) if kind not in excluded}
+    merges = [
         (token[:cut], token[cut:], float(score))
         for token, score in zip(facts.tokens, scores, strict=True)
         if token in text
         for cut in range(1, len(token))
         if token[:cut] in text and token[cut:] in text
     ]
-    found.sort(key=lambda merge: (-merge[2], -len(merge[0])))
-    return [(left, right) for left, right, _ in found]
+    merges.sort(key=lambda merge: (-merge[2], -len(merge[0])))
+    return [(left, right) for left, right, _ in merges]
 
 
 def _add_special_tokens(tokenizer: tokenizers.Tokenizer, facts: _Metadata) -> None:
-    """Control tokens are read whole and never shown; user-defined ones are read whole and shown."""
+    """Register control tokens as special (never shown) and user-defined tokens as added (shown)."""
     kinds = list(zip(facts.tokens, facts.types, strict=True))
     if facts.is_sentencepiece:
         kinds = [(token, _CONTROL if kind == _UNKNOWN else kind) for token, kind in kinds]
@@ -192,8 +245,8 @@ def _add_special_tokens(tokenizer: tokenizers.Tokenizer, facts: _Metadata) -> No
 
 
 def _eos_ids(facts: _Metadata) -> frozenset[int]:
-    """The end of a text, and of a turn where the chat template says how a turn ends."""
+    """EOS, and the end-of-turn tokens that the chat template writes."""
     named = (facts.eos_id, facts.token("eot_token_id"), facts.token("eom_token_id"))
     template = facts.chat_template or ""
-    turns = (facts.vocabulary.get(token) for token in _TURN_ENDS if token in template)
+    turns = (facts.vocabulary.get(token) for token in _END_OF_TURN if token in template)
     return frozenset(token for token in (*named, *turns) if token is not None)

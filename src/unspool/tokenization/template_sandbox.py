@@ -1,13 +1,13 @@
-"""The program that renders chat templates, in a process of its own (`template_process` starts it).
+"""Script of the helper process that renders chat templates (started by `helper_process`).
 
-A model file may come from anyone, and its template is a program. Three walls stand around it:
+A model file may be hostile, and its template is a program. Three layers confine it:
 
-    jinja2's immutable sandbox    no way to Python, and nothing that it is given can be changed
-    limits of the process         so many bytes of memory, and no file or connection can be opened
-    a watchdog                    ends the process, whatever it is doing, when the time is over
+    jinja2's immutable sandbox    no access to Python internals; arguments cannot be modified
+    process limits                bounded memory; no file or connection can be opened
+    watchdog                      ends the process when the time is up
 
-Every line of standard input asks for one rendering, and gets one line of standard output, both JSON. Nothing
-of ours is imported here, so that it starts quickly.
+Each line of standard input requests one rendering and gets one line of standard output, both JSON. The script
+imports no other module of this package, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_MEMORY_BYTES = 1 << 29
-"""Bytes of the whole process, where the system has such a limit (Linux has). A tenth of it is Python."""
+"""Address space of the process, on systems that support the limit (Linux). Python takes a tenth of it."""
 
 
 class ChatSandbox(ImmutableSandboxedEnvironment):
@@ -43,41 +43,41 @@ class ChatSandbox(ImmutableSandboxedEnvironment):
 
 
 def render(template: str, variables: Mapping[str, Any], size: int) -> dict[str, str]:
-    """{"text": …}, or {"syntax": …} or {"error": …} where there is none."""
+    """{"text": …} on success, else {"syntax": …} or {"error": …}."""
     try:
         return {"text": _join(_compiled(template).generate(variables), size)}
     except TemplateSyntaxError as error:
         return {"syntax": f"line {error.lineno}: {error.message}"}
     except MemoryError:
-        return {"error": "it takes too much memory"}
+        return {"error": "it needs too much memory"}
     except Exception as error:
         return {"error": str(error)[:1000] or type(error).__name__}
 
 
 def confine() -> None:
-    """Take from this process what no template needs, as far as the system has such limits."""
-    with suppress(ImportError):  # Windows has none
+    """Limit memory and forbid open files, as far as the system supports it."""
+    with suppress(ImportError):  # missing on Windows
         import resource
 
-        for name, most in (("RLIMIT_AS", MAX_MEMORY_BYTES), ("RLIMIT_NOFILE", 0), ("RLIMIT_CORE", 0)):
-            with suppress(ValueError, OSError):  # macOS refuses some
-                resource.setrlimit(getattr(resource, name), (most, most))
+        for name, limit in (("RLIMIT_AS", MAX_MEMORY_BYTES), ("RLIMIT_NOFILE", 0), ("RLIMIT_CORE", 0)):
+            with suppress(ValueError, OSError):  # macOS rejects some
+                resource.setrlimit(getattr(resource, name), (limit, limit))
 
 
 def serve() -> None:
-    """Answer until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
-    # What is imported or read when it is first used must come before the limits.
+    """Reply to requests until standard input closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    # Trigger lazy imports before the limits apply.
     for template in ("{{ strftime_now('%d %b %Y') }}", "{{ raise_exception('no') }}"):
         render(template, {}, 100)
     confine()
     for line in sys.stdin:
-        asked = json.loads(line)
-        # Where time is over, the first line says "Timeout", and there is no process any more.
-        faulthandler.dump_traceback_later(asked.pop("seconds"), exit=True, file=sys.stdout)
-        answer = json.dumps(render(**asked))
+        request = json.loads(line)
+        # On timeout faulthandler prints "Timeout" first and ends the process.
+        faulthandler.dump_traceback_later(request.pop("seconds"), exit=True, file=sys.stdout)
+        reply = json.dumps(render(**request))
         faulthandler.cancel_dump_traceback_later()
-        print(answer, flush=True)
+        print(reply, flush=True)
 
 
 @lru_cache(maxsize=8)
@@ -91,17 +91,17 @@ def _sandbox() -> ChatSandbox:
 
 
 def _join(pieces: Iterable[str], size: int) -> str:
-    held, length = [], 0
+    written, length = [], 0
     for piece in pieces:
-        held.append(piece)
+        written.append(piece)
         length += len(piece)
         if length > size:
             raise TemplateError(f"it writes more than {size:,} characters")
-    return "".join(held)
+    return "".join(written)
 
 
 class _Generation(Extension):
-    """{% generation %} … {% endgeneration %} marks what a model learns to say; here only its body counts."""
+    """{% generation %} … {% endgeneration %} marks training targets; rendering keeps its body."""
 
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
@@ -126,7 +126,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Unlike jinja2's own filter this leaves <, > and & alone: a chat is no web page."""
+    """Unlike jinja2's filter, do not escape <, > and &: the output is not HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

@@ -1,8 +1,8 @@
-"""Read a tokenizer.json that may come from anyone.
+"""Read a tokenizer.json of unknown origin safely.
 
-A file is tried in another process before it is read here (`tokenizer_probe`); the user's cache folder
-remembers the hashes of files that passed. If the library fails afterwards, with a text of the user's, that is
-a ValueError, too: its panics are no Exception in Python, and would end the program.
+A new file is first tested in a helper process (`tokenizer_probe`); the user's cache folder stores the hashes
+of files that passed. Later failures of the library become ValueErrors: its panics are not Exceptions in
+Python and would end the program.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from tokenizers import Tokenizer
 
 from unspool.errors import message_line
 from unspool.io import cache_folder, private_folder
-from unspool.tokenization.chat_template import HelperProcess
+from unspool.tokenization.helper_process import HelperProcess
 
 PROBE_SECONDS = 30.0
-"""For a file to be tried; one of 17 MB takes a second or two."""
+"""Time limit of the test; a file of 17 MB takes one to two seconds."""
 MAX_BYTES = 1 << 28
 MAX_REMEMBERED = 1000
-"""How many files the cache folder remembers."""
+"""Number of hashes in the cache folder."""
 
 PROBE = HelperProcess(Path(__file__).with_name("tokenizer_probe.py"))
 
 
 class library_errors:  # noqa: N801
-    """Turn errors and panics of the tokenizers library into ValueErrors that begin with `what`.
+    """Turn errors and panics of the tokenizers library into ValueErrors that start with `what`.
 
-    A class, because a generator costs more than decoding one token does.
+    A class, because a generator costs more than decoding one token.
     """
 
     __slots__ = ("what",)
@@ -49,47 +49,43 @@ class library_errors:  # noqa: N801
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a tokenizer.json; ValueError says why a file is not read."""
+    """The tokenizer of a tokenizer.json; ValueError if the file is unsafe or invalid."""
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise ValueError(f"{path} has {size >> 20} MiB, and a tokenizer.json may have {MAX_BYTES >> 20}")
+        raise ValueError(f"{path} has {size >> 20} MiB; the limit for a tokenizer.json is {MAX_BYTES >> 20}")
     data = path.read_bytes()
     _probe(path, data)
     with library_errors(str(path)):
         try:
-            found = Tokenizer.from_buffer(data)
+            tokenizer = Tokenizer.from_buffer(data)
         except Exception as error:  # tokenizers raises nothing more precise
-            raise ValueError(
-                f"{path} is no tokenizer that the installed tokenizers reads: {error}"
-            ) from error
-        found.no_truncation()
-        found.no_padding()
-        return found
+            raise ValueError(f"{path}: the installed tokenizers library cannot read it: {error}") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
 
 
 def _probe(path: Path, data: bytes) -> None:
     digest = hashlib.sha256(data).hexdigest()
-    passed = _marker_file(digest)
-    if passed is not None and passed.exists():
+    marker = _marker_file(digest)
+    if marker is not None and marker.exists():
         return
     try:
-        answer = PROBE.ask(PROBE_SECONDS, path=str(path.absolute()))
+        reply = PROBE.request(PROBE_SECONDS, path=str(path.absolute()))
     except TimeoutError:
-        raise ValueError(
-            f"{path} is not read: to encode some short texts took over {PROBE_SECONDS:g} s"
-        ) from None
-    if "error" in answer:
-        raise ValueError(f"{path} is no tokenizer that can be used: {message_line(answer['error'], 300)}")
-    if answer["sha256"] != digest:
-        raise ValueError(f"{path} was changed while it was read: load it again")
-    if passed is not None:
+        raise ValueError(f"{path}: encoding short test texts took over {PROBE_SECONDS:g} s") from None
+    if "error" in reply:
+        raise ValueError(f"{path} is not a usable tokenizer: {message_line(reply['error'], 300)}")
+    if reply["sha256"] != digest:
+        raise ValueError(f"{path} changed while it was read: load it again")
+    if marker is not None:
         with suppress(OSError):
-            _evict_oldest(passed.parent)
-            passed.touch()
+            _evict_oldest(marker.parent)
+            marker.touch()
 
 
 def _marker_file(digest: str) -> Path | None:
-    """The file that says that a tokenizer was tried, by this version of the library; None without a cache."""
+    """The file that marks a tokenizer as tested with this library version; None without a cache folder."""
     try:
         folder = private_folder(cache_folder() / "tokenizers")
     except OSError:
@@ -98,6 +94,6 @@ def _marker_file(digest: str) -> Path | None:
 
 
 def _evict_oldest(folder: Path) -> None:
-    kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in kept[: -MAX_REMEMBERED + 1]:
+    markers = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+    for path in markers[: -MAX_REMEMBERED + 1]:
         path.unlink(missing_ok=True)

@@ -1,16 +1,16 @@
-"""The program that tries a tokenizer.json, in a process of its own (`tokenizer_file` starts it).
+"""Script of the helper process that tests a tokenizer.json (started by `helper_process`).
 
-A tokenizer.json may come from anyone. The library that reads it can panic, run for hours or ask for more
-memory than there is, which ends the process. So a file is tried here first:
+A tokenizer.json may be hostile: the library that reads it can panic, run for hours or exhaust memory. So a
+file is first tested here:
 
-    kinds     every component is one that is known
-    sizes     file, patterns, replacements; a text may grow GROWTH-fold on its way through the components
+    kinds     every component type is known
+    sizes     file, patterns, replacements; a text may grow at most MAX_GROWTH-fold
     time      a watchdog ends this process
-    memory    a limit of this process, where the system has one (Linux)
+    memory    a limit of this process, on systems that support it (Linux)
 
-The file is loaded, and some texts are encoded and decoded: runs of the characters that its patterns name, its
-longest tokens, characters of many scripts. Every line of standard input names a file and gets one line of
-standard output, both JSON. Nothing of ours is imported here, so that it starts quickly.
+The script loads the file and encodes and decodes test texts: runs of characters that its patterns name, its
+longest tokens, characters of many scripts. Each line of standard input names a file and gets one line of
+standard output, both JSON. The script imports no other module of this package, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ KINDS = {
 }
 MAX_BYTES, MAX_COMPONENTS, MAX_PATTERN_CHARS, MAX_PIECE_CHARS, MAX_GROWTH = 1 << 28, 64, 10_000, 1000, 256
 REPEATS = 500
-"""How often a character or a token is repeated in the texts that are tried."""
+"""Repetitions of a character or token in a test text."""
 BASE_MEMORY_BYTES = 1 << 30
-"""Bytes for a small file; a large one gets 64 times its size on top."""
+"""Memory limit for an empty file; 64 times the file size is added."""
 
 
 class RefusedTokenizer(Exception):  # noqa: N818
-    """Why a file is not read."""
+    """The reason why a file is rejected."""
 
 
-def components(found: Any, where: str) -> Iterator[dict[str, Any]]:
-    """The components of one section of the file, in order; a Sequence stands for what it holds."""
-    waiting = [found]
-    while waiting:
-        part = waiting.pop()
+def components(section: Any, where: str) -> Iterator[dict[str, Any]]:
+    """The components of one section of the file, in order, with every Sequence expanded."""
+    stack = [section]
+    while stack:
+        part = stack.pop()
         if part is None:
             continue
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(part, dict) or kind not in KINDS[where].split():
             raise RefusedTokenizer(f"the {where} has a component of the unknown kind {str(kind)[:40]!r}")
         if kind == "Sequence":
-            held = next((it for it in part.values() if isinstance(it, list)), [])
-            waiting += reversed(held)
+            members = next((it for it in part.values() if isinstance(it, list)), [])
+            stack += reversed(members)
         else:
             yield part
 
 
 def check_component(part: dict[str, Any], where: str) -> float:
-    """Refuse settings that the library panics on; by how much the component may lengthen a text."""
+    """Reject settings that make the library panic; return the factor by which the text may grow."""
     kind = part["type"]
     if kind == "Replace":
         pattern, content = _pattern(part), str(part.get("content", ""))
@@ -79,14 +79,14 @@ def check_component(part: dict[str, Any], where: str) -> float:
     if kind == "Prepend" and len(str(part.get("prepend"))) > MAX_GROWTH:
         raise RefusedTokenizer(f"the {where} prepends more than {MAX_GROWTH} characters")
     if kind == "FixedLength" and not part.get("length", 1):
-        raise RefusedTokenizer("the pre_tokenizer cuts texts into pieces of length 0")
+        raise RefusedTokenizer("the pre_tokenizer splits texts into pieces of length 0")
     if kind == "Strip" and any(int(part.get(side) or 0) > MAX_GROWTH for side in ("start", "stop")):
         raise RefusedTokenizer(f"the decoder strips more than {MAX_GROWTH} characters")
     return charsmap_growth(part.get("precompiled_charsmap")) if kind == "Precompiled" else 1.0
 
 
 def charsmap_growth(encoded: Any) -> float:
-    """The longest replacement of a SentencePiece character map: a trie and the strings that it leads to."""
+    """The longest replacement in a SentencePiece character map (a trie and its strings)."""
     try:
         data = base64.b64decode(encoded or "", validate=True)
     except (TypeError, binascii.Error):
@@ -101,24 +101,22 @@ def charsmap_growth(encoded: Any) -> float:
 
 def _pattern(part: dict[str, Any]) -> str:
     pattern = part.get("pattern")
-    found = next(iter(pattern.values()), "") if isinstance(pattern, dict) else pattern
-    if not isinstance(found, str) or len(found) > MAX_PATTERN_CHARS:
+    pattern = next(iter(pattern.values()), "") if isinstance(pattern, dict) else pattern
+    if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN_CHARS:
         raise RefusedTokenizer(f"a {part['type']} has no pattern of at most {MAX_PATTERN_CHARS:,} characters")
-    return found
+    return pattern
 
 
 def check_spec(spec: Any) -> list[str]:
-    """Refuse what is known to be harmful; the patterns of the file."""
+    """Reject a harmful specification; return its patterns."""
     if not isinstance(spec, dict):
-        raise RefusedTokenizer("it is no JSON object")
+        raise RefusedTokenizer("it is not a JSON object")
     model = spec.get("model")
     if isinstance(model, dict) and model.get("type") == "Unigram":
         longest = max((len(str(it[0])) for it in model.get("vocab") or [] if it), default=0)
-        if (
-            longest > MAX_PIECE_CHARS
-        ):  # all pieces that begin at a character are looked at, for every character
+        if longest > MAX_PIECE_CHARS:  # Unigram tries every piece at every character
             raise RefusedTokenizer(
-                f"it has a piece of {longest:,} characters, and {MAX_PIECE_CHARS:,} are the most"
+                f"it has a piece of {longest:,} characters; the limit is {MAX_PIECE_CHARS:,}"
             )
     patterns, count = [], 0
     for where in KINDS:
@@ -136,7 +134,7 @@ def check_spec(spec: Any) -> list[str]:
 
 
 def probe_texts(patterns: list[str], tokenizer: Tokenizer) -> Iterator[str]:
-    """What is encoded and decoded."""
+    """The texts to encode and decode."""
     yield "Hello, World! It's 1234,567.89 €\u00a0\u3000\r\n\t naïve e\u0301 ﷺ ﬁ Ⅻ \x00\ufffd"
     yield "한국어 日本語 שלום हिन्दी 👩\u200d👧"
     yield "".join(map(chr, range(1, 0x800)))
@@ -148,8 +146,8 @@ def probe_texts(patterns: list[str], tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def probe(path: str) -> dict[str, str]:
-    """{"sha256": …} of a file that was read, or {"error": …}."""
-    with open(path, "rb") as file:  # noqa: PTH123 (a path would be one more import)
+    """{"sha256": …} of a file that passed, or {"error": …}."""
+    with open(path, "rb") as file:  # noqa: PTH123 (pathlib is one more import)
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         return {"error": f"it has more than {MAX_BYTES >> 20} MiB"}
@@ -161,20 +159,20 @@ def probe(path: str) -> dict[str, str]:
         tokenizer.no_truncation()
         tokenizer.encode("")  # with its post-processor
         for text in probe_texts(patterns, tokenizer):
-            with suppress(Exception):  # a character that it does not know may be an error
+            with suppress(Exception):  # an unknown character may be an error
                 ids = tokenizer.encode(text, add_special_tokens=False).ids
                 tokenizer.decode(ids[:REPEATS], skip_special_tokens=False)
     except (RefusedTokenizer, ValueError, RecursionError) as error:
         return {"error": str(error)}
     except MemoryError:
-        return {"error": "it takes too much memory"}
-    except BaseException as error:  # a panic of the library is no Exception
-        return {"error": f"the tokenizers library refuses it: {error}"[:500]}
+        return {"error": "it needs too much memory"}
+    except BaseException as error:  # a panic of the library is not an Exception
+        return {"error": f"the tokenizers library rejects it: {error}"[:500]}
     return {"sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _limit_memory(size: int) -> None:
-    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, macOS refuses it
+    with suppress(ImportError, ValueError, OSError):  # missing on Windows, rejected by macOS
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (size, resource.getrlimit(resource.RLIMIT_AS)[1]))
@@ -182,15 +180,15 @@ def _limit_memory(size: int) -> None:
 
 
 def serve() -> None:
-    """Answer until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    """Reply to requests until standard input closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     for line in sys.stdin:
-        asked = json.loads(line)
-        # When time is over, the first line says "Timeout", and there is no process any more.
-        faulthandler.dump_traceback_later(asked.pop("seconds"), exit=True, file=sys.stdout)
-        answer = json.dumps(probe(**asked))
+        request = json.loads(line)
+        # On timeout faulthandler prints "Timeout" first and ends the process.
+        faulthandler.dump_traceback_later(request.pop("seconds"), exit=True, file=sys.stdout)
+        reply = json.dumps(probe(**request))
         faulthandler.cancel_dump_traceback_later()
-        print(answer, flush=True)
+        print(reply, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,7 @@
-"""Vocabularies learnt from one's own text: byte-level BPE, words, or characters.
+"""Train a vocabulary on text: byte-level BPE (with BPE-dropout), words, or characters.
 
-BPE begins with the 256 bytes and joins, again and again, the pair of neighbours that is seen most often.
-
-    (a, b)* = argmax over pairs of count(a b);   a b → ab
-
-Paper: Sennrich, Haddow and Birch 2016, section 3.2 (papers.bib: sennrich2016neural); over bytes, so that no
-text is unknown: Radford et al. 2019, section 2.2 (papers.bib: radford2019language).
-
-Each vocabulary begins with <pad>, <bos>, <eos> and <unk>, whose ids are 0 to 3. No text becomes one of the
-first three, though it may spell them: "<eos>" in a text is text like any other, and comes back. <unk> stands
-for a word or character that the vocabulary does not have, and is shown.
+Ids 0 to 3 are <pad>, <bos>, <eos> and <unk>. Text never becomes one of the first three: "<eos>" in a text is
+plain text and round-trips. <unk> replaces an unknown word or character and is visible when decoded.
 """
 
 from __future__ import annotations
@@ -25,7 +17,6 @@ from typing import Any
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
-from tokenizers.pre_tokenizers import PreTokenizer
 
 from unspool.config import choose, to_kind_dict
 from unspool.tokenization.tokenizer import Tokenizer
@@ -33,23 +24,29 @@ from unspool.tokenization.tokenizer import Tokenizer
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 _WORD_SPECIALS = tuple(f"< {each[1:-1]} >" for each in SPECIALS)
-"""How a vocabulary of words spells them: with spaces, which no word has."""
+"""Special tokens of a word vocabulary, with spaces, so that no word can equal them."""
 
 MAX_WORD_CHARS = 256
-"""Longer words are learnt from in parts of so many characters: BPE would stall on them."""
+"""Longer words are split, because BPE training and dropout take quadratic time in word length."""
 _LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1},}}|\s{{{MAX_WORD_CHARS + 1},}}")
 
 
 def train_bpe(
     lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_bos: bool = False
 ) -> Tokenizer:
-    """Byte-level BPE with at most `vocab_size` tokens; a pair seen less than `min_count` times is not joined.
+    """Train byte-level BPE with at most `vocab_size` tokens; every text round-trips.
 
-    Every text comes back from it unchanged.
+    BPE starts with the 256 bytes and repeatedly merges the most frequent pair of neighbours, as long as it
+    occurs at least `min_count` times.
+
+        (a, b)* = argmax over pairs of count(a b);   a b → ab
+
+    Sennrich, Haddow and Birch 2016, section 3.2 (papers.bib: sennrich2016neural); over bytes: Radford et al.
+    2019, section 2.2 (papers.bib: radford2019language).
     """
-    least = len(SPECIALS) + 256
-    if vocab_size < least:
-        raise ValueError(f"vocab_size is {vocab_size}; the special tokens and the 256 bytes need {least}")
+    min_size = len(SPECIALS) + 256
+    if vocab_size < min_size:
+        raise ValueError(f"vocab_size is {vocab_size}; the special tokens and the 256 bytes need {min_size}")
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -61,30 +58,30 @@ def train_bpe(
         show_progress=False,
     )
     tokenizer.train_from_iterator(_split_long_words(_check_lines(lines)), trainer)
-    # The cuts between "<", letters and ">" keep joins from making a special token; <unk> must be visible.
+    # The pre-tokenizer splits between "<", letters and ">", so merges never form a special token.
     return _make_tokenizer(_without_special(tokenizer, UNK_ID), SPECIALS, add_bos)
 
 
 def train_words(
     lines: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1, add_bos: bool = False
 ) -> Tokenizer:
-    """The words between white space, the most frequent first; the others are <unk>.
+    """Whitespace-separated words in order of falling frequency; others become <unk>.
 
-    Text comes back with single spaces between its words.
+    Decoding writes single spaces between words.
     """
-    room = None if vocab_size is None else vocab_size - len(SPECIALS)
-    if room is not None and room < 1:
+    max_words = None if vocab_size is None else vocab_size - len(SPECIALS)
+    if max_words is not None and max_words < 1:
         raise ValueError(
             f"vocab_size is {vocab_size}; the special tokens and one word need {len(SPECIALS) + 1}"
         )
     counts = Counter(word for line in _check_lines(lines) for word in line.split())
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kept = [word for word, count in ranked if count >= min_count][:room]
-    if not kept:
+    frequent = [word for word, count in ranked if count >= min_count][:max_words]
+    if not frequent:
         raise ValueError(f"no word occurs {min_count} times or more; give more text or a smaller min_count")
-    tokenizer = _word_level(_WORD_SPECIALS, kept)
+    tokenizer = _word_level(_WORD_SPECIALS, frequent)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # "< unk >" → "<unk>", then a space before every word but the first (no word begins with the prefix " ").
+    # "< unk >" → "<unk>", then a space before every word except the first.
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(" ", ""), decoders.WordPiece(prefix=" ", cleanup=False)]
     )
@@ -92,7 +89,7 @@ def train_words(
 
 
 def train_characters(lines: Iterable[str], *, add_bos: bool = False) -> Tokenizer:
-    """Every character that occurs, in the order of their code points; the others are <unk>."""
+    """Every character of the text in order of code points; others become <unk>."""
     seen: set[str] = set()
     for line in _check_lines(lines):
         seen.update(line)
@@ -104,44 +101,42 @@ def train_characters(lines: Iterable[str], *, add_bos: bool = False) -> Tokenize
 
 @dataclass(frozen=True)
 class BPE:
-    """Byte-level BPE, learnt from the training text."""
+    """Byte-level BPE, trained on the training text."""
 
     vocab_size: int = 8000
-    """The most tokens there may be."""
+    """Maximum number of tokens."""
     min_count: int = 2
-    """A pair of neighbours seen less often is not joined."""
+    """Pairs that occur less often are not merged."""
     dropout: float = 0.0
-    """BPE-dropout: while a model learns, each join is left out with this probability, anew in every batch."""
+    """BPE-dropout: probability of skipping each merge, drawn anew in every training batch."""
     right_to_left: bool = False
-    """Whether a model says the last token of a text first, and its first one last."""
+    """Whether the model generates the last token of a text first."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and less than 1")
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """The vocabulary of these lines."""
-        learnt = train_bpe(lines, self.vocab_size, min_count=self.min_count)
-        return replace(learnt, right_to_left=self.right_to_left)
+        """Train the vocabulary."""
+        tokenizer = train_bpe(lines, self.vocab_size, min_count=self.min_count)
+        return replace(tokenizer, right_to_left=self.right_to_left)
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words between white space."""
+    """Whitespace-separated words."""
 
     vocab_size: int | None = None
-    """The most tokens there may be; the rarest words are left out."""
+    """Maximum number of tokens; the rarest words are dropped."""
     min_count: int = 1
-    """A word seen less often is <unk>."""
+    """Words that occur less often become <unk>."""
     right_to_left: bool = False
-    """Whether a model says the last token of a text first, and its first one last."""
+    """Whether the model generates the last token of a text first."""
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """The vocabulary of these lines."""
-        learnt = _check_vocabulary(
-            train_words(lines, vocab_size=self.vocab_size, min_count=self.min_count), "word"
-        )
-        return replace(learnt, right_to_left=self.right_to_left)
+        """Train the vocabulary."""
+        tokenizer = train_words(lines, vocab_size=self.vocab_size, min_count=self.min_count)
+        return replace(_check_vocabulary(tokenizer, "word"), right_to_left=self.right_to_left)
 
 
 @dataclass(frozen=True)
@@ -149,43 +144,42 @@ class Characters:
     """Every character is a token."""
 
     right_to_left: bool = False
-    """Whether a model says the last token of a text first, and its first one last."""
+    """Whether the model generates the last token of a text first."""
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """The vocabulary of these lines."""
-        learnt = _check_vocabulary(train_characters(lines), "character")
-        return replace(learnt, right_to_left=self.right_to_left)
+        """Train the vocabulary."""
+        tokenizer = _check_vocabulary(train_characters(lines), "character")
+        return replace(tokenizer, right_to_left=self.right_to_left)
 
 
 @dataclass(frozen=True)
 class Separate:
-    """A vocabulary for the sources and another one for the targets of pairs."""
+    """Separate vocabularies for the sources and the targets of pairs."""
 
     source: dict[str, Any]
-    """What is learnt from the sources: any of the other kinds, and its settings."""
+    """Kind and settings of the source vocabulary."""
     target: dict[str, Any]
-    """What is learnt from the targets."""
+    """Kind and settings of the target vocabulary."""
 
     def __post_init__(self) -> None:
-        # All settings are written out, so that equal ones are equal however they were said.
+        # Fill in defaults, so that equal settings compare equal.
         for side in ("source", "target"):
             object.__setattr__(self, side, to_kind_dict(SIDE_CONFIGS, self.side(side)))
 
     def side(self, name: str) -> BPE | Words | Characters:
         """The settings of "source" or "target"."""
-        found: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"text.{name}")
-        return found
+        config: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"text.{name}")
+        return config
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """Refused: it must be known which side a line is of."""
+        """Raise ValueError: plain lines have no sides."""
         del lines
         raise ValueError(
-            'text.kind = "separate" is for data of pairs, a source and a target each: choose another kind of '
-            "text, or other data"
+            'text.kind = "separate" needs pairs of source and target: choose another kind, or other data'
         )
 
     def train_pairs(self, sources: Iterable[str], targets: Iterable[str]) -> Tokenizer:
-        """The vocabulary of the targets, and in it that of the sources."""
+        """The target tokenizer, with the source tokenizer as its `source`."""
         return replace(self.side("target").train(targets), source=self.side("source").train(sources))
 
 
@@ -196,7 +190,7 @@ SIDE_CONFIGS: dict[str, type[BPE | Words | Characters]] = {
     "characters": Characters,
     "words": Words,
 }
-"""What one side of pairs may have."""
+"""Kinds for one side of pairs."""
 TOKENIZER_CONFIGS: dict[str, type[TokenizerConfig]] = {
     "bpe": BPE,
     "characters": Characters,
@@ -205,19 +199,19 @@ TOKENIZER_CONFIGS: dict[str, type[TokenizerConfig]] = {
 }
 
 
-def _check_vocabulary(codec: Tokenizer, what: str) -> Tokenizer:
-    """The vocabulary, if a model can learn which of its tokens comes next."""
-    if codec.vocab_size < len(SPECIALS) + 2:
-        only = codec.backend.id_to_token(len(SPECIALS))
+def _check_vocabulary(tokenizer: Tokenizer, what: str) -> Tokenizer:
+    """Reject a vocabulary with a single entry: a model has nothing to predict."""
+    if tokenizer.vocab_size < len(SPECIALS) + 2:
+        only = tokenizer.backend.id_to_token(len(SPECIALS))
         raise ValueError(
             f"the vocabulary has one {what}, {only!r}: there is nothing to predict; give more text"
             + (", or a larger vocab_size or smaller min_count" if what == "word" else "")
         )
-    return codec
+    return tokenizer
 
 
 def _check_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, once it is certain that there is something in them."""
+    """Yield the lines; raise if they are not strings or all empty."""
     if isinstance(lines, str):
         raise TypeError("lines is one string; give a list of strings or an open file")
     empty = True
@@ -227,14 +221,14 @@ def _check_lines(lines: Iterable[str]) -> Iterator[str]:
         empty = empty and not line.strip()
         yield line
     if empty:
-        raise ValueError("there is no text to learn a vocabulary from: the lines are none, or all empty")
+        raise ValueError("there is no text to train a vocabulary on: all lines are empty")
 
 
 def _split_long_words(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, cut inside of words, and of white space, of more than MAX_WORD characters.
+    """Split lines inside runs of more than MAX_WORD_CHARS letters or spaces.
 
-    The trainer rewrites a whole word for each join in it: its time grows with the square of a word's length.
-    Only joins across a cut are not counted: a vocabulary of ordinary text stays what it was.
+    The trainer rewrites a whole word for each merge, so its time is quadratic in the length of a word. Only
+    pairs across a split are lost; ordinary text gives the same vocabulary.
     """
     for line in lines:
         start = 0
@@ -253,10 +247,10 @@ def _word_level(specials: tuple[str, ...], tokens: list[str]) -> tokenizers.Toke
 
 
 def _without_special(tokenizer: tokenizers.Tokenizer, token: int) -> tokenizers.Tokenizer:
-    """The same tokenizer, with the token no longer special. Only its file says which ones are."""
-    said = json.loads(tokenizer.to_str())
-    said["added_tokens"] = [each for each in said["added_tokens"] if each["id"] != token]
-    return tokenizers.Tokenizer.from_str(json.dumps(said))
+    """The same tokenizer in which `token` is not special, so that it is visible."""
+    spec = json.loads(tokenizer.to_str())
+    spec["added_tokens"] = [each for each in spec["added_tokens"] if each["id"] != token]
+    return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
 
 def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...], add_bos: bool) -> Tokenizer:
@@ -271,107 +265,48 @@ def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...], 
     )
 
 
-# How text is cut before byte-level BPE joins bytes: no token reaches over a cut.
-#
-# Every vocabulary was learnt with its own cuts, and reads text well with these only. A GGUF file names them
-# (`tokenizer.ggml.pre`); the names are llama.cpp's, the patterns those of the models' own tokenizers.
-#
-# GPT-2's cuts: Radford et al. 2019, section 2.2 (papers.bib: radford2019language).
-
-
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-_MARKS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = rf"{_WORDS}|\p{{N}}{{1,3}}|{_MARKS}"
-_QWEN2 = rf"{_WORDS}|\p{{N}}|{_MARKS}"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-
-def _split_at(*patterns: str) -> PreTokenizer:
-    """Cut at every match of the first pattern, then what is left at the second, and so on."""
-    cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
-    return pre_tokenizers.Sequence([*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-_gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-_digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2])
-_llama3 = _split_at(_LLAMA3)
-_qwen2 = _split_at(_QWEN2)
-
-PRE_TOKENIZERS: dict[str, PreTokenizer] = {
-    "default": _split_at(r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
-    "command-r": _digits,
-    "dbrx": _llama3,
-    "deepseek-r1-qwen": _qwen2,
-    "falcon": _split_at(r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
-    "falcon3": _llama3,
-    "gpt-2": _gpt2,
-    "llama-bpe": _llama3,
-    "llama-v3": _llama3,
-    "llama3": _llama3,
-    "mpt": _gpt2,
-    "olmo": _gpt2,
-    "phi-2": _gpt2,
-    "qwen2": _qwen2,
-    "refact": _digits,
-    "smaug-bpe": _llama3,
-    "smollm": _digits,
-    "stablelm2": _qwen2,
-    "starcoder": _digits,
-    "tekken": _split_at(_TEKKEN),
-}
-
-# A word that is a token as it stands is not joined from its bytes; and the text begins with the first token.
-IGNORE_MERGES = frozenset({"falcon3", "llama-bpe", "llama-v3", "llama3", "tekken"})
-
-
 class BPEDropout:
-    """Cuts what a byte-level BPE vocabulary has encoded in another way.
+    """BPE-dropout: re-tokenize text differently each time, so that a model learns the parts of words.
 
-    BPE-dropout: the same text in other tokens each time, so that a model knows words by their parts.
-
-        while any pair of neighbours can be joined:
-            each such pair is left out with probability p;   of the others, the one learnt first is joined
+        while any pair of neighbours can merge:
+            skip each such pair with probability p;   of the others, apply the merge learnt first
         until none is left
 
-    Provilkov, Emelianenko and Voita 2020, algorithm 1 (papers.bib: provilkov2020bpe). With p = 0 it is BPE,
-    with p = 1 every byte is a token. A word of more than 256 bytes is cut first. For training alone: a
-    trained model reads text as BPE cuts it.
+    Provilkov, Emelianenko and Voita 2020, algorithm 1 (papers.bib: provilkov2020bpe). p = 0 is BPE, p = 1
+    gives one token per byte. Words of more than MAX_WORD_CHARS bytes are split first. For training only.
     """
 
-    def __init__(self, text: Tokenizer, rate: float) -> None:
-        model = json.loads(text.backend.to_str())["model"]
+    def __init__(self, tokenizer: Tokenizer, rate: float) -> None:
+        model = json.loads(tokenizer.backend.to_str())["model"]
         if model["type"] != "BPE":
-            raise ValueError(f"BPE-dropout is for a vocabulary of BPE, and this one is {model['type']}")
-        joins = (it.split(" ") if isinstance(it, str) else it for it in model["merges"])
-        self._rank = {(left, right): rank for rank, (left, right) in enumerate(joins)}
-        self._ids, self._text, self.rate = model["vocab"], text, rate
-        self._forwards = replace(text, right_to_left=False, source=None)
+            raise ValueError(f"BPE-dropout needs a BPE vocabulary, but this one is {model['type']}")
+        merges = (it.split(" ") if isinstance(it, str) else it for it in model["merges"])
+        self._rank = {(left, right): rank for rank, (left, right) in enumerate(merges)}
+        self._ids, self._tokenizer, self.rate = model["vocab"], tokenizer, rate
+        self._forward = replace(tokenizer, right_to_left=False, source=None)
 
-    def __call__(self, ids: Sequence[int], dice: Random) -> list[int]:
-        """Other tokens of the same text, without special ones; the same where their text is no whole one."""
-        tokenizer, ordered = self._text.backend, self._text.to_model_order(list(ids))
-        words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(self._forwards.decode(ordered))]
-        if "".join(words) != "".join(tokenizer.id_to_token(token) or "" for token in ordered):
-            return list(ids)  # a cut inside of a character
-        # A round looks at the whole word: a very long one is cut first, or its rounds would take hours.
-        cut = [word[at : at + MAX_WORD_CHARS] for word in words for at in range(0, len(word), MAX_WORD_CHARS)]
-        return self._text.to_model_order([self._ids[part] for word in cut for part in self.parts(word, dice)])
+    def __call__(self, ids: Sequence[int], rng: Random) -> list[int]:
+        """Other tokens of the same text, without special ones; unchanged if a character is incomplete."""
+        backend, in_order = self._tokenizer.backend, self._tokenizer.to_model_order(list(ids))
+        words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(self._forward.decode(in_order))]
+        if "".join(words) != "".join(backend.id_to_token(token) or "" for token in in_order):
+            return list(ids)
+        parts = [
+            word[at : at + MAX_WORD_CHARS] for word in words for at in range(0, len(word), MAX_WORD_CHARS)
+        ]
+        tokens = [self._ids[piece] for part in parts for piece in self.split(part, rng)]
+        return self._tokenizer.to_model_order(tokens)
 
-    def parts(self, word: str, dice: Random) -> list[str]:
-        """One word, whose bytes are characters, in parts."""
+    def split(self, word: str, rng: Random) -> list[str]:
+        """Split one word, given in the byte alphabet, into tokens."""
         parts = list(word)
         while True:
-            found = [
+            merges = [
                 (self._rank[pair], at)
                 for at, pair in enumerate(pairwise(parts))
-                if pair in self._rank and dice.random() >= self.rate
+                if pair in self._rank and rng.random() >= self.rate
             ]
-            if not found:
+            if not merges:
                 return parts
-            _, at = min(found)
+            _, at = min(merges)
             parts[at : at + 2] = [parts[at] + parts[at + 1]]

@@ -20,8 +20,7 @@ from unspool.data import CarriedFeed, PreparedData, prepare
 from unspool.data.bucketing import with_bpe_dropout
 from unspool.data.encoded_store import FileHashes, hash_files
 from unspool.interfaces import Feed, Model
-from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config
-from unspool.models.loading.tokenizer import load_run_tokenizer
+from unspool.models.loading.run_folder import is_run_folder, load_folder, load_run_tokenizer, run_config
 from unspool.nn.transformer import enable_checkpointing
 from unspool.plugins import allow_code
 from unspool.training.checkpoint import Checkpoint, complete_checkpoints

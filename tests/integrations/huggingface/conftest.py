@@ -130,7 +130,7 @@ def bart(families: dict[str, Any]) -> Any:
     return families["bart"]
 
 
-def asked(model: Any) -> dict[str, Any]:
+def arguments(model: Any) -> dict[str, Any]:
     """Two prompts of unequal lengths, as `generate` takes them."""
     rows = [[5, 6, 2, 3], [9, 8, 7, 2]] if model.config.is_encoder_decoder else [[3, 5, 6, 7], [9, 8, 7, 6]]
     input_ids = torch.tensor(rows)
@@ -139,4 +139,4 @@ def asked(model: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def ask() -> Callable[[Any], dict[str, Any]]:
-    return asked
+    return arguments

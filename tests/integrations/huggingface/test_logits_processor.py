@@ -13,24 +13,24 @@ SIX = ["gpt2", "llama", "opt", "t5", "bart", "marian"]
 @pytest.mark.parametrize("family", SIX)
 @pytest.mark.parametrize("rules", [(us.TopP(0.9), us.decode.Multinomial()), (us.BasisAware(0.1),)], ids=repr)
 @pytest.mark.parametrize("samples", [{}, {"do_sample": True, "top_k": 3, "temperature": 0.3}], ids=str)
-def test_a_pick_draws_what_us_generate_draws_whatever_comes_after_it(families, ask, family, rules, samples):
+def test_a_pick_equals_us_generate(families, ask, family, rules, samples):
     model = families[family]
-    said = model.generate(
+    outputs = model.generate(
         **ask(model), logits_processor=[us.hf.processor(*rules, model=model, seed=4)], **samples
     )
     ids, mask = ask(model)["input_ids"], ask(model)["attention_mask"]
-    prompts = [row[kept.bool()].tolist() for row, kept in zip(ids, mask, strict=True)]
+    prompts = [row[remaining.bool()].tolist() for row, remaining in zip(ids, mask, strict=True)]
     wrapped = us.from_huggingface(model)
     outs = us.generate(wrapped, prompts, us.Sample(*rules), seed=4, max_new_tokens=8, stop_ids=[2])
-    for row, out in zip(said, outs, strict=True):
+    for row, out in zip(outputs, outs, strict=True):
         new = row[1 if wrapped.is_encoder_decoder else 4 :].tolist()
         assert new == [*out.tokens, *[3] * (len(new) - len(out.tokens))]
 
 
-def test_seeds_are_of_rows(llama, ask):
+def test_seeds_per_row(llama, ask):
     both = llama.generate(**ask(llama), logits_processor=[draws(llama, seed=[4, 5])])
-    asked = {name: it[1:] if name != "max_new_tokens" else it for name, it in ask(llama).items()}
-    alone = llama.generate(**asked, logits_processor=[draws(llama, seed=5)])
+    arguments = {name: it[1:] if name != "max_new_tokens" else it for name, it in ask(llama).items()}
+    alone = llama.generate(**arguments, logits_processor=[draws(llama, seed=5)])
     assert both[1].tolist() == alone[0].tolist()
     with pytest.raises(ValueError, match="3 seeds for 2 prompts"):
         llama.generate(**ask(llama), logits_processor=[draws(llama, seed=[1, 2, 3])])
@@ -40,7 +40,7 @@ def draws(model, **more):
     return us.hf.processor(us.Temperature(1.5), us.decode.Multinomial(), model=model, **more)
 
 
-def test_without_a_seed_torch_decides(llama, ask):
+def test_without_a_seed_torch_manual_seed_is_used(llama, ask):
     texts = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -48,39 +48,39 @@ def test_without_a_seed_torch_decides(llama, ask):
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_one_processor_serves_call_after_call(llama, ask):
+def test_a_processor_can_be_reused(llama, ask):
     processor = draws(llama, seed=4)
     first, second = (llama.generate(**ask(llama), logits_processor=[processor]) for _ in range(2))
     assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("family", ["llama", "bart"])
-def test_answers_of_one_prompt_differ(families, ask, family):
+def test_samples_of_one_prompt_differ(families, ask, family):
     model = families[family]
-    asked = ask(model) | {
+    arguments = ask(model) | {
         "do_sample": True,
         "num_return_sequences": 3,
         "logits_processor": [draws(model, seed=4)],
     }
-    said = [tuple(row.tolist()) for row in model.generate(**asked)]
-    assert len(set(said)) > 2
+    outputs = [tuple(row.tolist()) for row in model.generate(**arguments)]
+    assert len(set(outputs)) > 2
     n = us.generate(
         us.from_huggingface(model), [9, 8, 7, 2 if family == "bart" else 6], us.Sample(us.Temperature(1.5)),
         n=3, seed=4, max_new_tokens=8, stop_ids=[2],
     )  # fmt: skip
     new = 1 if family == "bart" else 4
-    for row, out in zip(said[3:], n, strict=True):
+    for row, out in zip(outputs[3:], n, strict=True):
         assert row[new : new + len(out.tokens)] == out.tokens
 
 
 @pytest.mark.parametrize("family", ["llama", "bart"])
-def test_a_row_is_the_same_alone_and_in_any_batch(families, ask, family):
+def test_a_row_does_not_depend_on_the_batch(families, ask, family):
     model = families[family]
-    asked, processor = ask(model), draws(model, seed=4)
+    arguments, processor = ask(model), draws(model, seed=4)
     rows = [1, 0, 1, 1]
-    batch = {"input_ids": asked["input_ids"][rows], "attention_mask": asked["attention_mask"][rows]}
+    batch = {"input_ids": arguments["input_ids"][rows], "attention_mask": arguments["attention_mask"][rows]}
     both = model.generate(**batch, max_new_tokens=8, logits_processor=[processor])
-    ids, mask = asked["input_ids"], asked["attention_mask"]
+    ids, mask = arguments["input_ids"], arguments["attention_mask"]
     prompts = [ids[row][mask[row].bool()].tolist() for row in rows]
     want = us.generate(
         us.from_huggingface(model), prompts, us.Sample(us.Temperature(1.5)),
@@ -92,36 +92,36 @@ def test_a_row_is_the_same_alone_and_in_any_batch(families, ask, family):
     assert len({out.tokens for out in want}) == 4
 
 
-def test_a_pick_draws_what_custom_generate_draws_after_a_decoder_prefix(bart, ask):
-    asked = ask(bart) | {"decoder_input_ids": torch.tensor([[2, 11, 12], [2, 13, 14]])}
+def test_a_pick_equals_custom_generate_after_a_decoder_prefix(bart, ask):
+    arguments = ask(bart) | {"decoder_input_ids": torch.tensor([[2, 11, 12], [2, 13, 14]])}
     search = us.hf.sample(us.Temperature(1.5))
-    want = bart.generate(**asked, custom_generate=search, seed=4)
-    found = bart.generate(**asked, logits_processor=[draws(bart, seed=4)])
-    assert torch.equal(found, want)
-    other = asked | {"decoder_input_ids": torch.tensor([[2, 11, 13], [2, 13, 14]])}
+    want = bart.generate(**arguments, custom_generate=search, seed=4)
+    result = bart.generate(**arguments, logits_processor=[draws(bart, seed=4)])
+    assert torch.equal(result, want)
+    other = arguments | {"decoder_input_ids": torch.tensor([[2, 11, 13], [2, 13, 14]])}
     assert torch.equal(bart.generate(**other, custom_generate=search, seed=4)[1], want[1])
 
 
-def test_transforms_alone_leave_the_drawing_to_generate(llama, ask):
-    ours, theirs = (
+def test_transforms_without_a_pick_leave_sampling_to_generate(llama, ask):
+    ours, expected = (
         llama.generate(**ask(llama), do_sample=False, **how)
         for how in (
             {"logits_processor": [us.hf.processor(us.RepetitionPenalty(1.5), us.NoRepeatNgram(2))]},
             {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
         )
     )
-    assert torch.equal(ours, theirs)
+    assert torch.equal(ours, expected)
 
 
-def test_rules_follow_the_rows_of_a_beam(llama, ask):
-    ours, theirs = (
+def test_transforms_follow_reordered_beams(llama, ask):
+    ours, expected = (
         llama.generate(**ask(llama), num_beams=3, **how)
         for how in (
             {"logits_processor": [us.hf.processor(us.NoRepeatNgram(2), model=llama)]},
             {"no_repeat_ngram_size": 2},
         )
     )
-    assert torch.equal(ours, theirs)
+    assert torch.equal(ours, expected)
 
 
 PROMPT = [5, 6, 7, 8, 5, 6, 9, 7, 8, 5, 6]
@@ -153,16 +153,16 @@ def ways(llama):
 
 def text_of(model, processor, prompt=PROMPT, **how):
     ids = torch.tensor([prompt])
-    asked = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 3}
-    said = model.generate(
-        ids, attention_mask=torch.ones_like(ids), logits_processor=[processor], **asked | how
+    arguments = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 3}
+    outputs = model.generate(
+        ids, attention_mask=torch.ones_like(ids), logits_processor=[processor], **arguments | how
     )
-    return said[0, len(prompt) :].tolist()
+    return outputs[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("given", [True, False], ids=["with the model", "without it"])
-def test_rules_give_the_same_text_under_assisted_and_prompt_lookup_decoding(llama, rules, given):
+def test_assisted_and_prompt_lookup_decoding_give_the_same_text(llama, rules, given):
     def make():
         return us.hf.processor(*RULES[rules], model=llama if given else None, seed=4)
 
@@ -174,7 +174,7 @@ def test_rules_give_the_same_text_under_assisted_and_prompt_lookup_decoding(llam
         assert text_of(llama, one, **how) == plain, way  # one processor for all of them
 
 
-def test_a_grammar_holds_under_assisted_and_prompt_lookup_decoding(llama):
+def test_grammar_with_assisted_and_prompt_lookup_decoding(llama):
     text = train_characters(["abcdefghijkl. "])
     grammar = us.Grammar(regex="(abc|fed|bad ){6}[a-f]{9}")
     want = text_of(
@@ -191,7 +191,7 @@ def test_a_grammar_holds_under_assisted_and_prompt_lookup_decoding(llama):
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("given", [True, False], ids=["with the model", "without it"])
 @pytest.mark.parametrize("tokens", [1, 2, 24])
-def test_a_prompt_that_continues_the_last_text_begins_a_new_one(llama, rules, given, tokens):
+def test_a_prompt_that_continues_the_last_text_starts_a_new_text(llama, rules, given, tokens):
     def make():
         return us.hf.processor(*RULES[rules], model=llama if given else None, seed=4)
 
@@ -207,7 +207,7 @@ def test_a_prompt_that_continues_the_last_text_begins_a_new_one(llama, rules, gi
         gc.enable()
 
 
-def test_beams_that_continue_the_last_prompt_begin_a_new_text(llama):
+def test_beams_that_continue_the_last_prompt_start_a_new_text(llama):
     rule = us.RepetitionPenalty(3.0, prompt=False)
     for token in text_of(llama, us.hf.processor(rule, model=llama), num_beams=3)[:6]:
         used, fresh = (us.hf.processor(rule, model=llama) for _ in range(2))
@@ -216,7 +216,7 @@ def test_beams_that_continue_the_last_prompt_begin_a_new_text(llama):
         assert text_of(llama, used, longer, num_beams=3) == text_of(llama, fresh, longer, num_beams=3)
 
 
-def test_a_processor_that_is_called_alone_follows_the_ids_until_it_is_reset():
+def test_outside_generate_a_processor_follows_ids_until_reset():
     processor = us.hf.processor(us.RepetitionPenalty(2.0, prompt=False))
     scores = torch.full((1, 10), 4.0)
     assert processor(torch.tensor([[5, 6]]), scores)[0, 7] == pytest.approx(4.0)
@@ -225,13 +225,11 @@ def test_a_processor_that_is_called_alone_follows_the_ids_until_it_is_reset():
     assert processor(torch.tensor([[5, 6, 8, 9]]), scores)[0, [8, 9]].tolist() == pytest.approx([2.0, 2.0])
     processor.reset()
     assert processor(torch.tensor([[5, 6, 8, 9, 7]]), scores)[0].tolist() == pytest.approx([4.0] * 10)
-    whole = LogitsProcessorList([processor])
-    assert whole(torch.tensor([[5, 6, 8, 9, 7, 3]]), scores)[0].tolist() == pytest.approx([4.0] * 10)
+    complete = LogitsProcessorList([processor])
+    assert complete(torch.tensor([[5, 6, 8, 9, 7, 3]]), scores)[0].tolist() == pytest.approx([4.0] * 10)
 
 
-def test_what_must_look_at_the_model_asks_for_it():
-    with pytest.raises(
-        ValueError, match=r"BasisAware.*must look at the model: say processor\(…, model=model\)"
-    ):
+def test_rules_that_need_the_model_are_rejected_without_it():
+    with pytest.raises(ValueError, match=r"BasisAware.*needs the model: use processor\(…, model=model\)"):
         us.hf.processor(us.BasisAware(0.1))
     assert isinstance(us.hf.processor(us.TopP(0.9)), LogitsProcessor)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, strategies as st
 
 import unspool as us
+from unspool.integrations.llama_cpp import MAX_BATCH_TOKENS, LlamaContext, SequencePlan, plan_sequences
 from unspool.models.loading.model_names import package_file
 
 PROMPTS = [
@@ -27,10 +29,10 @@ PROMPTS = [
 def file(library, tmp_path_factory):
     """SmolLM2 in float32, unpacked by llama.cpp from the file of its package."""
     path = tmp_path_factory.mktemp("llama") / "f32.gguf"
-    asked = library.llama_model_quantize_default_params()
-    asked.ftype, asked.allow_requantize, asked.nthread = library.LLAMA_FTYPE_ALL_F32, True, 1
+    params = library.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.nthread = library.LLAMA_FTYPE_ALL_F32, True, 1
     source = str(package_file("smollm2")).encode()
-    assert library.llama_model_quantize(source, str(path).encode(), ctypes.byref(asked)) == 0
+    assert library.llama_model_quantize(source, str(path).encode(), ctypes.byref(params)) == 0
     return path
 
 
@@ -39,7 +41,7 @@ def both(file):
     return us.load(file, engine="llama.cpp"), us.load(file)
 
 
-def test_without_the_library_what_to_install_is_said(monkeypatch):
+def test_missing_llama_cpp_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(
         ModuleNotFoundError,
@@ -49,32 +51,34 @@ def test_without_the_library_what_to_install_is_said(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "message"),
+    ("name", "params", "message"),
     [
         ("dates", {}, "reads GGUF files, and this is none"),
         ("smollm2", {"weights": "int8"}, "keeps weights as they are stored"),
         ("smollm2", {"dtype": "bfloat16"}, "keeps weights as they are stored"),
     ],
 )
-def test_what_cannot_be_is_refused(name, asked, message):
+def test_conflicting_load_arguments_are_rejected(name, params, message):
     with pytest.raises(ValueError, match=message):
-        us.load(name, engine="llama.cpp", **asked)
+        us.load(name, engine="llama.cpp", **params)
 
 
-def test_greedy_texts_are_those_of_our_engine(both):
-    theirs, ours = (us.generate(model, PROMPTS, us.Greedy(), max_new_tokens=32) for model in both)
-    assert sum(one.text == other.text for one, other in zip(theirs, ours, strict=True)) >= 7
+def test_greedy_texts_equal_the_native_engine(both):
+    llama_cpp_outputs, ours = (us.generate(model, PROMPTS, us.Greedy(), max_new_tokens=32) for model in both)
+    assert sum(one.text == other.text for one, other in zip(llama_cpp_outputs, ours, strict=True)) >= 7
     assert both[0].engine == "llama.cpp"
 
 
-def test_beams_move_rows_without_copies(both):
-    theirs, ours = (us.generate(model, PROMPTS[:2], us.Beam(4), n=2, max_new_tokens=8) for model in both)
-    assert [[out.text for out in group] for group in theirs] == [
+def test_beam_search_equals_the_native_engine(both):
+    llama_cpp_outputs, ours = (
+        us.generate(model, PROMPTS[:2], us.Beam(4), n=2, max_new_tokens=8) for model in both
+    )
+    assert [[out.text for out in group] for group in llama_cpp_outputs] == [
         [out.text for out in group] for group in ours
     ]
 
 
-def test_rows_say_the_same_moved_rewound_and_in_a_cache_that_was_too_small(both):
+def test_select_rewind_and_cache_growth_keep_log_probabilities(both):
     model, ours = both
     ids = [model.tokenizer.encode(prompt) for prompt in PROMPTS[:2]]
     _, state = model.start(ids)
@@ -92,13 +96,13 @@ def test_rows_say_the_same_moved_rewound_and_in_a_cache_that_was_too_small(both)
         )  # its cache is in half precision
 
 
-def test_basis_aware_sampling_has_the_matrix_of_the_file(both):
+def test_basis_aware_sampling_uses_the_files_output_matrix(both):
     torch.testing.assert_close(both[0].output_matrix, both[1].output_matrix.detach())
     out = us.generate(both[0], PROMPTS[0], us.Sample(us.BasisAware(0.1)), max_new_tokens=6, seed=1)
     assert out.stats["drawn"] >= 6
 
 
-def test_speculative_decoding_says_what_sampling_says(both):
+def test_speculative_decoding_equals_sampling(both):
     texts = [
         us.generate(both[0], PROMPTS[1], search, max_new_tokens=8, seed=1).tokens
         for search in (us.Greedy(), us.Speculative(both[0], us.ArgMax(), length=3))
@@ -106,7 +110,7 @@ def test_speculative_decoding_says_what_sampling_says(both):
     assert texts[0] == texts[1]
 
 
-def test_every_snippet_of_its_page_runs(library, tmp_path, monkeypatch):
+def test_llama_cpp_documentation_runs(library, tmp_path, monkeypatch):
     root = Path(__file__).parents[3]
     spec = importlib.util.spec_from_file_location("documents", root / "tests/project/documents.py")
     documents = importlib.util.module_from_spec(spec)
@@ -116,3 +120,80 @@ def test_every_snippet_of_its_page_runs(library, tmp_path, monkeypatch):
     for snippet, _ in documents.fences((root / "docs/llama-cpp.md").read_text(encoding="utf-8"), "python"):
         wrong |= documents.run_python(snippet, namespace)
     assert wrong == {}
+
+
+class Library:
+    """What a context asks of llama.cpp, written down."""
+
+    def __init__(self, status=0):
+        self.calls, self.status = [], status
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append((name, *arguments[1:]))
+            return {"llama_init_from_model": "context"}.get(name, self)
+
+        return call
+
+    def llama_context_default_params(self):
+        return Library()
+
+    def llama_batch_init(self, *sizes):
+        return None
+
+
+def test_context_shares_and_removes_sequences():
+    library = Library()
+    context = LlamaContext(library, "model", 512, 1, 5)
+    context.copy(3, 4)
+    context.drop(3)
+    context.drop(4, 7)
+    context.clear()
+    names = ("llama_memory_seq_cp", "llama_memory_seq_rm", "llama_memory_clear")
+    assert [it for it in library.calls if it[0] in names] == [
+        ("llama_memory_seq_cp", 3, 4, -1, -1),
+        ("llama_memory_seq_rm", 3, -1, -1),
+        ("llama_memory_seq_rm", 4, 7, -1),
+        ("llama_memory_clear", False),
+    ]
+
+
+def test_long_prompts_are_decoded_in_several_batches(monkeypatch):
+    context = LlamaContext(Library(), "model", 512, 1, 5)
+    sizes = []
+
+    def decode(tokens):
+        sizes.append(len(tokens))
+        return torch.full((sum(params for *_, params in tokens), 5), float(len(sizes)))
+
+    monkeypatch.setattr(context, "_decode", decode)
+    tokens = [(1, place, 0, place in (3, MAX_BATCH_TOKENS + 9)) for place in range(MAX_BATCH_TOKENS + 10)]
+    assert context.decode(tokens)[:, 0].tolist() == [1.0, 2.0]
+    assert sizes == [MAX_BATCH_TOKENS, 10]
+
+
+def test_reordered_rows_need_no_copies():
+    assert plan_sequences((4, 7, 2), (2, 0, 1), 8) == SequencePlan((2, 4, 7), (), ())
+
+
+def test_repeated_rows_share_cells_and_dropped_rows_free_their_sequence():
+    assert plan_sequences((0, 1, 2), (1, 1, 2), 8) == SequencePlan((1, 0, 2), ((1, 0),), (0,))
+
+
+def test_too_many_sequences_are_rejected():
+    with pytest.raises(ValueError, match="supports 4 sequences: reduce batch_size"):
+        plan_sequences((0,), (0,) * 5, 4)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12))
+def test_plan_sequences_gives_every_row_its_own_sequence(rows):
+    sequences = (3, 9, 1, 0, 7, 5)
+    plan = plan_sequences(sequences, rows, 16)
+    content = {sequence: sequence for sequence in sequences}
+    for sequence in plan.dropped:
+        del content[sequence]
+    for source, target in plan.copies:
+        assert target not in content
+        content[target] = content[source]
+    assert len(set(plan.rows)) == len(rows)
+    assert [content[it] for it in plan.rows] == [sequences[row] for row in rows]

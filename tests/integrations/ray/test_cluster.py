@@ -74,10 +74,10 @@ def cluster():
     made.shutdown()
 
 
-def test_a_node_that_is_lost_loses_no_row_and_doubles_none(local, cluster, tmp_path, capsys):
+def test_a_lost_node_neither_loses_nor_duplicates_rows(local, cluster, tmp_path, capsys):
     from unspool.cli import main
 
-    corpus, said = local
+    corpus, outputs = local
     out = tmp_path / "out"
 
     def lose():
@@ -105,13 +105,13 @@ def test_a_node_that_is_lost_loses_no_row_and_doubles_none(local, cluster, tmp_p
     assert main(list(map(str, command))) == 0
     thread.join()
     assert 4 <= lost[0] < 120
-    assert "".join(part.read_text() for part in parts_of(out)) == said
-    found = [it["id"] for part in parts_of(out) for it in records(part.read_text())]
-    assert found == [f"row {n}" for n in range(600)]
+    assert "".join(part.read_text() for part in parts_of(out)) == outputs
+    result = [it["id"] for part in parts_of(out) for it in records(part.read_text())]
+    assert result == [f"row {n}" for n in range(600)]
 
 
-def test_a_driver_that_is_killed_goes_on_and_does_nothing_twice(local, tmp_path):
-    corpus, said = local
+def test_a_killed_driver_resumes(local, tmp_path):
+    corpus, outputs = local
     out = tmp_path / "out"
     command = (
         "generate",
@@ -136,49 +136,49 @@ def test_a_driver_that_is_killed_goes_on_and_does_nothing_twice(local, tmp_path)
     before = {part.name: part.stat().st_mtime_ns for part in parts_of(out)}
     assert 4 <= len(before) < 120
 
-    told = unspool(*command, env=environment, capture_output=True, text=True).stderr
-    assert f"600 prompts in 120 parts, {len(before)} of them there before" in told
+    message = unspool(*command, env=environment, capture_output=True, text=True).stderr
+    assert f"600 prompts in 120 parts, {len(before)} of them there before" in message
     after = {part.name: part.stat().st_mtime_ns for part in parts_of(out)}
     assert {name: after[name] for name in before} == before
-    assert "".join(part.read_text() for part in parts_of(out)) == said
+    assert "".join(part.read_text() for part in parts_of(out)) == outputs
 
 
-def test_a_dataset_is_answered_as_one_machine_answers_it(cluster):
+def test_generate_dataset_equals_one_machine(cluster):
     import ray
 
     prompts = [f"In the {word}" for word in ("beginning", "land", "day", "house")] * 10
     ds = ray.data.from_items([{"id": n, "prompt": it, "seed": n} for n, it in enumerate(prompts)])
-    found = us.integrations.generate_dataset(
+    result = us.integrations.generate_dataset(
         ds, "bible", us.Sample(us.TopP(0.9)), max_new_tokens=8, workers=2, batch_size=7
     )
-    rows = sorted(found.take_all(), key=lambda row: row["id"])
+    rows = sorted(result.take_all(), key=lambda row: row["id"])
     model = us.load("bible")
-    said = us.generate(model, prompts, us.Sample(us.TopP(0.9)), max_new_tokens=8, seed=list(range(40)))
-    assert [row["text"] for row in rows] == [it.text for it in said]
+    outputs = us.generate(model, prompts, us.Sample(us.TopP(0.9)), max_new_tokens=8, seed=list(range(40)))
+    assert [row["text"] for row in rows] == [it.text for it in outputs]
 
 
-def test_repeated_prompts_of_a_dataset_are_samples_of_it(cluster):
+def test_repeated_prompts_of_a_dataset_are_samples(cluster):
     import ray
 
-    said = us.generate(us.load("bible"), "And he said", us.Sample(), max_new_tokens=8, seed=1, n=30)
+    outputs = us.generate(us.load("bible"), "And he said", us.Sample(), max_new_tokens=8, seed=1, n=30)
     ds = ray.data.from_items([{"prompt": "And he said"}] * 30)
     for batch_size in (4, 11):
-        found = us.integrations.generate_dataset(
+        result = us.integrations.generate_dataset(
             ds, "bible", us.Sample(), max_new_tokens=8, seed=1, batch_size=batch_size
         )
-        assert sorted(row["text"] for row in found.take_all()) == sorted(it.text for it in said)
+        assert sorted(row["text"] for row in result.take_all()) == sorted(it.text for it in outputs)
 
 
-def test_the_snippet_of_the_page_runs(cluster, capsys):
+def test_ray_documentation_runs(cluster, capsys):
     import re
     from pathlib import Path
 
     page = (Path(__file__).parents[3] / "docs/ray.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(snippet, {})
-    said = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines() if line[:1].isdigit())
+    outputs = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines() if line[:1].isdigit())
     model = us.load("bible")
     texts = us.generate(
         model, ["In the beginning"] * 4, us.Sample(us.TopP(0.9)), max_new_tokens=8, seed=[0, 1, 2, 3]
     )
-    assert [said[str(n)] for n in range(4)] == [it.text.splitlines()[0] for it in texts]
+    assert [outputs[str(n)] for n in range(4)] == [it.text.splitlines()[0] for it in texts]

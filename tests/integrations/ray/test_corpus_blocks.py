@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from unspool.integrations.ray.corpus_blocks import block_lines, corpus_blocks, corpus_files
 
 
-def test_lines_are_shared_out_without_the_blank_ones(tmp_path):
+def test_blocks_skip_blank_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"x": 1}\n\n{"x": 2}\n{"x": 3}', encoding="utf-8")
     first, second = corpus_blocks([path], 2)
@@ -20,18 +20,18 @@ def test_lines_are_shared_out_without_the_blank_ones(tmp_path):
 
 @settings(max_examples=60)
 @given(st.text(st.sampled_from("aé \n\r\u2028"), max_size=30), st.booleans(), st.integers(1, 4))
-def test_whatever_ends_the_lines_every_one_is_there_once_with_its_number(tmp_path_factory, text, mark, rows):
-    from unspool.data.records import read_utf8 as decoded, split_lines
+def test_blocks_contain_every_line_once_for_any_line_break(tmp_path_factory, text, mark, rows):
+    from unspool.data.records import read_utf8, split_lines
 
     path = tmp_path_factory.mktemp("corpus") / "a.jsonl"
     path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + text.encode())
-    whole = [(f"{path}:{n}", it) for n, it in enumerate(split_lines(decoded(path)), 1) if it.strip()]
+    lines = [(f"{path}:{n}", it) for n, it in enumerate(split_lines(read_utf8(path)), 1) if it.strip()]
     blocks = list(corpus_blocks([path], rows))
-    assert [it for block in blocks for it in block_lines(block, ())] == whole
-    assert sum(block.rows for block in blocks) == len(whole)
+    assert [it for block in blocks for it in block_lines(block, ())] == lines
+    assert sum(block.rows for block in blocks) == len(lines)
 
 
-def test_parquet_is_read_as_the_lines_it_would_be(tmp_path):
+def test_parquet_rows_are_read_as_json_lines(tmp_path):
     path = tmp_path / "a.parquet"
     table = pa.table({"prompt": ["a", "b", "c"], "seed": [None, 7, None], "other": [1, 2, 3]})
     pq.write_table(table, path, row_group_size=2)
@@ -41,20 +41,20 @@ def test_parquet_is_read_as_the_lines_it_would_be(tmp_path):
     assert json.loads(block_lines(third, ("prompt",))[0][1]) == {"prompt": "c"}
 
 
-def test_a_folder_is_its_files_in_order(tmp_path):
+def test_corpus_files_of_a_folder_are_sorted(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "notes.md", ".hidden.jsonl", "c.parquet"):
         (tmp_path / name).touch()
     assert [it.name for it in corpus_files(tmp_path)] == ["a.jsonl", "b.jsonl", "c.parquet"]
 
 
-def test_what_cannot_be_read_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"no file in this folder ends in \.jsonl"):
+def test_unreadable_corpora_are_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"the folder has no file with suffix \.jsonl"):
         corpus_files(tmp_path)
     with pytest.raises(FileNotFoundError):
         corpus_files(tmp_path / "a.jsonl")
     for name, content in {"a.txt": b"", "a.jsonl": b"\xff\n", "a.parquet": b"no"}.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.txt: a corpus ends in"):
+    with pytest.raises(ValueError, match=r"a\.txt: expected a file with suffix"):
         corpus_files(tmp_path / "a.txt")
     with pytest.raises(ValueError, match=r"a\.jsonl: not UTF-8"):
         list(corpus_blocks([tmp_path / "a.jsonl"], 2))

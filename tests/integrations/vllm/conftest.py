@@ -18,7 +18,7 @@ EOS = 2
 
 def params(decoder: Any = None, **others: Any) -> SimpleNamespace:
     """What of SamplingParams is looked at."""
-    said = {
+    defaults = {
         "extra_args": None if decoder is None else {"unspool": decoder},
         "seed": 1,
         "temperature": 1.0,
@@ -37,12 +37,12 @@ def params(decoder: Any = None, **others: Any) -> SimpleNamespace:
         "all_stop_token_ids": {EOS},
         "eos_token_id": EOS,
     }
-    return SimpleNamespace(**{**said, **others})
+    return SimpleNamespace(**{**defaults, **others})
 
 
 def served(folder: Any, **others: Any) -> SimpleNamespace:
     """What of VllmConfig is looked at."""
-    said = {
+    defaults = {
         "model": str(folder),
         "tokenizer": str(folder),
         "revision": None,
@@ -51,7 +51,7 @@ def served(folder: Any, **others: Any) -> SimpleNamespace:
         "max_model_len": 256,
         "get_vocab_size": lambda: 2048,
     }
-    return SimpleNamespace(model_config=SimpleNamespace(**{**said, **others}), speculative_config=None)
+    return SimpleNamespace(model_config=SimpleNamespace(**{**defaults, **others}), speculative_config=None)
 
 
 @pytest.fixture(scope="session")
@@ -97,15 +97,15 @@ class Texts:
         step, _ = self.model.start([(*self.prompts[it], *self.tokens[it]) for it in which])
         return step.logp_NV + step.log_norm_N[:, None]
 
-    def said(self, decoder: str, seed: int, which: int, count: int) -> list[int]:
+    def expected(self, decoder: str, seed: int, which: int, count: int) -> list[int]:
         """What `us.generate` says to the same prompt."""
-        found = us.generate(
+        output = us.generate(
             self.model, self.prompts[which], us.parse(decoder), max_new_tokens=count, seed=seed
         )
-        return list(found.tokens)
+        return list(output.tokens)
 
 
 @pytest.fixture
 def engine(model: Any) -> Texts:
-    said = ["In the beginning", "And it came to pass, that", "The LORD said unto Moses", "Blessed are"]
-    return Texts(model, [list(model.tokenizer.encode(one)) for one in said])
+    prompts = ["In the beginning", "And it came to pass, that", "The LORD said unto Moses", "Blessed are"]
+    return Texts(model, [list(model.tokenizer.encode(one)) for one in prompts])

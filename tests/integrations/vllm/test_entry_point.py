@@ -79,7 +79,7 @@ def installed(monkeypatch):
     return install
 
 
-def test_one_class_is_of_both_kinds_and_becomes_what_its_runner_wants(installed, config):
+def test_one_class_serves_both_runners(installed, config):
     decoders = installed()
     assert issubclass(decoders, ForV1)
     assert issubclass(decoders, ForV2)
@@ -88,14 +88,14 @@ def test_one_class_is_of_both_kinds_and_becomes_what_its_runner_wants(installed,
     assert not decoders(config, "cpu", False).is_argmax_invariant()
 
 
-def test_where_there_is_no_second_runner_it_is_of_the_first_kind(installed, config):
+def test_versions_without_the_v2_runner(installed, config):
     decoders = installed("0.12.0", v2=False)
     assert issubclass(decoders, ForV1)
     assert not issubclass(decoders, ForV2)
     assert isinstance(decoders(config, "cpu", False)._rows, V1BatchRows)
 
 
-def test_calls_reach_the_rows(installed, config, engine):
+def test_entry_point_delegates_to_the_runner(installed, config, engine):
     first, tokens = installed()(config, "cpu", False), []
     first.update_state(
         SimpleNamespace(removed=[], added=[(0, engine.params("Greedy()"), [1, 5], tokens)], moved=[])
@@ -105,25 +105,25 @@ def test_calls_reach_the_rows(installed, config, engine):
     assert installed()(config, SimpleNamespace()).add_request(0, engine.params("Greedy()"))
 
 
-def test_a_request_is_checked_where_it_arrives(installed, engine):
+def test_requests_are_validated_on_arrival(installed, engine):
     with pytest.raises(ValueError, match="one token at a time"):
         installed().validate_params(engine.params("Beam(4)"))
     installed().validate_params(engine.params())
 
 
-def test_a_version_that_is_too_old_is_refused(installed):
-    with pytest.raises(ImportError, match=r"needs vllm 0\.12 or later, and 0\.11\.2 is installed"):
+def test_old_vllm_is_rejected(installed):
+    with pytest.raises(ImportError, match=r"needs vllm 0\.12 or later, but 0\.11\.2 is installed"):
         installed("0.11.2")
 
 
-def test_without_vllm_the_extra_is_named(monkeypatch):
+def test_missing_vllm_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, ENTRY, raising=False)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ModuleNotFoundError, match=r"needs vllm: pip install 'unspool\[vllm\]'"):
         importlib.import_module(ENTRY)
 
 
-def test_vllm_is_told_where_it_is():
+def test_entry_point_is_declared():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]

@@ -118,20 +118,20 @@ def wanted(model, decoder, which, seed):
     return list(us.generate(model, ids, us.parse(decoder), max_new_tokens=LENGTH, seed=seed).tokens)
 
 
-def test_the_entry_point_becomes_what_the_runner_wants(run):
+def test_entry_point_adapts_to_the_runner(run):
     assert run[1]["runner"] == (run[0] == "V2")
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_every_text_is_the_one_that_we_write(decoder, run, model):
+def test_texts_equal_us_generate(decoder, run, model):
     assert run[1][decoder] == [wanted(model, decoder, it, it) for it in range(len(PROMPTS))]
 
 
-def test_requests_of_vllms_own_are_not_touched(run, model):
+def test_requests_without_a_decoder_are_unchanged(run, model):
     assert run[1]["theirs"] == [wanted(model, "Greedy()", it, 0) for it in range(2)]
 
 
-def test_requests_with_different_decoders_stand_in_one_batch_and_a_faulty_one_harms_none(run, model):
+def test_different_decoders_in_one_batch(run, model):
     greedy, _, sampled, *ended = run[1]["mixed"]
     assert greedy == wanted(model, "Greedy()", 0, 0)
     assert sampled == wanted(model, DECODERS[1], 2, 2)
@@ -140,24 +140,24 @@ def test_requests_with_different_decoders_stand_in_one_batch_and_a_faulty_one_ha
         assert message in run[2]
 
 
-def test_several_answers_have_seeds_one_after_the_other(run, model):
+def test_outputs_of_one_request_have_consecutive_seeds(run, model):
     assert run[1]["n"] == [wanted(model, DECODERS[1], 0, seed) for seed in range(3)]
 
 
-def test_what_is_no_decoder_for_it_is_refused_at_the_door_and_the_engine_goes_on(run, model):
+def test_invalid_decoders_are_rejected_and_the_engine_continues(run, model):
     assert "one token at a time" in run[1]["Beam(4)"]
     assert "did you mean" in run[1]["Sample(Tpo(0.9))"]
     assert run[1]["after"] == [wanted(model, DECODERS[1], 0, 0)]
 
 
 @pytest.mark.parametrize("runner", ["V1", "V2"])
-def test_texts_that_are_set_aside_for_want_of_room_go_on_as_they_were(runner, folder, model):
+def test_preempted_requests_resume(runner, folder, model):
     said, _ = written(runner, folder, blocks=9)
     for decoder in DECODERS[1:3]:
         assert said[decoder] == [wanted(model, decoder, it, it) for it in range(len(PROMPTS))]
 
 
-def test_the_snippets_of_the_page_run(tmp_path):
+def test_vllm_documentation_runs(tmp_path):
     page = (Path(__file__).parents[3] / "docs/vllm.md").read_text(encoding="utf-8")
     snippets = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert snippets

@@ -46,7 +46,7 @@ _CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 
 
 @dataclass(frozen=True)
-class Twin:
+class HFModel:
     """A model of transformers, and the folder that it was saved to."""
 
     model: Any
@@ -56,8 +56,8 @@ class Twin:
     def assert_equals(self, ours: Callable[[Tensor], Tensor], atol: float = 1e-4) -> None:
         """Our model says the same about every next token."""
         tokens_NT = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
-        theirs = torch.log_softmax(self.model(tokens_NT).logits.float(), dim=-1)
-        torch.testing.assert_close(ours(tokens_NT), theirs, atol=atol, rtol=0)
+        expected = torch.log_softmax(self.model(tokens_NT).logits.float(), dim=-1)
+        torch.testing.assert_close(ours(tokens_NT), expected, atol=atol, rtol=0)
 
 
 @pytest.fixture(scope="session")
@@ -70,19 +70,19 @@ def transformers() -> Any:
 
 
 @pytest.fixture
-def make_twin(transformers: Any, tmp_path: Path) -> Callable[..., Twin]:
+def make_hf_model(transformers: Any, tmp_path: Path) -> Callable[..., HFModel]:
     """A model of transformers with random weights, norms and biases included, saved to a folder."""
 
-    def make(family: str, *, save: dict[str, Any] | None = None, **changes: Any) -> Twin:
+    def make(family: str, *, save: dict[str, Any] | None = None, **changes: Any) -> HFModel:
         config = getattr(transformers, f"{family}Config")(**{**_SHAPES[family], **changes})
         torch.manual_seed(7)
         model = getattr(transformers, _CLASSES.get(family, f"{family}ForCausalLM"))(config)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(std=0.2).add_(1.0 if parameter.dim() == 1 else 0.0)
-        folder = tmp_path / "twin"
+        folder = tmp_path / "hf"
         model.eval().save_pretrained(folder, **(save or {}))
-        return Twin(model, folder)
+        return HFModel(model, folder)
 
     return make
 
@@ -123,7 +123,7 @@ SOURCES = [" ".join(f"w{n}" for n in range(10, 40)), "w20", "w40 w41 w4 w60"]
 
 
 @dataclass(frozen=True)
-class TranslatorTwin:
+class HFSeq2Seq:
     """An encoder–decoder of transformers with its tokenizer, and the folder that they were saved to."""
 
     model: Any
@@ -145,8 +145,8 @@ class TranslatorTwin:
         read = self.tokenizer(SOURCES, padding=True, return_tensors="pt")
         target_NT = torch.randint(4, 61, (3, 12), generator=torch.Generator().manual_seed(3))
         target_NT[:, 0] = self.model.config.decoder_start_token_id
-        said = self.model(**read, decoder_input_ids=target_NT).logits.float()
-        want_NTV = torch.log_softmax(said, dim=-1)
+        logits = self.model(**read, decoder_input_ids=target_NT).logits.float()
+        want_NTV = torch.log_softmax(logits, dim=-1)
         lengths_N = read["attention_mask"].sum(1)
         if not options:
             found_NTV = ours(read["input_ids"], lengths_N, target_NT)
@@ -158,14 +158,14 @@ class TranslatorTwin:
             if place < 11:
                 step, state = ours.step(state, target_NT[:, place + 1])
 
-    def assert_writes_the_same(self, engine: str, search: Any, **theirs: Any) -> None:
+    def assert_writes_the_same(self, engine: str, search: Any, **hf_options: Any) -> None:
         """Our search on our model gives the texts and tokens of their `generate`."""
         import unspool as us
 
         read = self.tokenizer(SOURCES, padding=True, return_tensors="pt")
-        asked = {"max_new_tokens": 12, "do_sample": False, **theirs}
+        generate_options = {"max_new_tokens": 12, "do_sample": False, **hf_options}
         with torch.no_grad():
-            written = self.model.generate(**read, **asked)[:, 1:].tolist()
+            written = self.model.generate(**read, **generate_options)[:, 1:].tolist()
         outs = us.generate(self.load(engine), SOURCES, search, max_new_tokens=12)
         pad = self.model.config.pad_token_id
         assert [[*out.tokens, *[pad] * (len(written[0]) - len(out.tokens))] for out in outs] == written
@@ -192,10 +192,10 @@ def _marked(word: str) -> str:
 
 
 @pytest.fixture
-def make_translator(transformers: Any, tmp_path: Path) -> Callable[..., TranslatorTwin]:
+def make_hf_seq2seq(transformers: Any, tmp_path: Path) -> Callable[..., HFSeq2Seq]:
     """An encoder–decoder of transformers with random weights and biases, saved with a tokenizer."""
 
-    def make(family: str, **changes: Any) -> TranslatorTwin:
+    def make(family: str, **changes: Any) -> HFSeq2Seq:
         kind, sizes = _TRANSLATORS[family]
         ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "vocab_size": len(WORDS)}
         config = getattr(transformers, f"{family}Config")(**{**sizes, **ends, **changes})
@@ -211,7 +211,7 @@ def make_translator(transformers: Any, tmp_path: Path) -> Callable[..., Translat
         folder, tokenizer = tmp_path / family, _words(transformers, family)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        return TranslatorTwin(model, tokenizer, folder)
+        return HFSeq2Seq(model, tokenizer, folder)
 
     return make
 
@@ -264,9 +264,9 @@ def _names(architecture: str) -> Any:
 def _gguf_name(name: str, architecture: str = "llama") -> str:
     """blk.3.attn_q.weight for model.layers.3.self_attn.q_proj.weight; of newer families as `gguf` has it."""
     if architecture in NEWER:
-        found = _names(architecture).get_name(name, try_suffixes=(".weight", ".bias"))
-        assert found is not None
-        return found
+        result = _names(architecture).get_name(name, try_suffixes=(".weight", ".bias"))
+        assert result is not None
+        return result
     module, _, kind = name.rpartition(".")
     for prefix in ("model.layers.", "transformer.h."):
         if module.startswith(prefix):
@@ -283,33 +283,33 @@ def _permuted(weights: np.ndarray, heads: int) -> np.ndarray:
 
 def _pairs(config: Any, architecture: str) -> dict[str, Any]:
     gpt2 = architecture == "gpt2"
-    theirs = {
+    metadata = {
         "block_count": config.num_hidden_layers,
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "attention.head_count": config.num_attention_heads,
     }
     if gpt2:
-        theirs["feed_forward_length"] = 4 * config.hidden_size
-        theirs["attention.layer_norm_epsilon"] = config.layer_norm_epsilon
+        metadata["feed_forward_length"] = 4 * config.hidden_size
+        metadata["attention.layer_norm_epsilon"] = config.layer_norm_epsilon
     else:
-        theirs["feed_forward_length"] = config.intermediate_size
-        theirs["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
-        theirs["attention.head_count_kv"] = config.num_key_value_heads
+        metadata["feed_forward_length"] = config.intermediate_size
+        metadata["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
+        metadata["attention.head_count_kv"] = config.num_key_value_heads
         rotary = config.rope_parameters.get("full_attention", config.rope_parameters)
-        theirs["rope.freq_base"] = rotary["rope_theta"]
-    return theirs
+        metadata["rope.freq_base"] = rotary["rope_theta"]
+    return metadata
 
 
 @pytest.fixture
 def write_gguf(tmp_path: Path) -> Callable[..., Path]:
-    """Write a twin as llama.cpp's converter would, its matrices quantised.
+    """Write a hf as llama.cpp's converter would, its matrices quantised.
 
-    The twin keeps what the quantisation leaves of its numbers. `changes` replace metadata; None removes it.
+    The hf keeps what the quantisation leaves of its numbers. `changes` replace metadata; None removes it.
     """
 
     def write(
-        twin: Twin,
+        hf: HFModel,
         architecture: str,
         *,
         kind: str = "F32",
@@ -318,8 +318,8 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
         tokenizer: bool = False,
         **changes: Any,
     ) -> Path:
-        config = twin.model.config
-        writer = gguf.GGUFWriter(tmp_path / "twin.gguf", architecture)
+        config = hf.model.config
+        writer = gguf.GGUFWriter(tmp_path / "hf.gguf", architecture)
         pairs = {
             f"{architecture}.{key}": value for key, value in (_pairs(config, architecture) | changes).items()
         }
@@ -327,7 +327,7 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
         for key, value in (pairs | (_TOKENIZER if tokenizer else {})).items():
             if value is not None:
                 getattr(writer, f"add_{adders[type(value)]}")(key, value)
-        for name, tensor in twin.model.state_dict().items():
+        for name, tensor in hf.model.state_dict().items():
             tied = config.tie_word_embeddings and name == "lm_head.weight"
             if tied or _gguf_name(name, architecture) in drop:
                 continue
@@ -349,7 +349,7 @@ def write_gguf(tmp_path: Path) -> Callable[..., Path]:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        return tmp_path / "twin.gguf"
+        return tmp_path / "hf.gguf"
 
     return write
 

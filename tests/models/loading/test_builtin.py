@@ -12,7 +12,7 @@ RECIPES = Path(__file__).parents[3] / "recipes" / "builtin"
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_each_one_is_what_its_recipe_makes(name):
+def test_builtin_models_match_their_recipes(name):
     recipe = read_recipe(RECIPES / f"{name}.toml")
     model = us.load(name)
     assert model.config == recipe.shape(model.vocab_size)
@@ -21,13 +21,13 @@ def test_each_one_is_what_its_recipe_makes(name):
     assert f"ship.py runs/{name} {name}" in (RECIPES / f"{name}.toml").read_text()
 
 
-def test_together_they_are_small():
+def test_builtin_models_are_small():
     files = [path for name in BUILTIN for path in builtin_folder(name).iterdir()]
     assert {path.suffix for path in files} == {".json", ".safetensors"}
     assert sum(path.stat().st_size for path in files) <= 6_000_000
 
 
-def test_the_language_model_has_learnt_its_text():
+def test_bible_perplexity():
     model, weak = us.load("bible"), us.load("bible-weak")
     row = model.tokenizer.encode(
         "And it happened, when the king heard the words of the book of the law, that he tore his clothes."
@@ -43,7 +43,7 @@ def test_the_language_model_has_learnt_its_text():
     assert surprise(model) < surprise(weak) < torch.tensor(float(model.vocab_size)).log() - 2
 
 
-def test_the_weak_sibling_serves_contrast_and_drafts():
+def test_bible_weak_works_for_contrast_and_drafts():
     strong, weak = us.load("bible"), us.load("bible-weak")
     out = us.generate(us.Contrast(strong, weak), "He said to them,", us.Beam(3), max_new_tokens=6)
     assert len(out.tokens) == 6
@@ -54,7 +54,7 @@ def test_the_weak_sibling_serves_contrast_and_drafts():
     )
 
 
-def test_the_translator_reads_dates():
+def test_dates_translates_dates():
     model, truth = us.load("dates"), TASKS["dates"]().truth
     sources = [
         "the 5th of May, 1921",
@@ -68,7 +68,7 @@ def test_the_translator_reads_dates():
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_no_prompt_spells_a_special_token(name):
+def test_control_tokens_cannot_be_spelled_in_builtin_models(name):
     text = us.load(name).tokenizer
     ids = text.encode("a <eos> b <pad><bos>")
     assert {0, 1, 2}.isdisjoint(ids[1:] if text.add_bos else ids)

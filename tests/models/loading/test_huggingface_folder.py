@@ -42,26 +42,26 @@ def loaded(folder):
         ("GPT2", {"activation_function": "gelu", "tie_word_embeddings": False}),
     ],
 )
-def test_logp_equals_that_of_transformers(make_twin, family, changes):
-    twin = make_twin(family, **changes)
-    twin.assert_equals(loaded(twin.folder))
+def test_huggingface_log_probabilities_equal_transformers(make_hf_model, family, changes):
+    hf = make_hf_model(family, **changes)
+    hf.assert_equals(loaded(hf.folder))
 
 
-def test_shards_are_one_model(make_twin):
-    twin = make_twin("Llama", save={"max_shard_size": "20KB"})
-    assert len(list(twin.folder.glob("model-*.safetensors"))) > 2
-    twin.assert_equals(loaded(twin.folder))
+def test_shards_are_read_as_one_model(make_hf_model):
+    hf = make_hf_model("Llama", save={"max_shard_size": "20KB"})
+    assert len(list(hf.folder.glob("model-*.safetensors"))) > 2
+    hf.assert_equals(loaded(hf.folder))
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_floats_become_float32(make_twin, kind):
-    twin = make_twin("Llama")
-    rounded = {name: tensor.to(kind) for name, tensor in twin.model.state_dict().items()}
-    save_file(rounded, twin.folder / "model.safetensors")
-    twin.model.load_state_dict(rounded)
-    _, state = huggingface_weights(twin.folder)
+def test_other_dtypes_become_float32(make_hf_model, kind):
+    hf = make_hf_model("Llama")
+    rounded = {name: tensor.to(kind) for name, tensor in hf.model.state_dict().items()}
+    save_file(rounded, hf.folder / "model.safetensors")
+    hf.model.load_state_dict(rounded)
+    _, state = huggingface_weights(hf.folder)
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
-    twin.assert_equals(loaded(twin.folder))
+    hf.assert_equals(loaded(hf.folder))
 
 
 def rewrite(folder, change):
@@ -70,36 +70,36 @@ def rewrite(folder, change):
     save_file(change(state), folder / "model.safetensors")
 
 
-def test_names_without_the_prefix_and_masks_are_read(make_twin):
+def test_names_without_prefix_and_stored_masks_are_read(make_hf_model):
     """As the files of the first GPT-2 have them."""
-    twin = make_twin("GPT2")
+    hf = make_hf_model("GPT2")
     masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 64, 64).tril() for i in range(2)}
-    rewrite(twin.folder, lambda s: masks | {name.removeprefix("transformer."): s[name] for name in s})
-    twin.assert_equals(loaded(twin.folder))
+    rewrite(hf.folder, lambda s: masks | {name.removeprefix("transformer."): s[name] for name in s})
+    hf.assert_equals(loaded(hf.folder))
 
 
-def test_a_bare_llama_is_read(make_twin):
-    twin = make_twin("Llama", tie_word_embeddings=True)
+def test_a_bare_llama_is_read(make_hf_model):
+    hf = make_hf_model("Llama", tie_word_embeddings=True)
     frequencies = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
-    rewrite(twin.folder, lambda s: frequencies | {name.removeprefix("model."): s[name] for name in s})
-    twin.assert_equals(loaded(twin.folder))
+    rewrite(hf.folder, lambda s: frequencies | {name.removeprefix("model."): s[name] for name in s})
+    hf.assert_equals(loaded(hf.folder))
 
 
-def test_tied_weights_may_be_stored_twice_or_under_the_head_only(make_twin):
-    twin = make_twin("Llama", tie_word_embeddings=True)
-    rewrite(twin.folder, lambda s: s | {"lm_head.weight": s["model.embed_tokens.weight"].clone()})
-    assert huggingface_weights(twin.folder)[0].tied
-    twin.assert_equals(loaded(twin.folder))
-    rewrite(twin.folder, lambda s: {name: s[name] for name in s if name != "model.embed_tokens.weight"})
-    assert huggingface_weights(twin.folder)[0].tied
-    twin.assert_equals(loaded(twin.folder))
+def test_tied_weights_may_be_stored_twice_or_under_the_head_only(make_hf_model):
+    hf = make_hf_model("Llama", tie_word_embeddings=True)
+    rewrite(hf.folder, lambda s: s | {"lm_head.weight": s["model.embed_tokens.weight"].clone()})
+    assert huggingface_weights(hf.folder)[0].tied
+    hf.assert_equals(loaded(hf.folder))
+    rewrite(hf.folder, lambda s: {name: s[name] for name in s if name != "model.embed_tokens.weight"})
+    assert huggingface_weights(hf.folder)[0].tied
+    hf.assert_equals(loaded(hf.folder))
 
 
-def test_weights_that_differ_are_not_tied(make_twin):
-    twin = make_twin("Llama", tie_word_embeddings=False)
-    reconfigure(twin.folder, tie_word_embeddings=True)
-    assert not huggingface_weights(twin.folder)[0].tied
-    twin.assert_equals(loaded(twin.folder))
+def test_tied_configs_with_different_weights_are_untied(make_hf_model):
+    hf = make_hf_model("Llama", tie_word_embeddings=False)
+    reconfigure(hf.folder, tie_word_embeddings=True)
+    assert not huggingface_weights(hf.folder)[0].tied
+    hf.assert_equals(loaded(hf.folder))
 
 
 def reconfigure(folder, **changes):
@@ -130,7 +130,7 @@ def configured(tmp_path):
     return read
 
 
-def test_defaults_are_those_of_transformers(configured):
+def test_config_defaults_equal_transformers(configured):
     config = configured()
     assert (config.kv_heads, config.head_width, config.context) == (4, 8, 2048)
     assert (config.norm_eps, config.rotary_base, config.tied, config.bias) == (1e-6, 10000.0, False, False)
@@ -139,7 +139,7 @@ def test_defaults_are_those_of_transformers(configured):
     assert (gpt2.activation, gpt2.norm, gpt2.positions, gpt2.bias) == ("gelu_tanh", "layer", "learned", True)
 
 
-def test_rotary_settings_stand_in_three_places(configured):
+def test_rotary_settings_are_found_in_three_places(configured):
     assert configured(rope_theta=5e5).rotary_base == 5e5
     assert configured(rope_parameters={"rope_type": "default", "rope_theta": 7e5}).rotary_base == 7e5
     old = {key: LLAMA3[key] for key in LLAMA3 if key != "rope_theta"}
@@ -151,8 +151,8 @@ def test_rotary_settings_stand_in_three_places(configured):
 
 def test_a_sliding_window_leaves_the_context_alone(configured):
     def shape(**changes):
-        found = configured(max_position_embeddings=32768, **changes)
-        return found.context, found.window, len(found.windowed_layers)
+        config = configured(max_position_embeddings=32768, **changes)
+        return config.context, config.window, len(config.windowed_layers)
 
     assert shape(model_type="mistral") == (32768, 4096, 2)
     assert shape(model_type="mistral", sliding_window=1024) == (32768, 1024, 2)
@@ -170,9 +170,9 @@ def test_a_sliding_window_leaves_the_context_alone(configured):
         ({"model_type": "mamba"}, "model_type 'mamba' is unknown; known are bart, gemma2, gemma3_text, gpt2"),
         ({"model_type": "absent"}, "model_type is missing"),
         ({"hidden_size": "absent"}, "hidden_size is missing; expected a whole number"),
-        ({"hidden_size": 33}, "a width of 33 cannot be shared by 4 heads"),
+        ({"hidden_size": 33}, "the width 33 is not a multiple of 4 heads"),
         ({"num_key_value_heads": 3}, "config.json: heads=4 cannot share kv_heads=3"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; expected 'silu'"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu'"),
         (
             {"rope_scaling": {"type": "dynamic", "factor": 2}},
             "rotary scaling 'dynamic' is unknown; known are default, linear, llama3, yarn",
@@ -190,13 +190,13 @@ def test_a_sliding_window_leaves_the_context_alone(configured):
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_followed_is_refused(configured, tmp_path, changes, message):
+def test_unsupported_or_wrong_configs_are_rejected(configured, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         configured(**changes)
     assert str(tmp_path / "config.json") in str(caught.value)
 
 
-def test_a_configuration_that_is_not_json_is_refused(tmp_path):
+def test_invalid_config_json_is_rejected(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="not valid JSON"):
         huggingface_config(tmp_path)
@@ -209,7 +209,10 @@ def test_a_configuration_that_is_not_json_is_refused(tmp_path):
             lambda s: {n: s[n] for n in s if n != "model.norm.weight"},
             r"'model\.norm\.weight' of shape \[32\] is missing",
         ),
-        (lambda s: s | {"model.layers.0.extra": torch.ones(2)}, r"without a place .*model\.layers\.0\.extra"),
+        (
+            lambda s: s | {"model.layers.0.extra": torch.ones(2)},
+            r"unexpected tensors .*model\.layers\.0\.extra",
+        ),
         (
             lambda s: s | {"model.norm.weight": torch.ones(31)},
             r"'model\.norm\.weight' has shape \[31\].*\[32\]",
@@ -228,15 +231,15 @@ def test_a_configuration_that_is_not_json_is_refused(tmp_path):
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(make_twin, change, message):
-    twin = make_twin("Llama")
-    rewrite(twin.folder, change)
+def test_wrong_weights_are_rejected(make_hf_model, change, message):
+    hf = make_hf_model("Llama")
+    rewrite(hf.folder, change)
     with pytest.raises(ValueError, match=message):
-        huggingface_weights(twin.folder)
+        huggingface_weights(hf.folder)
 
 
-def test_layers_that_are_not_there_are_noticed_at_once(make_twin):
-    twin = make_twin("Llama")
-    reconfigure(twin.folder, num_hidden_layers=2**31 - 1)
+def test_missing_layers_are_found_at_the_first_one(make_hf_model):
+    hf = make_hf_model("Llama")
+    reconfigure(hf.folder, num_hidden_layers=2**31 - 1)
     with pytest.raises(ValueError, match=r"model\.layers\.2\.input_layernorm\.weight' .* is missing"):
-        huggingface_weights(twin.folder)
+        huggingface_weights(hf.folder)

@@ -44,21 +44,21 @@ def folder_of(path, settings, **tensors):
         ({"text_config": {"final_logit_softcapping": 30.0}}, {"model__embed_tokens__weight": EMBED}, None),
     ],
 )
-def test_the_folder_tells_which_tensor_it_is(settings, tensors, wanted, tmp_path):
-    found = output_matrix_of_folder(folder_of(tmp_path, settings, **tensors))
-    assert (found is None) if wanted is None else torch.equal(found, wanted)
+def test_output_matrix_of_a_folder(settings, tensors, wanted, tmp_path):
+    matrix = output_matrix_of_folder(folder_of(tmp_path, settings, **tensors))
+    assert (matrix is None) if wanted is None else torch.equal(matrix, wanted)
 
 
 @pytest.mark.parametrize(
     "tensors",
     [{"other__weight": EMBED}, {"a__lm_head__weight": EMBED, "b__lm_head__weight": HEAD}],
 )
-def test_where_it_is_none_or_several_that_is_said(tensors, tmp_path):
+def test_missing_or_ambiguous_output_matrices_are_reported(tensors, tmp_path):
     with pytest.raises(ValueError, match=r"expected one output matrix, named lm_head\.weight"):
         output_matrix_of_folder(folder_of(tmp_path, {}, **tensors))
 
 
-def test_a_gguf_file_has_it_under_one_of_two_names():
+def test_output_matrix_of_a_gguf_file():
     file = open_gguf(package_file("smollm2"))
     assert output_matrix_of_gguf(file).shape == (49152, 576)
     file.metadata["gemma2.final_logit_softcapping"] = 30.0

@@ -147,7 +147,9 @@ def evaluate_corpus(args: argparse.Namespace) -> int:
     ray_package()
     corpus = open_corpus(args, args.text, COLUMNS)
     settings = {key: getattr(args, key) for key in CORPUS_OPTIONS}
-    run_corpus(corpus, partial(CorpusPerplexity, args), settings, shown=corpus_progress, **pool_options(args))
+    run_corpus(
+        corpus, partial(CorpusPerplexity, args), settings, progress=corpus_progress, **pool_options(args)
+    )
     sums = _sum_parts(corpus.folder)
     result = Perplexity(sums["nats"], int(sums["tokens"]), ())
     bits, texts = result.nats / log(2) / sums["bytes"], int(sums["texts"])

@@ -1,1 +1,1 @@
-"""Hugging Face's transformers: their models as ours, ours as theirs, and our decoders in their `generate`."""
+"""Hugging Face transformers: run its models here, export ours, and use our decoders in its `generate`."""

@@ -1,13 +1,12 @@
-"""Any search of ours as the `custom_generate` of transformers: no remote code, their arguments, our texts.
+"""Use any decoder as `custom_generate` of transformers, without remote code.
 
     model.generate(**inputs, custom_generate=us.hf.beam(5, length_penalty=us.GNMT(0.6)), max_new_tokens=60)
 
-What `generate` was told holds: its logits processors come before the search's own transforms, its stopping
-criteria end texts, `max_new_tokens` and its end tokens are as it has them. Answers of an encoder–decoder
-begin with `decoder_input_ids`. What the search would not read (`inputs_embeds`, images) is refused, and so is
-`num_beams`, which is the search's own matter. `n`, `seed` and `stream_to` are arguments of ours: `generate`
-allows `num_return_sequences` only where it samples or has beams, has no seeds for rows, and drops `streamer=`
-for callables.
+Arguments of `generate` keep their meaning: logits processors run before the decoder's transforms, stopping
+criteria end texts, and `max_new_tokens` and EOS apply. `decoder_input_ids` is the prefix of an
+encoder–decoder's output. Inputs that the decoder would ignore (`inputs_embeds`, images) are rejected, and so
+is `num_beams`. `n`, `seed` and `stream_to` are additional arguments, because `generate` allows
+`num_return_sequences` only for sampling and beams, has no per-row seeds, and drops `streamer=` for callables.
 """
 
 from __future__ import annotations
@@ -31,34 +30,31 @@ from unspool.interfaces import Decoder, StepModel
 if TYPE_CHECKING:
     from unspool.interfaces import Step
 
-# Texts as `generate` of transformers returns them: the prompt, what follows, padding on the right.
-
 
 @dataclass
 class GenerateOutput(ModelOutput):  # type: ignore[misc]  # transformers has no types
-    """What `generate` returns with return_dict_in_generate=True."""
+    """The output of `generate` with return_dict_in_generate=True."""
 
     sequences: Tensor | None = None
-    """As `generate` has them: the prompt, what follows, padding on the right."""
+    """Prompt and new tokens, right-padded."""
     sequences_scores: Tensor | None = None
-    """What a ranking search ranks by, else the sum of log p by the model."""
+    """The ranking score of a search, or else the sum of the model's log p."""
     logps: tuple[tuple[float, ...], ...] | None = None
-    """log p of every new token by the model itself."""
+    """The model's log p of every new token."""
     scores: tuple[tuple[float, ...], ...] | None = None
-    """log p of every new token in what it was drawn from."""
+    """log p of every new token after transforms."""
     finish_reason: tuple[str, ...] | None = None
-    """Why each text ended: "eos", "length" or "stop"."""
+    """"eos", "length" or "stop"."""
 
 
 def make_generate_output(
     groups: Sequence[Sequence[Hypothesis]], given_NT: Tensor, n: int, config: Any
 ) -> Any:
-    """n texts of every prompt, prompt after prompt."""
-    for place, group in enumerate(groups):
+    """Collect n texts per prompt in the format of `generate`."""
+    for at, group in enumerate(groups):
         if len(group) < n:
             raise ValueError(
-                f"{n} texts of every prompt were asked for, and the search found {len(group)} different ones "
-                f"of prompt {place}: ask for fewer"
+                f"the decoder found only {len(group)} different texts for prompt {at}, not {n}: reduce n"
             )
     paths = [path for group in groups for path in group]
     sequences = _sequences(paths, given_NT, _pad_id(config))
@@ -88,35 +84,32 @@ def _sequences(paths: Sequence[Hypothesis], given_NT: Tensor, padding: int) -> T
     return torch.cat((given, torch.tensor(rows, device=given_NT.device)), dim=1)
 
 
-# A search whose tokens go to a streamer of transformers as they become certain.
-
-
 @dataclass(frozen=True, eq=False)
 class StreamedDecoder:
-    """The same search; one that may change its mind (beam) shows everything at its end."""
+    """A decoder that sends its tokens to a streamer; beam searches send them at the end."""
 
     decoder: Decoder
     streamer: Any
     given_NT: Tensor
-    """The prompt as `generate` has it: a streamer is given that first."""
+    """The prompt, which is sent first."""
 
     @property
     def streams(self) -> bool:
-        """As the search does."""
+        """True if tokens are final as soon as they are drawn."""
         return self.decoder.streams
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """The frontiers of the search."""
+        """Run the decoder."""
         if (len(job.prompts), job.n) != (1, 1):
-            raise ValueError("a streamer shows one text: give one prompt, and n=1")
+            raise ValueError("streaming supports one text: use one prompt and n=1")
         self.streamer.put(self.given_NT.cpu())
-        shown = 0
-        for frontier in self.decoder(model, job):
-            for path in (*(frontier.live if self.streams else ()), *frontier.ended):
-                for token in path.tokens[shown:]:
+        sent = 0
+        for step in self.decoder(model, job):
+            for path in (*(step.live if self.streams else ()), *step.ended):
+                for token in path.tokens[sent:]:
                     self.streamer.put(torch.tensor([token]))
-                shown = len(path.tokens)
-            yield frontier
+                sent = len(path.tokens)
+            yield step
         self.streamer.end()
 
 
@@ -126,18 +119,18 @@ KNOWN_MODEL_KWARGS = frozenset(
         *("position_ids", "cache_position", "use_cache", "logits_to_keep"),
     }
 )
-"""What `generate` hands over and the search reads, or has a counterpart of."""
+"""Arguments of `generate` that are used, or do not affect the text."""
 HANDLED_CRITERIA = ("MaxLengthCriteria", "EosTokenCriteria")
-"""Criteria that the search has counterparts of."""
+"""Stopping criteria that the decoder implements itself."""
 
 
 @dataclass(frozen=True)
 class CustomGenerate:
-    """A search in the place of their decoding loop."""
+    """A decoder that replaces the decoding loop of `generate`."""
 
     decoder: Decoder
     tokenizer: Any = None
-    """For searches and rules that look at characters."""
+    """For decoders and transforms that use text."""
 
     @torch.inference_mode()
     def __call__(
@@ -154,25 +147,25 @@ class CustomGenerate:
         stream_to: Any = None,
         **model_kwargs: Any,
     ) -> Any:
-        """What `generate` calls with everything prepared."""
+        """The decoding loop that `generate` calls."""
         _check(generation_config, inputs_tensor, model_kwargs)
-        # They repeat each prompt for each of its answers; we do so where these part.
+        # `generate` repeats each prompt num_return_sequences times; undo that.
         each = generation_config.num_return_sequences or 1
         n = n if each == 1 else each
         given_NT = input_ids[::each]
-        speaker = from_huggingface(model, self.tokenizer)
+        step_model = from_huggingface(model, self.tokenizer)
         mask = model_kwargs.get("attention_mask")
         mask = None if mask is None else mask[::each]
         prompts: list[tuple[int, ...]]
-        if isinstance(speaker, TransformersSeq2Seq):
+        if isinstance(step_model, TransformersSeq2Seq):
             assert inputs_tensor is not None
-            prompts = [_Source.at(place, ids) for place, ids in enumerate(unpadded(inputs_tensor, mask))]
+            prompts = [_Source.at(row, ids) for row, ids in enumerate(unpadded(inputs_tensor, mask))]
             memory = model_kwargs["encoder_outputs"].last_hidden_state[::each]
             encoded = EncoderOutput(memory, _bool_mask(inputs_tensor, mask))
-            speaker = _PreEncodedSeq2Seq(model, speaker.tokenizer, encoded, given_NT)
+            step_model = _PreEncodedSeq2Seq(model, step_model.tokenizer, encoded, given_NT)
         else:
             prompts = unpadded(given_NT, mask)
-        job = _job(speaker, prompts, given_NT, generation_config, seed, n)
+        job = _job(step_model, prompts, given_NT, generation_config, seed, n)
         job = replace(
             job,
             first=(_LogitsProcessors(logits_processor, given_NT),) if logits_processor else (),
@@ -180,45 +173,45 @@ class CustomGenerate:
         )
         decoder = self.decoder if stream_to is None else StreamedDecoder(self.decoder, stream_to, given_NT)
         groups: list[list[Hypothesis]] = [[] for _ in prompts]
-        for path in Run.from_job(speaker, job, decoder).finished():
+        for path in Run.from_job(step_model, job, decoder).finished():
             groups[path.request].append(path)
         return make_generate_output(groups, given_NT, n, generation_config)
 
 
 class _Source(tuple[int, ...]):
-    """The tokens of a source, and its place in the batch: equal sources may have different prefixes."""
+    """The tokens of a source and its row in the batch: equal sources may have different target prefixes."""
 
-    place: int
+    row: int
 
     @classmethod
-    def at(cls, place: int, tokens: tuple[int, ...]) -> _Source:
+    def at(cls, row: int, tokens: tuple[int, ...]) -> _Source:
         source = cls(tokens)
-        source.place = place
+        source.row = row
         return source
 
 
 class _PreEncodedSeq2Seq(TransformersSeq2Seq):
-    """An encoder–decoder whose sources `generate` has encoded, and whose answers begin as it says."""
+    """An encoder–decoder with the encoder output and target prefixes of `generate`."""
 
-    def __init__(self, model: Any, text: Any, encoded: EncoderOutput, prefix_NT: Tensor) -> None:
-        super().__init__(model, text)
+    def __init__(self, model: Any, tokenizer: Any, encoded: EncoderOutput, prefix_NT: Tensor) -> None:
+        super().__init__(model, tokenizer)
         self._encoded, self._prefix_NT = encoded, prefix_NT
 
     def encode(self, prompts: Sequence[Sequence[int]]) -> EncoderOutput:
-        """What was said of these prompts."""
-        return self._encoded.select(self._places(prompts))
+        """The encoder output of these prompts."""
+        return self._encoded.select(self._rows(prompts))
 
     def target_prefix(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """The start token and `decoder_input_ids`."""
-        return self._prefix_NT.index_select(0, self._places(prompts))
+        return self._prefix_NT.index_select(0, self._rows(prompts))
 
-    def _places(self, prompts: Sequence[Any]) -> Tensor:
-        return torch.tensor([prompt.place for prompt in prompts], device=self.device)
+    def _rows(self, prompts: Sequence[Any]) -> Tensor:
+        return torch.tensor([prompt.row for prompt in prompts], device=self.device)
 
 
 @dataclass(frozen=True, eq=False)
 class _LogitsProcessors:
-    """Their logits processors as a transform: they are given logits, and rows as `generate` has them."""
+    """The logits processors of `generate` as a transform."""
 
     processors: Any
     given_NT: Tensor
@@ -236,57 +229,50 @@ def _full_sequence(given_NT: Tensor, path: Hypothesis) -> Tensor:
 
 
 def _stop_condition(criteria: Any, given_NT: Tensor) -> Any:
-    """Their stopping criteria, but for those that the search has itself; None where there are no others."""
+    """The custom stopping criteria of `generate`, or None."""
     others = [it for it in criteria if type(it).__name__ not in HANDLED_CRITERIA]
     if not others:
         return None
 
-    def judge(path: Hypothesis) -> Hypothesis:
+    def check(path: Hypothesis) -> Hypothesis:
         row_1T = _full_sequence(given_NT, path)[None]
         return replace(path, finish_reason="stop") if any(bool(it(row_1T, None)) for it in others) else path
 
-    return judge
+    return check
 
 
 def _check(config: Any, inputs_tensor: Tensor | None, model_kwargs: Mapping[str, Any]) -> None:
-    foreign = [
-        name
-        for name, given in model_kwargs.items()
-        if name not in KNOWN_MODEL_KWARGS and _holds_tensor(given)
-    ]
-    if foreign:
-        raise ValueError(
-            f"{foreign[0]} is not read by a search of unspool, which reads token ids: give input_ids alone"
-        )
+    for name, value in model_kwargs.items():
+        if name not in KNOWN_MODEL_KWARGS and _holds_tensor(value):
+            raise ValueError(f"{name} is not supported by decoders of unspool: give input_ids alone")
     if inputs_tensor is not None and inputs_tensor.is_floating_point():
-        raise ValueError("a search of unspool reads sources of token ids: give input_ids")
+        raise ValueError("decoders of unspool need sources as token ids: give input_ids")
     decoder_mask = model_kwargs.get("decoder_attention_mask")
     if decoder_mask is not None and not bool(decoder_mask.all()):
         raise ValueError(
-            "decoder_attention_mask hides tokens of decoder_input_ids: give prefixes of equal length, or one "
+            "decoder_attention_mask must not mask decoder_input_ids: give prefixes of equal length, or one "
             "prompt at a time"
         )
     if (config.num_beams or 1) > 1:
         raise ValueError(
-            f"num_beams={config.num_beams} is for the search of transformers, and this one has its own "
-            "width: leave num_beams out, and say us.hf.beam(4)"
+            f"num_beams={config.num_beams} conflicts with custom_generate: leave it out and use us.hf.beam(4)"
         )
     cache = model_kwargs.get("past_key_values")
     if cache is not None and cache.get_seq_length() > 0:
         raise ValueError(
-            "past_key_values hold tokens already, which this search would not read: leave them out"
+            "past_key_values must be empty: decoders of unspool read the whole prompt; leave them out"
         )
 
 
 def _job(
     model: Any, prompts: Sequence[tuple[int, ...]], given_NT: Tensor, config: Any, seed: Any, n: int
 ) -> Job:
-    ends = as_token_ids(config.eos_token_id) or model_eos_ids(model.model)
-    if seed is None:  # transformers.set_seed and torch.manual_seed decide
+    eos_ids = as_token_ids(config.eos_token_id) or model_eos_ids(model.model)
+    if seed is None:  # reproducible with transformers.set_seed and torch.manual_seed
         seed = int(torch.randint(2**31, (1,), device=given_NT.device))
     prefixes = tuple(tuple(row) for row in given_NT[:, 1:].tolist()) if model.is_encoder_decoder else ()
     after = [row[-1] if row else None for row in (prefixes if model.is_encoder_decoder else prompts)]
-    watches = (
+    detokenizers = (
         () if model.tokenizer is None else tuple(model.tokenizer.detokenizer((), token) for token in after)
     )
     limit = config.max_length - given_NT.shape[1]
@@ -295,18 +281,17 @@ def _job(
         (limit,) * len(prompts),
         seeds_of(seed, len(prompts)),
         n,
-        eos=ends,
-        detokenizers=watches,
+        eos=eos_ids,
+        detokenizers=detokenizers,
         is_encoder_decoder=model.is_encoder_decoder,
         target_prefixes=prefixes,
     )
 
 
 def _holds_tensor(value: Any) -> bool:
-    """Whether an argument is one that changes a text: a tensor, or several."""
-    return isinstance(value, Tensor) or (
-        isinstance(value, list | tuple | dict) and any(isinstance(it, Tensor) for it in value)
-    )
+    """True for a tensor and for a list or dict of tensors."""
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return isinstance(value, Tensor) or any(isinstance(it, Tensor) for it in values)
 
 
 def _bool_mask(tokens_NT: Tensor, mask: Tensor | None) -> Tensor:
@@ -314,6 +299,6 @@ def _bool_mask(tokens_NT: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def unpadded(tokens_NT: Tensor, mask: Tensor | None) -> list[tuple[int, ...]]:
-    """The tokens of every row that the mask shows."""
-    seen = _bool_mask(tokens_NT, mask)
-    return [tuple(row[kept].tolist()) for row, kept in zip(tokens_NT, seen, strict=True)]
+    """The tokens of every row without padding."""
+    mask_NT = _bool_mask(tokens_NT, mask)
+    return [tuple(row[mask_T].tolist()) for row, mask_T in zip(tokens_NT, mask_NT, strict=True)]

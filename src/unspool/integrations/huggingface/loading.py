@@ -1,7 +1,8 @@
-"""Any causal or encoder–decoder model of transformers as a model of ours: every search runs on it.
+"""Convert models between this package and Hugging Face transformers.
 
 model = us.from_huggingface(AutoModelForCausalLM.from_pretrained(…), AutoTokenizer.from_pretrained(…))
 us.generate(model, "Once upon a time", us.Beam(5))
+hf = us.to_huggingface(us.load("smollm2"))
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from unspool.integrations.huggingface.causal_model import TransformersCausalLM, 
 from unspool.integrations.huggingface.seq2seq_model import TransformersSeq2Seq
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.models.loading.huggingface_export import export_to_huggingface
-from unspool.models.loading.tokenizer import load_huggingface_tokenizer
+from unspool.models.loading.model_names import load_huggingface_tokenizer
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.tokenization.tokenizer import Tokenizer
@@ -28,21 +29,19 @@ from unspool.tokenization.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
-# A tokenizer of transformers as a model's text, for all that is built on the tokenizers library.
-
 
 def convert_tokenizer(tokenizer: Any, model: Any) -> Tokenizer:
-    """The codec that reads and writes as the tokenizer does; texts end where it or the model says."""
-    inner = getattr(tokenizer, "backend_tokenizer", None)
-    if not isinstance(inner, tokenizers.Tokenizer):
+    """Convert a fast tokenizer of transformers; EOS ids come from the tokenizer and the model."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, tokenizers.Tokenizer):
         raise TypeError(
-            f"the tokenizer is {tokenizer!r:.80}, but must be one of the tokenizers library, the only kind "
-            "that is read: leave it out, give token ids, and decode what comes (out.tokens) with it"
+            f"the tokenizer is {tokenizer!r:.80}, but must be a fast tokenizer: leave it out, use ids, "
+            "and decode out.tokens with it"
         )
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     template = getattr(tokenizer, "chat_template", None)
     return Tokenizer(
-        tokenizers.Tokenizer.from_str(inner.to_str()),  # a copy: ours switches truncation and padding off
+        tokenizers.Tokenizer.from_str(backend.to_str()),  # a copy without padding
         bos_id=bos,
         eos_ids=model_eos_ids(model) | (frozenset() if eos is None else {eos}),
         add_bos=bos is not None and tokenizer("").input_ids[:1] == [bos],
@@ -53,29 +52,29 @@ def convert_tokenizer(tokenizer: Any, model: Any) -> Tokenizer:
 
 
 TOKENIZER_METHODS = ("encode", "decode", "detokenizer", "eos_ids")
-"""What a text of ours has."""
+"""Members of the tokenizers of this package."""
 
 
 def from_huggingface(model: Any, tokenizer: Any = None) -> TransformersCausalLM | TransformersSeq2Seq:
-    """A StepModel that runs a model of transformers; nothing of it is copied or changed.
+    """Wrap a causal or encoder–decoder model of transformers as a StepModel, without copying it.
 
-    `tokenizer` is theirs, or the text of another model of ours. Without one the model speaks token ids, and a
-    text ends at the `eos_token_id` of their generation_config or config.
+    `tokenizer` is a tokenizer of transformers or of this package. Without one, prompts and outputs are token
+    ids, and EOS is `eos_token_id` of generation_config or config.
     """
     library = TRANSFORMERS.imported("from_huggingface")
     if not isinstance(model, library.PreTrainedModel) or not model.can_generate():
         raise TypeError(
-            f"{model!r:.80} is no model of transformers that generates text: give one such as "
-            "AutoModelForCausalLM or AutoModelForSeq2SeqLM loads"
+            f"{model!r:.80} is not a generating model of transformers: load one with AutoModelForCausalLM or "
+            "AutoModelForSeq2SeqLM"
         )
-    text = _as_tokenizer(tokenizer, model)
-    found = (TransformersSeq2Seq if model.config.is_encoder_decoder else TransformersCausalLM)(model, text)
-    if text is not None and text.vocab_size > found.vocab_size:
+    kind = TransformersSeq2Seq if model.config.is_encoder_decoder else TransformersCausalLM
+    wrapped = kind(model, _as_tokenizer(tokenizer, model))
+    if wrapped.tokenizer is not None and wrapped.tokenizer.vocab_size > wrapped.vocab_size:
         raise ValueError(
-            f"the tokenizer knows {text.vocab_size} tokens, the model only {found.vocab_size}: it belongs to "
-            "another model; give the model's own"
+            f"the tokenizer has {wrapped.tokenizer.vocab_size} tokens, the model only {wrapped.vocab_size}: "
+            "give the model's own tokenizer"
         )
-    return found
+    return wrapped
 
 
 def _as_tokenizer(tokenizer: Any, model: Any) -> TokenizerLike | None:
@@ -88,12 +87,10 @@ def _as_tokenizer(tokenizer: Any, model: Any) -> TokenizerLike | None:
 def load_folder(
     folder: Path, device: torch.device, dtype: torch.dtype
 ) -> TransformersCausalLM | TransformersSeq2Seq:
-    """The model with its tokenizer, where there is a tokenizer.json.
+    """Load a Hugging Face folder with transformers, for families that this package does not implement.
 
-    A Hugging Face folder, read and run by transformers: families that this package has no classes for.
-
-    No code of a model is run, and no pickle is read. transformers fills tensors that a file lacks with random
-    numbers; such a folder is refused.
+    Code in the folder (`auto_map`) is not run, and pickles are not read. transformers fills missing tensors
+    with random numbers; such a folder is rejected.
     """
     library = TRANSFORMERS.imported(f"{folder}: a model of this family")
     try:
@@ -101,13 +98,13 @@ def load_folder(
             model, info = _read(library, folder, dtype)
     except MemoryError:
         raise
-    except Exception as error:  # whatever a damaged file or a wrong setting makes transformers raise
+    except Exception as error:  # damaged files and wrong settings raise many kinds
         raise ValueError(f"{folder}: transformers cannot load this model: {_reason(error)}") from error
     missing, unused = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     if missing:
         raise ValueError(
-            f"{folder}: {_count(missing)} missing in the weights, {missing[0]} among them: fetch the whole "
-            "model, or correct config.json"
+            f"{folder}: {_count(missing)} missing in the weights, {missing[0]} among them: "
+            "fetch the complete model, or correct config.json"
         )
     if unused:
         warnings.warn(
@@ -121,7 +118,7 @@ def load_folder(
 def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     config = library.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else library.AutoModelForCausalLM
-    found: tuple[Any, Any] = kind.from_pretrained(
+    loaded: tuple[Any, Any] = kind.from_pretrained(
         folder,
         config=config,
         dtype=dtype,
@@ -129,12 +126,12 @@ def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         trust_remote_code=False,
         output_loading_info=True,
     )
-    return found
+    return loaded
 
 
 @contextmanager
 def _quiet_logging(library: Any) -> Iterator[None]:
-    """Without the tables of missing tensors that transformers logs: what matters is said here."""
+    """Suppress the tables of missing tensors that transformers logs."""
     before = library.logging.get_verbosity()
     library.logging.set_verbosity_error()
     try:
@@ -144,10 +141,10 @@ def _quiet_logging(library: Any) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of a message; the kind of error goes before a mere value (KeyError: 'weight_map')."""
+    """The first line of a message, with the error type if it is a mere value (KeyError: 'weight_map')."""
     line = str(error).strip().partition("\n")[0][:200]
-    if "ignore_mismatched_sizes" in line:  # its details are in a table above it
-        return "shapes of tensors in its files and in config.json differ"
+    if "ignore_mismatched_sizes" in line:  # the details are in the suppressed table
+        return "tensor shapes in its files and in config.json differ"
     if len(line.split()) < 3:
         return f"{type(error).__name__}: {line}"
     return line.rstrip(":.")
@@ -158,30 +155,26 @@ def _count(names: list[str]) -> str:
 
 
 def to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> Any:
-    """The class of theirs that says the same, with this model's weights, and with its BOS and EOS.
+    """Convert a model to the equal transformers model, with its weights, BOS and EOS.
 
-    A `LlamaForCausalLM`, `MistralForCausalLM` or `GPT2LMHeadModel` of a language model, and of an
-    encoder–decoder a `BartForConditionalGeneration`, `MarianMTModel` or `T5ForConditionalGeneration`.
+    Language models become `LlamaForCausalLM`, `MistralForCausalLM` or `GPT2LMHeadModel`, encoder–decoders
+    `BartForConditionalGeneration`, `MarianMTModel` or `T5ForConditionalGeneration`.
 
-    A model of ours as a Hugging Face one: the same weights, for their tools and for comparison.
-
-        hf = to_huggingface(us.load("smollm2"))
-
-    `us.save(model, folder, format="huggingface")` writes the folder that their `from_pretrained` reads,
-    without their package.
+    `us.save(model, folder, format="huggingface")` writes a folder for `from_pretrained` without needing
+    transformers.
     """
     transformers = TRANSFORMERS.imported("to_huggingface")
-    twin = export_to_huggingface(model)
-    config = transformers.AutoConfig.for_model(twin.family, **twin.config)
-    made = getattr(transformers, twin.architecture)(config)
-    tied = twin.config["tie_word_embeddings"]
-    if not tied:  # T5's class ties its head whatever is said, unless a file holds another one
-        head = made.get_output_embeddings()
+    export = export_to_huggingface(model)
+    config = transformers.AutoConfig.for_model(export.family, **export.config)
+    converted = getattr(transformers, export.architecture)(config)
+    tied = export.config["tie_word_embeddings"]
+    if not tied:  # T5's class always ties its head unless a file has another one
+        head = converted.get_output_embeddings()
         head.weight = nn.Parameter(head.weight.detach().clone())
-    missing, unexpected = made.load_state_dict(twin.weights, strict=False)
-    implied = twin.implied | ({"lm_head.weight"} if tied else frozenset())
+    missing, unexpected = converted.load_state_dict(export.weights, strict=False)
+    implied = export.implied | ({"lm_head.weight"} if tied else frozenset())
     if unexpected or not implied.issuperset(missing):
         raise ValueError(
-            f"weights do not fit {type(made).__name__}: missing {missing}, unexpected {unexpected}"
+            f"weights do not fit {type(converted).__name__}: missing {missing}, unexpected {unexpected}"
         )
-    return made.to(model.embed.weight).eval()
+    return converted.to(model.embed.weight).eval()

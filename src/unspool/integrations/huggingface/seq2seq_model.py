@@ -1,7 +1,6 @@
-"""An encoder–decoder of transformers as a StepModel: sources are read once, whatever looks at them.
+"""Transformers encoder–decoders as StepModels; sources are encoded once.
 
-Its prompt is the source. EOS is written behind it where it is missing; a BOS in front, which some families
-want (BART), is what their tokenizer writes.
+The prompt is the source. EOS is appended if missing; a leading BOS (BART) is written by the tokenizer.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from unspool.models.sources import padded
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder said of some sources, and which of their places are no padding."""
+    """Encoder hidden states and padding mask of a batch of sources."""
 
     memory_BSD: Tensor
-    seen_BS: Tensor
+    mask_BS: Tensor
 
     def select(self, rows: Tensor) -> EncoderOutput:
-        """Reorder, repeat or drop them."""
-        return EncoderOutput(self.memory_BSD.index_select(0, rows), self.seen_BS.index_select(0, rows))
+        """Reorder, repeat or drop sources."""
+        return EncoderOutput(self.memory_BSD.index_select(0, rows), self.mask_BS.index_select(0, rows))
 
 
 @dataclass
 class EncoderDecoderState:
-    """Their cache, of a row's own tokens and of its source, and the sources."""
+    """The self-attention and cross-attention cache, and the encoded sources."""
 
     cache: Any
     sources: EncoderOutput
     source_N: Tensor
-    """Which source each row looks at."""
+    """The source index of each row."""
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> EncoderDecoderState:
-        """Reorder, repeat or drop rows; where each stays with its source, nothing of that is moved."""
+        """Reorder, repeat or drop rows; the cross-attention cache moves only if sources change."""
         self.cache.self_attention_cache.reorder_cache(rows_M)
         source_M = self.source_N.index_select(0, rows_M)
         if torch.equal(source_M, self.source_N):
@@ -59,7 +58,7 @@ class EncoderDecoderState:
 
 
 class TransformersSeq2Seq(TransformersModel):
-    """Answers sources."""
+    """An encoder–decoder."""
 
     def __init__(self, model: Any, text: Any) -> None:
         super().__init__(model, text)
@@ -68,15 +67,15 @@ class TransformersSeq2Seq(TransformersModel):
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Its prompt is a source."""
+        """True: the prompt is the encoder's source."""
         return True
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        seen_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
+        mask_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
         out = self.model(
             input_ids=source_NS,
-            attention_mask=seen_NS.long(),
+            attention_mask=mask_NS.long(),
             decoder_input_ids=tokens_NT,
             use_cache=False,
             return_dict=True,
@@ -85,7 +84,7 @@ class TransformersSeq2Seq(TransformersModel):
 
     @decodes
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, EncoderDecoderState]:
-        """Read the sources; the Step is about the first token of each answer."""
+        """Encode the sources; the Step predicts the first target token."""
         library = TRANSFORMERS.imported("this model")
         cache = library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache())
         state = EncoderDecoderState(
@@ -97,48 +96,47 @@ class TransformersSeq2Seq(TransformersModel):
         return self.step(state, prefix_NT[:, -1])
 
     def target_prefix(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """(N, T): what the decoder reads before the first token of each answer."""
+        """(N, T): the decoder input before the first target token."""
         return torch.full((len(prompts), 1), self.ends.bos, device=self.device)
 
     def encode(self, prompts: Sequence[Sequence[int]]) -> EncoderOutput:
-        """One pass of the encoder."""
+        """Run the encoder."""
         source_NS, lengths_N = padded(self.ends.sources(prompts, self.context), self.device)
-        seen_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
-        out = self.model.get_encoder()(input_ids=source_NS, attention_mask=seen_NS.long(), return_dict=True)
-        return EncoderOutput(out.last_hidden_state, seen_NS)
+        mask_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
+        out = self.model.get_encoder()(input_ids=source_NS, attention_mask=mask_NS.long(), return_dict=True)
+        return EncoderOutput(out.last_hidden_state, mask_NS)
 
     @decodes
     def step(self, state: EncoderDecoderState, tokens_N: Tensor) -> tuple[Step, EncoderDecoderState]:
-        """Append one token to every row."""
+        """Append one token to every sequence."""
         out, hidden_NTD = self._read(tokens_N[:, None], state)
-        looked = getattr(out, "cross_attentions", None)
-        return replace(
-            step_at_last_position(out, hidden_NTD), attention=looked[-1].mean(1)[:, -1] if looked else None
-        ), state
+        weights = getattr(out, "cross_attentions", None)
+        attention = weights[-1].mean(1)[:, -1] if weights else None
+        return replace(step_at_last_position(out, hidden_NTD), attention=attention), state
 
     @decodes
     def extend(self, state: EncoderDecoderState, tokens_NT: Tensor) -> tuple[Step, EncoderDecoderState]:
-        """Append T tokens to every row; the Step has T rows for each of them."""
+        """Append T tokens to every sequence; the Step has T rows per sequence."""
         return steps_at_all_positions(*self._read(tokens_NT, state)), state
 
     @torch.inference_mode()
     def rewind(self, state: EncoderDecoderState, tokens: int) -> EncoderDecoderState:
-        """Forget the last `tokens` tokens of every row."""
+        """Remove the last `tokens` tokens of every sequence."""
         state.cache.self_attention_cache.crop(-tokens)
         return state
 
     def _read(self, tokens_NT: Tensor, state: EncoderDecoderState) -> tuple[Any, Tensor | None]:
         library = TRANSFORMERS.imported("this model")
-        # Only attention that is computed in the open can be shown: load with attn_implementation="eager".
-        shows = self.config._attn_implementation == "eager"
+        # Only eager attention returns weights: load with attn_implementation="eager".
+        has_weights = self.config._attn_implementation == "eager"
         return self.run(
             decoder_input_ids=tokens_NT,
-            # Every family takes this output; NLLB-MoE's asks for its router_logits.
+            # Every family accepts this class; NLLB-MoE reads its router_logits.
             encoder_outputs=library.modeling_outputs.MoEModelOutput(state.sources.memory_BSD),
-            attention_mask=state.sources.seen_BS.long(),
+            attention_mask=state.sources.mask_BS.long(),
             past_key_values=state.cache,
             use_cache=True,
-            **({"output_attentions": True} if shows else {}),
+            **({"output_attentions": True} if has_weights else {}),
         )
 
     @decodes

@@ -1,7 +1,6 @@
-"""Corpora through Ray Data: a pool of actors, on one machine or on a cluster of them.
+"""Generate for whole corpora with Ray Data, on one machine or a cluster.
 
-    corpus files → blocks of some hundred lines → actors, each with its own model → one part file a block
+    corpus files → blocks of some hundred lines → actors, each with its own model → one part file per block
 
-A block is the unit of everything: it is read, answered and written as one, and whoever finds its part file
-need not do it again.
+A block is read, processed and written as a unit; blocks with a part file are skipped when a job is resumed.
 """

@@ -1,4 +1,4 @@
-"""A corpus, from its files to its folder of parts: what is there is left alone, what is missing is done."""
+"""Process a corpus on Ray: read files, write one part file per block, and resume unfinished jobs."""
 
 from __future__ import annotations
 
@@ -20,56 +20,50 @@ JOB, LOCK = "job.json", ".lock"
 
 @dataclass(frozen=True)
 class PartFolder:
-    """The folder, while this process alone writes to it.
-
-    A folder of parts, one file a block, each there whole or not at all; and what the job was that they are
-    of.
+    """The locked output folder of a job, with one part file per block, each written atomically.
 
         answers/  job.json  part-000000.jsonl  part-000001.jsonl  …
 
-    In order of their names they are what one machine writes to one file. A block whose part is there is done:
-    that is all there is to resuming, and to every row being there once. Parts of another job are never mixed
-    in.
+    In order of their names the parts equal the output of one machine. A block with a part is done, so
+    resuming writes every row exactly once. Parts of different jobs are never mixed.
     """
 
     path: Path
-    asked: Mapping[str, Any]
-    """The job, as it was first asked for."""
+    job: Mapping[str, Any]
+    """The settings of the job."""
 
     def part(self, number: int) -> Path:
-        """The file of a block."""
+        """The part file of a block."""
         return self.path / f"part-{number:06d}.jsonl"
 
     def has(self, number: int) -> bool:
-        """Whether a block is done."""
+        """True if a block is done."""
         return self.part(number).exists()
 
     def write(self, number: int, content: str) -> None:
-        """Keep what a block came to."""
-        with new_file(self.part(number)) as fresh:
-            fresh.write_text(content, encoding="utf-8", newline="\n")
+        """Write the part of a block."""
+        with new_file(self.part(number)) as temporary:
+            temporary.write_text(content, encoding="utf-8", newline="\n")
 
 
 def read_job(folder: Path) -> dict[str, Any]:
-    """The job that a folder was begun with; empty where there is none."""
+    """The job settings of a folder, or an empty dict."""
     if not (folder / JOB).exists():
         return {}
     try:
-        found: dict[str, Any] = json.loads((folder / JOB).read_text(encoding="utf-8"))
+        job: dict[str, Any] = json.loads((folder / JOB).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(
-            f"{folder / JOB}: not what this command writes ({error}); choose another folder"
-        ) from None
-    return found
+        raise ValueError(f"{folder / JOB} is not a job file ({error}); choose another folder") from None
+    return job
 
 
 @contextmanager
-def part_folder(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartFolder]:
-    """Hold the folder, new or begun with this very job; what belongs to another is refused."""
+def part_folder(folder: Path, job: Mapping[str, Any]) -> Iterator[PartFolder]:
+    """Lock a folder that is new or belongs to this job."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file: a corpus is answered into a folder; choose another name")
+        raise ValueError(f"{folder} is a file, but the output is a folder; choose another name")
     if folder.is_dir() and not (folder / JOB).exists() and any(it.name != LOCK for it in folder.iterdir()):
-        raise ValueError(f"{folder} holds other files and no {JOB}: choose an empty or a new folder")
+        raise ValueError(f"{folder} holds other files but no {JOB}: choose an empty or a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(folder / LOCK).acquire(blocking=False)
@@ -78,108 +72,105 @@ def part_folder(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartFolder]:
             f"another process writes to {folder}: wait for it, or choose another folder"
         ) from error
     with lock:
-        wanted = json.loads(json.dumps(asked))
-        begun = read_job(folder)
-        other = sorted(key for key in wanted.keys() | begun.keys() if wanted.get(key) != begun.get(key))
-        if begun and other and any(folder.glob("part-*")):
-            told = "; ".join(
-                f"{key} was {begun.get(key)!r:.60} and is {wanted.get(key)!r:.60}" for key in other[:3]
+        job = json.loads(json.dumps(job))
+        earlier = read_job(folder)
+        differing = sorted(key for key in job.keys() | earlier.keys() if job.get(key) != earlier.get(key))
+        if earlier and differing and any(folder.glob("part-*")):
+            changes = "; ".join(
+                f"{key} was {earlier.get(key)!r:.60} and is {job.get(key)!r:.60}" for key in differing[:3]
             )
             raise ValueError(
-                f"{folder} was begun with another job ({told}): ask the same, or choose another folder"
+                f"{folder} belongs to another job ({changes}): use the same settings, or another folder"
             )
-        if wanted != begun:
-            with new_file(folder / JOB) as fresh:
-                fresh.write_text(json.dumps(wanted, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        yield PartFolder(folder, wanted)
+        if job != earlier:
+            with new_file(folder / JOB) as temporary:
+                temporary.write_text(json.dumps(job, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        yield PartFolder(folder, job)
 
 
 LINES_PER_BLOCK = 256
-"""Lines of a block, where nothing is said: as many as are decoded side by side."""
+"""Default number of lines per block: one decoding batch."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is to be read, and where it goes."""
+    """Input files and output folder."""
 
     files: Sequence[Path]
     folder: Path
     columns: Sequence[str]
-    """Of Parquet, what is read."""
+    """Parquet columns to read."""
     rows: int = LINES_PER_BLOCK
-    """Lines of a block."""
+    """Lines per block."""
 
     def blocks(self) -> Iterator[Block]:
-        """In order; the files are read through once each time."""
+        """The blocks in order; reads all files."""
         return corpus_blocks(self.files, self.rows)
 
-    def asked(self) -> dict[str, Any]:
-        """What may not change while it is worked on."""
+    def settings(self) -> dict[str, Any]:
+        """Settings that must not change when a job is resumed."""
         return {"files": [[str(it), it.stat().st_size] for it in self.files], "block": self.rows}
 
 
 @dataclass(frozen=True)
 class CorpusResult:
-    """How much there was to do."""
+    """Counts of a finished job."""
 
     rows: int
     blocks: int
-    kept: int
-    """Blocks that were there before."""
+    skipped: int
+    """Blocks that were already done."""
 
 
 @contextmanager
 def no_progress(rows: int) -> Iterator[Callable[[int], None]]:  # noqa: ARG001
-    """Progress that nobody sees."""
+    """A progress callback that does nothing."""
     yield lambda count: None  # noqa: ARG005
 
 
 def run_corpus(
     corpus: Corpus,
     make: Callable[[], Worker],
-    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
     *,
     workers: int | None = None,
     gpus: float = 0,
-    shown: Callable[[int], AbstractContextManager[Callable[[int], None]]] = no_progress,
+    progress: Callable[[int], AbstractContextManager[Callable[[int], None]]] = no_progress,
     first_samples: Callable[[Lines], Sequence[int]] | None = None,
 ) -> CorpusResult:
-    """Do every block that has no part yet; `shown`, given the number of lines, says what to call when some
-    of them are done.
+    """Process every block without a part.
 
-    `make` is called in every actor. `asked` is all that the parts depend on, besides the corpus itself.
-    `first_samples` is given the lines of every block in order, and gives each line's sample number.
+    Every actor calls `make`. `settings` are all arguments that the parts depend on, besides the corpus.
+    `progress`, given the number of lines, returns a callback for finished lines. `first_samples` gets the
+    lines of every block in order and returns the sample number of each line.
     """
     ray_package()
-    with part_folder(corpus.folder, {**asked, **corpus.asked()}) as folder:
-        rows, blocks, kept, kept_rows = 0, 0, 0, 0
+    with part_folder(corpus.folder, {**settings, **corpus.settings()}) as folder:
+        rows, blocks, skipped, skipped_rows = 0, 0, 0, 0
         for block in corpus.blocks():
             rows, blocks = rows + block.rows, blocks + 1
             if folder.has(block.number):
-                kept, kept_rows = kept + 1, kept_rows + block.rows
+                skipped, skipped_rows = skipped + 1, skipped_rows + block.rows
         if not rows:
-            raise ValueError(f"{corpus.files[0]}: there is nothing to read in {_files(len(corpus.files))}")
-        with shown(rows) as done, connect_ray() if kept < blocks else nullcontext() as ray:
-            done(kept_rows)
-            counted = _blocks_with_samples(corpus, first_samples)
-            missing = (block for block in counted if not folder.has(block.number))
+            others = f" and {len(corpus.files) - 1} more files" if len(corpus.files) > 1 else ""
+            raise ValueError(f"{corpus.files[0]}{others}: there are no lines to read")
+        with progress(rows) as advance, connect_ray() if skipped < blocks else nullcontext() as ray:
+            advance(skipped_rows)
+            numbered = _blocks_with_samples(corpus, first_samples)
+            missing = (block for block in numbered if not folder.has(block.number))
             for result in map_blocks(ray, missing, make, corpus.columns, workers=workers, gpus=gpus):
                 folder.write(result.number, result.content)
-                done(result.rows)
-    return CorpusResult(rows, blocks, kept)
+                advance(result.rows)
+    return CorpusResult(rows, blocks, skipped)
 
 
 def _blocks_with_samples(
     corpus: Corpus, first_samples: Callable[[Lines], Sequence[int]] | None
 ) -> Iterator[Block]:
-    """The blocks with the sample numbers of their lines: those that are done count, too."""
+    """The blocks with the sample numbers of their lines; finished blocks count, too."""
     for block in corpus.blocks():
         if first_samples is None:
             yield block
         else:
             lines = block_lines(block, corpus.columns)
             yield replace(block, first_samples=tuple(first_samples(lines)))
-
-
-def _files(count: int) -> str:
-    return "this file" if count == 1 else f"this file and the {count - 1} with it"

@@ -1,9 +1,9 @@
-"""A corpus as blocks: so many lines of a file each, found without holding more than one line in memory.
+"""Split a corpus into blocks of lines without holding more than one line in memory.
 
     part-0.jsonl  ├─ block 0 ─┼─ block 1 ─┼─ 2 ─┤      part-1.parquet  ├─ block 3 ─┼─ …
 
-Lines of JSON are found by their bytes, rows of Parquet by row group and place in it; a row of
-Parquet is read as the line of JSON that it would be, with the cells that hold nothing left out.
+JSON lines are located by byte offset, Parquet rows by row group and index. A Parquet row is read as a line of
+JSON without its null cells.
 """
 
 from __future__ import annotations
@@ -24,58 +24,57 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True)
 class Block:
-    """Some neighbouring lines of one file."""
+    """Consecutive lines of one file."""
 
     number: int
-    """Which block of the corpus, from 0."""
+    """Index of the block in the corpus."""
     path: str
     begin: int
     """The first byte, or the first row of the row group."""
     end: int
     """The byte, or the row, after the last."""
     line: int
-    """The number of the first line (of Parquet, the first row), from 1, as errors call it."""
+    """Number of the first line or Parquet row, from 1, for messages."""
     rows: int
-    """How many lines there are, blank ones left out."""
+    """Number of non-blank lines."""
     group: int = 0
-    """The row group, of Parquet."""
+    """The Parquet row group."""
     first_samples: tuple[int, ...] = ()
-    """Of each line, the number of its first sample in the corpus (`decode.rng`), if texts are drawn."""
+    """For sampling, the first sample number of each line in the corpus (`decode.rng`)."""
 
 
 def corpus_files(path: Path) -> list[Path]:
-    """The files of a corpus, in order: one file, or all that a folder holds of the kinds that can be read."""
+    """The files of a corpus in order: one file, or all readable files of a folder."""
     if not path.is_dir():
-        path.open("rb").close()  # what cannot be read fails here, with its name
+        path.open("rb").close()  # fails early for unreadable files
         if path.suffix.lower() not in SUFFIXES:
-            raise ValueError(f"{path}: a corpus ends in {', '.join(SUFFIXES)}, or is a folder of such files")
+            known = ", ".join(SUFFIXES)
+            raise ValueError(f"{path}: expected a file with suffix {known}, or a folder of such files")
         return [path]
     files = sorted(it for it in path.iterdir() if it.suffix.lower() in SUFFIXES and it.name[0] not in "._")
     if not files:
-        raise ValueError(f"{path}: no file in this folder ends in {', '.join(SUFFIXES)}")
+        raise ValueError(f"{path}: the folder has no file with suffix {', '.join(SUFFIXES)}")
     return files
 
 
 def corpus_blocks(files: Sequence[Path], rows: int) -> Iterator[Block]:
-    """Blocks of at most `rows` lines that are not blank, in order; no block reaches over two files."""
+    """Blocks of at most `rows` non-blank lines, in order; a block never spans two files."""
     number = 0
     for path in files:
-        found = _parquet_blocks(path, rows) if path.suffix.lower() == PARQUET else _line_blocks(path, rows)
-        for begin, end, line, count, group in found:
+        split = _parquet_blocks if path.suffix.lower() == PARQUET else _line_blocks
+        for begin, end, line, count, group in split(path, rows):
             yield Block(number, str(path.absolute()), begin, end, line, count, group)
             number += 1
 
 
 def block_lines(block: Block, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Where each line of a block stands, and the line; of Parquet, the columns that are asked for."""
+    """(location, line) of each non-blank line of a block; `columns` selects Parquet columns."""
     path = Path(block.path)
     if path.suffix.lower() == PARQUET:
         table = _row_group(block.path, block.group, tuple(columns)).slice(
             block.begin, block.end - block.begin
         )
-        return [
-            (f"{path}: row {block.line + place}", _json(row)) for place, row in enumerate(table.to_pylist())
-        ]
+        return [(f"{path}: row {block.line + at}", _json(row)) for at, row in enumerate(table.to_pylist())]
     with path.open("rb") as file:
         file.seek(block.begin)
         text = _decode(file.read(block.end - block.begin), path, first=block.begin == 0)
@@ -112,10 +111,10 @@ def _decode(raw: bytes, path: Path, *, first: bool) -> str:
 
 
 def _parquet_blocks(path: Path, rows: int) -> Iterator[BlockRange]:
-    told = _parquet(str(path)).metadata
+    metadata = _parquet(str(path)).metadata
     line = 1
-    for group in range(told.num_row_groups):
-        size = told.row_group(group).num_rows
+    for group in range(metadata.num_row_groups):
+        size = metadata.row_group(group).num_rows
         for begin in range(0, size, rows):
             end = min(begin + rows, size)
             yield begin, end, line, end - begin, group
@@ -129,15 +128,15 @@ def _parquet(path: str) -> Any:
         raise ImportError("Parquet needs the package pyarrow: pip install 'unspool[ray]'") from error
     try:
         return parquet.ParquetFile(path)
-    except ValueError as error:  # pyarrow's own errors are ValueErrors
+    except ValueError as error:  # errors of pyarrow are ValueErrors
         raise ValueError(f"{path}: not Parquet: {error}") from None
 
 
-@lru_cache(maxsize=1)  # neighbouring blocks are of one row group
+@lru_cache(maxsize=1)  # consecutive blocks share a row group
 def _row_group(path: str, group: int, columns: tuple[str, ...]) -> Any:
     file = _parquet(path)
-    there = [name for name in columns if name in file.schema_arrow.names]
-    return file.read_row_group(group, columns=there)
+    present = [name for name in columns if name in file.schema_arrow.names]
+    return file.read_row_group(group, columns=present)
 
 
 def _json(row: dict[str, Any]) -> str:

@@ -1,12 +1,12 @@
-"""A Ray dataset of prompts, and what a model says to each.
+"""`us.generate_dataset`: generate for every prompt of a Ray dataset.
 
-    ds = us.integrations.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)))
+    ds = us.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)), seed=1)
     ds.write_parquet("answers/")
 
-The dataset stays lazy. Rows keep their columns and gain "text", "finish_reason", "total" and "seed". A prompt
-that comes again is its next sample (`decode.rng`), so rows are first brought together by prompt and seed, and
-numbered by what else they hold. Texts do not depend on blocks, workers or batches, and are those of
-`us.generate` on one machine. The order of the rows changes.
+The dataset stays lazy. Rows keep their columns and gain "text", "finish_reason", "total" and "seed". A
+repeated prompt is the next sample of that prompt (`decode.rng`), so rows are grouped by prompt and seed and
+numbered in the order of their other columns. Texts equal those of `us.generate` on one machine and do not
+depend on blocks, workers or batches. The order of the rows changes.
 """
 
 from __future__ import annotations
@@ -24,61 +24,61 @@ from unspool.interfaces import Decoder
 
 OUTPUT_COLUMNS = ("text", "finish_reason", "total", "seed")
 SAMPLE_COLUMN = "unspool: sample"
-"""The column that numbers the rows of one prompt and seed; it is dropped when they are answered."""
+"""Temporary column: the sample number of a row."""
 GROUP_COLUMN = "unspool: asked"
-"""The column that rows are brought together by."""
+"""Temporary column: seed and prompt, to group rows."""
 
 
 class DatasetGenerator:
-    """A model in a process of its own, which answers batches of rows."""
+    """A Ray actor with a model that generates for batches of rows."""
 
     def __init__(
-        self, model: str, how: Mapping[str, Any], decoder: Decoder, asked: Mapping[str, Any]
+        self, model: str, load_options: Mapping[str, Any], decoder: Decoder, options: Mapping[str, Any]
     ) -> None:
         from unspool.integrations.loading import load
 
-        self.model = load(model, **how)
+        self.model = load(model, **load_options)
         self.decoder = decoder
-        self.asked = dict(asked)
-        self.column = self.asked.pop("column")
-        self.seed = self.asked.pop("seed")
+        self.options = dict(options)
+        self.column = self.options.pop("column")
+        self.seed = self.options.pop("seed")
 
     def __call__(self, batch: Any) -> Any:
-        """The rows with what was said."""
+        """The rows with output columns."""
         from unspool.decode.run import Run
 
         prompts, samples = prompts_of(batch, self.column), batch[SAMPLE_COLUMN].to_pylist()
         seeds = seeds_of_rows(batch, self.seed)
-        run = Run(self.model, prompts, self.decoder, seed=seeds, **self.asked)
-        said = [output for (output,) in run.with_job(first_samples=tuple(samples)).outputs()]
+        run = Run(self.model, prompts, self.decoder, seed=seeds, **self.options)
+        outputs = [output for (output,) in run.with_job(first_samples=tuple(samples)).outputs()]
         batch = batch.drop_columns([SAMPLE_COLUMN])
         for name in OUTPUT_COLUMNS:
-            cells = [[getattr(it, name) for it in said]]
+            cells = [[getattr(it, name) for it in outputs]]
             at = batch.schema.get_field_index(name)
             batch = batch.append_column(name, cells) if at < 0 else batch.set_column(at, name, cells)
         return batch
 
 
 def prompts_of(batch: Any, column: str) -> list[str]:
-    """The prompts of a batch of rows."""
+    """The prompts of a batch."""
     return [str(it) for it in batch[column].to_pylist()]
 
 
 def seeds_of_rows(batch: Any, seed: int) -> list[int]:
-    """The rows' own seeds, or the common one where a row has none."""
-    own = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(batch)
-    return [seed if it is None else int(it) for it in own]
+    """The seed column of a batch; `seed` for rows without one."""
+    column = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(batch)
+    return [seed if it is None else int(it) for it in column]
 
 
 def number_samples(ds: Any, column: str, seed: int) -> Any:
-    """The dataset with the sample number of every row among the rows of its prompt and seed."""
+    """Add the sample number of every row among the rows of its prompt and seed."""
 
-    def keyed(batch: Any) -> Any:
+    def add_key(batch: Any) -> Any:
         keys = zip(seeds_of_rows(batch, seed), prompts_of(batch, column), strict=True)
-        return batch.append_column(GROUP_COLUMN, [[f"{own} {prompt}" for own, prompt in keys]])
+        return batch.append_column(GROUP_COLUMN, [[f"{row_seed} {prompt}" for row_seed, prompt in keys]])
 
     return (
-        ds.map_batches(keyed, batch_format="pyarrow")
+        ds.map_batches(add_key, batch_format="pyarrow")
         .groupby(GROUP_COLUMN)
         .map_groups(number_rows, batch_format="pyarrow")
         .drop_columns([GROUP_COLUMN])
@@ -86,13 +86,13 @@ def number_samples(ds: Any, column: str, seed: int) -> Any:
 
 
 def number_rows(group: Any) -> Any:
-    """The rows of one prompt and seed with their sample numbers, in the order of what they hold."""
+    """Number the rows of one prompt and seed in the order of their cells."""
     rows = [
         [(cell is None, 0 if cell is None else cell) for cell in row.values()] for row in group.to_pylist()
     ]
     try:
         order = sorted(range(len(rows)), key=rows.__getitem__)
-    except TypeError:  # cells that have no order, such as structs
+    except TypeError:  # cells without an order, such as structs
         order = sorted(range(len(rows)), key=lambda row: repr(rows[row]))
     return group.take(order).append_column(SAMPLE_COLUMN, [list(range(len(order)))])
 
@@ -111,30 +111,29 @@ def generate_dataset(
     batch_size: int = config.MAX_BATCH_ROWS,
     load: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The dataset with an answer to every row, by a pool of at most `workers` (default: one a processor).
+    """Generate a text for every row with a pool of at most `workers` actors (default: one per processor).
 
-    `model` is a name or a folder, which every worker loads, with the arguments `load` of `us.load`. A column
-    "seed" goes before `seed`.
+    Every worker loads `model`, a name or folder, with the `us.load` arguments in `load`. A "seed" column
+    overrides `seed`.
     """
     ray = ray_package()
     if not hasattr(ds, "map_batches"):
-        raise TypeError(f"ds is {ds!r:.60}, but must be a Ray dataset, as ray.data.read_parquet(…) gives")
+        raise TypeError(f"ds is {ds!r:.60}, but must be a Ray dataset such as ray.data.read_parquet(…)")
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(
-            f"model is a {type(model).__name__}, but must be the name or the folder of one: each worker "
-            "loads it for itself"
+            f"model is a {type(model).__name__}, but must be a name or folder that each worker can load"
         )
     if workers is not None:
         workers = as_whole("workers", workers, at_least=1, advice="Each loads the model.")
     if seed is None:
         seed = fresh_seed()
     if load is not None and not isinstance(load, Mapping):
-        raise TypeError(f"load is {load!r:.60}, but must be arguments of us.load, as {{'weights': 'int8'}}")
+        raise TypeError(f"load is {load!r:.60}, but must be us.load arguments such as {{'weights': 'int8'}}")
     schema = ds.schema()
     if schema is not None and column not in schema.names:
         raise ValueError(f"the dataset has no column {column!r}: choose from {', '.join(schema.names)}")
     seed = as_whole("seed", seed, at_least=0, advice="Any will do.")
-    asked = {
+    options = {
         "column": column,
         "seed": seed,
         "max_new_tokens": as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
@@ -142,7 +141,7 @@ def generate_dataset(
     }
     return number_samples(ds, column, seed).map_batches(
         DatasetGenerator,
-        fn_constructor_args=(os.fspath(model), dict(load or {}), as_decoder(decoder), asked),
+        fn_constructor_args=(os.fspath(model), dict(load or {}), as_decoder(decoder), options),
         batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),

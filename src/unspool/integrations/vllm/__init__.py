@@ -1,1 +1,1 @@
-"""vLLM: our decoders in its sampler, asked for by each request, on either of its model runners."""
+"""vLLM: decoders of this package as a logits processor, chosen per request, on both model runners."""

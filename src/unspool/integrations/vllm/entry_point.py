@@ -1,7 +1,7 @@
-"""What vLLM finds under its entry point `vllm.logits_processors`: one class for both of its model runners.
+"""vLLM entry point `vllm.logits_processors`: one class for both model runners.
 
-vLLM loads it before it has chosen a runner, and each refuses classes of the other's kind. This one is of both
-kinds, and is what the runner that makes it wants: V1 gives it a device, V2 the table of its requests.
+vLLM loads it before it chooses a runner, and each runner rejects the class of the other. This class derives
+from both and adapts to its constructor arguments: V1 passes a device, V2 the table of requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as ForV1  # noqa: E4
 
 
 def _base_classes() -> tuple[type, ...]:
-    """The classes that the runners of the installed version ask for."""
+    """The logits processor classes of the installed version."""
     try:
         from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as ForV2
     except ModuleNotFoundError as error:
@@ -32,36 +32,38 @@ def _base_classes() -> tuple[type, ...]:
     return (ForV1, ForV2)
 
 
-class UnspoolLogitsProcessor(*_base_classes()):  # type: ignore[misc]  # vLLM's classes are known when it is there
-    """Draws the tokens of those requests that name a decoder; all others are vLLM's."""
+class UnspoolLogitsProcessor(*_base_classes()):  # type: ignore[misc]  # vLLM is optional
+    """Draws the tokens of requests that name a decoder; vLLM samples all others."""
 
-    def __init__(self, vllm_config: Any, *given: Any) -> None:
-        texts = SequenceSampler(ServedModel(vllm_config), init_logger("vllm.unspool").error)
+    def __init__(self, vllm_config: Any, *runner_arguments: Any) -> None:
+        sampler = SequenceSampler(ServedModel(vllm_config), init_logger("vllm.unspool").error)
         self._rows: Any
-        if len(given) == 1:
-            self._rows = V2RequestSlots(texts, given[0], drafts=vllm_config.speculative_config is not None)
+        if len(runner_arguments) == 1:
+            self._rows = V2RequestSlots(
+                sampler, runner_arguments[0], speculative=vllm_config.speculative_config is not None
+            )
         else:
-            self._rows = V1BatchRows(texts)
+            self._rows = V1BatchRows(sampler)
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse a request whose decoder cannot be read, where it arrives."""
+        """Reject a request with an invalid decoder when it arrives."""
         request_decoder(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """V1: no, so that it is called before anything that vLLM does to choose."""
+        """V1: False, so that vLLM calls it before sampling."""
         return False
 
     def update_state(self, batch_update: Any) -> None:
-        """V1: what has changed in the batch."""
+        """V1: follow changes of the batch."""
         self._rows.update_state(batch_update)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """V2: a request comes."""
+        """V2: add a request."""
         ours: bool = self._rows.add_request(req_idx, sampling_params)
         return ours
 
     def apply(self, logits: Tensor, *context: Any) -> Tensor:
-        """Both: (N, V) → (N, V)."""
+        """Both: logits (N, V) → logits (N, V)."""
         written: Tensor = self._rows.apply(logits, *context)
         return written

@@ -1,7 +1,7 @@
-"""What rules see of the model that vLLM runs: its size, its tokenizer, and its output matrix.
+"""The model that vLLM serves, as transforms and picks see it: vocabulary, tokenizer and output matrix.
 
-vLLM shows a logits processor its configuration, which names the model's files, and not the model. Matrix and
-tokenizer are read from these files, by this package's own readers, when a request first needs them.
+vLLM passes a logits processor its configuration, which names the model's files, but not the model. Output
+matrix and tokenizer are read from these files when a request first needs them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.loading.gguf_file import open_gguf
-from unspool.models.loading.model_names import gguf_path, hub_folder, is_hub_id
+from unspool.models.loading.model_names import (
+    gguf_path,
+    hub_folder,
+    is_hub_id,
+    load_gguf_tokenizer,
+    load_huggingface_tokenizer,
+)
 from unspool.models.loading.output_matrix import output_matrix_of_folder, output_matrix_of_gguf
-from unspool.models.loading.tokenizer import load_gguf_tokenizer, load_huggingface_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class ServedModel(Abilities):
-    """A model of vLLM's, which alone runs it."""
+    """A model that vLLM runs."""
 
     def __init__(self, vllm_config: Any) -> None:
         self._config = vllm_config.model_config
@@ -30,34 +35,34 @@ class ServedModel(Abilities):
     @property
     def vocab_size(self) -> int:
         """Width of the logits."""
-        found: int = self._config.get_vocab_size()
-        return found
+        size: int = self._config.get_vocab_size()
+        return size
 
     @property
     def context(self) -> int | None:
-        """The most tokens that vLLM gives a text."""
-        found: int | None = self._config.max_model_len
-        return found
+        """vLLM's maximum sequence length."""
+        context: int | None = self._config.max_model_len
+        return context
 
     @cached_property
     def tokenizer(self) -> TokenizerLike | None:
-        """The model's tokenizer, for rules about words and characters."""
+        """The model's tokenizer, for transforms that use text."""
         name = str(self._config.tokenizer)
         file = gguf_path(name)
-        folder = _folder(name, self._config.tokenizer_revision)
-        text = (
-            load_gguf_tokenizer(open_gguf(file)) if file is not None else load_huggingface_tokenizer(folder)
-        )
-        if text is not None and text.vocab_size > self.vocab_size:
+        if file is not None:
+            tokenizer = load_gguf_tokenizer(open_gguf(file))
+        else:
+            tokenizer = load_huggingface_tokenizer(_folder(name, self._config.tokenizer_revision))
+        if tokenizer is not None and tokenizer.vocab_size > self.vocab_size:
             raise ValueError(
-                f"the tokenizer of {name} knows {text.vocab_size} tokens, and vLLM's model only "
-                f"{self.vocab_size}: it belongs to another model; give vLLM the model's own"
+                f"the tokenizer of {name} has {tokenizer.vocab_size} tokens, vLLM's model only "
+                f"{self.vocab_size}: give vLLM the model's own tokenizer"
             )
-        return text
+        return tokenizer
 
     @cached_property
     def output_matrix(self) -> Tensor | None:
-        """(V, D), in the precision that vLLM multiplies with; None where the logits are bent."""
+        """(V, D), rounded to vLLM's dtype; None if the logits are capped."""
         name = str(self._config.model)
         file = gguf_path(name)
         if file is not None:
@@ -68,18 +73,18 @@ class ServedModel(Abilities):
             return None
         if len(weight) != self.vocab_size:
             raise ValueError(
-                f"the output matrix of {name} has {len(weight)} rows, and vLLM's logits have "
-                f"{self.vocab_size} columns: these are not the files that vLLM has loaded"
+                f"the output matrix of {name} has {len(weight)} rows, but vLLM's logits have "
+                f"{self.vocab_size} columns: vLLM has loaded other files"
             )
         return weight.to(self._config.dtype).float()
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Refused: vLLM runs it."""
-        raise NotImplementedError("a model of vLLM's is run by vLLM")
+        """Not supported: vLLM runs the model."""
+        raise NotImplementedError("vLLM runs the model")
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        """Refused: vLLM runs it."""
-        raise NotImplementedError("a model of vLLM's is run by vLLM")
+        """Not supported: vLLM runs the model."""
+        raise NotImplementedError("vLLM runs the model")
 
 
 def _folder(name: str, revision: str | None) -> Path:

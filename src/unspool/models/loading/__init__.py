@@ -1,4 +1,4 @@
-"""Weights of the GPT-2 and Llama families: run folders, Hugging Face folders, GGUF files, names."""
+"""Load and save models: run folders, Hugging Face folders, GGUF files, and models by name."""
 
 from unspool.models.loading.model_names import load
 from unspool.models.loading.run_folder import load_folder, save, save_folder

@@ -1,4 +1,4 @@
-"""Typed reading of a foreign configuration: every complaint names the file, the key and what was expected."""
+"""Typed reading of config.json and GGUF metadata; errors name the file, the key and the expected value."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-# A model that is whole, and that our own classes cannot be: another program may run it.
-
 
 class UnsupportedModelError(ValueError):
-    """Of a family, or with an option, that there is no class for here."""
+    """A valid model whose family or option this package does not implement; another engine may run it."""
 
 
 _MAX_INT = 2**31 - 1
-_MAX_FLOAT = sys.float_info.max  # JSON writes whole numbers of any length
+_MAX_FLOAT = sys.float_info.max  # JSON integers have any length
 
 
 @dataclass(frozen=True)
 class ConfigReader:
-    """The pairs of a config.json or of a GGUF file's metadata. A null counts as absent."""
+    """The key–value pairs of a configuration. A null counts as absent."""
 
     source: str
-    """Where they were read, for messages."""
+    """The file, for messages."""
     values: Mapping[str, Any]
     prefix: str = ""
-    """What every key begins with; GGUF writes "llama.block_count"."""
+    """Prefix of every key; GGUF writes "llama.block_count"."""
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
@@ -49,30 +47,30 @@ class ConfigReader:
             self._fail(key, value, "true or false")
         return value
 
-    def word(self, key: str, default: str | None = None) -> str:
+    def string(self, key: str, default: str | None = None) -> str:
         """A string."""
         value = self._value(key, default, "a string")
         if not isinstance(value, str):
             self._fail(key, value, "a string")
         return value
 
-    def group(self, key: str) -> ConfigReader:
-        """A table inside the table, empty if absent."""
+    def table(self, key: str) -> ConfigReader:
+        """A nested table, empty if absent."""
         value = self._value(key, {}, "a table")
         if not isinstance(value, Mapping):
             self._fail(key, value, "a table")
         return ConfigReader(self.source, value)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null."""
+        """True if the key is present and not null."""
         return self.values.get(self.prefix + key) is not None
 
-    def demand(self, key: str, expected: Any) -> None:
-        """Refuse a setting that the model here cannot follow; absent means as expected."""
+    def require(self, key: str, expected: Any) -> None:
+        """Reject a setting that differs from the only supported value; absent is accepted."""
         if self.has(key) and self.values[self.prefix + key] != expected:
             raise UnsupportedModelError(
-                f"{self.source}: {self.prefix + key} is {self.values[self.prefix + key]!r:.80}; expected "
-                f"{expected!r}, the only kind that is supported"
+                f"{self.source}: {self.prefix + key} is {self.values[self.prefix + key]!r:.80}; only "
+                f"{expected!r} is supported"
             )
 
     def _value(self, key: str, default: Any, kind: str) -> Any:

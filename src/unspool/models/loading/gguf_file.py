@@ -1,7 +1,10 @@
-"""GGUF, the container of llama.cpp: its table is read at once, its tensors lazily from a memory map.
+"""Read GGUF files, the format of llama.cpp: header, metadata, tensor table and memory-mapped tensors.
 
-Tensors of the types in `nn.stored.formats` are used where they lie in the map; the numbers of others are
-restored by `gguf.quants`, block by block. The map is private: writing to it would never reach the file.
+    "GGUF" · version u32 · tensors u64 · pairs u64 · pairs × (key, type, value)
+           · tensors × (name, n, n × u64, type u32, offset u64) · padding · data
+
+Tensors of the types in `engine.weight_formats` are used directly from the map; others are dequantised by
+`gguf.quants`, block by block. The map is private, so that writing to it never reaches the file.
 """
 
 from __future__ import annotations
@@ -33,43 +36,37 @@ _MAX_ARRAY_DEPTH = 4
 
 
 class GGUFCursor:
-    """Reads little-endian values from the map, and never past its end.
+    """Reads little-endian values from the memory map, never past its end.
 
-    Values of a GGUF file, read one after the other from its memory map, and never past its end.
-
-    Every length is checked against what is left of the file before anything is allocated from it, so that a
-    cut or hostile file ends in a ValueError that names the file, the offset and what was expected there.
+    Every length is checked against the rest of the file before memory is allocated for it. A truncated or
+    hostile file gives a ValueError that names the file, the offset and the expected value.
     """
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.at, self.end = path, data, 0, len(data)
 
     def fail(self, expected: str, offset: int | None = None) -> NoReturn:
-        """Refuse the file: what was expected at this byte, or at `offset`."""
+        """Raise a ValueError about the value at the current byte, or at `offset`."""
         at = self.at if offset is None else offset
         place = f"{self.path}: at byte {at} of {self.end}"
-        raise ValueError(f"{place}: expected {escape_name(expected)}; the file is cut or damaged")
+        raise ValueError(f"{place}: expected {escape_name(expected)}; the file is truncated or damaged")
 
     def need(self, count: int, each: int, what: str) -> int:
-        """The bytes that `count` things of at least `each` bytes take, if the file still has as many."""
+        """The size of `count` values of at least `each` bytes; fails if the file is shorter."""
         if count * each > self.end - self.at:
             self.fail(f"{what} ({count * each} bytes or more), found {self.end - self.at} bytes")
         return count * each
 
     def scalar(self, code: str, what: str) -> Any:
-        """One number of that `struct` code."""
+        """One number with the given `struct` code."""
         size = self.need(1, struct.calcsize("<" + code), what)
         (value,) = struct.unpack_from("<" + code, self.data, self.at)
         self.at += size
         return value
 
     def string(self, what: str) -> str:
-        """Text behind its length."""
+        """A string, preceded by its length."""
         length = self.scalar("Q", f"the length of {what}")
-        return self.text(length, what)
-
-    def text(self, length: int, what: str) -> str:
-        """Text of so many bytes."""
         self.need(length, 1, what)
         raw = self.data[self.at : self.at + length]
         try:
@@ -80,7 +77,7 @@ class GGUFCursor:
         return text
 
     def strings(self, count: int, what: str) -> list[str]:
-        """Many strings at once: a vocabulary has a hundred thousand, so the loop is kept lean."""
+        """Many strings, in a tight loop: a vocabulary has about a hundred thousand."""
         self.need(count, 8, what)
         data, end, at, length_at = self.data, self.end, self.at, struct.Struct("<Q").unpack_from
         texts = []
@@ -95,12 +92,12 @@ class GGUFCursor:
             pass
         self.at = at
         if len(texts) < count:
-            # Read the offender once more, slowly, for its message.
+            # Read the invalid string again for its error message.
             self.string(f"text {len(texts)} of {count} in {what}")
         return texts
 
     def array(self, what: str, depth: int) -> list[Any]:
-        """A list, which may hold lists."""
+        """A list, possibly nested."""
         kind = self.scalar("I", f"the type of {what}'s members")
         count = self.scalar("Q", f"the number of {what}'s members")
         if kind == _STRING:
@@ -119,13 +116,13 @@ class GGUFCursor:
         return values
 
     def code(self, kind: int, what: str) -> str:
-        """The `struct` code of GGUF's value type of that number."""
+        """The `struct` code of a GGUF value type."""
         if kind not in _SCALARS:
             self.fail(f"a value type from 0 to 12 for {what}, found {kind}", self.at)
         return _SCALARS[kind]
 
     def value(self, key: str) -> Any:
-        """A value behind its type."""
+        """A value, preceded by its type."""
         kind = self.scalar("I", f"the type of {key}")
         if kind == _STRING:
             return self.string(key)
@@ -137,7 +134,7 @@ class GGUFCursor:
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 
-# What the smallest member of a list takes: a count that asks for more than the rest of the file is a lie.
+# Smallest sizes of entries: a count that needs more than the rest of the file is invalid.
 _MIN_PAIR_BYTES = 8 + 4 + 1
 _MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 _MAX_DIMENSIONS = 4
@@ -145,21 +142,15 @@ _MAX_DIMENSIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class GGUFTensor:
-    """Where one tensor lies in the file, and how its numbers are packed.
-
-    The table of a GGUF file: header, metadata, and where each tensor lies.
-
-    "GGUF" · version u32 · tensors u64 · pairs u64 · pairs × (key, type, value)
-           · tensors × (name, n, n × u64, type u32, offset u64) · padding · data
-    """
+    """Entry of the tensor table."""
 
     name: str
     shape: tuple[int, ...]
-    """As torch writes it: the last dimension runs fastest."""
+    """In torch's order: the last dimension is contiguous."""
     quantisation: int
-    """ggml's number of the type, as in `gguf.GGMLQuantizationType`."""
+    """ggml type number, as in `gguf.GGMLQuantizationType`."""
     offset: int
-    """From the beginning of the file."""
+    """In bytes from the start of the file."""
     size: int
     """In bytes."""
 
@@ -222,19 +213,19 @@ def _tensors(cursor: GGUFCursor, count: int, metadata: dict[str, Any]) -> dict[s
 
 
 def _refuse_overlap(cursor: GGUFCursor, tensors: dict[str, GGUFTensor]) -> None:
-    """No byte belongs to two tensors: a table that says so is damaged, or made to mislead."""
+    """Reject tensors that share bytes: the file is damaged or malicious."""
     ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
     for before, after in pairwise(ordered):
         if before.offset + before.size > after.offset:
-            cursor.fail(f"{after.name}'s data behind {before.name}'s, which ends later", after.offset)
+            cursor.fail(f"{after.name}'s data after the end of {before.name}'s", after.offset)
 
 
 def _block(quantisation: int) -> tuple[int, int] | None:
-    """Numbers and bytes of a block of ggml's type of that number; None where nobody knows it."""
+    """Numbers and bytes per block of a ggml type; None if it is unknown."""
     kind = GGML.get(quantisation)
     if kind is not None:
         return kind.sizes
-    from gguf.constants import GGML_QUANT_SIZES  # not before: it comes with much else
+    from gguf.constants import GGML_QUANT_SIZES  # a slow import
 
     sizes: tuple[int, int] | None = GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers
     return sizes
@@ -257,16 +248,16 @@ def _tensor(cursor: GGUFCursor, number: int) -> tuple[str, tuple[int, ...], int,
     return name, shape, quantisation, offset, math.prod(shape) // block * block_bytes
 
 
-# Numbers restored at once: enough that numpy's own overhead vanishes, few enough that its temporary arrays
-# stay in the second-level cache and on the heap (larger ones go back to the system each time).
+# Numbers dequantised at once: enough to hide numpy's overhead, few enough that its temporary arrays stay in
+# the second-level cache and on the heap (larger ones are returned to the system each time).
 _NUMBERS_PER_CHUNK = 1 << 16
 _ALIGNMENT = 4
-"""Bytes that numbers are read from at multiples of; files keep to 32, unless they say otherwise."""
+"""Byte alignment of mapped numbers; files align to 32 bytes unless they set general.alignment."""
 
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """An open GGUF file: its metadata and its tensors, the latter still on disk."""
+    """An open GGUF file: metadata in memory, tensors on disk."""
 
     path: Path
     metadata: dict[str, Any]
@@ -274,14 +265,14 @@ class GGUFFile:
     data: mmap.mmap
 
     def stored(self, name: str, order_R: Tensor | None = None) -> StoredWeight | None:
-        """The matrix as it lies in the file, or its packed rows copied in the order `order_R`.
+        """A matrix in its stored format: a view of the map, or a copy with rows in the order `order_R`.
 
-        None where it is no matrix, or of a type that is not multiplied as it is.
+        None for vectors and for types without a kernel.
         """
         return self._packed(name, order_R) if len(self.tensors[name].shape) == 2 else None
 
     def _packed(self, name: str, order_R: Tensor | None) -> StoredWeight | None:
-        """The tensor's rows, of however many dimensions it is; None where they are of no type of ours."""
+        """The rows of a tensor of any dimension; None for types without a kernel."""
         tensor = self.tensors[name]
         kind = GGML.get(tensor.quantisation)
         if kind is None:
@@ -289,20 +280,20 @@ class GGUFFile:
         rows, columns = math.prod(tensor.shape[:-1]), tensor.shape[-1]
         packed = torch.frombuffer(self.data, dtype=torch.uint8, count=tensor.size, offset=tensor.offset)
         packed = packed.view(rows, -1)
-        if order_R is not None:  # a bias, too, has as many rows as there are numbers in the order
+        if order_R is not None:  # `order_R` has one entry per row, or per number of a bias
             packed = packed.view(len(order_R), -1)[order_R].view(rows, -1)
-            self.let_go(name)
+            self.release(name)
         elif tensor.offset % _ALIGNMENT:
             packed = packed.clone()
         weight = StoredWeight(kind, packed, (rows, columns))
         if not weight.is_finite():
-            self._refuse(tensor)
+            self._reject_not_finite(tensor)
         return weight
 
     def fill(self, name: str, out: Tensor, order_R: Tensor | None = None) -> None:
-        """Write the tensor's numbers into `out`, its rows in the order `order_R`.
+        """Write the numbers of a tensor into `out`, with rows in the order `order_R`.
 
-        Rows are reordered while they are still packed: a row is a whole number of blocks, and few bytes.
+        Rows are reordered while packed: a row is a whole number of blocks and smaller than its floats.
         """
         tensor = self.tensors[name]
         if out.numel() != math.prod(tensor.shape) or not out.is_contiguous():
@@ -318,10 +309,10 @@ class GGUFFile:
             for numbers in self._unpack(tensor, packed):
                 flat[start : start + numbers.size] = numbers
                 start += numbers.size
-        self.let_go(name)
+        self.release(name)
 
-    def let_go(self, name: str) -> None:
-        """Tell the system that the tensor's pages are not needed: they come again when they are read."""
+    def release(self, name: str) -> None:
+        """Let the system drop the mapped pages of a tensor; they are read again on access."""
         tensor = self.tensors[name]
         if hasattr(mmap, "MADV_DONTNEED"):
             first = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
@@ -336,44 +327,29 @@ class GGUFFile:
         stride = max(1, _NUMBERS_PER_CHUNK // block) * block_bytes
         for start in range(0, packed.size, stride):
             try:
-                # One long row: `dequantize` would cut many short ones into groups of sixteen.
+                # One long row: `dequantize` would split short ones into groups of sixteen.
                 numbers = dequantize(packed[None, start : start + stride], kind)[0]
             except NotImplementedError:
                 raise ValueError(
-                    f"{self.path}: tensor {tensor.name!r} is stored as {kind.name}, which cannot be read; "
-                    f"readable are {', '.join(readable_types())}"
+                    f"{self.path}: tensor {tensor.name!r} is stored as {kind.name}, which the installed gguf "
+                    "package cannot dequantise"
                 ) from None
             if not np.isfinite(numbers).all():
-                self._refuse(tensor)
+                self._reject_not_finite(tensor)
             yield numbers
 
-    def _refuse(self, tensor: GGUFTensor) -> NoReturn:
-        raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: a damaged file")
-
-
-def readable_types() -> list[str]:
-    """The names of ggml's number types that the installed `gguf` can turn into float32."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-    from gguf.quants import dequantize
-
-    names = []
-    for kind in GGMLQuantizationType:
-        try:
-            dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-        except NotImplementedError:
-            continue
-        names.append(kind.name)
-    return names
+    def _reject_not_finite(self, tensor: GGUFTensor) -> NoReturn:
+        raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: the file is damaged")
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether the file begins as a GGUF file does."""
+    """True if the file starts with GGUF's magic bytes."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def open_gguf(path: Path) -> GGUFFile:
-    """Read header, metadata and tensor table; the tensors themselves stay on disk until asked for."""
+    """Read header, metadata and tensor table; tensors stay on disk until they are used."""
     with path.open("rb") as file:
         if path.stat().st_size < len(MAGIC):  # an empty file cannot be mapped
             raise ValueError(f"{path}: not a GGUF file: it has only {path.stat().st_size} bytes")

@@ -1,12 +1,22 @@
-"""A GGUF file's metadata as our configuration and its tensors as our weights.
+"""Read the model configuration and weights of a GGUF file: Llama and similar families, GPT-2, Gemma 2 and 3.
 
-llama.cpp rotates neighbouring pairs (2i, 2i+1) of a Llama head where Hugging Face and we rotate (i, i + I/2),
-so its files hold the rows of queries and keys in another order, which is undone here:
+llama.cpp rotates adjacent pairs (2i, 2i+1) of a Llama head, Hugging Face and this package (i, i + I/2). So
+Llama files store the rows of queries and keys in another order, which is undone here:
 
     stored row  2i + s   of a head   ←→   our row  s·I/2 + i,    s ∈ {0, 1}
 
-Files of Llama 3.1 and later carry the stretching of their frequencies as a table, `rope_freqs.weight`; its
-parameters are recovered from it (Llama 3's own thresholds are tried, and the table must come out the same).
+Files of Llama 3.1 and later store their frequency scaling as a table, `rope_freqs.weight`. Its parameters are
+recovered with Llama 3's thresholds; a table that they do not reproduce is rejected.
+
+Families that differ from Llama (their readers take Llama's configuration and layout and change them):
+
+    OLMo 2       qk-norm over all heads; norms after the branches
+    Phi-3        fused q, k, v and fused gate, up; partial rotary positions
+    SmolLM3      every fourth layer without positions; interleaved rows of q and k
+    Gemma 2, 3   norms before and after every branch, scaled embeddings, sliding windows; caps or qk-norm
+
+GGUF files store the full gains of Gemma's norms (Hugging Face stores gain − 1). They do not say which layers
+have a sliding window or no positions; these rules are llama.cpp's.
 """
 
 from __future__ import annotations
@@ -22,10 +32,10 @@ import numpy as np
 import torch
 
 from unspool.heads import CappedHeadConfig
-from unspool.models.loading.assembly import errors_with_label, read_weights
+from unspool.models.loading.assembly import errors_with_label, read_tensors
 from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
-from unspool.models.loading.llama_families import with_names, with_sliding_window
-from unspool.models.loading.weight_layout import SourcePart, WeightLayout
+from unspool.models.loading.llama_families import divide_width, with_names, with_sliding_window
+from unspool.models.loading.weight_layout import SourcePart, WeightLayout, plan_tensors
 from unspool.models.loading.weights import StateDict, WeightFormat
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling
@@ -52,62 +62,56 @@ if TYPE_CHECKING:
 
 ConfigAndLayout = tuple[TransformerConfig, WeightLayout]
 FamilyChange = Callable[[TransformerConfig, WeightLayout, "GGUFFile", ConfigReader], ConfigAndLayout]
-"""What a family makes of Llama's shape and names."""
+"""Turns Llama's configuration and layout into those of a family."""
 
 _QUERY_NORM, _KEY_NORM = "blk.{}.attn_q_norm", "blk.{}.attn_k_norm"
 _POST_ATTENTION_NORM, _POST_FFW_NORM = "blk.{}.post_attention_norm", "blk.{}.post_ffw_norm"
 _NO_ROPE_INTERVAL = 4
-"""SmolLM3: every so manieth layer has no positions."""
+"""SmolLM3: every fourth layer has no positions."""
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
-"""Layers of the models whose scores are divided by √(D/H) instead of √I."""
+"""Layer counts of the models whose attention scores are divided by √(D/H) instead of √I."""
 
 
-def _with_qk_norm(dialect: WeightLayout) -> WeightLayout:
-    return with_names(dialect, attention__norm__query=(_QUERY_NORM,), attention__norm__key=(_KEY_NORM,))
+def _with_qk_norm(layout: WeightLayout) -> WeightLayout:
+    return with_names(layout, attention__norm__query=(_QUERY_NORM,), attention__norm__key=(_KEY_NORM,))
 
 
-def _qwen3(
-    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, __: ConfigReader
-) -> ConfigAndLayout:
-    return replace(config, qk_norm="head"), _with_qk_norm(dialect)
+def _qwen3(config: TransformerConfig, layout: WeightLayout, _: GGUFFile, __: ConfigReader) -> ConfigAndLayout:
+    return replace(config, qk_norm="head"), _with_qk_norm(layout)
 
 
-def _olmo2(
-    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, __: ConfigReader
-) -> ConfigAndLayout:
-    dialect = with_names(
-        _with_qk_norm(dialect), attention_norm=(_POST_ATTENTION_NORM,), feed_forward_norm=(_POST_FFW_NORM,)
+def _olmo2(config: TransformerConfig, layout: WeightLayout, _: GGUFFile, __: ConfigReader) -> ConfigAndLayout:
+    layout = with_names(
+        _with_qk_norm(layout), attention_norm=(_POST_ATTENTION_NORM,), feed_forward_norm=(_POST_FFW_NORM,)
     )
-    return replace(config, qk_norm="whole", norm_place="after"), dialect
+    return replace(config, qk_norm="whole", norm_place="after"), layout
 
 
 def _phi3(
-    config: TransformerConfig, dialect: WeightLayout, file: GGUFFile, _: ConfigReader
+    config: TransformerConfig, layout: WeightLayout, file: GGUFFile, _: ConfigReader
 ) -> ConfigAndLayout:
     if "rope_factors_long.weight" in file.tensors:
-        raise UnsupportedModelError(
-            f"{file.path}: its rotary positions are stretched by tables (longrope), which is not supported"
-        )
+        raise UnsupportedModelError(f"{file.path}: rotary scaling by tables (longrope) is not supported")
     fused = {"attention__qkv": ("blk.{}.attn_qkv",), "feed_forward__up": ("blk.{}.ffn_up",)}
-    return config, with_names(dialect, **fused)
+    return config, with_names(layout, **fused)
 
 
 def _smollm3(
-    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, settings: ConfigReader
+    config: TransformerConfig, layout: WeightLayout, _: GGUFFile, settings: ConfigReader
 ) -> ConfigAndLayout:
-    settings.demand("rope.dimension_count", config.each_width)  # pairs of a part of a head are not undone
-    unturned = tuple(layer for layer in range(config.layers) if (layer + 1) % _NO_ROPE_INTERVAL == 0)
-    return replace(config, unrotated_layers=unturned), replace(dialect, interleaved=True)
+    settings.require("rope.dimension_count", config.each_width)  # partial heads cannot be deinterleaved
+    unrotated = tuple(layer for layer in range(config.layers) if (layer + 1) % _NO_ROPE_INTERVAL == 0)
+    return replace(config, unrotated_layers=unrotated), replace(layout, interleaved=True)
 
 
 def _gemma(
-    config: TransformerConfig, dialect: WeightLayout, settings: ConfigReader, every: int
+    config: TransformerConfig, layout: WeightLayout, settings: ConfigReader, every: int
 ) -> ConfigAndLayout:
-    """All but every so manieth layer see the window."""
+    """Gemma 2 and 3; all layers except every `every`-th have a sliding window."""
     window: int | None = None
     windowed: tuple[int, ...] = ()
     if settings.has("attention.sliding_window"):
-        settings.demand("attention.sliding_window_pattern", every)
+        settings.require("attention.sliding_window_pattern", every)
         window = settings.integer("attention.sliding_window")
         windowed = tuple(layer for layer in range(config.layers) if (layer + 1) % every)
     config = replace(
@@ -119,19 +123,19 @@ def _gemma(
         windowed_layers=windowed,
     )
     return config, with_names(
-        dialect, attention_post_norm=(_POST_ATTENTION_NORM,), feed_forward_post_norm=(_POST_FFW_NORM,)
+        layout, attention_post_norm=(_POST_ATTENTION_NORM,), feed_forward_post_norm=(_POST_FFW_NORM,)
     )
 
 
 def _query_scale(config: TransformerConfig, largest: int) -> float:
-    """What makes of our 1/√I what the largest model of a family has."""
+    """Query factor that turns our 1/√I into √(H/D), which only the largest model of a family uses."""
     return math.sqrt(config.each_width * config.heads / config.width) if config.layers == largest else 1.0
 
 
 def _gemma2(
-    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, settings: ConfigReader
+    config: TransformerConfig, layout: WeightLayout, _: GGUFFile, settings: ConfigReader
 ) -> ConfigAndLayout:
-    config, dialect = _gemma(config, dialect, settings, 2)
+    config, layout = _gemma(config, layout, settings, 2)
     scale = _query_scale(config, _GEMMA2_27B)
     config = replace(
         config,
@@ -139,15 +143,15 @@ def _gemma2(
         head=CappedHeadConfig(settings.number("final_logit_softcapping", 30.0)),
     )
     if scale == 1.0:
-        return config, dialect
+        return config, layout
     query = ((scale, 0.0), (1.0, 0.0), (1.0, 0.0))
-    return config, replace(dialect, adjusted={"blocks.{}.attention.qkv": query})
+    return config, replace(layout, affine={"blocks.{}.attention.qkv": query})
 
 
 def _gemma3(
-    config: TransformerConfig, dialect: WeightLayout, _: GGUFFile, settings: ConfigReader
+    config: TransformerConfig, layout: WeightLayout, _: GGUFFile, settings: ConfigReader
 ) -> ConfigAndLayout:
-    config, dialect = _gemma(config, dialect, settings, 6)
+    config, layout = _gemma(config, layout, settings, 6)
     capped = settings.has("final_logit_softcapping")
     config = replace(
         config,
@@ -156,8 +160,7 @@ def _gemma3(
         head=CappedHeadConfig(settings.number("final_logit_softcapping")) if capped else None,
     )
     scale = _query_scale(config, _GEMMA3_27B)
-    adjusted = {"blocks.{}.attention.norm.query": ((scale, 0.0),)}
-    return config, replace(_with_qk_norm(dialect), adjusted=adjusted)
+    return config, replace(_with_qk_norm(layout), affine={"blocks.{}.attention.norm.query": ((scale, 0.0),)})
 
 
 FAMILIES: dict[str, FamilyChange] = {
@@ -168,7 +171,7 @@ FAMILIES: dict[str, FamilyChange] = {
     "qwen3": _qwen3,
     "smollm3": _smollm3,
 }
-"""llama.cpp's architecture → what it changes."""
+"""llama.cpp architecture → its change to Llama."""
 
 
 _OUTER_NAMES = {"embed": ("token_embd",), "norm": ("output_norm",), "head": ("output",)}
@@ -193,12 +196,12 @@ _GPT2_NAMES = {
 }
 _ROPE_FREQS = "rope_freqs.weight"
 _LLAMA3_THRESHOLDS = (1.0, 4.0, 8192)
-"""Llama 3 stretches fully below the first and not at all above the second number of turns in the third."""
+"""Llama 3's low_freq_factor, high_freq_factor and original context."""
 
 
 @dataclass(frozen=True)
 class _GGUFSource:
-    """The tensors of a GGUF file, as `assemble` wants them."""
+    """A GGUF file as a TensorSource."""
 
     file: GGUFFile
 
@@ -210,44 +213,44 @@ class _GGUFSource:
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.file.tensors.items()}
 
-    def stored(self, piece: SourcePart) -> StoredWeight | None:
-        assert piece.source is not None
-        return self.file.stored(piece.source, _row_order(piece))
+    def stored(self, part: SourcePart) -> StoredWeight | None:
+        assert part.source is not None
+        return self.file.stored(part.source, _row_order(part))
 
-    def fill(self, piece: SourcePart, out: Tensor) -> None:
-        assert piece.source is not None
-        self.file.fill(piece.source, out, _row_order(piece))
+    def fill(self, part: SourcePart, out: Tensor) -> None:
+        assert part.source is not None
+        self.file.fill(part.source, out, _row_order(part))
 
-    def let_go(self, piece: SourcePart) -> None:
-        assert piece.source is not None
-        self.file.let_go(piece.source)
+    def release(self, part: SourcePart) -> None:
+        assert part.source is not None
+        self.file.release(part.source)
 
 
-def _row_order(piece: SourcePart) -> Tensor | None:
-    return deinterleaved_rows(piece.heads, piece.shape[0]) if piece.heads else None
+def _row_order(part: SourcePart) -> Tensor | None:
+    return deinterleaved_rows(part.heads, part.shape[0]) if part.heads else None
 
 
 def deinterleaved_rows(heads: int, rows: int) -> Tensor:
-    """For each of our rows, the stored row with the same meaning: halves of a head out of its pairs."""
+    """For each of our rows, the index of the stored row."""
     return torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(-1)
 
 
 def gguf_config(file: GGUFFile) -> TransformerConfig:
-    """The shape of the model in the file."""
+    """The model configuration of a GGUF file."""
     return _read_config(file)[0]
 
 
 def gguf_weights(file: GGUFFile, weights: WeightFormat = "float32") -> tuple[TransformerConfig, StateDict]:
-    """The model in the file: its shape, and its weights under our names."""
-    config, dialect = _read_config(file)
-    return config, read_weights(_GGUFSource(file), config, dialect, weights)
+    """The configuration and state dict of the model in a GGUF file."""
+    config, layout = _read_config(file)
+    return config, read_tensors(_GGUFSource(file), plan_tensors(config, layout), layout.ignored, weights)
 
 
 def _read_config(file: GGUFFile) -> tuple[TransformerConfig, WeightLayout]:
     general = ConfigReader(str(file.path), file.metadata)
     if general.has("split.count") and file.metadata["split.count"] != 1:
-        raise ValueError(f"{file.path}: one part of several; merge them with llama.cpp's gguf-split --merge")
-    architecture = general.word("general.architecture")
+        raise ValueError(f"{file.path}: a split file; merge its parts with llama.cpp's gguf-split --merge")
+    architecture = general.string("general.architecture")
     if architecture not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(
@@ -281,18 +284,18 @@ def _gpt2(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, We
 
 
 def _llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    for key, harmless in (("expert_count", 0), ("attention.causal", True)):
-        settings.demand(key, harmless)
-    stretched = settings.word("rope.scaling.type", "none") == "linear"
-    if not stretched:
-        settings.demand("rope.scaling.type", "none")
+    settings.require("expert_count", 0)
+    settings.require("attention.causal", True)
+    is_scaled = settings.string("rope.scaling.type", "none") == "linear"
+    if not is_scaled:
+        settings.require("rope.scaling.type", "none")
     heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
     kv_heads = settings.integer("attention.head_count_kv", heads)
     head_width = settings.integer("attention.key_length", _head_width(settings, width, heads))
-    settings.demand("attention.value_length", head_width)
-    turned = settings.integer("rope.dimension_count", head_width)
+    settings.require("attention.value_length", head_width)
+    rotary_width = settings.integer("rope.dimension_count", head_width)
     base = settings.number("rope.freq_base", 10000.0)
-    biased, unbiased = _biases(file)
+    biases, unbiased = _biases(file)
     config = TransformerConfig(
         vocab_size=_vocab_size(file),
         width=width,
@@ -305,14 +308,14 @@ def _llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, W
         norm_eps=_norm_eps(settings, "attention.layer_norm_rms_epsilon"),
         rotary_base=base,
         rotary_scaling=_scaling(file, head_width, base),
-        rotary_factor=settings.number("rope.scaling.factor") if stretched else 1.0,
-        rotary_width=None if turned == head_width else turned,
-        bias=biased == "all",
-        qkv_bias=biased == "qkv",
+        rotary_factor=settings.number("rope.scaling.factor") if is_scaled else 1.0,
+        rotary_width=None if rotary_width == head_width else rotary_width,
+        bias=biases == "all",
+        qkv_bias=biases == "qkv",
         tied="output.weight" not in file.tensors,
     )
     window = settings.values.get(settings.prefix + "attention.sliding_window", 0)
-    if window != 0:  # 0 is how a file says that there is none
+    if window != 0:  # 0 means no window
         config = with_sliding_window(
             config, settings.integer("attention.sliding_window"), range(config.layers)
         )
@@ -320,9 +323,9 @@ def _llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, W
 
 
 def _interleaved_llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    config, dialect = _llama(file, settings)
-    settings.demand("rope.dimension_count", config.each_width)
-    return config, replace(dialect, interleaved=True)
+    config, layout = _llama(file, settings)
+    settings.require("rope.dimension_count", config.each_width)
+    return config, replace(layout, interleaved=True)
 
 
 def _like_llama(
@@ -332,14 +335,14 @@ def _like_llama(
 
 
 def _granite(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    config, dialect = _interleaved_llama(file, settings)
+    config, layout = _interleaved_llama(file, settings)
     branch = (settings.number("residual_scale", 1.0), 0.0)
-    # Our scores are divided by √I, theirs multiplied by a number of their own.
-    own = config.each_width**-0.5
-    query = settings.number("attention.scale", own) / own
+    # Our attention scores are divided by √I; Granite multiplies them by attention.scale.
+    default = config.each_width**-0.5
+    query = settings.number("attention.scale", default) / default
     return replace(config, embed_scale=settings.number("embedding_scale", 1.0)), replace(
-        dialect,
-        adjusted={
+        layout,
+        affine={
             "blocks.{}.attention.qkv": ((query, 0.0), (1.0, 0.0), (1.0, 0.0)),
             "blocks.{}.attention.out": (branch,),
             "blocks.{}.feed_forward.down": (branch,),
@@ -365,29 +368,29 @@ def _vocab_size(file: GGUFFile) -> int:
 
 
 def _head_width(settings: ConfigReader, width: int, heads: int) -> int:
-    if width % heads and not settings.has("attention.key_length"):
-        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
-    return max(1, width // heads)
+    if settings.has("attention.key_length"):
+        return max(1, width // heads)
+    return divide_width(settings, width, heads)
 
 
 def _norm_eps(settings: ConfigReader, key: str) -> float:
-    """The ε that was meant: GGUF stores 1e-5 as the float32 nearest to it, 9.999999747378752e-06."""
+    """The intended ε: GGUF stores 1e-5 as the nearest float32, 9.999999747378752e-06."""
     return float(np.format_float_scientific(np.float32(settings.number(key)), unique=True))
 
 
 def _biases(file: GGUFFile) -> tuple[str, frozenset[str]]:
-    """Which projections have a bias: the metadata does not say, the first layer's tensors do."""
-    have = {
+    """Kind of biases ("none", "qkv" or "all") and modules without one, from the first layer's tensors."""
+    has_bias = {
         "attention.qkv": "blk.0.attn_q.bias" in file.tensors,
         "attention.out": "blk.0.attn_output.bias" in file.tensors,
         "feed_forward.up": "blk.0.ffn_up.bias" in file.tensors,
         "feed_forward.down": "blk.0.ffn_down.bias" in file.tensors,
     }
-    if not any(have.values()):
+    if not any(has_bias.values()):
         return "none", frozenset()
-    if have["attention.qkv"] and sum(have.values()) == 1:
+    if has_bias["attention.qkv"] and sum(has_bias.values()) == 1:
         return "qkv", frozenset()
-    return "all", frozenset(module for module, there in have.items() if not there)
+    return "all", frozenset(module for module, present in has_bias.items() if not present)
 
 
 def _scaling(file: GGUFFile, head_width: int, base: float) -> RotaryScaling | None:
@@ -402,7 +405,7 @@ def _scaling(file: GGUFFile, head_width: int, base: float) -> RotaryScaling | No
     omega = 1.0 / base ** (torch.arange(0, head_width, 2) / head_width)
     if not torch.allclose(omega / scaling(omega), stretch, rtol=1e-4):
         raise ValueError(
-            f"{file.path}: {_ROPE_FREQS} does not stretch frequencies as Llama 3 does "
-            f"(factor {scaling.factor:g}); no other kind is supported"
+            f"{file.path}: {_ROPE_FREQS} does not scale frequencies as Llama 3 does "
+            f"(factor {scaling.factor:g}); no other scaling is supported"
         )
     return scaling

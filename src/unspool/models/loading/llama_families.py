@@ -1,15 +1,18 @@
-"""Hugging Face's configurations of Llama and of the families that differ from it in an option or two.
+"""Hugging Face configurations and weight layouts of Llama, similar families, and Gemma 2 and 3.
 
-    Llama, SmolLM, Mistral    as they are
+    Llama, SmolLM, Mistral    the base
     Qwen 2                    a bias in q, k and v
-    Qwen 3                    q and k normalised, head by head
-    OLMo 2                    q and k normalised as wholes; norms behind the branches
-    Phi-3                     q, k and v in one matrix, gate and up in another; a part of a head turned
+    Qwen 3                    qk-norm per head
+    OLMo 2                    qk-norm over all heads; norms after the branches
+    Phi-3                     fused q, k, v and fused gate, up; partial rotary positions
     SmolLM3                   some layers without positions
     Granite                   factors on embeddings, scores, branches and logits
+    Gemma 2, 3                norms before and after every branch (stored as gain − 1), embeddings × √D,
+                              another score scale, sliding windows; Gemma 2 caps scores and logits
+                              (`heads.capped`), Gemma 3 has qk-norm and another rotary base in window layers
 
-Sliding-window attention covers every layer of Mistral and Phi-3; elsewhere the layers that `layer_types`
-names. The context is `max_position_embeddings` in either case.
+Sliding-window attention covers every layer of Mistral and Phi-3, elsewhere the layers in `layer_types`. The
+context is `max_position_embeddings`.
 """
 
 from __future__ import annotations
@@ -25,64 +28,64 @@ from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling, YarnScaling
 
-# Rotary positions as in configurations of Hugging Face's; transformers 5 keeps all in rope_parameters.
-
-
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def rotary_settings(
-    settings: ConfigReader, head_width: int, group: ConfigReader | None = None
+    settings: ConfigReader, head_width: int, rope: ConfigReader | None = None
 ) -> dict[str, Any]:
-    """The rotary fields of a TransformerConfig; `group` is the table, where a model has several."""
-    if group is None:
-        group = settings.group("rope_parameters" if settings.has("rope_parameters") else "rope_scaling")
-    found: dict[str, Any] = {
-        "rotary_base": group.number("rope_theta", settings.number("rope_theta", 10000.0)),
+    """The rotary fields of a TransformerConfig; `rope` is the table, if a model has several.
+
+    transformers 5 writes the table as rope_parameters, older versions as rope_scaling.
+    """
+    if rope is None:
+        rope = settings.table("rope_parameters" if settings.has("rope_parameters") else "rope_scaling")
+    fields: dict[str, Any] = {
+        "rotary_base": rope.number("rope_theta", settings.number("rope_theta", 10000.0)),
     }
-    share = group.number("partial_rotary_factor", settings.number("partial_rotary_factor", 1.0))
+    share = rope.number("partial_rotary_factor", settings.number("partial_rotary_factor", 1.0))
     if share != 1.0:
-        found["rotary_width"] = int(head_width * share)
-    kind = group.word("rope_type", group.word("type", "default"))
+        fields["rotary_width"] = int(head_width * share)
+    kind = rope.string("rope_type", rope.string("type", "default"))
     if kind not in ROPE_TYPES:
         raise UnsupportedModelError(
             f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are {', '.join(ROPE_TYPES)}"
         )
     context = settings.integer("max_position_embeddings", 2048)
     if kind == "linear":
-        found["rotary_factor"] = group.number("factor")
+        fields["rotary_factor"] = rope.number("factor")
     if kind == "llama3":
-        found["rotary_scaling"] = RotaryScaling(
-            factor=group.number("factor"),
-            low_freq_factor=group.number("low_freq_factor"),
-            high_freq_factor=group.number("high_freq_factor"),
-            original_context=group.integer("original_max_position_embeddings", context),
+        fields["rotary_scaling"] = RotaryScaling(
+            factor=rope.number("factor"),
+            low_freq_factor=rope.number("low_freq_factor"),
+            high_freq_factor=rope.number("high_freq_factor"),
+            original_context=rope.integer("original_max_position_embeddings", context),
         )
     if kind == "yarn":
-        found["rotary_yarn"] = _yarn(group, context)
-    return found
+        fields["rotary_yarn"] = _yarn(rope, context)
+    return fields
 
 
-def _yarn(group: ConfigReader, context: int) -> YarnScaling:
-    original = group.integer("original_max_position_embeddings", context)
-    factor = group.number("factor", context / original)
-    magnitude = group.number("attention_factor") if group.has("attention_factor") else None
-    if magnitude is None and group.has("mscale") and group.has("mscale_all_dim"):
-        magnitude = _yarn_magnitude(factor, group.number("mscale")) / _yarn_magnitude(
-            factor, group.number("mscale_all_dim")
-        )
+def _yarn(rope: ConfigReader, context: int) -> YarnScaling:
+    original = rope.integer("original_max_position_embeddings", context)
+    factor = rope.number("factor", context / original)
+    magnitude = rope.number("attention_factor") if rope.has("attention_factor") else None
+    if magnitude is None and rope.has("mscale") and rope.has("mscale_all_dim"):
+        scales = (rope.number("mscale"), rope.number("mscale_all_dim"))
+        mscale, mscale_all_dim = (_yarn_magnitude(factor, scale) for scale in scales)
+        magnitude = mscale / mscale_all_dim
     return YarnScaling(
         factor,
         original,
-        group.number("beta_fast", 32.0),
-        group.number("beta_slow", 1.0),
+        rope.number("beta_fast", 32.0),
+        rope.number("beta_slow", 1.0),
         magnitude,
-        group.flag("truncate", True),
+        rope.flag("truncate", True),
     )
 
 
-def _yarn_magnitude(factor: float, share: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
+def _yarn_magnitude(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
 Family = Callable[[ConfigReader], tuple[TransformerConfig, WeightLayout]]
@@ -108,19 +111,19 @@ QUERY_KEY_NORMS = {
 }
 
 
-def with_names(dialect: WeightLayout, **names: Any) -> WeightLayout:
-    """The same dialect with other names for some modules, "." written as "__" and "blocks.{}." left out."""
+def with_names(layout: WeightLayout, **names: Any) -> WeightLayout:
+    """The layout with other names for some block modules; "." is written as "__"."""
     ours = {"blocks.{}." + name.replace("__", "."): theirs for name, theirs in names.items()}
-    return replace(dialect, names={**dialect.names, **ours})
+    return replace(layout, names={**layout.names, **ours})
 
 
 def read_llama_config(
     settings: ConfigReader, context: int, activation: str = "swiglu", **more: Any
 ) -> TransformerConfig:
-    """What all of these families say in the same words."""
+    """The settings that all of these families share."""
     width, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     head_width = (
-        settings.integer("head_dim") if settings.has("head_dim") else _head_width(settings, width, heads)
+        settings.integer("head_dim") if settings.has("head_dim") else divide_width(settings, width, heads)
     )
     return TransformerConfig(
         **{
@@ -140,14 +143,15 @@ def read_llama_config(
     )
 
 
-def _head_width(settings: ConfigReader, width: int, heads: int) -> int:
+def divide_width(settings: ConfigReader, width: int, heads: int) -> int:
+    """The width of one head."""
     if width % heads:
-        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+        raise ValueError(f"{settings.source}: the width {width} is not a multiple of {heads} heads")
     return width // heads
 
 
 def _read_silu_config(settings: ConfigReader, longest: int, **more: Any) -> TransformerConfig:
-    settings.demand("hidden_act", "silu")
+    settings.require("hidden_act", "silu")
     return read_llama_config(settings, settings.integer("max_position_embeddings", longest), **more)
 
 
@@ -169,7 +173,7 @@ def windowed_layers(settings: ConfigReader, layers: int, default: Sequence[int])
 
 
 def with_sliding_window(config: TransformerConfig, window: int, layers: Sequence[int]) -> TransformerConfig:
-    """The config with sliding-window attention in `layers`, unless the window covers the whole context."""
+    """The config with sliding-window attention in `layers`, unless the window covers the context."""
     if not layers or (config.context is not None and window >= config.context):
         return config
     return replace(config, window=window, windowed_layers=tuple(layers))
@@ -178,7 +182,7 @@ def with_sliding_window(config: TransformerConfig, window: int, layers: Sequence
 def _sliding_if_used(
     settings: ConfigReader, config: TransformerConfig, default: Sequence[int], window: int | None = None
 ) -> TransformerConfig:
-    """Families that switch the window on with `use_sliding_window`; `window` is its default size."""
+    """The config with a sliding window if `use_sliding_window` is set; `window` is its default size."""
     if (
         not settings.flag("use_sliding_window", False)
         or settings.values.get("sliding_window", window) is None
@@ -201,7 +205,7 @@ def _llama(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
 
 def _mistral(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     config = _read_silu_config(settings, 131072)
-    # Absent and null differ: Mistral's own default is a window of 4096, null is none.
+    # Absent means Mistral's default window of 4096, null means no window.
     if settings.values.get("sliding_window", 4096) is None:
         return config, LLAMA
     return with_sliding_window(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
@@ -213,22 +217,21 @@ def _qwen2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
 
 
 def _qwen3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    config, dialect = _with_biases(settings, _read_silu_config(settings, 32768, qk_norm="head"))
+    config, layout = _with_biases(settings, _read_silu_config(settings, 32768, qk_norm="head"))
     config = _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096)
-    return config, replace(dialect, names={**dialect.names, **QUERY_KEY_NORMS})
+    return config, replace(layout, names={**layout.names, **QUERY_KEY_NORMS})
 
 
 def _olmo2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    config, dialect = _with_biases(
+    config, layout = _with_biases(
         settings, _read_silu_config(settings, 2048, qk_norm="whole", norm_place="after")
     )
-    behind = {
-        "attention_norm": (_LAYER + "post_attention_layernorm",),
-        "feed_forward_norm": (_LAYER + "post_feedforward_layernorm",),
-    }
-    return config, replace(
-        with_names(dialect, **behind), names={**with_names(dialect, **behind).names, **QUERY_KEY_NORMS}
+    layout = with_names(
+        layout,
+        attention_norm=(_LAYER + "post_attention_layernorm",),
+        feed_forward_norm=(_LAYER + "post_feedforward_layernorm",),
     )
+    return config, replace(layout, names={**layout.names, **QUERY_KEY_NORMS})
 
 
 def _phi3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
@@ -243,28 +246,28 @@ def _phi3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
 
 
 def _smollm3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    config, dialect = _with_biases(settings, _read_silu_config(settings, 32768))
+    config, layout = _with_biases(settings, _read_silu_config(settings, 32768))
     every = settings.integer("no_rope_layer_interval", 4)
-    turned = settings.values.get("no_rope_layers") or [
+    rotated = settings.values.get("no_rope_layers") or [
         int((it + 1) % every != 0) for it in range(config.layers)
     ]
-    if not isinstance(turned, list) or len(turned) != config.layers:
+    if not isinstance(rotated, list) or len(rotated) != config.layers:
         raise ValueError(f"{settings.source}: no_rope_layers must have a 0 or a 1 for each layer")
-    unrotated = tuple(n for n, it in enumerate(turned) if not it)
+    unrotated = tuple(n for n, it in enumerate(rotated) if not it)
     config = _sliding_if_used(settings, config, unrotated)
-    return replace(config, unrotated_layers=unrotated), dialect
+    return replace(config, unrotated_layers=unrotated), layout
 
 
 def _granite(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
-    config, dialect = _with_biases(
+    config, layout = _with_biases(
         settings, _read_silu_config(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
     )
     branch = (settings.number("residual_multiplier", 1.0), 0.0)
-    # Our scores are divided by √I, theirs multiplied by a number of their own.
+    # Our attention scores are divided by √I; Granite multiplies them by attention_multiplier.
     query = settings.number("attention_multiplier", 1.0) * math.sqrt(config.each_width)
     return config, replace(
-        dialect,
-        adjusted={
+        layout,
+        affine={
             "blocks.{}.attention.qkv": ((query, 0.0), (1.0, 0.0), (1.0, 0.0)),
             "blocks.{}.attention.out": (branch,),
             "blocks.{}.feed_forward.down": (branch,),
@@ -284,15 +287,6 @@ LLAMA_FAMILIES: dict[str, Family] = {
     "smollm3": _smollm3,
 }
 
-
-# Hugging Face's configurations of Gemma 2 and 3.
-#
-# Norms stand before and behind every branch, their gain is stored less 1; embeddings are multiplied by √D,
-# scores divided by a number of their own; most layers see a window. Gemma 2 bends scores and logits
-# (`heads.capped`), Gemma 3 normalises queries and keys and turns those of windowed layers by another base.
-
-
-_LAYER = "model.layers.{}."
 BLOCK_NORMS = ("attention_norm", "attention_post_norm", "feed_forward_norm", "feed_forward_post_norm")
 GEMMA = with_names(
     LLAMA,
@@ -301,14 +295,14 @@ GEMMA = with_names(
     feed_forward_post_norm=(_LAYER + "post_feedforward_layernorm",),
 )
 MINUS_ONE = ((1.0, 1.0),)
-"""A gain that is stored less 1."""
+"""Scale and offset of a gain that is stored as gain − 1."""
 NORM_GAINS = {"norm": MINUS_ONE, **{f"blocks.{{}}.{norm}": MINUS_ONE for norm in BLOCK_NORMS}}
 
 
 def _gemma(settings: ConfigReader, **more: Any) -> TransformerConfig:
-    settings.demand("hidden_activation", "gelu_pytorch_tanh")
-    settings.demand("attention_bias", False)
-    settings.demand("use_bidirectional_attention", False)
+    settings.require("hidden_activation", "gelu_pytorch_tanh")
+    settings.require("attention_bias", False)
+    settings.require("use_bidirectional_attention", False)
     return read_llama_config(
         settings,
         settings.integer("max_position_embeddings", 8192),
@@ -321,12 +315,12 @@ def _gemma(settings: ConfigReader, **more: Any) -> TransformerConfig:
 
 
 def _window_layers(settings: ConfigReader, layers: int, every: int) -> tuple[int, ...]:
-    """All layers but every so manieth, unless `layer_types` says otherwise."""
+    """`layer_types`, or by default all layers except every `every`-th."""
     return windowed_layers(settings, layers, [n for n in range(layers) if (n + 1) % every])
 
 
 def _query_scale(settings: ConfigReader, config: TransformerConfig) -> float:
-    """What makes of our 1/√I their 1/√s."""
+    """Query factor that turns our 1/√I into Gemma's 1/√query_pre_attn_scalar."""
     return math.sqrt(config.each_width / settings.number("query_pre_attn_scalar", 256.0))
 
 
@@ -342,25 +336,25 @@ def _gemma2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
         head=None if capped is None else CappedHeadConfig(capped),
     )
     query = ((_query_scale(settings, config), 0.0), (1.0, 0.0), (1.0, 0.0))
-    return config, replace(GEMMA, adjusted=NORM_GAINS | {"blocks.{}.attention.qkv": query})
+    return config, replace(GEMMA, affine=NORM_GAINS | {"blocks.{}.attention.qkv": query})
 
 
 def _is_capped(settings: ConfigReader, which: str) -> bool:
-    """Absent and null differ: Gemma 2's own default is a cap, null is none."""
+    """Absent means Gemma 2's default cap, null means no cap."""
     return settings.values.get(f"{which}_softcapping", 1.0) is not None
 
 
 def _gemma3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     for cap in ("final_logit_softcapping", "attn_logit_softcapping"):
-        settings.demand(cap, None)
-    tables = settings.group("rope_parameters")
+        settings.require(cap, None)
+    tables = settings.table("rope_parameters")
     head_width = settings.integer("head_dim", 256)
     if tables.has("full_attention"):
-        base = tables.group("sliding_attention").number("rope_theta", 10000.0)
-        rotary = rotary_settings(settings, head_width, tables.group("full_attention"))
+        base = tables.table("sliding_attention").number("rope_theta", 10000.0)
+        rotary = rotary_settings(settings, head_width, tables.table("full_attention"))
     else:
         base = settings.number("rope_local_base_freq", 10000.0)
-        rotary = rotary_settings(settings, head_width, settings.group("rope_scaling"))
+        rotary = rotary_settings(settings, head_width, settings.table("rope_scaling"))
         rotary["rotary_base"] = settings.number("rope_theta", 1000000.0)
     config = _gemma(settings, qk_norm="head", window_rotary_base=base, **rotary)
     every = settings.integer("sliding_window_pattern", 6)
@@ -370,8 +364,8 @@ def _gemma3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
         "blocks.{}.attention.norm.query": ((scale, scale),),
         "blocks.{}.attention.norm.key": MINUS_ONE,
     }
-    dialect = replace(GEMMA, names={**GEMMA.names, **QUERY_KEY_NORMS})
-    return config, replace(dialect, adjusted=NORM_GAINS | norms)
+    layout = replace(GEMMA, names={**GEMMA.names, **QUERY_KEY_NORMS})
+    return config, replace(layout, affine=NORM_GAINS | norms)
 
 
 GEMMA_FAMILIES: dict[str, Family] = {"gemma2": _gemma2, "gemma3_text": _gemma3}

@@ -1,7 +1,7 @@
-"""A model's output matrix alone, out of its files: W, (V, D), where the logits are its products.
+"""Read only the output matrix W, (V, D), of a model file; logits are its products with the hidden state.
 
-A tied one is the embedding. Logits that are bent afterwards (Gemma 2's cap) are no products: None. In a
-folder the names of tensors tell, for families that this package has no classes for, too.
+A tied matrix is the embedding. None if the logits are not plain products (Gemma 2's soft cap). In a folder
+the tensor names decide, so this works for families that this package does not implement.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from unspool.io import read_json_object
 from unspool.models.loading.safetensors_files import open_safetensors
-from unspool.tokenization.tokenizer import read_json_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,39 +20,37 @@ if TYPE_CHECKING:
     from unspool.models.loading.gguf_file import GGUFFile
 
 HEAD_NAMES = ("lm_head.weight", "embed_out.weight")
-"""How the names of output layers end in a folder."""
+"""Suffixes of output layer names in Hugging Face folders."""
 EMBEDDING_NAMES = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
 GGUF_NAMES = ("output.weight", "token_embd.weight")
 SOFTCAP_KEY = "final_logit_softcapping"
 
 
 def output_matrix_of_gguf(file: GGUFFile) -> Tensor | None:
-    """Unpacked from a GGUF file."""
-    bent = [key for key in file.metadata if key.endswith(SOFTCAP_KEY)]
-    found = next((name for name in GGUF_NAMES if name in file.tensors), None)
-    if bent or found is None:
+    """The output matrix of a GGUF file in float32."""
+    name = next((name for name in GGUF_NAMES if name in file.tensors), None)
+    if name is None or any(key.endswith(SOFTCAP_KEY) for key in file.metadata):
         return None
-    whole = torch.empty(file.tensors[found].shape)
-    file.fill(found, whole)
-    return whole
+    matrix = torch.empty(file.tensors[name].shape)
+    file.fill(name, matrix)
+    return matrix
 
 
 def output_matrix_of_folder(folder: Path) -> Tensor | None:
-    """From the safetensors of a Hugging Face folder, in the type that they have there."""
+    """The output matrix of a Hugging Face folder in its stored dtype."""
     settings = read_json_object(folder / "config.json")
-    inner = settings.get("text_config")
-    settings = {**settings, **inner} if isinstance(inner, dict) else settings
+    text_config = settings.get("text_config")
+    settings = {**settings, **text_config} if isinstance(text_config, dict) else settings
     if settings.get(SOFTCAP_KEY):
         return None
     source = open_safetensors(folder)
     heads = [name for name in source.shapes if name.endswith(HEAD_NAMES)]
     embeddings = [name for name in source.shapes if name.endswith(EMBEDDING_NAMES)]
     tied = settings.get("tie_word_embeddings", not heads)
-    found = (embeddings or heads) if tied else heads
-    if len(found) != 1:
-        there = " and ".join(sorted(found)) or "none"
+    names = (embeddings or heads) if tied else heads
+    if len(names) != 1:
         raise ValueError(
             f"{folder}: expected one output matrix, named {' or '.join(HEAD_NAMES)}, or if tied "
-            f"{' or '.join(EMBEDDING_NAMES)}; found {there}"
+            f"{' or '.join(EMBEDDING_NAMES)}; found {' and '.join(sorted(names)) or 'none'}"
         )
-    return source.tensor(found[0])
+    return source.tensor(names[0])

@@ -1,7 +1,6 @@
-"""The tensors of a folder, in one safetensors file or in shards with an index. Pickles are never opened.
+"""Read and write safetensors: one file, or shards with an index. Pickles are never opened.
 
-Files that are written here carry their checksum among their metadata; it is compared when they are read.
-Files from elsewhere have none.
+Files of this package store a checksum in their metadata, which is verified on reading; other files do not.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from torch import Tensor
 
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import BF16, F16, F32, all_finite
-from unspool.io import checksum
+from unspool.io import checksum, read_json_object
 from unspool.models.loading.weight_layout import SourcePart
-from unspool.tokenization.tokenizer import read_json_object
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-"""How the names of files end that `torch.load` would read, and that could run code when read."""
+"""Suffixes of files for `torch.load`, which can run code."""
 CHECKSUM = "unspool.crc32"
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _FORMATS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
@@ -34,20 +32,20 @@ _FORMATS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 
 @dataclass(frozen=True)
 class SafetensorsFiles:
-    """Named tensors on disk, mapped into memory when asked for."""
+    """Named tensors on disk, memory-mapped on access."""
 
     label: str
-    """Where they are, for messages."""
+    """The file or folder, for messages."""
     files: Mapping[str, Any]
-    """Tensor name → the open file that holds it."""
+    """Tensor name → open file."""
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Every tensor's shape."""
+        """The shape of every tensor."""
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self.files.items()}
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor itself: a private map of the file, so that writing to it never reaches the disk."""
+        """The tensor as a private map of the file, so that writing to it never reaches the disk."""
         kind = self.files[name].get_slice(name).get_dtype()
         if kind not in _FLOATS:
             known = ", ".join(_FLOATS)
@@ -55,48 +53,48 @@ class SafetensorsFiles:
         tensor: Tensor = self.files[name].get_tensor(name)
         return tensor
 
-    def stored(self, piece: SourcePart) -> StoredWeight | None:
-        """The matrix as it lies in the file, unless it must be turned; None where it is no matrix."""
-        assert piece.source is not None
-        if len(piece.shape) != 2:
+    def stored(self, part: SourcePart) -> StoredWeight | None:
+        """The matrix in its stored dtype, memory-mapped unless transposed; None for vectors."""
+        assert part.source is not None
+        if len(part.shape) != 2:
             return None
-        tensor = self._taken(piece)
+        tensor = self._rows(part)
         if tensor.dtype not in _FORMATS:
             tensor = tensor.float()
-        tensor = tensor.T.contiguous() if piece.turned else tensor
+        tensor = tensor.T.contiguous() if part.transposed else tensor
         rows, columns = tensor.shape
         weight = StoredWeight(_FORMATS[tensor.dtype], tensor.view(torch.uint8), (rows, columns))
         if not weight.is_finite():
-            self._refuse(piece.source)
+            self._reject_not_finite(part.source)
         return weight
 
-    def fill(self, piece: SourcePart, out: Tensor) -> None:
-        """Write the piece's numbers into `out`."""
-        assert piece.source is not None
-        tensor = self._taken(piece)
-        out.copy_(tensor.T if piece.turned else tensor)
+    def fill(self, part: SourcePart, out: Tensor) -> None:
+        """Write the numbers of a part into `out`."""
+        assert part.source is not None
+        tensor = self._rows(part)
+        out.copy_(tensor.T if part.transposed else tensor)
         if not all_finite(out):
-            self._refuse(piece.source)
+            self._reject_not_finite(part.source)
 
-    def let_go(self, piece: SourcePart) -> None:
-        """Nothing: the library has mapped the file as a whole, until the last of its tensors is gone."""
+    def release(self, part: SourcePart) -> None:
+        """Do nothing: the library maps the file in one piece."""
 
-    def _taken(self, piece: SourcePart) -> Tensor:
-        """The stored tensor without what is left out of it."""
-        assert piece.source is not None
-        tensor = self.tensor(piece.source)
-        if piece.in_row:
+    def _rows(self, part: SourcePart) -> Tensor:
+        """The stored tensor without skipped rows."""
+        assert part.source is not None
+        tensor = self.tensor(part.source)
+        if part.is_row:
             return tensor[0]
-        return tensor[piece.skipped :] if piece.skipped else tensor
+        return tensor[part.skipped_rows :] if part.skipped_rows else tensor
 
-    def _refuse(self, name: str) -> NoReturn:
+    def _reject_not_finite(self, name: str) -> NoReturn:
         raise ValueError(
-            f"{self.label}: tensor {name!r} holds NaN or infinity: a damaged file, or a run that had diverged"
+            f"{self.label}: tensor {name!r} holds NaN or infinity: the file is damaged, or training diverged"
         )
 
 
 def open_safetensors(folder: Path) -> SafetensorsFiles:
-    """The folder's weights, from model.safetensors or from the shards that its index lists."""
+    """The weights of a folder, from model.safetensors or from the shards of its index."""
     if (folder / WEIGHTS).is_file():
         return SafetensorsFiles(str(folder / WEIGHTS), _open_file(folder / WEIGHTS))
     if (folder / INDEX).is_file():
@@ -104,37 +102,37 @@ def open_safetensors(folder: Path) -> SafetensorsFiles:
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if pickles:
         raise ValueError(
-            f"{folder}: weights only as {', '.join(pickles[:3])}: a pickle can run code when it is read, so "
-            "none is ever opened. If you trust it, convert it: python -c 'from transformers import "
+            f"{folder}: weights only as {', '.join(pickles[:3])}: pickles can run code and are never opened. "
+            "If you trust the file, convert it: python -c 'from transformers import "
             f'AutoModelForCausalLM as M; M.from_pretrained("{folder}").save_pretrained("{folder}")\''
         )
-    raise FileNotFoundError(f"{folder}: neither {WEIGHTS} nor {INDEX} is there: the folder has no weights")
+    raise FileNotFoundError(f"{folder}: the folder has no weights: {WEIGHTS} and {INDEX} are missing")
 
 
 def write_safetensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """A file of tensors and its checksum, which `check_safetensors` compares."""
+    """Write tensors to a file with a checksum, which `check_safetensors` verifies."""
     save_file(dict(tensors), path, {**(metadata or {}), CHECKSUM: "0" * 8})
-    begin, end = _checksum_place(path)
-    found = checksum(path, (begin, end))
+    begin, end = _checksum_range(path)
+    digits = checksum(path, (begin, end))
     with path.open("r+b") as file:
         file.seek(begin)
-        file.write(found.encode())
+        file.write(digits.encode())
 
 
 def check_safetensors(path: Path, metadata: Mapping[str, str] | None) -> None:
-    """Refuse a file that is not what was written, if its metadata tell."""
-    said = (metadata or {}).get(CHECKSUM)
-    if said is not None and said != checksum(path, _checksum_place(path)):
+    """Reject a file whose checksum, if it has one, does not match."""
+    stored = (metadata or {}).get(CHECKSUM)
+    if stored is not None and stored != checksum(path, _checksum_range(path)):
         raise ValueError(
-            f"{path}: the checksum does not match, so the file was damaged after it was written: "
-            "copy it again, or save or train the model again"
+            f"{path}: the checksum does not match: the file is damaged; copy it again, or save or train the "
+            "model again"
         )
 
 
-def _checksum_place(path: Path) -> tuple[int, int]:
-    """Where in the file the digits of the checksum are."""
+def _checksum_range(path: Path) -> tuple[int, int]:
+    """The byte range of the checksum digits in the file."""
     with path.open("rb") as file:
         header = file.read(int.from_bytes(file.read(8), "little"))
     key = f'"{CHECKSUM}":"'.encode()
@@ -149,7 +147,7 @@ def _open_file(path: Path) -> dict[str, Any]:
         return dict.fromkeys(file.keys(), file)
     except SafetensorError as error:
         raise ValueError(
-            f"{path}: not a whole safetensors file ({error}); fetch or write it again"
+            f"{path}: not a complete safetensors file ({error}); fetch or write it again"
         ) from error
 
 
@@ -162,9 +160,9 @@ def _open_shards(folder: Path) -> dict[str, Any]:
         if Path(shard).name != shard or "\\" in shard:
             raise ValueError(f"{folder / INDEX}: {shard!r} is not the name of a file in the same folder")
         if not (folder / shard).is_file():
-            raise FileNotFoundError(f"{folder / shard}: this shard is missing; fetch the whole model")
+            raise FileNotFoundError(f"{folder / shard}: this shard is missing; fetch the complete model")
         files |= _open_file(folder / shard)
     for name, shard in index.items():
         if name not in files:
-            raise ValueError(f"{folder / shard}: tensor {name!r} is missing, though {INDEX} promises it")
+            raise ValueError(f"{folder / shard}: tensor {name!r} is missing, although {INDEX} lists it")
     return files

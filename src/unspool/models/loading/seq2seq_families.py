@@ -1,11 +1,14 @@
-"""Hugging Face's configurations of BART and Marian: encoder–decoders with norms behind every branch.
+"""Hugging Face configurations and weight layouts of the encoder–decoders BART, Marian and T5.
 
-    BART     learnt positions, of which the first two rows are never read; embeddings are normalised
-    Marian   waves for positions, all sines before all cosines; embeddings are multiplied by √D
+    BART     post-norm; learned positions, of which the first two rows are unused; normalised embeddings
+    Marian   post-norm; sinusoidal positions, all sines before all cosines; embeddings × √D
+    T5       pre-norm without biases; relative positions; version 1.0 and 1.1 (Flan-T5)
 
-Lewis et al. 2020 (papers.bib: lewis2020bart); Junczys-Dowmunt et al. 2018 (papers.bib:
-junczysdowmunt2018marian). What their `generate` does beyond the model (a forced first token, a pad that is
-never said) is no part of these settings: say `us.decode.ForcedBOS`, `us.BadWords`.
+BART: Lewis et al. 2020 (papers.bib: lewis2020bart). Marian: Junczys-Dowmunt et al. 2018 (papers.bib:
+junczysdowmunt2018marian). T5: Raffel et al. 2020 (papers.bib: raffel2020exploring).
+
+Deviation: rules that transformers applies in `generate` (a forced first token, a banned pad token) are not
+part of the model; use `us.ForcedBOS` and `us.BadWords`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 
 from unspool.heads import SoftmaxHeadConfig
 from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
+from unspool.models.loading.llama_families import divide_width
 from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 
@@ -29,11 +33,11 @@ BART_ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Their name of an activation → ours."""
+"""Hugging Face's name of an activation → ours."""
 
 
 def _bart_side(ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
-    """The modules that the blocks of both sides have."""
+    """The block modules of one side."""
     layer = f"model.{theirs}.layers.{{}}."
     return {
         f"{ours}attention.qkv": tuple(f"{layer}self_attn.{it}_proj" for it in "qkv"),
@@ -64,61 +68,57 @@ BART_NAMES = {
 
 
 def shared_size(settings: ConfigReader, name: str) -> int:
-    """A size that the encoder and the decoder say apart, and that is the same in our model."""
+    """A size that must be equal for encoder and decoder."""
     sizes = [settings.integer(f"{side}_{name}") for side in ("encoder", "decoder")]
     if sizes[0] != sizes[1]:
         raise UnsupportedModelError(
-            f"{settings.source}: encoder_{name} is {sizes[0]} and decoder_{name} {sizes[1]}; expected the "
-            "same number on both sides, the only kind that is supported"
+            f"{settings.source}: encoder_{name} is {sizes[0]} and decoder_{name} is {sizes[1]}; only equal "
+            "sizes are supported"
         )
     return sizes[0]
 
 
 def read_activation(settings: ConfigReader, key: str, default: str) -> str:
     """Our name of an activation."""
-    said = settings.word(key, default)
-    if said not in BART_ACTIVATIONS:
+    name = settings.string(key, default)
+    if name not in BART_ACTIVATIONS:
         raise UnsupportedModelError(
-            f"{settings.source}: {key} {said!r:.40} is unknown; known are {', '.join(BART_ACTIVATIONS)}"
+            f"{settings.source}: {key} {name!r:.40} is unknown; known are {', '.join(BART_ACTIVATIONS)}"
         )
-    return BART_ACTIVATIONS[said]
+    return BART_ACTIVATIONS[name]
 
 
 def token_id(settings: ConfigReader, key: str, default: int | None = None) -> int | None:
-    """The id of a token; None where nothing is said of it."""
+    """A token id, or None if absent."""
     value = settings.values.get(key, default)
     listed = value if isinstance(value, list) else [value]
     if not all(it is None or (type(it) is int and it >= 0) for it in listed):
         raise ValueError(f"{settings.source}: {key} is {value!r:.40}; expected the id of a token")
     if len(listed) != 1:
-        raise UnsupportedModelError(
-            f"{settings.source}: {key} is {value!r:.40}; expected one token, the only kind that is supported"
-        )
-    found: int | None = listed[0]
-    return found
+        raise UnsupportedModelError(f"{settings.source}: {key} is {value!r:.40}; only one token is supported")
+    token: int | None = listed[0]
+    return token
 
 
 def decoder_start_id(settings: ConfigReader, start: int | None, bos: int | None) -> int:
-    """The token that an answer begins after, as their `generate` finds it."""
+    """The decoder's start token, found as in transformers' `generate`."""
     begin = token_id(settings, "decoder_start_token_id", start)
     begin = token_id(settings, "bos_token_id", bos) if begin is None else begin
     if begin is None:
         raise ValueError(
-            f"{settings.source}: decoder_start_token_id is missing; expected the id of the token that "
-            "answers begin with"
+            f"{settings.source}: decoder_start_token_id is missing; expected the decoder's first token id"
         )
     return begin
 
 
 def _bart_like(settings: ConfigReader, **more: Any) -> TransformerSeq2SeqConfig:
-    """What both families say in the same words."""
-    settings.demand("is_encoder_decoder", True)
-    settings.demand("is_decoder", False)
+    """The settings that BART and Marian share."""
+    settings.require("is_encoder_decoder", True)
+    settings.require("is_decoder", False)
     for option in ("normalize_before", "add_final_layer_norm"):
-        settings.demand(option, False)
+        settings.require(option, False)
     width, heads = settings.integer("d_model"), shared_size(settings, "attention_heads")
-    if width % heads:
-        raise ValueError(f"{settings.source}: a width of {width} cannot be shared by {heads} heads")
+    divide_width(settings, width, heads)
     return TransformerSeq2SeqConfig(
         vocab_size=settings.integer("vocab_size"),
         width=width,
@@ -148,13 +148,13 @@ def _bart(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayou
         eos=token_id(settings, "eos_token_id", 2),
     )
     return config, WeightLayout(
-        BART_NAMES, ignored=r"(en|de)coder\.version", skipped={"encoder.positions": 2, "positions": 2}
+        BART_NAMES, ignored=r"(en|de)coder\.version", skipped_rows={"encoder.positions": 2, "positions": 2}
     )
 
 
 def _marian(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
-    settings.demand("share_encoder_decoder_embeddings", True)
-    settings.demand("decoder_vocab_size", settings.integer("vocab_size"))
+    settings.require("share_encoder_decoder_embeddings", True)
+    settings.require("decoder_vocab_size", settings.integer("vocab_size"))
     config = _bart_like(
         settings,
         positions="sinusoidal_halves",
@@ -164,9 +164,6 @@ def _marian(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLay
     return config, WeightLayout(BART_NAMES)
 
 
-BART_FAMILIES: dict[str, Seq2SeqFamily] = {"bart": _bart, "marian": _marian}
-
-
 T5_ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -174,11 +171,11 @@ T5_ACTIVATIONS = {
     "gated-gelu": "geglu",
     "gated-silu": "swiglu",
 }
-"""Their name of a feed-forward network → our activation."""
+"""Hugging Face's name of a feed-forward network → our activation."""
 
 
 def _t5_side(ours: str, theirs: str, last: int) -> dict[str, tuple[str, ...]]:
-    """The modules that the blocks of both sides have; the feed-forward network is their branch `last`."""
+    """The block modules of one side; the feed-forward network is branch `last`."""
     own, network = (f"{theirs}.block.{{}}.layer.{branch}." for branch in (0, last))
     return {
         f"{ours}attention.qkv": tuple(f"{own}SelfAttention.{it}" for it in "qkv"),
@@ -215,29 +212,24 @@ T5_NAMES = {
 }
 
 
-def read_t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
-    """Our shape and their names.
+def _t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]:
+    """T5 adds a bias for the distance to unscaled attention scores (`nn.positions`).
 
-    Hugging Face's configuration of T5, of its first version and of 1.1 (Flan-T5).
-
-    Norms stand before every branch and have a gain only; nothing has a bias. A score is the inner product
-    itself with a number for the distance added (`nn.relative_positions`): our division by √I is taken back in
-    the queries. The head is the embedding, and reads vectors that are divided by √D; in version 1.1 it is a
-    matrix of its own, and reads them as they are.
-
-    Raffel et al. 2020 (papers.bib: raffel2020exploring).
+    The query weights are multiplied by √I to undo our division of scores. In version 1.0 the head is the
+    embedding and reads hidden states divided by √D, which is folded into the last norm; in 1.1 it is a
+    separate matrix.
     """
-    settings.demand("is_encoder_decoder", True)
-    settings.demand("is_decoder", False)
-    network = settings.word("feed_forward_proj", "relu")
+    settings.require("is_encoder_decoder", True)
+    settings.require("is_decoder", False)
+    network = settings.string("feed_forward_proj", "relu")
     if network not in T5_ACTIVATIONS:
         raise UnsupportedModelError(
             f"{settings.source}: feed_forward_proj {network!r:.40} is unknown; known are "
             + ", ".join(T5_ACTIVATIONS)
         )
     gated = network.startswith("gated")
-    settings.demand("is_gated_act", gated)  # what transformers makes of the above, and believes more
-    settings.demand("dense_act_fn", {"gated-gelu": "gelu_new"}.get(network, network.removeprefix("gated-")))
+    settings.require("is_gated_act", gated)  # transformers derives these two, and they take precedence
+    settings.require("dense_act_fn", {"gated-gelu": "gelu_new"}.get(network, network.removeprefix("gated-")))
     width, layers, head_width = (settings.integer(name) for name in ("d_model", "num_layers", "d_kv"))
     config = TransformerSeq2SeqConfig(
         vocab_size=settings.integer("vocab_size"),
@@ -263,16 +255,16 @@ def read_t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLay
     return config, WeightLayout(
         T5_NAMES | names,
         ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
-        adjusted=_factors(
+        affine=_factors(
             math.sqrt(head_width), 1 / math.sqrt(width) if _scales_decoder_output(settings) else 1.0
         ),
     )
 
 
 def _scales_decoder_output(settings: ConfigReader) -> bool:
-    """Whether the head reads vectors that are divided by √D: older settings say it by tying."""
-    own = settings.flag("tie_word_embeddings", True)
-    return settings.flag("scale_decoder_outputs", own)
+    """True if the head reads hidden states divided by √D; older configurations say so by tying."""
+    tied = settings.flag("tie_word_embeddings", True)
+    return settings.flag("scale_decoder_outputs", tied)
 
 
 def _factors(query: float, last: float) -> dict[str, tuple[tuple[float, float], ...]]:
@@ -283,3 +275,7 @@ def _factors(query: float, last: float) -> dict[str, tuple[tuple[float, float], 
         "blocks.{}.cross_attention.query": (queries,),
         "norm": ((last, 0.0),),
     }
+
+
+SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {"bart": _bart, "marian": _marian, "t5": _t5}
+"""`model_type` → reader of its configuration and weight layout."""

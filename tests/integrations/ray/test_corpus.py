@@ -1,0 +1,119 @@
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from unspool.integrations.ray.corpus import Corpus, CorpusResult, part_folder, read_job, run_corpus
+
+
+def counting(path):
+    """A worker that leaves a mark for every block that it does."""
+
+    def make():
+        def work(lines, first_samples):
+            with path.open("a") as file:
+                file.write(lines[0][1] + "\n")
+            return "".join(f"{line}!\n" for _, line in lines)
+
+        return work
+
+    return make
+
+
+def corpus_in(folder, rows=10, block=2):
+    path = folder / "corpus.jsonl"
+    path.write_text("".join(f"{json.dumps({'prompt': str(n)})}\n" for n in range(rows)))
+    return Corpus([path], folder / "out", ("prompt",), block)
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own, about its own settings and sockets
+def test_finished_blocks_are_skipped(tmp_path):
+    # The one test of `make test` that starts Ray.
+    import ray
+
+    ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    corpus, done = corpus_in(tmp_path), tmp_path / "done"
+    seen = []
+
+    @contextmanager
+    def shown(rows):
+        seen.append(rows)
+        yield seen.append
+
+    assert run_corpus(corpus, counting(done), {"seed": 1}, workers=1, progress=shown) == CorpusResult(
+        10, 5, 0
+    )
+    assert (seen[0], sum(seen[1:])) == (10, 10)
+    parts = sorted((tmp_path / "out").glob("part-*"))
+    whole = "".join(part.read_text() for part in parts)
+    assert whole == "".join(f"{line}!\n" for line in corpus.files[0].read_text().splitlines())
+    assert len(done.read_text().splitlines()) == 5
+
+    parts[3].unlink()
+    assert run_corpus(corpus, counting(done), {"seed": 1}, workers=1) == CorpusResult(10, 5, 4)
+    ray.shutdown()
+    assert parts[3].read_text().count("!") == 2
+    assert len(done.read_text().splitlines()) == 6
+
+
+def test_finished_and_empty_corpora_start_no_cluster(tmp_path, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "init", None)
+    corpus = corpus_in(tmp_path, rows=2)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/job.json").write_text(json.dumps({"seed": 1, **corpus.settings()}))
+    (tmp_path / "out/part-000000.jsonl").touch()
+    assert run_corpus(corpus, counting(tmp_path / "done"), {"seed": 1}) == CorpusResult(2, 1, 1)
+
+    Path(corpus.files[0]).write_text("\n")
+    with pytest.raises(ValueError, match=r"there are no lines to read"):
+        run_corpus(Corpus(corpus.files, tmp_path / "new", ()), counting(tmp_path / "done"), {})
+
+
+SETTINGS = {"seed": 1, "files": (("a", 2),)}
+
+
+def test_parts_are_written_and_found(tmp_path):
+    with part_folder(tmp_path / "out", SETTINGS) as folder:
+        assert not folder.has(3)
+        folder.write(3, "é\n")
+    assert (tmp_path / "out/part-000003.jsonl").read_bytes() == "é\n".encode()
+    with part_folder(tmp_path / "out", SETTINGS) as folder:
+        assert folder.has(3)
+        assert not folder.has(2)
+    assert read_job(tmp_path / "out")["seed"] == 1
+
+
+def test_parts_of_another_job_are_rejected(tmp_path):
+    with part_folder(tmp_path, {**SETTINGS, "seed": 3}):
+        pass
+    with part_folder(tmp_path, SETTINGS) as folder:  # what came to nothing stands in nobody's way
+        folder.write(0, "")
+    with (
+        pytest.raises(ValueError, match=r"another job \(seed was 1 and is 2\)"),
+        part_folder(tmp_path, {**SETTINGS, "seed": 2}),
+    ):
+        pass
+
+
+def test_locked_and_foreign_folders_are_rejected(tmp_path):
+    with (
+        part_folder(tmp_path / "out", SETTINGS),
+        pytest.raises(BlockingIOError, match="another process writes to"),
+        part_folder(tmp_path / "out", SETTINGS),
+    ):
+        pass
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").touch()
+    with pytest.raises(ValueError, match=r"holds other files"), part_folder(tmp_path / "mine", SETTINGS):
+        pass
+    with pytest.raises(ValueError, match=r"is a file"), part_folder(tmp_path / "mine/thesis.txt", SETTINGS):
+        pass
+    (tmp_path / "mine/job.json").write_text("{")
+    with (
+        pytest.raises(ValueError, match=r"is not a job file"),
+        part_folder(tmp_path / "mine", SETTINGS),
+    ):
+        pass
