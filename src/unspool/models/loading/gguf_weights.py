@@ -34,7 +34,12 @@ import torch
 from unspool.heads import CappedHeadConfig
 from unspool.models.loading.assembly import errors_with_label, read_tensors
 from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
-from unspool.models.loading.llama_families import divide_width, with_names, with_sliding_window
+from unspool.models.loading.llama_families import (
+    ConfigAndLayout,
+    divide_width,
+    with_names,
+    with_sliding_window,
+)
 from unspool.models.loading.weight_layout import SourcePart, WeightLayout, plan_tensors
 from unspool.models.loading.weights import StateDict, WeightFormat
 from unspool.models.transformer_lm import TransformerConfig
@@ -48,19 +53,6 @@ if TYPE_CHECKING:
     from unspool.engine.stored_weights import StoredWeight
     from unspool.models.loading.gguf_file import GGUFFile
 
-# GGUF files of families that differ from Llama in an option or two: what they change of its shape and names.
-#
-#     OLMo 2       q and k normalised as wholes; norms behind the branches
-#     Phi-3        q, k and v in one matrix, gate and up in another; a part of a head turned
-#     SmolLM3      every fourth layer without positions; rows of q and k in pairs, as Llama's
-#     Gemma 2, 3  norms before and after every branch, scaled embeddings, windows; caps or qk-norm
-#
-# Their files have the gains of Gemma's norms as they are multiplied with (Hugging Face's have them less 1),
-# and leave to the reader what llama.cpp knows of a family: which layers see a window, and which have no
-# positions.
-
-
-ConfigAndLayout = tuple[TransformerConfig, WeightLayout]
 FamilyChange = Callable[[TransformerConfig, WeightLayout, "GGUFFile", ConfigReader], ConfigAndLayout]
 """Turns Llama's configuration and layout into those of a family."""
 
@@ -246,7 +238,7 @@ def gguf_weights(file: GGUFFile, weights: WeightFormat = "float32") -> tuple[Tra
     return config, read_tensors(_GGUFSource(file), plan_tensors(config, layout), layout.ignored, weights)
 
 
-def _read_config(file: GGUFFile) -> tuple[TransformerConfig, WeightLayout]:
+def _read_config(file: GGUFFile) -> ConfigAndLayout:
     general = ConfigReader(str(file.path), file.metadata)
     if general.has("split.count") and file.metadata["split.count"] != 1:
         raise ValueError(f"{file.path}: a split file; merge its parts with llama.cpp's gguf-split --merge")
@@ -262,7 +254,7 @@ def _read_config(file: GGUFFile) -> tuple[TransformerConfig, WeightLayout]:
         )
 
 
-def _gpt2(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _gpt2(file: GGUFFile, settings: ConfigReader) -> ConfigAndLayout:
     heads, width = settings.integer("attention.head_count"), settings.integer("embedding_length")
     config = TransformerConfig(
         vocab_size=_vocab_size(file),
@@ -283,7 +275,7 @@ def _gpt2(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, We
     return config, WeightLayout(_GPT2_NAMES)
 
 
-def _llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _llama(file: GGUFFile, settings: ConfigReader) -> ConfigAndLayout:
     settings.require("expert_count", 0)
     settings.require("attention.causal", True)
     is_scaled = settings.string("rope.scaling.type", "none") == "linear"
@@ -322,7 +314,7 @@ def _llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, W
     return config, WeightLayout(_LLAMA_NAMES, ignored=re.escape(_ROPE_FREQS), unbiased=unbiased)
 
 
-def _interleaved_llama(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _interleaved_llama(file: GGUFFile, settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _llama(file, settings)
     settings.require("rope.dimension_count", config.each_width)
     return config, replace(layout, interleaved=True)
@@ -330,11 +322,11 @@ def _interleaved_llama(file: GGUFFile, settings: ConfigReader) -> tuple[Transfor
 
 def _like_llama(
     change: FamilyChange,
-) -> Callable[[GGUFFile, ConfigReader], tuple[TransformerConfig, WeightLayout]]:
+) -> Callable[[GGUFFile, ConfigReader], ConfigAndLayout]:
     return lambda file, settings: change(*_llama(file, settings), file, settings)
 
 
-def _granite(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _granite(file: GGUFFile, settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _interleaved_llama(file, settings)
     branch = (settings.number("residual_scale", 1.0), 0.0)
     # Our attention scores are divided by √I; Granite multiplies them by attention.scale.
@@ -351,7 +343,7 @@ def _granite(file: GGUFFile, settings: ConfigReader) -> tuple[TransformerConfig,
     )
 
 
-ARCHITECTURES: dict[str, Callable[[GGUFFile, ConfigReader], tuple[TransformerConfig, WeightLayout]]] = {
+ARCHITECTURES: dict[str, Callable[[GGUFFile, ConfigReader], ConfigAndLayout]] = {
     "gpt2": _gpt2,
     "granite": _granite,
     "llama": _interleaved_llama,

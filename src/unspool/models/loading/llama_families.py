@@ -28,6 +28,8 @@ from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling, YarnScaling
 
+ConfigAndLayout = tuple[TransformerConfig, WeightLayout]
+Family = Callable[[ConfigReader], ConfigAndLayout]
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
@@ -87,8 +89,6 @@ def _yarn(rope: ConfigReader, context: int) -> YarnScaling:
 def _yarn_magnitude(factor: float, mscale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
-
-Family = Callable[[ConfigReader], tuple[TransformerConfig, WeightLayout]]
 
 _LAYER = "model.layers.{}."
 LLAMA = WeightLayout(
@@ -155,7 +155,7 @@ def _read_silu_config(settings: ConfigReader, longest: int, **more: Any) -> Tran
     return read_llama_config(settings, settings.integer("max_position_embeddings", longest), **more)
 
 
-def _with_biases(settings: ConfigReader, config: TransformerConfig) -> tuple[TransformerConfig, WeightLayout]:
+def _with_biases(settings: ConfigReader, config: TransformerConfig) -> ConfigAndLayout:
     attention, feed_forward = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
     unbiased = {"attention.qkv", "attention.out"} if not attention else set()
     unbiased |= {"feed_forward.up", "feed_forward.down"} if not feed_forward else set()
@@ -199,11 +199,11 @@ def _qwen_layers(settings: ConfigReader, config: TransformerConfig) -> range:
     return range(min(first, config.layers), config.layers)
 
 
-def _llama(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _llama(settings: ConfigReader) -> ConfigAndLayout:
     return _with_biases(settings, _read_silu_config(settings, 2048))
 
 
-def _mistral(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _mistral(settings: ConfigReader) -> ConfigAndLayout:
     config = _read_silu_config(settings, 131072)
     # Absent means Mistral's default window of 4096, null means no window.
     if settings.values.get("sliding_window", 4096) is None:
@@ -211,18 +211,18 @@ def _mistral(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     return with_sliding_window(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
 
 
-def _qwen2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _qwen2(settings: ConfigReader) -> ConfigAndLayout:
     config = _read_silu_config(settings, 32768, qkv_bias=True)
     return _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096), LLAMA
 
 
-def _qwen3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _qwen3(settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _with_biases(settings, _read_silu_config(settings, 32768, qk_norm="head"))
     config = _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096)
     return config, replace(layout, names={**layout.names, **QUERY_KEY_NORMS})
 
 
-def _olmo2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _olmo2(settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _with_biases(
         settings, _read_silu_config(settings, 2048, qk_norm="whole", norm_place="after")
     )
@@ -234,7 +234,7 @@ def _olmo2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     return config, replace(layout, names={**layout.names, **QUERY_KEY_NORMS})
 
 
-def _phi3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _phi3(settings: ConfigReader) -> ConfigAndLayout:
     config = _read_silu_config(settings, 4096)
     fused = {
         "attention__qkv": (_LAYER + "self_attn.qkv_proj",),
@@ -245,7 +245,7 @@ def _phi3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     return config, with_names(LLAMA, **fused)
 
 
-def _smollm3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _smollm3(settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _with_biases(settings, _read_silu_config(settings, 32768))
     every = settings.integer("no_rope_layer_interval", 4)
     rotated = settings.values.get("no_rope_layers") or [
@@ -258,7 +258,7 @@ def _smollm3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
     return replace(config, unrotated_layers=unrotated), layout
 
 
-def _granite(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _granite(settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _with_biases(
         settings, _read_silu_config(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
     )
@@ -324,7 +324,7 @@ def _query_scale(settings: ConfigReader, config: TransformerConfig) -> float:
     return math.sqrt(config.each_width / settings.number("query_pre_attn_scalar", 256.0))
 
 
-def _gemma2(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _gemma2(settings: ConfigReader) -> ConfigAndLayout:
     config = _gemma(settings)
     capped = settings.number("final_logit_softcapping", 30.0) if _is_capped(settings, "final_logit") else None
     config = replace(
@@ -344,7 +344,7 @@ def _is_capped(settings: ConfigReader, which: str) -> bool:
     return settings.values.get(f"{which}_softcapping", 1.0) is not None
 
 
-def _gemma3(settings: ConfigReader) -> tuple[TransformerConfig, WeightLayout]:
+def _gemma3(settings: ConfigReader) -> ConfigAndLayout:
     for cap in ("final_logit_softcapping", "attn_logit_softcapping"):
         settings.require(cap, None)
     tables = settings.table("rope_parameters")
