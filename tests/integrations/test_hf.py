@@ -36,5 +36,5 @@ def test_other_objects_are_rejected_as_decoders(wrong):
     if wrong is None:
         assert us.hf.decoder(wrong).decoder == us.parse("Sample(Temperature(0.8), TopP(0.95))")
         return
-    with pytest.raises(TypeError, match="search"):
+    with pytest.raises(TypeError, match="decoder"):
         us.hf.decoder(wrong)

@@ -75,8 +75,8 @@ def test_native_engines_reject_unknown_families(bloom):
             {"engine": "tensorflow"},
             "engine 'tensorflow' is unknown: choose from torch, compiled, llama.cpp, transformers",
         ),
-        ({"engine": "transformers"}, "reads Hugging Face folders and ids, and this is neither"),
-        ({"engine": "transformers", "weights": "int8"}, "weights='int8' is for this package's own engines"),
+        ({"engine": "transformers"}, "needs a Hugging Face folder or Hub id"),
+        ({"engine": "transformers", "weights": "int8"}, "weights='int8' needs this package's own engines"),
     ],
 )
 def test_conflicting_load_arguments_are_rejected(arguments, message):
@@ -115,4 +115,4 @@ def test_import_errors_inside_a_package_are_passed_on(tmp_path, monkeypatch):
 )
 def test_versions_are_compared_by_release_numbers(version, numbers):
     assert _release(version) == numbers
-    assert _release("0.3.9") < LLAMA_CPP.least <= _release("0.3.10")
+    assert _release("0.3.9") < LLAMA_CPP.min_version <= _release("0.3.10")

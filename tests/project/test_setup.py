@@ -107,6 +107,6 @@ def test_the_oldest_tested_versions_are_the_declared_bounds(root):
     ours = {"huggingface", "test", "docs", "check", "bench", "dev", "recipes"}
     assert {*tried, *own, *ours} == set(project["optional-dependencies"])
     assert (
-        f"transformers>={'.'.join(map(str, TRANSFORMERS.least))}"
+        f"transformers>={'.'.join(map(str, TRANSFORMERS.min_version))}"
         in project["optional-dependencies"]["huggingface"]
     )

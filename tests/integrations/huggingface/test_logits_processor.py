@@ -202,7 +202,7 @@ def test_a_prompt_that_continues_the_last_text_starts_a_new_text(llama, rules, g
         for how in ({}, *ways(llama).values()):
             for prompt in ([*PROMPT, first[0]], [*PROMPT, *first], [*PROMPT, 30], PROMPT, PROMPT[:-1]):
                 assert text_of(llama, used, prompt, **how) == text_of(llama, make(), prompt), how
-            assert used._texts == {}
+            assert used._calls == {}
     finally:
         gc.enable()
 

@@ -53,9 +53,9 @@ def test_missing_llama_cpp_names_the_extra(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("dates", {}, "reads GGUF files, and this is none"),
-        ("smollm2", {"weights": "int8"}, "keeps weights as they are stored"),
-        ("smollm2", {"dtype": "bfloat16"}, "keeps weights as they are stored"),
+        ("dates", {}, "needs a GGUF file"),
+        ("smollm2", {"weights": "int8"}, "always uses stored weights"),
+        ("smollm2", {"dtype": "bfloat16"}, "always uses stored weights"),
     ],
 )
 def test_conflicting_load_arguments_are_rejected(name, params, message):

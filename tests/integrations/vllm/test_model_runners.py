@@ -241,4 +241,4 @@ def test_v2_speculative_decoding_ends_the_request(texts, engine, log):
     runner.rows.apply(logits, context)
     assert [int(row.argmax()) for row in logits[::2]] == [engine.eos, engine.eos]
     assert (logits[1] > -torch.inf).all()
-    assert "start it without" in log[0]
+    assert "start vLLM without it" in log[0]

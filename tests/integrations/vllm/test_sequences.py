@@ -31,7 +31,7 @@ def test_requests_without_a_decoder_give_none(engine):
 @pytest.mark.parametrize(
     ("decoder", "message"),
     [
-        ("Beam(4)", "one token at a time.*give a Sample or a Greedy"),
+        ("Beam(4)", "one token at a time.*use Sample or Greedy"),
         ("Sampel()", "unknown decoder 'Sampel': did you mean 'Sample'"),
         ("TopP(0.9)", r"write Sample\(TopP\(0.9\)\)"),
         ("Sample(TopP(2))", "TopP.p is 2"),
@@ -40,8 +40,8 @@ def test_requests_without_a_decoder_give_none(engine):
         ("", "is not a decoder"),
         ("(" * 5000, "is not a decoder"),
         ("x" * (MAX_DECODER_CHARS + 1), f"at most {MAX_DECODER_CHARS} characters"),
-        (7, "must be a decoder as text"),
-        (["Sample()"], "must be a decoder as text"),
+        (7, "must be a decoder string"),
+        (["Sample()"], "must be a decoder string"),
         ("Sample(Speculative())", "contains a model"),
     ],
 )
