@@ -12,21 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BEGIN, FINISH = "<!-- written by `make docs` -->", "<!-- up to here -->"
-# Section → module and name of its dataclass, or of the dict of its kinds.
-SECTIONS = {
-    "[train]": ("training.settings", "TrainSettings"),
-    "[data]": ("data.datasets", "DATA"),
-    "[data] language": ("data.known_languages", "LANGUAGES"),
-    "[data] task": ("data.known_languages.tasks", "TASKS"),
-    "[text]": ("tokenization.vocabulary", "TOKENIZER_CONFIGS"),
-    "[batches]": ("data.batches", "BATCHES"),
-    "[model] from": ("training.pretrained", "Pretrained"),
-    "[model] lora": ("models.lora", "LoRA"),
-    "[objective]": ("objectives", "OBJECTIVES"),
-    "[[auxiliary]]": ("objectives", "Share"),
-    "[schedule]": ("training.optim", "SCHEDULES"),
-    "[[hooks]]": ("training.hooks", "HOOKS"),
+NESTED = {
+    "data": {
+        "[data] language": ("data.known_languages", "LANGUAGES"),
+        "[data] task": ("data.known_languages.tasks", "TASKS"),
+    },
+    "model": {"[model] from": ("training.pretrained", "Pretrained"), "[model] lora": ("models.lora", "LoRA")},
 }
+"""Tables inside of a section, which follow it."""
+INSTEAD = {"model": None, "seed": None, "auxiliary": ("objectives", "Share")}
+"""Sections without a table of kinds: [model] has its own page, [[auxiliary]] has the kinds of [objective]."""
 MAX_DEFAULT_LENGTH, NOT_SHOWN = 60, "…"
 """A longer or computed default is described by its docstring."""
 TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "dict": "table"}
@@ -173,10 +168,27 @@ def _table(keys: list[Key]) -> str:
     return "\n".join([*lines, ""])
 
 
+def sections(source: Source) -> dict[str, tuple[str, str]]:
+    """Title → module and name of the dataclass or of the dict of kinds, as training/recipe.py lists them."""
+    recipe = "training.recipe"
+    _, node = source.find(recipe, "SECTIONS")
+    assert isinstance(node, ast.Assign)
+    assert isinstance(node.value, ast.Tuple)
+    found: dict[str, tuple[str, str]] = {}
+    for row in node.value.elts:
+        assert isinstance(row, ast.Call)
+        name, is_list = ast.literal_eval(row.args[0]), any(it.arg == "is_list" for it in row.keywords)
+        place = INSTEAD.get(name, (recipe, ast.unparse(row.args[1])))
+        if place is not None:
+            found[f"[[{name}]]" if is_list else f"[{name}]"] = place
+        found |= NESTED.get(name, {})
+    return found
+
+
 def reference(root: Path) -> str:
     """Every section of a recipe except [model], with its kinds and keys."""
     source, parts = Source(root), [BEGIN, ""]
-    for section, (module, name) in SECTIONS.items():
+    for section, (module, name) in sections(source).items():
         where, _ = source.find(module, name)
         families = {kind: source.family(where, cls) for kind, cls in source.kinds(module, name).items()}
         parts.append(f"### `{section}`\n")

@@ -48,7 +48,7 @@ def test_a_run_and_its_end(unspool, recipe, tmp_path):
     assert err.endswith(f'unspool: wrote {out}; try: unspool generate "…" --model {out}\n')
     status, said, err = unspool("train", "--resume", out, "--set", "train.updates=6")
     assert (status, said) == (0, "")
-    assert "going on after update 4" in err
+    assert "resuming after update 4" in err
     assert "update 6/6" in err
     status, said, err = unspool("generate", "ab", "--model", out, "--max-new-tokens", "3")
     assert status == 0
@@ -111,7 +111,7 @@ def test_a_run_is_resumed_from_its_own_folder(unspool, recipe, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path / "run")
     status, _, err = unspool("train", "--resume", ".", "--set", "train.updates=6")
     assert status == 0, err
-    assert "unspool: after update 4: train.updates was 4, is 6\nunspool: going on after update 4" in err
+    assert "unspool: after update 4: train.updates was 4, is 6\nunspool: resuming after update 4" in err
 
 
 def test_a_refused_resume_does_no_harm(unspool, recipe, tmp_path):

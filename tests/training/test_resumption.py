@@ -4,14 +4,13 @@ import pytest
 
 from unspool.data import Lines, TaggedLines
 from unspool.training.recipe import parse_recipe
-from unspool.training.resumption import (
-    Change,
-    check_files,
-    check_length,
-    check_settings,
-    find_changes,
-    flatten_settings,
+from unspool.training.recipe_checks import (
+    ResumedRun,
+    check_adapter_base,
+    check_resumed_length,
+    check_resumption,
 )
+from unspool.training.resumption import Change, find_changes, flatten_settings
 
 PLAIN = {
     "data": {"kind": "lines", "train": "x.txt"},
@@ -23,7 +22,9 @@ PLAIN = {
 
 def found(before, now):
     one, two = parse_recipe(before), parse_recipe(now)
-    names = find_changes(flatten_settings(one, one.shape(30)), flatten_settings(two, two.shape(30)), two.data)
+    names = find_changes(
+        flatten_settings(one, one.model_config(30)), flatten_settings(two, two.model_config(30)), two.data
+    )
     return {str(it): it.allowed for it in names}
 
 
@@ -31,8 +32,8 @@ def changed(**sections):
     return {name: {**PLAIN.get(name, {}), **it} for name, it in sections.items()}
 
 
-def test_what_is_left_out_is_spelled_too():
-    said = flatten_settings(parse_recipe(PLAIN), parse_recipe(PLAIN).shape(30))
+def test_flattened_settings_include_defaults():
+    said = flatten_settings(parse_recipe(PLAIN), parse_recipe(PLAIN).model_config(30))
     assert said["seed"] == 0
     assert said["train.lr"] == 1e-3
     assert said["train.patience"] is None
@@ -42,7 +43,7 @@ def test_what_is_left_out_is_spelled_too():
     assert said["hooks.kinds"] == []
 
 
-def test_the_same_in_other_words_is_no_change():
+def test_spelling_out_a_default_is_not_a_change():
     assert (
         found(PLAIN, {**PLAIN, "seed": 0, **changed(train={"lr": 1e-3}, schedule={"kind": "inverse_sqrt"})})
         == {}
@@ -66,11 +67,11 @@ def test_the_same_in_other_words_is_no_change():
         ({"seed": 2}, "seed was 0, is 2", False),
     ],
 )
-def test_what_may_change_and_what_may_not(now, said, allowed):
+def test_which_settings_may_change(now, said, allowed):
     assert found(PLAIN, {**PLAIN, **now}) == {said: allowed}
 
 
-def test_hooks_may_be_set_but_not_exchanged():
+def test_settings_of_hooks_may_change_but_not_their_kinds():
     head = {"head": {"kind": "kerbs", "senses": 2.0}}
     one = {**PLAIN, **changed(model=head), "hooks": [{"kind": "kerbs_reallocate"}]}
     assert found(one, {**one, "hooks": [{"kind": "kerbs_reallocate", "every": 7}]}) == {
@@ -79,43 +80,50 @@ def test_hooks_may_be_set_but_not_exchanged():
     assert found(one, {**one, "hooks": []})["hooks.kinds was ['kerbs_reallocate'], is []"] is False
 
 
-def test_a_setting_that_is_newer_than_the_run_is_no_change():
-    now = flatten_settings(parse_recipe(PLAIN), parse_recipe(PLAIN).shape(30))
+def test_a_setting_added_after_the_run_began_is_not_a_change():
+    now = flatten_settings(parse_recipe(PLAIN), parse_recipe(PLAIN).model_config(30))
     before = {name: it for name, it in now.items() if name != "train.clip"}
     assert find_changes(before, now, parse_recipe(PLAIN).data) == []
 
 
-def test_all_that_is_refused_is_named_at_once(tmp_path):
+def test_all_refused_changes_are_named_at_once(tmp_path):
     changes = [Change("seed", 1, 2), Change("train.lr", 1.0, 2.0), Change("model.width", 8, 16)]
-    with pytest.raises(ValueError, match=r"seed was 1, is 2; model\.width was 8, is 16\. Set it back"):
-        check_settings(tmp_path, changes)
-    check_settings(tmp_path, changes[1:2])
+    with pytest.raises(ValueError, match=r"seed was 1, is 2; model\.width was 8, is 16; undo the change"):
+        check_resumption(ResumedRun(tmp_path, changes, None, {}, {}))
+    check_resumption(ResumedRun(tmp_path, changes[1:2], None, {}, {}))
 
 
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ({"train": "a"}, {"train": "b"}, "data.train = 't.txt' does not hold what it held"),
-        ({"train": "a"}, {"train": "a", "valid": "b"}, "data.valid = 'v.txt' which the run did not have"),
-        ({"train": "a", "valid": "b"}, {"train": "a"}, "data.valid = 'v.txt' which the run had"),
+        ({"train": "a"}, {"train": "b"}, "data.train = 't.txt' has other content"),
+        ({"train": "a"}, {"train": "a", "valid": "b"}, "data.valid = 'v.txt' is new"),
+        ({"train": "a", "valid": "b"}, {"train": "a"}, "data.valid = 'v.txt' is missing"),
     ],
 )
-def test_files_must_hold_what_they_held(tmp_path, before, now, said):
+def test_content_of_files_must_not_change(tmp_path, before, now, said):
     data = Lines(train="t.txt", valid="v.txt")
-    check_files(tmp_path, before, before, data)
+    check_resumption(ResumedRun(tmp_path, [], data, before, before))
     with pytest.raises(ValueError, match=said):
-        check_files(tmp_path, before, now, data)
+        check_resumption(ResumedRun(tmp_path, [], data, before, now))
 
 
-def test_another_kind_of_data_is_named_once():
+def test_a_change_of_kind_is_named_once():
     now = replace(parse_recipe(PLAIN), data=TaggedLines(train="x.txt"))
     before = parse_recipe(PLAIN)
-    shape = before.shape(30)
+    shape = before.model_config(30)
     names = find_changes(flatten_settings(before, shape), flatten_settings(now, shape), now.data)
     assert [str(it) for it in names] == ["data.kind was 'lines', is 'tagged'"]
 
 
-def test_a_run_does_not_become_shorter_than_it_is(tmp_path):
-    check_length(tmp_path, 20, 20)
-    with pytest.raises(ValueError, match="the run has done 20 updates, and is to have 19 in all"):
-        check_length(tmp_path, 19, 20)
+def test_a_run_cannot_end_before_its_last_update(tmp_path):
+    check_resumed_length(tmp_path, 20, 20)
+    with pytest.raises(ValueError, match="the run has done 20 updates, not only 19"):
+        check_resumed_length(tmp_path, 19, 20)
+
+
+def test_adapters_continue_only_with_their_base_model(tmp_path):
+    check_adapter_base(tmp_path, None, "a", "x")
+    check_adapter_base(tmp_path, "a", "a", "x")
+    with pytest.raises(ValueError, match=r"its adapters belong to another model than model\.from = 'x'"):
+        check_adapter_base(tmp_path, "b", "a", "x")

@@ -116,7 +116,7 @@ def test_stopped_and_resumed_is_bit_equal(recipe, tmp_path):
     assert caught.value.signal == 15
     reporter = StopAt(None)
     resumed = train(tmp_path / "run" / "recipe.toml", tmp_path / "run", resume=True, reporter=reporter)
-    assert reporter.notes == ["going on after update 8"]
+    assert reporter.notes == ["resuming after update 8"]
     for name, it in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], it)
 
@@ -159,7 +159,7 @@ def contents(folder):
         ("seed=9", "seed was 0, is 9"),
         ("data.valid_lines=7", "data.valid_lines was 6, is 7"),
         ("train.accumulate=2", "train.accumulate was 1, is 2"),
-        ("train.updates=5", "has done 20 updates, and is to have 5 in all"),
+        ("train.updates=5", "has done 20 updates, not only 5"),
     ],
 )
 def test_a_refused_change_leaves_the_run_as_it_was(recipe, tmp_path, change, said):
@@ -179,7 +179,7 @@ def test_changed_data_is_refused_and_moved_data_is_not(recipe, tmp_path):
     train(recipe, tmp_path / "run", resume=True, changes=[f"data.train={moved}", "train.updates=10"])
     # The same counts of rows, tokens and batches: only what is said differs.
     text.write_text("\n".join(it.replace("ab", "ba") for it in ROWS) + "\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"data\.train = '.*text\.txt' does not hold what it held"):
+    with pytest.raises(ValueError, match=r"data\.train = '.*text\.txt' has other content"):
         train(recipe, tmp_path / "run", resume=True, changes=["train.updates=10"])
     assert sorted((tmp_path / "run" / "data").iterdir()) == cached
     assert contents(tmp_path / "run")["model.safetensors"] == before["model.safetensors"]
@@ -191,7 +191,7 @@ def test_what_changes_on_the_way_is_said_and_kept(recipe, tmp_path):
     own = tmp_path / "run" / "recipe.toml"
     train(own, tmp_path / "run", resume=True, changes=["train.updates=20", "train.lr=0.5"], reporter=reporter)
     said = ["after update 10: train.updates was 10, is 20", "after update 10: train.lr was 0.01, is 0.5"]
-    assert reporter.notes == [*said, "going on after update 10"]
+    assert reporter.notes == [*said, "resuming after update 10"]
     # A change that was made before the next checkpoint is said again, but written once.
     train(own, tmp_path / "run", resume=True, changes=["model.dropout=0.0"], reporter=StopAt(None))
     assert own.read_text().splitlines()[:3] == [
@@ -340,7 +340,7 @@ def test_pairs_for_a_language_model_fail_before_training(recipe, tmp_path):
         "target": str(tmp_path / "target.txt"),
         "valid_lines": 6,
     }
-    with pytest.raises(ValueError, match="encoder–decoder"):
+    with pytest.raises(ValueError, match="choose transformer_seq2seq"):
         train(recipe, tmp_path / "run")
 
 

@@ -23,7 +23,7 @@ from unspool.data import prepare
 from unspool.plugins import allow_code
 from unspool.training.forward_pass import autocast, check_device, seed_torch
 from unspool.training.recipe import Recipe
-from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
+from unspool.training.recipe_checks import check_batches, recipe_warnings
 from unspool.training.run import as_recipe, start_run
 from unspool.training.run_state import Run
 
@@ -75,17 +75,17 @@ def dry_run(
 def _dry_run(read: Recipe) -> DryRun:
     check_device(read.train)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
-        model = None if read.pretrained is None else read.pretrained.beginning(None)
+        model = None if read.pretrained is None else read.pretrained.load_model(None)
         text = read.text if model is None else model.tokenizer
         prepared = prepare(read.data, text, read.batches, read.seed, folder)
         run = start_run(read, prepared, model=model)
-        check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+        check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
         shapes, kept, seconds = _measure(run)
     weights = sum(it.numel() for it in run.model.parameters())
     learning = sum(it.numel() for it in run.optimizer.state)
     held = sum(it.numel() * it.element_size() for it in run.model.parameters())
     moments = sum(3 * it.numel() * it.element_size() for it in run.optimizer.state)
-    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid), read.minimised.rewarded)
+    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid), read.total_objective.rewarded)
     return DryRun(
         {name: it for name, it in prepared.facts.items() if it},
         type(run.model).__name__,

@@ -1,7 +1,7 @@
 """What looks at the model after each update, and may change it: one small file each.
 
-Settings are a frozen dataclass with `build(model) -> protocols.Hook`, and `check(train)` that refuses what
-they do not go with; a recipe lists them as [[hooks]].
+A hook's settings are a frozen dataclass with `build(model) -> interfaces.Hook`; a recipe lists them
+as [[hooks]].
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, SenseHead, Trainable
-from unspool.training.settings import TrainSettings
 
 # Moves KerBS's senses, as training goes, from words that do not use them to words that need them.
 #
@@ -58,18 +57,6 @@ class KerbsReallocate:
             raise ValueError(
                 f"rate={self.rate} must be above 0 and at most 1, share={self.share} between 0 and 0.5, "
                 f"noise={self.noise} between 0 and 10"
-            )
-
-    def check(self, train: TrainSettings) -> None:
-        """Refuse settings that moves of senses do not go with."""
-        if train.final == "average":
-            raise ValueError(
-                "kerbs_reallocate gives senses to other words, and the mean of two words is none: set "
-                'train.final to "best" or "last"'
-            )
-        if train.shard:
-            raise ValueError(
-                "kerbs_reallocate cannot move senses that are shared out: set train.shard to false"
             )
 
     def build(self, model: Trainable) -> Reallocation:

@@ -1,12 +1,12 @@
-"""A run that begins with a model that exists: `[model] from = "smollm2"`.
+"""Fine-tuning: a run that starts from a pretrained model, `[model] from = "smollm2"`.
 
     [model]
-    from = "smollm2"                            any name that us.load takes
-    lora = {rank = 8, alpha = 16.0}             adapters learn, and nothing else; without it, all weights
-    frozen = ["embed", "blocks.0"]              or all but these
+    from = "smollm2"                            any name that us.load accepts
+    lora = {rank = 8, alpha = 16.0}             train only adapters; without it, all weights
+    frozen = ["embed", "blocks.0"]              or all weights except these
 
-The model brings its vocabulary and its chat template along. Every checkpoint is a whole model, adapters
-merged into it, and beside that has the adapters as they are: a run goes on from these, bit for bit.
+The model keeps its vocabulary and its chat template. Every checkpoint holds a complete model with merged
+adapters, and the adapters separately: a resumed run continues from these, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,69 +23,48 @@ from unspool.models.loading.run_folder import load_folder
 from unspool.models.lora import LoRA, add_adapters
 from unspool.tokenization import Tokenizer
 from unspool.training.checkpoint import Checkpoint
-from unspool.training.settings import TrainSettings
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """The model that a run begins with, and what of it learns."""
+    """The pretrained model of a run, and which of its weights are trained."""
 
     from_: str
-    """Its name or path, as `us.load` takes it; it brings its vocabulary, and there is no [text]."""
+    """Its name or path, as for `us.load`; its vocabulary replaces [text]."""
     lora: LoRA | None = None
-    """Adapters (rank, alpha, targets, dropout), which then alone learn."""
+    """Adapters (rank, alpha, targets, dropout); if given, only they are trained."""
     frozen: tuple[str, ...] = ()
-    """Parts that do not learn, by the beginnings of their names: "embed", "blocks.0"."""
+    """Parts that are not trained, by prefixes of their names: "embed", "blocks.0"."""
 
-    def __post_init__(self) -> None:
-        if self.lora is not None and self.frozen:
-            raise ValueError(
-                "model.lora and model.frozen are both given, but with adapters nothing else learns: leave "
-                "one of them out"
-            )
-
-    def check(self, train: TrainSettings) -> None:
-        """Refuse what adapters cannot be trained with."""
-        if self.lora is None:
-            return
-        if train.final == "average":
-            raise ValueError(
-                'train.final = "average" would be the mean of products, which is no product of thin ones: '
-                'with model.lora choose "best" or "last"'
-            )
-        if train.shard:
-            raise ValueError(
-                "train.shard shares out what learns, and with model.lora that is little: leave it out, and "
-                "the processes have copies"
-            )
-
-    def located(self) -> Mapping[str, str]:
-        """Its whole path, where it is on the disk: it leads there from any folder."""
+    def absolute_path(self) -> Mapping[str, str]:
+        """Return its absolute path as a setting, if it is a path."""
         path = Path(self.from_).expanduser()
         return {"from": str(path.absolute())} if path.exists() else {}
 
-    def beginning(self, found: Checkpoint | None) -> Any:
-        """The model before the first update; with a checkpoint, one that its weights can be put into."""
-        # All weights are in the checkpoint, but those that adapters stand beside.
-        model: Any = load(self.from_) if found is None or self.lora is not None else load_folder(found.path)
+    def load_model(self, checkpoint: Checkpoint | None) -> Any:
+        """Load the model before the first update, or one that can hold the weights of a checkpoint."""
+        # The base weights of adapters are not in the checkpoint.
+        from_base = checkpoint is None or self.lora is not None
+        model: Any = load(self.from_) if from_base else load_folder(checkpoint.path)  # type: ignore[union-attr]
         if not isinstance(model.tokenizer, Tokenizer):
-            raise ValueError(f"model.from = {self.from_!r} has no tokenizer, so that it cannot read the data")
+            raise ValueError(f"model.from = {self.from_!r} has no tokenizer: choose a model with one")
         if model.is_encoder_decoder:
-            self._check_frame(model, bos_and_eos(model.tokenizer)[0])
+            self._check_special_tokens(model, bos_and_eos(model.tokenizer)[0])
         return model
 
-    def _check_frame(self, model: Any, bos: int) -> None:
-        """Refuse an encoder–decoder that is asked in another way than data would teach it."""
-        if model.ends.bos != bos or model.source_ends.source_bos:
+    def _check_special_tokens(self, model: Any, bos: int) -> None:
+        """Refuse an encoder–decoder whose inputs begin with other tokens than the training data."""
+        start = model.ends.bos
+        if start != bos or model.source_ends.source_bos:
             raise ValueError(
-                f"model.from = {self.from_!r} begins its answers with token {model.ends.bos}"
+                f"model.from = {self.from_!r} starts its outputs with token {start}"
                 + (" and its sources with a BOS" if model.source_ends.source_bos else "")
-                + f", and data is framed as BOS … EOS with BOS {bos}, of targets only: what it would learn "
-                "is not what it would be asked. Such models (BART, Marian, T5) are decoded, not trained"
+                + f", but training data starts targets with BOS {bos}: such models (BART, "
+                "Marian, T5) cannot be trained"
             )
 
-    def prepare(self, model: Any) -> str | None:
-        """Let only that learn which shall; returns the fingerprint of what adapters stand beside."""
+    def freeze(self, model: Any) -> str | None:
+        """Add adapters or freeze parts; return the fingerprint of the adapters' base weights."""
         if self.lora is not None:
             base = fingerprint(model)
             add_adapters(model, self.lora)
@@ -98,12 +77,3 @@ class Pretrained:
             for it in parts:
                 it.requires_grad_(False)
         return None
-
-
-def check_base(path: Path, before: str | None, now: str | None, name: str) -> None:
-    """Refuse to go on with adapters beside another model than they were learnt for."""
-    if before is not None and before != now:
-        raise ValueError(
-            f"{path}: its adapters were learnt for another model than model.from = {name!r} is now: bring "
-            "that model back, or begin a new run with another --output"
-        )

@@ -1,146 +1,93 @@
-"""What may change when a run is resumed: its folder must go on telling how the model came about.
+"""Which settings changed when a run is resumed, and which of them may.
 
-[train], [schedule], [objective], [[auxiliary]], dropout and the settings of hooks may: each change is said,
-and recipe.toml keeps it ("# after update 200: train.lr was 0.01, is 0.002"). What has shaped the weights, the
-vocabulary or the place in the data may not, and is refused before anything is written. Files may move and be
-renamed, but must hold what they held.
+A section of a recipe may change if `SECTIONS` says so; in the others only dropout may. Each change is
+reported and kept in recipe.toml: "# after update 200: train.lr was 0.01, is 0.002". Settings that shaped the
+weights, the vocabulary or the position in the data cannot change (`recipe_checks`). Files may be moved and
+renamed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from unspool.config import kind_name, to_dict
-from unspool.data import BATCHES, DATA
-from unspool.data.encoded_store import FileHashes
-from unspool.models import MODELS, PARTS
-from unspool.objectives import OBJECTIVES
-from unspool.tokenization import TOKENIZER_CONFIGS
-from unspool.training.hooks import HOOKS
-from unspool.training.optim import SCHEDULES
-from unspool.training.recipe import Recipe
+from unspool.models import PARTS
+from unspool.training.recipe import SECTIONS, Recipe
 
-FREE = ("train", "schedule", "objective", "auxiliary", "hooks")
-"""Sections whose settings may change; of the others, dropout may."""
+CHANGEABLE = frozenset(section.name for section in SECTIONS if section.may_change)
 FIXED = ("train.accumulate", "train.measure", "hooks.kinds")
-"""What counts the batches that have been read, what the best validation was the best by, and what a
-checkpoint's memory is divided among."""
+"""Fixed settings of changeable sections: they define the batches read so far, the best validation, and the
+layout of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One setting, as it was and as it is."""
+    """One setting before and after."""
 
     name: str
     before: Any
     now: Any
 
     def __str__(self) -> str:
-        return f"{self.name} was {_format_value(self.before)}, is {_format_value(self.now)}"
+        before, now = ("not given" if it is None else repr(it) for it in (self.before, self.now))
+        return f"{self.name} was {before}, is {now}"
 
     @property
     def allowed(self) -> bool:
-        """Whether a run can go on with it."""
+        """Whether the run can continue with it."""
         section, _, key = self.name.partition(".")
-        return self.name not in FIXED and (section in FREE or key.rpartition(".")[2] == "dropout")
+        return self.name not in FIXED and (section in CHANGEABLE or key.rpartition(".")[2] == "dropout")
 
 
-def flatten_settings(recipe: Recipe, shape: Any) -> dict[str, Any]:
-    """Every setting by its whole name, those that were left out included: {"train.lr": 0.001, …}."""
-    found: dict[str, Any] = {"seed": recipe.seed}
-    sections: dict[str, tuple[Any, Mapping[str, type[Any]]]] = {
-        "data": (recipe.data, DATA),
-        "text": (recipe.text, TOKENIZER_CONFIGS),
-        "batches": (recipe.batches, BATCHES),
-        "model": (shape, MODELS),
-        "objective": (recipe.objective, OBJECTIVES),
-        "schedule": (recipe.schedule, SCHEDULES),
-        "train": (recipe.train, {}),
-    }
-    for name, (part, kinds) in sections.items():
-        found |= _flat(name, part, kinds)
+def flatten_settings(recipe: Recipe, model_config: Any) -> dict[str, Any]:
+    """Return every setting by its full name, defaults included: {"train.lr": 0.001, …}."""
+    flat: dict[str, Any] = {"seed": recipe.seed}
+    for section in SECTIONS:
+        if not section.is_list and section.name != "seed":
+            part = model_config if section.name == "model" else getattr(recipe, section.name)
+            flat |= _flatten(section.name, part, section.choices)
     for at, (objective, share) in enumerate(recipe.auxiliary):
-        found |= _flat(f"auxiliary.{at}", objective, OBJECTIVES) | _flat(f"auxiliary.{at}", share, {})
+        name = f"auxiliary.{at}"
+        flat |= _flatten(name, objective, _choices("auxiliary")) | _flatten(name, share, None)
     if recipe.pretrained is not None:
-        found |= {f"model.{name}": it for name, it in to_dict(recipe.pretrained).items() if name != "lora"}
-        found |= _flat("model.lora", recipe.pretrained.lora, {})
-    found["hooks.kinds"] = [_kind(hook, HOOKS) for hook in recipe.hooks]
+        flat |= {f"model.{name}": it for name, it in to_dict(recipe.pretrained).items() if name != "lora"}
+        flat |= _flatten("model.lora", recipe.pretrained.lora, None)
+    flat["hooks.kinds"] = [kind_name(_choices("hooks"), type(hook)) for hook in recipe.hooks]
     for at, hook in enumerate(recipe.hooks):
-        found |= _flat(f"hooks.{at}", hook, {})
-    return found
+        flat |= _flatten(f"hooks.{at}", hook, None)
+    return flat
 
 
 def find_changes(before: Mapping[str, Any], now: Mapping[str, Any], data: Any) -> list[Change]:
-    """What is not as it was; files count by what they hold, which `check_files` looks at.
+    """Return the settings that differ. Files are compared by content elsewhere.
 
-    A setting that the older version of a run's beginning did not know is no change.
+    A setting that did not exist when the run began is not a change. If a kind changed, only it is named.
     """
     files = {f"data.{name}" for name in data.files()}
-    found = {name: Change(name, it, now.get(name)) for name, it in before.items() if it != now.get(name)}
+    changes = {name: Change(name, it, now.get(name)) for name, it in before.items() if it != now.get(name)}
     return [
         change
-        for name, change in found.items()
-        # Where the kind is another one, all else is, too.
-        if name not in files and (name.endswith(".kind") or f"{name.rpartition('.')[0]}.kind" not in found)
+        for name, change in changes.items()
+        if name not in files and (name.endswith(".kind") or f"{name.rpartition('.')[0]}.kind" not in changes)
     ]
 
 
-def check_settings(path: Path, found: Sequence[Change]) -> None:
-    """Refuse changes that would make the folder lie."""
-    refused = [it for it in found if not it.allowed]
-    if refused:
-        raise ValueError(
-            f"{path}: what has decided the run so far cannot change any more: "
-            f"{'; '.join(map(str, refused))}. Set it back, or begin a new run with another --output"
-        )
+def _choices(section: str) -> Any:
+    return next(it.choices for it in SECTIONS if it.name == section)
 
 
-def check_files(path: Path, before: FileHashes, now: FileHashes, data: Any) -> None:
-    """Refuse files that hold something else than they held, by what `fingerprint.of_files` says of them."""
-    for name in sorted({*before, *now}):
-        if before.get(name) == now.get(name):
-            continue
-        where = f"data.{name} = {getattr(data, name)!r}"
-        what = (
-            "which the run had when it began, is missing now"
-            if name not in now
-            else "which the run did not have when it began"
-            if name not in before
-            else "does not hold what it held when the run began"
-        )
-        raise ValueError(
-            f"{path}: {where} {what}: bring the old data back, or begin a new run with another --output"
-        )
-
-
-def check_length(path: Path, updates: int, done: int) -> None:
-    """Refuse to end a run before where it is."""
-    if updates < done:
-        raise ValueError(
-            f"{path}: the run has done {done} updates, and is to have {updates} in all: give it at least as "
-            "many (train.updates, train.epochs), or begin a new run with another --output"
-        )
-
-
-def _flat(name: str, part: Any, kinds: Mapping[str, type[Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {f"{name}.kind": _kind(part, kinds)} if kinds else {}
+def _flatten(name: str, part: Any, choices: Any) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    if isinstance(choices, Mapping):
+        flat[f"{name}.kind"] = None if part is None else kind_name(choices, type(part))
     if part is None:
-        return found
-    said = to_dict(part)
+        return flat
+    values = to_dict(part)
     for it in fields(part):
         if name == "model" and it.name in PARTS:
-            found |= _flat(f"{name}.{it.name}", getattr(part, it.name), PARTS[it.name])
+            flat |= _flatten(f"{name}.{it.name}", getattr(part, it.name), PARTS[it.name])
         elif it.init:
-            found[f"{name}.{it.name}"] = said.get(it.name)
-    return found
-
-
-def _kind(part: Any, kinds: Mapping[str, type[Any]]) -> str | None:
-    return None if part is None else kind_name(kinds, type(part))
-
-
-def _format_value(value: Any) -> str:
-    return "not given" if value is None else repr(value)
+            flat[f"{name}.{it.name}"] = values.get(it.name)
+    return flat

@@ -1,4 +1,4 @@
-"""From a recipe to a trained model in a run folder.
+"""`us.train`: train a model by a recipe, in a run folder.
 
 model = us.train("recipe.toml", out="runs/first")
 """
@@ -19,7 +19,7 @@ from unspool.config import to_dict
 from unspool.data import CarriedFeed, PreparedData, prepare
 from unspool.data.bucketing import with_bpe_dropout
 from unspool.data.encoded_store import FileHashes, hash_files
-from unspool.interfaces import Feed, Model
+from unspool.interfaces import Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, load_run_tokenizer, run_config
 from unspool.nn.transformer import enable_checkpointing
 from unspool.plugins import allow_code
@@ -28,21 +28,25 @@ from unspool.training.curves import CURVES
 from unspool.training.distributed import ProcessGroup, is_distributed, join_processes as joined
 from unspool.training.forward_pass import check_device, seed_torch
 from unspool.training.loop import Stopped, training_loop
-from unspool.training.pretrained import check_base
 from unspool.training.recipe import Recipe, apply_changes, parse_recipe, read_recipe, with_absolute_paths
-from unspool.training.recipe_checks import check_model_and_data, recipe_warnings
+from unspool.training.recipe_checks import (
+    ResumedRun,
+    check_adapter_base,
+    check_batches,
+    check_built_run,
+    check_resumed_length,
+    check_resumption,
+    recipe_warnings,
+)
 from unspool.training.reporters import Reporter, WarningsOnly
 from unspool.training.resumption import (
-    check_files,
-    check_length,
-    check_settings,
     find_changes,
     flatten_settings,
 )
 from unspool.training.run_folder import LOCK, RECIPE, RunFolder, last_checkpoint, lock_folder, write_recipe
 from unspool.training.run_state import Run
 from unspool.training.stop_signals import catch_stop_signals
-from unspool.training.validation import check_measure
+from unspool.training.validation import score_function
 
 
 def train(
@@ -84,49 +88,49 @@ def _run_training(recipe: Recipe, path: Path, team: ProcessGroup, reporter: Repo
     found = last_checkpoint(path, team, reporter.warn)
     files = hash_files(recipe.data)
     history = [] if found is None else _change_history(recipe, path, found, files)
-    model = None if recipe.pretrained is None else recipe.pretrained.beginning(found)
-    # Of a checkpoint, not of the run folder: a kill may have come while its files were replaced.
-    learnt = (
+    model = None if recipe.pretrained is None else recipe.pretrained.load_model(found)
+    # From the checkpoint: the process may have been killed while it replaced files of the run folder.
+    tokenizer = (
         model.tokenizer if model is not None else None if found is None else load_run_tokenizer(found.path)
     )
-    prepared = _prepare_data(recipe, path, team, reporter.draws, files, learnt)
+    prepared = _prepare_data(recipe, path, team, reporter.draws, files, tokenizer)
     for note in prepared.notes:
         reporter.warn(note)
     run = start_run(recipe, prepared, team, model)
     if recipe.pretrained is not None:
-        check_base(
+        check_adapter_base(
             path, None if found is None else found.about.get("base"), run.base, recipe.pretrained.from_
         )
         learn, all_ = (
             sum(it.numel() for it in some) for some in (run.optimizer.state, run.model.parameters())
         )
-        reporter.note(f"{learn:,} of {all_:,} weights learn, from {recipe.pretrained.from_}")
-    check_model_and_data(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
+        reporter.note(f"training {learn:,} of {all_:,} weights of {recipe.pretrained.from_}")
+    check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
     if found is not None:
-        check_length(path, run.settings.updates, found.update)
+        check_resumed_length(path, run.settings.updates, found.update)
     origin = {
         **{"recipe": flatten_settings(recipe, run.model.config), "data_files": files, "history": history},
         "base": run.base,
     }
     folder = RunFolder(path, facts=prepared.facts, origin=origin)
     folder.restore(run, found)
-    # Only now, when nothing is left that could be refused: else a refused change would stay here.
+    # After all checks, so that recipe.toml never holds a refused change.
     if team.rank == 0:
         write_recipe(path, recipe.settings, history)
-    for oddity in recipe_warnings(
-        run.settings, recipe.schedule, bool(prepared.valid), recipe.minimised.rewarded
+    for warning in recipe_warnings(
+        run.settings, recipe.schedule, bool(prepared.valid), recipe.total_objective.rewarded
     ):
-        reporter.warn(oddity)
+        reporter.warn(warning)
     if found is not None:
         for change in history[len(found.about.get("history", ())) :]:
             reporter.note(change)
-        reporter.note(f"going on after update {found.update}")
+        reporter.note(f"resuming after update {found.update}")
     try:
-        with catch_stop_signals() as asked:
+        with catch_stop_signals() as stop_request:
             try:
-                reporter.follow(training_loop(run, folder, asked), run)
+                reporter.follow(training_loop(run, folder, stop_request), run)
             except Stopped as stopped:
-                stopped.signal = asked.signal
+                stopped.signal = stop_request.signal
                 raise
         folder.finish(run)
     finally:
@@ -138,34 +142,30 @@ def _run_training(recipe: Recipe, path: Path, team: ProcessGroup, reporter: Repo
 def start_run(
     recipe: Recipe, prepared: PreparedData, team: ProcessGroup | None = None, model: Any = None
 ) -> Run:
-    """The run before its first update: of the model given, or of a new one."""
+    """Return a run before its first update, with the given model or a new one."""
     feed = prepared.train
     if isinstance(feed, CarriedFeed):
         feed = feed.side_by_side(recipe.train.accumulate)
     seed_torch(recipe.seed, "weights")
     base = None
     if recipe.pretrained is not None:
-        model = recipe.pretrained.beginning(None) if model is None else model
-        base = recipe.pretrained.prepare(model)
+        model = recipe.pretrained.load_model(None) if model is None else model
+        base = recipe.pretrained.freeze(model)
     else:
         text = prepared.text
         sources = None if text.source is None else text.source.vocab_size
-        model = recipe.shape(text.vocab_size, prepared.labels, sources).build(text)
+        model = recipe.model_config(text.vocab_size, prepared.labels, sources).build(text)
     if recipe.train.recompute:
         enable_checkpointing(model)
-    if model.infilling is not None and not recipe.minimised.hides:
-        raise ValueError(
-            f"a {type(model).__name__} learns what stands at hidden places, and the objective hides none: "
-            'choose objective.kind = "masked" or "masked_diffusion"'
-        )
-    recipe.minimised.check(model)
-    _check_own_batches(recipe, feed)
-    check_measure(recipe.train.measure, model, prepared.valid)
+    check_built_run(recipe, model, feed, prepared.valid)
+    recipe.total_objective.check(model)
+    if recipe.train.measure != "loss":
+        score_function(recipe.train.measure)
     limit: int = min(recipe.batches.longest, model.context or recipe.batches.longest)
     feed = with_bpe_dropout(feed, recipe.text, prepared.text, limit, recipe.seed)
     return Run(
         model,
-        recipe.minimised,
+        recipe.total_objective,
         feed,
         recipe.train.counted(feed.per_epoch),
         valid=prepared.valid,
@@ -175,15 +175,6 @@ def start_run(
         team=team,
         base=base,
     )
-
-
-def _check_own_batches(recipe: Recipe, feed: Feed) -> None:
-    """Refuse to carry hidden states over batches if an objective has the model read other rows in between."""
-    if recipe.minimised.own_batches and feed.carries:
-        raise ValueError(
-            "batches.carry has each row go on where the last one ended, and an objective has the model read "
-            "rows of its own in between: set batches.carry to false, or leave that objective out"
-        )
 
 
 def as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> Recipe:
@@ -201,7 +192,7 @@ def _as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequenc
             raise TypeError(f'changes holds {change!r:.80}, but each is a string such as "train.updates=200"')
     match recipe:
         case Recipe():
-            return with_absolute_paths(parse_recipe(apply_changes(recipe.said(), changes)))
+            return with_absolute_paths(parse_recipe(apply_changes(recipe.to_settings(), changes)))
         case str() | os.PathLike():
             return with_absolute_paths(read_recipe(recipe, changes))
     if not isinstance(recipe, Mapping):
@@ -212,26 +203,27 @@ def _as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequenc
 
 
 def _change_history(recipe: Recipe, path: Path, found: Checkpoint, files: FileHashes) -> list[str]:
-    """What was changed on the way, now included; an error for a change that cannot be made."""
+    """Return all changes since the run began, those of now included; refuse forbidden ones."""
     about = found.about
     before = run_config(found.path)
-    shape = before
+    model_config = before
     if recipe.pretrained is None:
-        said = to_dict(before)
-        shape = recipe.shape(before.vocab_size, said.get("labels", ()), said.get("source_vocab_size"))
-    new = find_changes(about.get("recipe", {}), flatten_settings(recipe, shape), recipe.data)
-    check_settings(path, new)
-    check_files(path, about.get("data_files", files), files, recipe.data)
+        config = to_dict(before)
+        model_config = recipe.model_config(
+            before.vocab_size, config.get("labels", ()), config.get("source_vocab_size")
+        )
+    new = find_changes(about.get("recipe", {}), flatten_settings(recipe, model_config), recipe.data)
+    check_resumption(ResumedRun(path, new, recipe.data, about.get("data_files", files), files))
     return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
 
 
 def _prepare_data(
-    recipe: Recipe, path: Path, team: ProcessGroup, draws: bool, files: FileHashes, learnt: Any
+    recipe: Recipe, path: Path, team: ProcessGroup, draws: bool, files: FileHashes, tokenizer: Any
 ) -> PreparedData:
-    """The first process reads and encodes; the others find it done. `learnt` is a text that there is."""
+    """Prepare the data in the first process; the others then read its cache."""
 
     def prepared(progress: bool) -> PreparedData:
-        text: Any = learnt or recipe.text
+        text: Any = tokenizer or recipe.text
         return prepare(recipe.data, text, recipe.batches, recipe.seed, path / "data", progress, files)
 
     if team.rank == 0:
@@ -241,12 +233,12 @@ def _prepare_data(
 
 
 def _claim_folder(path: Path, recipe: Recipe, resume: bool, team: ProcessGroup) -> None:
-    """Refuse to write over another run; leave the recipe there, so that a killed start can be resumed."""
+    """Refuse to overwrite another run; write the recipe, so that a killed start can be resumed."""
     if team.rank == 0:
-        # Before its first checkpoint there is nothing to lose: a failed start does not block the next one.
+        # A folder without a checkpoint may be overwritten: a failed start does not block the next one.
         if not resume and (complete_checkpoints(path) or is_run_folder(path)):
             raise FileExistsError(
-                f"{path} holds a run already: --resume goes on with it; or choose another --output"
+                f"{path} already holds a run: continue it with --resume, or choose another --output"
             )
         if not resume or not (path / RECIPE).exists():
             write_recipe(path, recipe.settings)
@@ -255,7 +247,7 @@ def _claim_folder(path: Path, recipe: Recipe, resume: bool, team: ProcessGroup) 
 
 @contextmanager
 def _run_folder(out: str | Path | None) -> Iterator[Path]:
-    """The run folder; a new one is removed again if the start is refused, for it is empty then."""
+    """The run folder; a new one is removed if the start is refused."""
     if out is not None:
         path = Path(out)
         new = [it for it in (path, *path.parents) if not it.exists()]
@@ -269,19 +261,19 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
             raise
         return
     if is_distributed():
-        raise ValueError("several processes need a folder that all of them see: give --output")
+        raise ValueError("several processes need a shared folder: give --output")
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @contextmanager
 def _remove_refused_start(path: Path) -> Iterator[None]:
-    """If the start is refused, remove what it wrote into an empty folder. Only for whoever holds the lock."""
+    """If the start is refused, empty a folder that was empty before. The caller holds the lock."""
     empty = {it.name for it in path.iterdir()} <= {LOCK}
     try:
         yield
     except Exception:
-        if empty and not (path / CURVES).exists():  # a run begins with its curves
+        if empty and not (path / CURVES).exists():  # a started run has curves
             for it in path.iterdir():
                 with suppress(OSError):
                     shutil.rmtree(it) if it.is_dir() else it.unlink()

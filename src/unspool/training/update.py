@@ -23,7 +23,7 @@ from unspool.data.batch import Batch
 from unspool.interfaces import Clock
 from unspool.training.finite_loss import explain_divergence
 from unspool.training.forward_pass import autocast, derive_seed, row_seeds, seed_torch
-from unspool.training.recipe_checks import check_length
+from unspool.training.recipe_checks import check_row_length
 from unspool.training.run_state import Run
 
 
@@ -90,7 +90,7 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     work = micro_batches(run)
     mine = list(work)
     for batch, _ in work.values():
-        check_length(run.model, batch)
+        check_row_length(run.model, batch)
     objective = run.objective
     if settings.accumulate > 1:
         seed_torch(run.seed, mine[0])

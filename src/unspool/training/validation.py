@@ -156,23 +156,6 @@ def sources_and_references(
     return sources[:rows], references[:rows]
 
 
-def check_measure(measure: str, model: Any, batches: Sequence[Batch]) -> None:
-    """Refuse, before the first update, a score that there is nothing to compute from."""
-    if measure == "loss":
-        return
-    if not batches:
-        raise ValueError(f'train.measure = "{measure}" needs held-out pairs: give data.valid or valid_lines')
-    if not model.is_encoder_decoder:
-        raise ValueError(
-            f'train.measure = "{measure}" compares answers to sources, and a {type(model).__name__} has '
-            'none: choose an encoder–decoder, or measure = "loss"'
-        )
-    if measure in SCORES:
-        _metrics()
-    else:
-        score_function(measure)
-
-
 def _metrics() -> Any:
     try:
         from sacrebleu import metrics
