@@ -131,14 +131,14 @@ def fork(rank, size, port, folder, run, kill, train):
 
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        original = loop.update
+        original = loop.apply_update
 
         def update(state, **options):
             if kill and rank == size - 1 and state.progress.update == KILLED_AT:
                 os.kill(os.getpid(), signal.SIGKILL)
             return original(state, **options)
 
-        loop.update = update
+        loop.apply_update = update
         room.train(recipe(folder, **train), run, resume=True)
     except BaseException as error:
         print(rank, type(error).__name__, str(error)[:500], file=sys.stderr, flush=True)

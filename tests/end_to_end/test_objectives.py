@@ -45,7 +45,7 @@ class KilledError(Exception):
 
 
 def killed(monkeypatch, settings, out):
-    original = loop.update
+    original = loop.apply_update
 
     def update(run, **options):
         if run.progress.update == STOPPED_AT:
@@ -53,7 +53,7 @@ def killed(monkeypatch, settings, out):
         return original(run, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "update", update)
+        patch.setattr(loop, "apply_update", update)
         with pytest.raises(KilledError):
             us.train(settings, out)
 
@@ -152,7 +152,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_trained(tmp_pat
         "model": {"kind": "rnn_lm", "width": 8, "layers": 1},
     }
     del carried["text"]
-    with pytest.raises(ValueError, match=r"batches\.carry .* rows of its own"):
+    with pytest.raises(ValueError, match=r"batches\.carry .* runs extra batches"):
         us.train(carried, tmp_path / "carried")
     near = {
         **carried,

@@ -90,7 +90,7 @@ def test_the_reference_has_every_kind_and_every_key(root, reference):
 
     page = reference.reference(root)
     for each in fields(TrainSettings):
-        assert f"| `{each.name}` |" in page.partition("### `[data]`")[0]
+        assert f"| `{each.name}` |" in page.partition("### `[train]`")[2]
     for kinds in (BATCHES, DATA, LANGUAGES, TASKS, OBJECTIVES, TOKENIZER_CONFIGS, HOOKS, SCHEDULES):
         for kind, settings in kinds.items():
             assert f'**`kind = "{kind}"`**' in page
@@ -99,6 +99,9 @@ def test_the_reference_has_every_kind_and_every_key(root, reference):
 
 
 SMALL_PACKAGE = {
+    "src/unspool/training/recipe.py": (
+        'from unspool.kinds import KINDS\nSECTIONS = (Section("seed", int), Section("one", KINDS, is_list=True))\n'
+    ),
     "src/unspool/config.py": "LIMIT = 1000\nPaths = str | tuple[str, ...]\n",
     "src/unspool/kinds.py": "from unspool.one import One\nKINDS: dict[str, type] = {'one': One}\n",
     "src/unspool/one.py": (
@@ -110,11 +113,10 @@ SMALL_PACKAGE = {
 }
 
 
-def test_the_reference_follows_the_dataclasses(tree, reference, monkeypatch):
-    monkeypatch.setattr(reference, "SECTIONS", {"[one]": ("kinds", "KINDS")})
+def test_the_reference_follows_the_dataclasses(tree, reference):
     page = reference.reference(tree(SMALL_PACKAGE))
     for part in (
-        "### `[one]`",
+        "### `[[one]]`",
         "`one` have:",
         '| `way` | `"a"` or `"b"` | required | A or b. |',
         '**`kind = "one"`** Does a thing.',
@@ -125,8 +127,7 @@ def test_the_reference_follows_the_dataclasses(tree, reference, monkeypatch):
     assert "_x" not in page
 
 
-def test_a_key_without_a_docstring_is_an_error(tree, reference, monkeypatch):
-    monkeypatch.setattr(reference, "SECTIONS", {"[one]": ("kinds", "KINDS")})
+def test_a_key_without_a_docstring_is_an_error(tree, reference):
     bare = {**SMALL_PACKAGE, "src/unspool/above.py": "class Above:\n    way: int\n"}
     with pytest.raises(ValueError, match=r"above\.Above\.way has no docstring"):
         reference.reference(tree(bare))
