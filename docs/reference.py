@@ -47,7 +47,9 @@ class Source:
 
     def find(self, module: str, name: str) -> tuple[str, ast.stmt]:
         """The module that defines `name`, as imported in `module`, and the definition."""
-        for node in self._tree(module).body:
+        body = self._tree(module).body
+        lazy = [it for node in body if isinstance(node, ast.If) for it in node.body]  # if TYPE_CHECKING
+        for node in [*body, *lazy]:
             match node:
                 case ast.ClassDef(name=found) if found == name:
                     return module, node
