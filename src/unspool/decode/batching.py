@@ -266,7 +266,7 @@ class CachedPrefixModel(DelegatingModel):
         super().__init__(model)
         if model.joining is None or model.forking is None:
             raise ValueError(
-                "prefix caching needs the compiled engine: install unspool[fast] or pass engine='compiled'"
+                "prefix caching needs the compiled engine: install numba or pass engine='compiled'"
             )
         self.batch = BatchScheduler(model, model.joining, cache_bytes)
         self._last: Slot | None = None
