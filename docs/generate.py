@@ -4,7 +4,7 @@
 
 It needs only the standard library and does not import the package: docstrings are read from the source.
 A technique is a module, class or public function whose docstring has an equation (an indented block) and
-cites a paper (`papers.bib: key`). The names that the command line accepts need no paper.
+cites a paper (`papers.bib: key`). Decoders, and modules of decoders, need no paper.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ def read_module(path: Path, root: Path, decoders: set[str]) -> list[Technique]:
     section = SECTIONS[max(prefixes, key=len)]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     uncited = decoders if place.startswith("decode/") else set()
+    if any(isinstance(it, ast.ClassDef) and it.name in uncited for it in tree.body):
+        uncited = uncited | {""}  # the module's docstring
     nodes = [tree, *(it for it in tree.body if isinstance(it, ast.ClassDef | ast.FunctionDef))]
     found = []
     for node in nodes:

@@ -20,12 +20,10 @@ def test_the_techniques_are_up_to_date(root, generator):
     assert page == generator.techniques_page(), "run `make docs`"
 
 
-def test_every_decoder_is_among_the_techniques(generator):
-    pages = {it.name for it in generator.read_techniques()}
-    modules = {it.path for it in generator.read_techniques() if not it.name}
-    texts = {path: path.read_text(encoding="utf-8") for path in modules}
-    inside = {name for name in TECHNIQUES for text in texts.values() if f"class {name}" in text}
-    assert set(TECHNIQUES) - pages - inside == set()
+def test_every_decoder_is_in_a_file_of_a_technique(generator):
+    texts = [path.read_text(encoding="utf-8") for path in {it.path for it in generator.read_techniques()}]
+    missing = {name for name in TECHNIQUES if not any(f"class {name}" in text for text in texts)}
+    assert missing == set()
 
 
 TECHNIQUE = '"""Cut: keep few.\n\n    p > 0\n\nMe 2020, §1.\npapers.bib: me2020cut\n"""\n'
