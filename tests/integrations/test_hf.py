@@ -8,7 +8,7 @@ from unspool.integrations import hf
 from unspool.integrations.huggingface.custom_generate import CustomGenerate
 
 INFILLING = {"MaskPredict", "MaskedDiffusion"}
-"""Transformers has no model that fills hidden places."""
+"""Transformers does not support masked decoding."""
 
 
 def snake(name):

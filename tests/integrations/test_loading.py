@@ -12,7 +12,7 @@ from unspool.models.loading.config_reader import UnsupportedModelError
 
 @pytest.fixture(scope="module")
 def bloom(tmp_path_factory):
-    """A folder of a family that there is no class of ours for."""
+    """A folder of a family that this package does not implement."""
     folder = tmp_path_factory.mktemp("bloom")
     torch.manual_seed(0)
     tf.BloomForCausalLM(tf.BloomConfig(vocab_size=30, hidden_size=16, n_layer=1, n_head=2)).save_pretrained(

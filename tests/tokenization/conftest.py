@@ -1,4 +1,4 @@
-"""Small codecs of every kind of decoder that models use."""
+"""Small tokenizers with every kind of decoder that models use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def byte_level() -> Tokenizer:
 
 
 def byte_fallback() -> Tokenizer:
-    """Llama's kind: a leading space that is taken off, and bytes for characters that are no tokens."""
+    """As in Llama: a stripped leading space, and byte tokens for unknown characters."""
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     text = ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "▁▁", "the", "▁the", "t", "h", "e", "th", "."]
     tokens = ["<unk>", "<s>", "</s>", *bytes_, *text, "<think>"]

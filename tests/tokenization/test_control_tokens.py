@@ -1,4 +1,4 @@
-"""No text in a message becomes a control token, whatever the template and the tokenizer."""
+"""Text in a message never becomes a control token, for any template and tokenizer."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_malformed_gguf_vocabulary_is_rejected(facts: dict[str, Any], what: str)
 
 
 def joined_by_score(text: str, scores: dict[str, float]) -> list[str]:
-    """The definition: join the two neighbours that make the token of the highest score, the leftmost first."""
+    """The definition: merge the pair that forms the token with the highest score, leftmost first."""
     symbols = list("▁" + text.replace(" ", "▁"))
     while True:
         pairs = [a + b for a, b in pairwise(symbols)]

@@ -1,4 +1,4 @@
-"""tokenizers.Tokenizer files of unknown origin: panics, stalls and allocations become one line."""
+"""Malicious tokenizer.json files: panics, stalls and huge allocations become one-line errors."""
 
 import base64
 import json

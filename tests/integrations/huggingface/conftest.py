@@ -38,7 +38,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             num_key_value_heads=2, head_dim=4, intermediate_size=24, sliding_window=4, **SIZES, **ENDS
         )
     ),
-    # Hybrids of convolution or linear attention with attention, and families with a state of their own.
+    # Hybrids of convolution or linear attention with attention, and families with their own state.
     "lfm2": lambda: tf.Lfm2ForCausalLM(
         tf.Lfm2Config(
             layer_types=["conv", "full_attention"],
@@ -105,7 +105,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 
 
 def made(family: str) -> Any:
-    """A model whose random weights are large enough to count."""
+    """A model with large random weights, so that logits differ clearly."""
     torch.manual_seed(0)
     model = FAMILIES[family]().eval()
     with torch.no_grad():

@@ -122,7 +122,7 @@ def test_a_step_has_the_log_normaliser():
 def test_output_matrix_of_linear_heads(families, family):
     model = from_huggingface(families[family])
     matrix = model.output_matrix
-    assert (matrix is None) == (family == "gemma2")  # tanh is no product
+    assert (matrix is None) == (family == "gemma2")  # its logits are capped
     if matrix is not None:
         step, _ = model.start([[5, 6, 2]])
         want = (matrix.detach() @ step.hidden_ND[0]).log_softmax(-1)

@@ -135,7 +135,7 @@ RULES = {
 
 
 def draft_of(llama):
-    """Another model of the same vocabulary, some of whose guesses are right."""
+    """An assistant with the same vocabulary, some of whose candidates are accepted."""
     draft = type(llama)(llama.config).eval()
     draft.load_state_dict(llama.state_dict())
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A small Llama in a GGUF file. The library itself is in an environment of its own: `make llama`."""
+"""A small Llama in a GGUF file; `make llama` tests with the real library."""
 
 import importlib.util
 from typing import Any

@@ -1,4 +1,4 @@
-"""With the library itself: SmolLM2 by llama.cpp, and by our own engine."""
+"""SmolLM2 on llama.cpp against the native engine; contexts and sequences with a fake library."""
 
 import ctypes
 import importlib.util
@@ -27,7 +27,7 @@ PROMPTS = [
 
 @pytest.fixture(scope="module")
 def file(library, tmp_path_factory):
-    """SmolLM2 in float32, unpacked by llama.cpp from the file of its package."""
+    """SmolLM2 in float32, dequantised by llama.cpp from its package."""
     path = tmp_path_factory.mktemp("llama") / "f32.gguf"
     params = library.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.nthread = library.LLAMA_FTYPE_ALL_F32, True, 1
@@ -123,7 +123,7 @@ def test_llama_cpp_documentation_runs(library, tmp_path, monkeypatch):
 
 
 class Library:
-    """What a context asks of llama.cpp, written down."""
+    """Records the calls of a context."""
 
     def __init__(self, status=0):
         self.calls, self.status = [], status

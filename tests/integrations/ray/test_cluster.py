@@ -1,4 +1,4 @@
-"""Nodes that are lost and drivers that are killed, on a cluster of two nodes: `make test-ray`."""
+"""Lost nodes and killed drivers on a cluster of two nodes: `make test-ray`."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def parts_of(folder):
 
 @pytest.fixture
 def local(tmp_path):
-    """A corpus, and what one process answers to it."""
+    """A corpus and the output of one process."""
     corpus = corpus_at(tmp_path / "corpus.jsonl", 600)
     unspool("generate", "--prompts", corpus, *OPTIONS, "--json", "--output", tmp_path / "local.jsonl")
     return corpus, (tmp_path / "local.jsonl").read_text()

@@ -8,7 +8,7 @@ from unspool.integrations.ray.corpus import Corpus, CorpusResult, part_folder, r
 
 
 def counting(path):
-    """A worker that leaves a mark for every block that it does."""
+    """A worker that counts its blocks."""
 
     def make():
         def work(lines, first_samples):
@@ -89,7 +89,7 @@ def test_parts_are_written_and_found(tmp_path):
 def test_parts_of_another_job_are_rejected(tmp_path):
     with part_folder(tmp_path, {**SETTINGS, "seed": 3}):
         pass
-    with part_folder(tmp_path, SETTINGS) as folder:  # what came to nothing stands in nobody's way
+    with part_folder(tmp_path, SETTINGS) as folder:  # a job without parts may be replaced
         folder.write(0, "")
     with (
         pytest.raises(ValueError, match=r"another job \(seed was 1 and is 2\)"),

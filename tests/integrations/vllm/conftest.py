@@ -1,6 +1,6 @@
-"""vLLM's side of its two interfaces, as its version 0.32 has them, and the built-in model as a folder that it may serve.
+"""Fakes of vLLM 0.32's two logits processor interfaces, and the built-in model as a Hugging Face folder.
 
-vLLM itself is in an environment of its own: `make test-vllm` (test_real_engine.py).
+`make test-vllm` tests with the real vLLM (test_real_engine.py).
 """
 
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ EOS = 2
 
 
 def params(decoder: Any = None, **others: Any) -> SimpleNamespace:
-    """What of SamplingParams is looked at."""
+    """A fake SamplingParams."""
     defaults = {
         "extra_args": None if decoder is None else {"unspool": decoder},
         "seed": 1,
@@ -41,7 +41,7 @@ def params(decoder: Any = None, **others: Any) -> SimpleNamespace:
 
 
 def served(folder: Any, **others: Any) -> SimpleNamespace:
-    """What of VllmConfig is looked at."""
+    """A fake VllmConfig."""
     defaults = {
         "model": str(folder),
         "tokenizer": str(folder),
@@ -56,7 +56,7 @@ def served(folder: Any, **others: Any) -> SimpleNamespace:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The built-in language model as Hugging Face would save it."""
+    """The built-in language model as a Hugging Face folder."""
     path = tmp_path_factory.mktemp("served") / "bible"
     us.save(us.load("bible"), path, format="huggingface")
     return path
@@ -74,7 +74,7 @@ def config(folder: Any) -> SimpleNamespace:
 
 @pytest.fixture
 def log() -> list[str]:
-    """What was reported."""
+    """The reported errors."""
     return []
 
 
@@ -84,7 +84,7 @@ def texts(config: Any, log: list[str]) -> SequenceSampler:
 
 
 class Texts:
-    """Requests of a made-up engine: it reads their tokens with a model of ours, and takes the token of each row."""
+    """Requests of a fake engine that computes logits with a native model and takes the argmax of each row."""
 
     params, served, eos = staticmethod(params), staticmethod(served), EOS
 
@@ -98,7 +98,7 @@ class Texts:
         return step.logp_NV + step.log_norm_N[:, None]
 
     def expected(self, decoder: str, seed: int, which: int, count: int) -> list[int]:
-        """What `us.generate` says to the same prompt."""
+        """The tokens of `us.generate` for the same prompt."""
         output = us.generate(
             self.model, self.prompts[which], us.parse(decoder), max_new_tokens=count, seed=seed
         )

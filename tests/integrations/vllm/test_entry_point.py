@@ -1,4 +1,4 @@
-"""The class that vLLM loads, between made-up classes that demand what vLLM 0.32's do."""
+"""The entry point between fake base classes with the interface of vLLM 0.32."""
 
 import importlib
 import sys
@@ -16,7 +16,7 @@ ENTRY = "unspool.integrations.vllm.entry_point"
 
 
 class ForV1(ABC):
-    """As vLLM declares it."""
+    """vLLM's base class."""
 
     @classmethod
     def validate_params(cls, sampling_params):
@@ -36,7 +36,7 @@ class ForV1(ABC):
 
 
 class ForV2(ABC):
-    """As vLLM declares it."""
+    """vLLM's base class."""
 
     def __init__(self, vllm_config, req_states):
         return None
@@ -57,7 +57,7 @@ class ForV2(ABC):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Pretend that vLLM is there; what the entry point loads then."""
+    """Import the entry point with a fake vLLM."""
 
     def install(version="0.32.0", *, v2=True):
         modules = {

@@ -1,4 +1,4 @@
-"""A made-up V1 runner: rows that come, go and change places, prompts read in parts, tokens that are told late."""
+"""Fake V1 and V2 runners: added, removed and moved requests, chunked prefill, late tokens."""
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -38,7 +38,7 @@ class BatchUpdate:
 
 
 class V1Runner:
-    """Keeps a batch without gaps, as vLLM does, and tells of every change."""
+    """Keeps a batch without gaps, as vLLM does, and reports every change."""
 
     def __init__(self, texts, engine, *, late):
         self.rows, self.engine, self.batch, self.late = V1BatchRows(texts), engine, [], late
@@ -46,7 +46,7 @@ class V1Runner:
         self.update = BatchUpdate(0)
 
     def add(self, which, params):
-        """Into the first gap, of which nobody is told then."""
+        """Add a request to the first gap; its removal is then not reported."""
         tokens = self.reported[which] = list(self.engine.tokens[which])
         row = self.gaps.pop(0) if self.gaps else len(self.batch)
         self.batch[row : row + 1] = [which]
@@ -58,7 +58,7 @@ class V1Runner:
             self.batch[row] = None
 
     def condense(self):
-        """The last requests move into the gaps that are left; of these, too, nobody is told."""
+        """Move the last requests into the remaining gaps; these removals are not reported either."""
         while self.gaps:
             last = max((row for row, it in enumerate(self.batch) if it is not None), default=-1)
             if self.gaps[0] >= last:
@@ -73,7 +73,7 @@ class V1Runner:
         self.batch[one], self.batch[two] = self.batch[two], self.batch[one]
 
     def step(self, thrown=()):
-        """Each row draws; requests in `thrown` are still reading their prompts."""
+        """Draw for each row; requests in `thrown` are still in prefill."""
         changed = self.update.removed or self.update.added or self.update.moved
         self.rows.update_state(self.update if changed else None)
         self.update = BatchUpdate(len(self.batch))

@@ -1,6 +1,6 @@
-"""vLLM itself writes what we would have written, on both of its runners: `make test-vllm`.
+"""Texts of the real vLLM equal those of `us.generate`, on both runners: `make test-vllm`.
 
-Each engine has a process of its own, which runs this file. On a CPU the V2 runner needs Triton's interpreter.
+Each engine runs this file in a separate process. On a CPU the V2 runner needs Triton's interpreter.
 """
 
 import json
@@ -51,7 +51,7 @@ def asked(prompts, decoders, **others):
 
 
 def write(runner, folder, blocks):
-    """What vLLM writes, as JSON on standard output."""
+    """Print the outputs of vLLM as JSON."""
     if runner == "V2":
         from types import SimpleNamespace
 

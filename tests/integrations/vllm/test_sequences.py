@@ -81,7 +81,7 @@ def test_basis_aware_rejects_params_that_change_logits(name, engine):
 
 
 def drawing(text, token):
-    """Draw one number, and note a token."""
+    """Draw one random number and record a token."""
     state = text.rng.getstate()
     drawn = text.rng.random()
     text.drawn = DrawnToken(token, -1.0, -0.5, state)
@@ -138,7 +138,7 @@ DECODER = "Sample(Temperature(0.9), TopP(0.9))"
 
 
 def drawn(logits, row):
-    """The one token that is left of a row."""
+    """The only possible token of a row."""
     assert (logits[row] > -math.inf).sum() == 1
     return int(logits[row].argmax())
 

@@ -1,4 +1,4 @@
-"""Tiny models made on the spot, in the formats that other tools write."""
+"""Tiny models in the formats of transformers and llama.cpp."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class HFModel:
 
     @torch.no_grad()
     def assert_equals(self, ours: Callable[[Tensor], Tensor], atol: float = 1e-4) -> None:
-        """Our model says the same about every next token."""
+        """Our log-probabilities equal transformers."""
         tokens_NT = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
         expected = torch.log_softmax(self.model(tokens_NT).logits.float(), dim=-1)
         torch.testing.assert_close(ours(tokens_NT), expected, atol=atol, rtol=0)
@@ -119,7 +119,7 @@ _TRANSLATORS = {
     ),
 }
 SOURCES = [" ".join(f"w{n}" for n in range(10, 40)), "w20", "w40 w41 w4 w60"]
-"""Of different lengths."""
+"""Sources of different lengths."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class HFSeq2Seq:
     folder: Path
 
     def load(self, engine: str, **options: Any) -> Any:
-        """The model, run by this package."""
+        """Load the folder with this package."""
         import unspool as us
 
         ours = us.load(self.folder, engine=engine, **options)
@@ -140,7 +140,7 @@ class HFSeq2Seq:
 
     @torch.no_grad()
     def assert_equals(self, engine: str = "torch", atol: float = 1e-4, **options: Any) -> None:
-        """Our model says the same about every next token: in one pass, and step by step."""
+        """Our log-probabilities equal transformers, in one pass and step by step."""
         ours = self.load(engine, **options)
         read = self.tokenizer(SOURCES, padding=True, return_tensors="pt")
         target_NT = torch.randint(4, 61, (3, 12), generator=torch.Generator().manual_seed(3))
@@ -158,8 +158,8 @@ class HFSeq2Seq:
             if place < 11:
                 step, state = ours.step(state, target_NT[:, place + 1])
 
-    def assert_writes_the_same(self, engine: str, search: Any, **hf_options: Any) -> None:
-        """Our search on our model gives the texts and tokens of their `generate`."""
+    def assert_generates_the_same(self, engine: str, search: Any, **hf_options: Any) -> None:
+        """Our decoder gives the texts and tokens of `generate`."""
         import unspool as us
 
         read = self.tokenizer(SOURCES, padding=True, return_tensors="pt")
@@ -174,7 +174,7 @@ class HFSeq2Seq:
 
 
 def _words(transformers: Any, family: str) -> Any:
-    """A tokenizer of whole words, which frames a text as the family's does."""
+    """A word tokenizer with the special tokens of the family."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     tokenizer = Tokenizer(models.WordLevel({_marked(word): n for n, word in enumerate(WORDS)}, "<unk>"))
@@ -262,7 +262,7 @@ def _names(architecture: str) -> Any:
 
 
 def _gguf_name(name: str, architecture: str = "llama") -> str:
-    """blk.3.attn_q.weight for model.layers.3.self_attn.q_proj.weight; of newer families as `gguf` has it."""
+    """blk.3.attn_q.weight for model.layers.3.self_attn.q_proj.weight; newer families by `gguf`'s name map."""
     if architecture in NEWER:
         result = _names(architecture).get_name(name, try_suffixes=(".weight", ".bias"))
         assert result is not None
@@ -303,7 +303,7 @@ def _pairs(config: Any, architecture: str) -> dict[str, Any]:
 
 @pytest.fixture
 def write_gguf(tmp_path: Path) -> Callable[..., Path]:
-    """Write a hf as llama.cpp's converter would, its matrices quantised.
+    """Write a model as llama.cpp's converter does, with quantised matrices.
 
     The hf keeps what the quantisation leaves of its numbers. `changes` replace metadata; None removes it.
     """

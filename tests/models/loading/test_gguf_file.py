@@ -22,10 +22,10 @@ from unspool.models.loading.gguf_file import (
 
 
 def blocks(kind, rows, columns, seed=0):
-    """Random packed numbers of the type, with scales that are small numbers."""
+    """Random packed numbers of a type, with small scales."""
     block, size = GGML_QUANT_SIZES[kind]
     packed = np.random.default_rng(seed).integers(0, 256, (rows, columns // block, size), np.uint8)
-    # float16 scales stand at the beginning or at the end of a block; 0x2c is the high byte of 1/16.
+    # float16 scales are at the start or end of a block; 0x2c is the high byte of 1/16.
     for place in (1, 3, size - 1, size - 3):
         packed[..., place] = 0x2C
     return packed.reshape(rows, -1)
@@ -147,7 +147,7 @@ def test_a_stored_matrix_is_memory_mapped(tmp_path):
 
 
 def test_unaligned_rows_and_vectors_are_read(tmp_path, raw_gguf):
-    """A file may align its tensors to nothing: what is read as numbers is then copied."""
+    """Unaligned tensors are copied."""
     numbers = np.arange(64, dtype=np.float32).reshape(2, 32)
     table = raw_gguf(b"GGUF", 3, (1,), (1,), "general.alignment", 4, 1, "x", 2, (32,), (2,), 0, (0,))
     content = table + numbers.tobytes()
@@ -213,7 +213,7 @@ def test_is_gguf_checks_the_magic_bytes(tmp_path):
 
 @pytest.fixture(scope="module")
 def complete_file():
-    """The bytes of a good file, and where its last tensor ends (a few bytes of padding may follow)."""
+    """The bytes of a valid file, and the end of its last tensor (padding may follow)."""
     with TemporaryDirectory() as folder:
         path = small(Path(folder) / "small.gguf")
         file = open_gguf(path)

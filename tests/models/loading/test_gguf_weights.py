@@ -1,4 +1,4 @@
-"""Files with the tensors' names of the `gguf` package beside transformers' own classes."""
+"""GGUF families against transformers, with tensor names of the `gguf` package."""
 
 from __future__ import annotations
 

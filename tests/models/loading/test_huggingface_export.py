@@ -1,4 +1,4 @@
-"""Encoder–decoders of ours, saved as folders of Hugging Face's, and read by both sides."""
+"""Exports to Hugging Face folders, read back by transformers and this package."""
 
 import json
 from dataclasses import replace

@@ -71,7 +71,7 @@ def rewrite(folder, change):
 
 
 def test_names_without_prefix_and_stored_masks_are_read(make_hf_model):
-    """As the files of the first GPT-2 have them."""
+    """As in the first GPT-2 files."""
     hf = make_hf_model("GPT2")
     masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 64, 64).tril() for i in range(2)}
     rewrite(hf.folder, lambda s: masks | {name.removeprefix("transformer."): s[name] for name in s})

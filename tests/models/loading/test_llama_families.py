@@ -1,4 +1,4 @@
-"""Every family against transformers' own class with random weights: logits, and texts by either engine."""
+"""Every family against transformers with random weights: logits, and texts of both engines."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ CASES = {
 
 
 def saved(folder, kind, config, settings, sizes=SIZES):
-    """A random model of theirs, whose weights are large enough to count, written to a folder."""
+    """A transformers model with large random weights, saved to a folder."""
     torch.manual_seed(0)
     model = kind(config(**sizes | settings)).eval()
     with torch.no_grad():
@@ -80,7 +80,7 @@ def saved(folder, kind, config, settings, sizes=SIZES):
 
 
 def agree(ours, hf):
-    """Logits of whole rows by torch, and of steps by the engine that was chosen, are theirs; and a text."""
+    """Logits of a forward pass and of steps, and a greedy text, equal transformers."""
     tokens = torch.randint(3, ours.vocab_size, (2, 24))
     with torch.no_grad():
         want = hf(tokens, use_cache=False).logits.log_softmax(-1)

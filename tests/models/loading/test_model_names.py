@@ -330,7 +330,7 @@ def test_missing_hub_package_names_the_extra(monkeypatch):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A model package on the path, whose code must not run."""
+    """A model package whose code must not run."""
     folder = tmp_path / "toy_model_package"
     folder.mkdir()
     (folder / "__init__.py").write_text("raise AssertionError('imported')")
@@ -386,7 +386,7 @@ BYTE_LEVEL = {
 
 @dataclass
 class File:
-    """As much of a GGUF file as a tokenizer needs."""
+    """A fake GGUF file with metadata for a tokenizer."""
 
     metadata: dict = field(default_factory=lambda: dict(BYTE_LEVEL))
     path: Path = Path("x.gguf")

@@ -32,9 +32,9 @@ def test_bart_and_marian_log_probabilities_equal_transformers(make_hf_seq2seq, n
 def test_bart_and_marian_texts_equal_transformers(make_hf_seq2seq, name, engine):
     family, changes = CASES[name]
     hf = make_hf_seq2seq(family, **changes)
-    hf.assert_writes_the_same(engine, us.Greedy(), num_beams=1)
+    hf.assert_generates_the_same(engine, us.Greedy(), num_beams=1)
     beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.decode.Heuristic())
-    hf.assert_writes_the_same(engine, beam, num_beams=4)
+    hf.assert_generates_the_same(engine, beam, num_beams=4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -46,9 +46,9 @@ def test_forced_and_banned_tokens_of_generate_are_transforms(make_hf_seq2seq, fa
     hf.model.save_pretrained(hf.folder)
     rules = us.decode.ForcedBOS(9), us.BadWords([[1]]), us.decode.ForcedEOS(12)
     generate_options = {"forced_bos_token_id": 9, "bad_words_ids": [[1]], "forced_eos_token_id": 2}
-    hf.assert_writes_the_same(engine, us.Greedy(*rules), num_beams=1, **generate_options)
+    hf.assert_generates_the_same(engine, us.Greedy(*rules), num_beams=1, **generate_options)
     beam = us.Beam(4, *rules, length_penalty=us.Length(1.0), stop=us.decode.Heuristic())
-    hf.assert_writes_the_same(engine, beam, num_beams=4, **generate_options)
+    hf.assert_generates_the_same(engine, beam, num_beams=4, **generate_options)
 
 
 @pytest.mark.parametrize("weights", ["stored", "int8"])
@@ -65,7 +65,7 @@ def rewrite(hf, change):
 
 
 def test_a_bare_bart_with_embedding_copies_is_read(make_hf_seq2seq):
-    """As the first files of BART have them."""
+    """As in the first BART files."""
     hf = make_hf_seq2seq("Bart")
     with torch.no_grad():
         hf.model.final_logits_bias.zero_()
@@ -188,13 +188,13 @@ def test_t5_log_probabilities_equal_transformers(make_hf_seq2seq, name, engine):
 def test_t5_texts_equal_transformers(make_hf_seq2seq, name, engine):
     hf = make_hf_seq2seq("T5", **T5_CASES[name])
     assert us.load(hf.folder).engine == "compiled"
-    hf.assert_writes_the_same(engine, us.Greedy(), num_beams=1)
+    hf.assert_generates_the_same(engine, us.Greedy(), num_beams=1)
     beam = us.Beam(4, length_penalty=us.Length(1.0), stop=us.decode.Heuristic())
-    hf.assert_writes_the_same(engine, beam, num_beams=4)
+    hf.assert_generates_the_same(engine, beam, num_beams=4)
 
 
 def test_an_untied_t5_head_is_read(make_hf_seq2seq, transformers):
-    """As the files of version 1.1 have it."""
+    """As in files of version 1.1."""
     hf = make_hf_seq2seq("T5", **T5_CASES["gated"])
     own = torch.nn.Linear(32, 61, bias=False)
     hf.model.lm_head = own
@@ -208,7 +208,7 @@ def test_an_untied_t5_head_is_read(make_hf_seq2seq, transformers):
 
 @pytest.mark.parametrize(("weights", "atol"), [("stored", 0.05), ("int8", 0.5)])
 def test_t5_with_stored_and_int8_weights(make_hf_seq2seq, weights, atol):
-    """Queries, which are multiplied by √I, are int8 in either way."""
+    """Queries are scaled by √I, so they are int8 in both formats."""
     make_hf_seq2seq("T5").assert_equals("compiled", atol=atol, weights=weights)
 
 

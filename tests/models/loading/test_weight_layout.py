@@ -100,7 +100,7 @@ def test_a_missing_bias_is_zero():
     ],
 )
 def test_the_plan_equals_the_models_state_dict(layout, changes):
-    """Every name and shape of the model, no other, and pieces that fill each tensor exactly."""
+    """The plan has exactly the model's names and shapes, and parts fill each tensor."""
     tensors = targets(layout, **changes)
     state = TransformerLM(TransformerConfig(**SHAPE | changes)).state_dict()
     assert {name: target.shape for name, target in tensors.items()} == {

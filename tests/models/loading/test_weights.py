@@ -140,7 +140,7 @@ PROMPTS = [[3, 4, 5, 6], [4], [6, 3, 3]]
 
 
 def int8(model):
-    """The model in eight bits, and the one in float32 that its numbers are."""
+    """A model with int8 weights, and one with the same weights in float32."""
     small = copy.deepcopy(model)
     state = model.state_dict()
     install_stored_weights(small, {name: (quantise_int8(state[name]),) for name in storable_weights(small)})
@@ -292,7 +292,7 @@ def test_unknown_devices_are_rejected(name):
         parse_device(name)
 
 
-# Nobody has 99 graphics cards.
+# No machine has 99 graphics cards.
 @pytest.mark.parametrize("name", ["cuda:99", "xpu:99", "hpu:99", torch.device("cuda:99")])
 def test_unavailable_devices_are_rejected(name):
     with pytest.raises(ValueError, match=rf"^device '{name}' cannot be used here: .*cpu"):
