@@ -63,7 +63,7 @@ def test_a_seed_that_was_drawn_is_drawn_once(unspool, loaded, here, corpus, tmp_
     assert "9 prompts in 5 parts, 4 of them already there" in err
     status, _, err = unspool(*command, "--greedy")
     assert status == 2
-    assert "begun with another job (decoder was 'Sample" in err
+    assert "belongs to another job (decoder was 'Sample" in err
 
 
 def test_what_is_wrong_is_told_in_one_line(unspool, loaded, here, corpus, tmp_path):

@@ -31,10 +31,12 @@ def test_decoders_keep_their_arguments():
     assert us.hf.decoder(us.Greedy(), tokenizer=3).tokenizer == 3
 
 
-@pytest.mark.parametrize("wrong", ["Greedy", us.Greedy, us.TopP(0.9), None])
+def test_decoders_may_be_strings_or_the_default():
+    assert us.hf.decoder("Beam(3)").decoder == us.Beam(3)
+    assert us.hf.decoder(None).decoder == us.parse("Sample(Temperature(0.8), TopP(0.95))")
+
+
+@pytest.mark.parametrize("wrong", [us.Greedy, us.TopP(0.9)])
 def test_other_objects_are_rejected_as_decoders(wrong):
-    if wrong is None:
-        assert us.hf.decoder(wrong).decoder == us.parse("Sample(Temperature(0.8), TopP(0.95))")
-        return
     with pytest.raises(TypeError, match="decoder"):
         us.hf.decoder(wrong)

@@ -57,7 +57,7 @@ def processor(
     return UnspoolLogitsProcessor(rules, model, tokenizer, seed)
 
 
-def decoder(decoder: Decoder | str, tokenizer: Any = None) -> CustomGenerate:
+def decoder(decoder: Decoder | str | None, tokenizer: Any = None) -> CustomGenerate:
     """Use any decoder as `custom_generate`; `generate` then also accepts `n`, `seed` and `stream_to`.
 
     Transforms and decoders that read text need `tokenizer` (Grammar, MBR's ChrF).

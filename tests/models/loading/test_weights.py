@@ -208,7 +208,7 @@ def test_a_copy_shares_the_stored_weights():
 
 def test_training_stored_weights_is_rejected():
     small, _ = int8(LM.build())
-    with pytest.raises(RuntimeError, match='load it with weights="float32"'):
+    with pytest.raises(RuntimeError, match='load the model with weights="float32"'):
         small.train()(torch.tensor([[1, 2, 3]]))
 
 
