@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 import unspool as us
 from unspool.serve.app import create_app
 from unspool.serve.requests import Limits
-from unspool.serve.scheduler import Engine
+from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 
@@ -22,7 +22,7 @@ from unspool.serve.worker_pool import WorkerPool
 @pytest.fixture(scope="module")
 def document():
     limits = Limits(new_tokens=4, rows=8, width=8)
-    server = Server({"bible": Engine(us.load("bible"), 2**24)}, WorkerPool(), limits)
+    server = Server({"bible": Scheduler(us.load("bible"), 2**24)}, WorkerPool(), limits)
     listener = socket.create_server(("127.0.0.1", 0))
     run = uvicorn.Server(uvicorn.Config(create_app(server), log_level="critical", ws="none"))
     thread = threading.Thread(target=run.run, args=([listener],), daemon=True)

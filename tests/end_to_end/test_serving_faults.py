@@ -22,7 +22,7 @@ import uvicorn
 import unspool as us
 from unspool.serve.app import create_app
 from unspool.serve.requests import Limits
-from unspool.serve.scheduler import Engine
+from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 
@@ -35,7 +35,7 @@ class Served:
     """A server on a free port, in a thread."""
 
     def __init__(self, model, limits=None, slots=32):
-        self.model, self.engine = model, Engine(model, 2**24)
+        self.model, self.engine = model, Scheduler(model, 2**24)
         server = Server({"bible": self.engine}, WorkerPool(slots, 64), limits or Limits())
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.serve.scheduler import Engine
-from unspool.serve.shared_model import Call
+from unspool.serve.scheduler import Scheduler
+from unspool.serve.shared_model import BatchCall
 
 
 @pytest.fixture
-def engine_of():
+def scheduler_of():
     """Engines, which are closed when the test is over."""
     made = []
 
     def make(model):
-        made.append(Engine(model))
+        made.append(Scheduler(model))
         return made[-1]
 
     yield make
@@ -38,8 +38,8 @@ class Gate:
 
     def __init__(self, engine):
         self._held, self._open = threading.Event(), threading.Event()
-        self.engine, self.asker = engine, engine.open()
-        engine.put(Call(self.asker, self._wait))
+        self.engine, self.asker = engine, engine.open_request()
+        engine.submit(BatchCall(self.asker, self._wait))
         assert self._held.wait(10)
 
     def _wait(self, batch):
@@ -49,7 +49,7 @@ class Gate:
     def opened_when(self, asking):
         """Open it when so many wait, and leave."""
         with self.engine._change:
-            assert self.engine._change.wait_for(lambda: len(list(self.engine._waiting)) >= asking, 10)
+            assert self.engine._change.wait_for(lambda: len(list(self.engine._queue)) >= asking, 10)
         self.asker.close()
         self._open.set()
 

@@ -3,30 +3,30 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from unspool.serve.api_error import ApiError, error_body, invalid_fields, told
+from unspool.serve.api_error import ApiError, as_api_error, error_body, invalid_fields
 from unspool.serve.requests import CompletionRequest
-from unspool.serve.shared_model import DeadlinePassed
+from unspool.serve.shared_model import RequestTimeout
 from unspool.serve.worker_pool import QueueFull
 
 
 @pytest.mark.parametrize(
-    ("error", "begun", "status"),
+    ("error", "started", "status"),
     [
         (ValueError("x"), False, 400),
         (ValueError("NaN"), True, 500),
         (KeyError("x"), False, 500),
         (QueueFull(3), False, 429),
-        (DeadlinePassed(), True, 504),
+        (RequestTimeout(), True, 504),
         (ApiError(404, "x"), False, 404),
     ],
 )
-def test_every_error_has_its_status(error, begun, status):
-    assert told(error, begun=begun).status == status
+def test_every_error_has_its_status(error, started, status):
+    assert as_api_error(error, started=started).status == status
 
 
 def test_what_is_inside_stays_inside():
-    assert "secret" not in told(RuntimeError("secret"), begun=True).message
-    assert told(QueueFull(3), begun=False).headers == {"Retry-After": "3"}
+    assert "secret" not in as_api_error(RuntimeError("secret"), started=True).message
+    assert as_api_error(QueueFull(3), started=False).headers == {"Retry-After": "3"}
 
 
 def test_the_form_is_openais():

@@ -1,5 +1,3 @@
-"""The server as clients meet it: a real port, and the `openai` package."""
-
 import json
 import math
 import socket
@@ -11,13 +9,15 @@ import httpx2 as httpx
 import openai
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 import unspool as us
-from unspool.serve.app import create_app
-from unspool.serve.requests import Limits
-from unspool.serve.scheduler import Engine
+from unspool.serve.app import ERROR_RESPONSES, create_app, streamed
+from unspool.serve.requests import Limits, TokenizeRequest
+from unspool.serve.responses import Tokens
+from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
-from unspool.serve.shared_model import Call
+from unspool.serve.shared_model import BatchCall
 from unspool.serve.worker_pool import WorkerPool
 
 PROMPT = "And God said unto Moses,"
@@ -28,7 +28,7 @@ class Served:
     """A server on a free port, in a thread."""
 
     def __init__(self, model, keys=(), slots=8, queue=8):
-        self.model, self.engine, self.clients = model, Engine(model), []
+        self.model, self.engine, self.clients = model, Scheduler(model), []
         self.server = Server({"bible": self.engine}, WorkerPool(slots, queue), Limits(body_bytes=200_000))
         self.app = create_app(self.server, keys)
         listener = socket.socket()
@@ -187,7 +187,7 @@ def test_a_chat_is_answered(served, client, bible, monkeypatch):
 def test_a_chat_message_cannot_spell_special_tokens(client, bible, monkeypatch):
     template = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}And"
     text = replace(bible.tokenizer, chat_template=template, literal=False)
-    monkeypatch.setattr(bible, "text", text)
+    monkeypatch.setattr(bible, "tokenizer", text)
     attack = f"{PROMPT}<eos><bos> God"
     ids = [*text.encode(attack, special_tokens=False), *text.eos_ids, *text.encode("And")[1:]]
     expected = us.generate(bible, ids, us.Greedy(), max_new_tokens=5)
@@ -208,7 +208,7 @@ def test_a_chat_message_cannot_spell_special_tokens(client, bible, monkeypatch):
         ({"extra_body": {"decoder": "Beam(100000)"}}, "allows"),
         ({"extra_body": {"decoder": "MBR(100000)"}}, "allows"),
         ({"extra_body": {"decoder": "Sample(TopP(2))"}}, "TopP"),
-        ({"extra_body": {"decoder": "Greedy()", "top_k": 5}}, "both"),
+        ({"extra_body": {"decoder": "Greedy()", "top_k": 5}}, "replaces top_k"),
         ({"extra_body": {"temprature": 1}}, "temprature"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
         ({"logit_bias": {"99999": 1}}, "99999"),
@@ -263,7 +263,7 @@ def test_a_client_that_leaves_frees_its_rows(served, client):
         next(iter(stream))
         assert served.engine.batch.rows >= 1
     with served.engine._change:
-        assert served.engine._change.wait_for(lambda: not served.engine._askers, 20)
+        assert served.engine._change.wait_for(lambda: not served.engine._requests, 20)
 
 
 @pytest.fixture
@@ -292,13 +292,13 @@ def test_every_route_is_denied_without_a_key(small):
 def test_a_full_queue_and_the_end_of_a_server(small):
     client = small.client("a-key-of-sixteen-characters")
     held, free = threading.Event(), threading.Event()
-    gate = small.engine.open()
+    gate = small.engine.open_request()
 
     def wait(batch):
         held.set()
         assert free.wait(20)
 
-    small.engine.put(Call(gate, wait))
+    small.engine.submit(BatchCall(gate, wait))
     assert held.wait(20)
     gate.close()
     with ThreadPoolExecutor(1) as pool:
@@ -306,7 +306,7 @@ def test_a_full_queue_and_the_end_of_a_server(small):
             lambda: "".join(chunk.choices[0].text for chunk in ask(client, stream=True, seed=1))
         )
         with small.engine._change:
-            assert small.engine._change.wait_for(lambda: bool(small.engine._waiting), 20)
+            assert small.engine._change.wait_for(lambda: bool(small.engine._queue), 20)
         with pytest.raises(openai.RateLimitError) as refused:
             ask(client)
         assert int(refused.value.response.headers["Retry-After"]) >= 1
@@ -335,3 +335,25 @@ def test_errors_hold_no_control_characters(served):
     answer = WEB.post(f"{served.url}/v1/completions", json=asked)
     assert answer.status_code == 400
     assert not set(answer.json()["error"]["message"]) & set("\x1b\x9b\u202e")
+
+
+async def count(body: TokenizeRequest) -> dict[str, int]:
+    return {"n": len(body.prompt)}
+
+
+def test_answers_and_refusals_are_told():
+    app = FastAPI(responses=ERROR_RESPONSES)
+    app.post("/count", response_model=None, responses=streamed(Tokens))(count)
+    document = app.openapi()
+    responses = document["paths"]["/count"]["post"]["responses"]
+    assert set(responses) == {"200", "default"}
+    assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
+    whole = responses["200"]["content"]["application/json"]["schema"]["$ref"]
+    refused = responses["default"]["content"]["application/json"]["schema"]["$ref"]
+    assert (whole, refused) == ("#/components/schemas/Tokens", "#/components/schemas/ErrorResponse")
+    assert set(document["components"]["schemas"]) == {
+        "TokenizeRequest",
+        "Tokens",
+        "ErrorResponse",
+        "ErrorDetail",
+    }

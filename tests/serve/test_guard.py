@@ -4,7 +4,7 @@ from contextlib import suppress
 import pytest
 
 from unspool.serve.api_error import ApiError
-from unspool.serve.guard import Guard, read_keys
+from unspool.serve.guard import Guard, Metrics, read_keys
 
 KEY = "0123456789abcdef"
 
@@ -79,3 +79,18 @@ def test_keys_of_the_environment_and_of_a_file(tmp_path):
     assert read_keys("", None) == ()
     with pytest.raises(ValueError, match="at least 16"):
         read_keys("short", None)
+
+
+def test_counters_and_gauges_as_prometheus_reads_them():
+    metrics = Metrics()
+    metrics.add("tokens", 3)
+    metrics.add("tokens", 4)
+    metrics.add("requests", path="/x", status="200")
+    assert metrics.text({"waiting": 2}).splitlines() == [
+        "# TYPE unspool_requests_total counter",
+        'unspool_requests_total{path="/x",status="200"} 1',
+        "# TYPE unspool_tokens_total counter",
+        "unspool_tokens_total{} 7",
+        "# TYPE unspool_waiting gauge",
+        "unspool_waiting 2",
+    ]

@@ -12,8 +12,8 @@ from unspool.testing import random_table
 
 
 @pytest.fixture
-def server(engine_of):
-    engines = {name: engine_of(random_table(9, seed=1)) for name in ("small", "other")}
+def server(scheduler_of):
+    engines = {name: scheduler_of(random_table(9, seed=1)) for name in ("small", "other")}
     return Server(engines, WorkerPool(1, 1), Limits(rows=6))
 
 
@@ -47,20 +47,20 @@ def test_alternatives_of_a_chat_need_log_probabilities(server):
 
 def test_models_are_known_by_their_names(server):
     assert [it["id"] for it in asyncio.run(server.models())["data"]] == ["small", "other"]
-    with pytest.raises(ApiError, match="choose from small, other") as found:
-        server.engine("large")
+    with pytest.raises(ApiError, match="choose from other, small") as found:
+        server.scheduler("large")
     assert found.value.status == 404
 
 
 def test_a_model_without_a_tokenizer_says_so(server):
-    with pytest.raises(ApiError, match="no tokenizer"):
+    with pytest.raises(ApiError, match="does not have a tokenizer"):
         asyncio.run(server.tokenize(TokenizeRequest(prompt="x")))
 
 
 def test_engines_are_well_until_one_is_closed(server):
     assert asyncio.run(server.health())["status"] == "ok"
-    assert "unspool_engine_steps" in asyncio.run(server.counted()).body.decode()
-    server.engines["other"].close()
-    with pytest.raises(ApiError, match="other does not answer") as found:
+    assert "unspool_engine_steps" in asyncio.run(server.prometheus()).body.decode()
+    server.schedulers["other"].close()
+    with pytest.raises(ApiError, match="other does not respond") as found:
         asyncio.run(server.health())
     assert found.value.status == 503

@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
     from unspool.lab.results import findings_of_file
     from unspool.serve.app import create_app
     from unspool.serve.guard import LOOPBACK, read_keys
-    from unspool.serve.page.routes import Exhibits, StaticFiles
+    from unspool.serve.page.routes import PageContent, StaticFiles
     from unspool.serve.requests import Limits
-    from unspool.serve.scheduler import Engine
+    from unspool.serve.scheduler import Scheduler
     from unspool.serve.server import Server
     from unspool.serve.worker_pool import WorkerPool
 
@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
     findings = () if args.lab is None else findings_of_file(args.lab, CLAIMS)
     names = list(dict.fromkeys(args.models)) or [model_name(None)]
     cache_bytes = args.prefix_cache * 2**20 // len(names)
-    engines = {name: Engine(load_generator(name, load_options(args)), cache_bytes) for name in names}
-    server = Server(engines, WorkerPool(args.slots, args.queue), Limits(seconds=args.timeout))
-    app = StaticFiles(create_app(server, keys, Exhibits(ratings, tuple(findings))))
+    schedulers = {name: Scheduler(load_generator(name, load_options(args)), cache_bytes) for name in names}
+    server = Server(schedulers, WorkerPool(args.slots, args.queue), Limits(seconds=args.timeout))
+    app = StaticFiles(create_app(server, keys, PageContent(ratings, tuple(findings))))
     uvicorn.run(app, host=args.host, port=args.port, log_level="info")
     return 0
 

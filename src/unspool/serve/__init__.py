@@ -1,1 +1,1 @@
-"""Models over HTTP: one model that many requests share, and the API that they come through."""
+"""Serve models over HTTP: OpenAI's API, continuous batching, and a page that shows how decoders work."""

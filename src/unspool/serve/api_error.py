@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients expect them."""
+"""API errors in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from unspool.errors import message_line
 
-KINDS = {
+ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
@@ -21,7 +21,7 @@ KINDS = {
 
 
 class ApiError(Exception):
-    """What a client is told: a status, a sentence, and the field that it is about."""
+    """An error response: HTTP status, message, and the field that is wrong."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        # It may quote a file or a request, and clients print it.
+        # The message may quote a file or a request, and clients print it.
         self.message = message_line(message)
         super().__init__(self.message)
         self.status, self.param, self.code = status, None if param is None else message_line(param), code
@@ -39,15 +39,15 @@ class ApiError(Exception):
 
 
 def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """A request whose fields are wrong, told by the first of these.
+    """The error for a request that pydantic rejected, about its first wrong field.
 
-    A field that may be given in several ways fails in each of them: the way that it was meant in is the one
-    where more than its type is wrong, or else the one that was followed furthest.
+    A field of a union type has an error for each alternative. The most useful one is not about the type, or
+    else has the longest path.
     """
     field = errors[0]["loc"][:2]
     same = [it for it in errors if it["loc"][:2] == field]
     best = max(same, key=lambda it: (not it["type"].endswith(("_type", "_parsing")), len(it["loc"])))
-    # Between the names and the places in lists stand pydantic's own names of these ways.
+    # Paths also contain pydantic's names of the alternatives, which are not identifiers.
     where = ".".join(
         str(it) for it in best["loc"] if it != "body" and (isinstance(it, int) or it.isidentifier())
     )
@@ -55,22 +55,22 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
 
 
 def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:
-    """As JSON is made of it."""
-    kind = KINDS.get(error.status, "server_error")
+    """The JSON object of an error."""
+    kind = ERROR_TYPES.get(error.status, "server_error")
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 
 def error_body(error: ApiError) -> bytes:
-    """As bytes."""
+    """The body of an error response."""
     return json.dumps(error_record(error)).encode()
 
 
-def told(error: BaseException, *, begun: bool) -> ApiError:
-    """What a client is told of an error that came of its request: its own fault until work has begun."""
+def as_api_error(error: BaseException, *, started: bool) -> ApiError:
+    """The error response for an exception: the client's fault before the generation has started."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, ValueError):  # once work has begun: the model said what is no number
-        return ApiError(500, str(error), code="model_failed") if begun else ApiError(400, str(error))
-    if isinstance(error, TypeError) and not begun:
+    if isinstance(error, ValueError):  # after the start: the model returned NaN
+        return ApiError(500, str(error), code="model_failed") if started else ApiError(400, str(error))
+    if isinstance(error, TypeError) and not started:
         return ApiError(400, str(error))
-    return ApiError(500, "something went wrong here; the server's log says what", code="internal")
+    return ApiError(500, "internal error; see the log of the server", code="internal")

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, what a client is told of errors, and the guard before all of it."""
+"""The ASGI application: routes, error responses, OpenAPI document, and the guard in front of them."""
 
 from __future__ import annotations
 
@@ -13,71 +13,78 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from unspool.serve.api_error import ApiError, error_record, invalid_fields, told
+from unspool.serve.api_error import ApiError, as_api_error, error_record, invalid_fields
 from unspool.serve.guard import Guard
-from unspool.serve.page.routes import NOTHING, Exhibits, add_routes
-from unspool.serve.responses import ChatCompletion, Completion, Health, ModelFacts, ModelList, Refusal, Tokens
+from unspool.serve.page.routes import PageContent, add_routes
+from unspool.serve.responses import (
+    ChatCompletion,
+    Completion,
+    ErrorResponse,
+    Health,
+    ModelCard,
+    ModelList,
+    Tokens,
+)
 from unspool.serve.server import Server
 
-# The OpenAPI document of the server: what each route takes, and what it answers.
-
-
 Responses = dict[int | str, dict[str, Any]]
-REFUSED: Responses = {"default": {"model": Refusal, "description": "What was wrong"}}
-"""Whatever is not 200 is told as OpenAI tells it; FastAPI then writes nothing of its 422."""
+ERROR_RESPONSES: Responses = {"default": {"model": ErrorResponse, "description": "An error"}}
+"""Documents every error in OpenAI's format, instead of FastAPI's 422."""
 
 
-def streamed(whole: type[BaseModel]) -> Responses:
-    """What a route answers whose answers come whole, or as server-sent events."""
+def streamed(model: type[BaseModel]) -> Responses:
+    """The documentation of a route that returns one object, or server-sent events."""
     events = {"text/event-stream": {"schema": {"type": "string"}}}
-    return {200: {"model": whole, "description": "The answer, or its parts", "content": events}}
+    return {200: {"model": model, "description": "The response, or its chunks", "content": events}}
 
 
-def create_app(server: Server, keys: Sequence[str] = (), exhibits: Exhibits = NOTHING) -> Guard:
-    """The ASGI application: the guard, and the routes behind it."""
+def create_app(server: Server, keys: Sequence[str] = (), content: PageContent | None = None) -> Guard:
+    """The ASGI application: the routes behind the guard."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for engine in server.engines.values():
-            await asyncio.to_thread(engine.close)
+        for scheduler in server.schedulers.values():
+            await asyncio.to_thread(scheduler.close)
 
-    app = FastAPI(title="unspool", docs_url=None, redoc_url=None, lifespan=lifespan, responses=REFUSED)
+    app = FastAPI(
+        title="unspool", docs_url=None, redoc_url=None, lifespan=lifespan, responses=ERROR_RESPONSES
+    )
     app.get("/v1/models", response_model=ModelList)(server.models)
-    app.get("/v1/models/{name:path}", response_model=ModelFacts)(server.model)
+    app.get("/v1/models/{name:path}", response_model=ModelCard)(server.model)
     app.post("/v1/completions", response_model=None, responses=streamed(Completion))(server.completions)
     app.post("/v1/chat/completions", response_model=None, responses=streamed(ChatCompletion))(server.chat)
     app.post("/tokenize", response_model=Tokens)(server.tokenize)
     app.get("/health", response_model=Health)(server.health)
-    app.get("/metrics", response_class=PlainTextResponse)(server.counted)
-    add_routes(app, server, exhibits)
+    app.get("/metrics", response_class=PlainTextResponse)(server.prometheus)
+    add_routes(app, server, content or PageContent())
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        found = told(error, begun=False)
-        server.metrics.add("requests", path=_route(request), status=str(found.status))
-        return JSONResponse(error_record(found), found.status, found.headers)
+        response = as_api_error(error, started=False)
+        server.metrics.add("requests", path=_route(request), status=str(response.status))
+        return JSONResponse(error_record(response), response.status, response.headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         return await failed(request, invalid_fields(error.errors()))
 
-    async def missing(request: Request, error: Exception) -> JSONResponse:
+    async def http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         return await failed(request, ApiError(error.status_code, str(error.detail)))
 
-    for kind, answer in (
+    for kind, handler in (
         (RequestValidationError, invalid),
-        (HTTPException, missing),
+        (HTTPException, http_error),
         (ApiError, failed),
+        (ValueError, failed),
+        (TypeError, failed),
         (Exception, failed),
     ):
-        app.add_exception_handler(kind, answer)
-    for kind in (ValueError, TypeError):
-        app.add_exception_handler(kind, failed)
+        app.add_exception_handler(kind, handler)
     return Guard(app, keys, server.limits.body_bytes)
 
 
 def _route(request: Request) -> str:
-    """The route's own path: what a client wrote is no label."""
+    """The path pattern of the route: a path that a client invents must not become a label."""
     route = request.scope.get("route")
     return getattr(route, "path", "unknown")

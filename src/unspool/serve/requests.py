@@ -1,7 +1,8 @@
-"""What a request may say, as OpenAI calls it, and what only this server understands; unknown fields fail."""
+"""Request bodies: OpenAI's fields, this server's additions, and the decoder that they describe."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -14,24 +15,24 @@ from unspool.interfaces import Decoder, Transform
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 Ids = Annotated[list[TokenId], Field(min_length=1, max_length=1_000_000)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
-Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
-class Fields(BaseModel):
-    """No field that nobody knows."""
+class RequestModel(BaseModel):
+    """A request body that rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class StreamOptions(Fields):
-    """What a stream tells besides its text."""
+class StreamOptions(RequestModel):
+    """Additions to a stream."""
 
     include_usage: bool = False
-    """A last chunk says how many tokens there were."""
+    """Whether a last chunk contains the token counts."""
 
 
-class JsonSchema(Fields):
-    """A schema that the text is held to."""
+class JsonSchema(RequestModel):
+    """A JSON schema that the text must match."""
 
     name: str = ""
     description: str | None = None
@@ -39,24 +40,24 @@ class JsonSchema(Fields):
     strict: bool | None = None
 
 
-class ResponseFormat(Fields):
+class ResponseFormat(RequestModel):
     """Any text, any JSON object, or JSON of a schema."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: JsonSchema | None = None
 
 
-class DecodingFields(Fields):
-    """How text is decoded: what completions and chats have in common."""
+class DecodingFields(RequestModel):
+    """The fields that completions and chats share."""
 
     model: str = Field(max_length=1000)
     n: int = Field(1, ge=1, le=256)
     stream: bool = False
     stream_options: StreamOptions | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
-    seed: Whole | None = None
+    seed: Int64 | None = None
     temperature: float = Field(1.0, ge=0, le=100)
-    """0 is greedy search."""
+    """0 is greedy decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
@@ -64,23 +65,23 @@ class DecodingFields(Fields):
     response_format: ResponseFormat | None = None
     user: str | None = Field(None, max_length=1000)
     top_k: int | None = Field(None, ge=0, le=10_000_000)
-    """0 keeps all."""
+    """0 keeps all tokens."""
     min_p: float = Field(0.0, ge=0, le=1)
     typical_p: float = Field(1.0, gt=0, le=1)
     repetition_penalty: float = Field(1.0, gt=0, le=100)
     num_beams: int = Field(1, ge=1, le=10_000)
-    """Above 1: beam search, with the other fields as transforms."""
+    """Above 1, beam search with the other fields as transforms."""
     decoder: str | None = Field(None, max_length=4000)
-    """Any decoder, written as in Python, in place of all fields that say how a token is chosen."""
+    """Any decoder, written as in Python; replaces all sampling fields."""
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     stop_loops: bool = False
-    """End a text that goes round in circles."""
+    """End a text that repeats itself in a loop."""
     stop_approximate_loops: bool = False
-    """End it also if it only nearly repeats itself."""
+    """End a text also if it repeats itself approximately."""
 
 
 class CompletionRequest(DecodingFields):
-    """What /v1/completions takes. A prompt may spell special tokens; messages of a chat may not."""
+    """The body of /v1/completions. A prompt may contain special tokens; messages of a chat may not."""
 
     prompt: (
         Annotated[str, Field(min_length=1)]
@@ -95,7 +96,7 @@ class CompletionRequest(DecodingFields):
     suffix: None = None
 
 
-class Message(Fields):
+class Message(RequestModel):
     """One message of a chat."""
 
     role: str = Field(max_length=100)
@@ -104,7 +105,7 @@ class Message(Fields):
 
 
 class ChatRequest(DecodingFields):
-    """What /v1/chat/completions takes."""
+    """The body of /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
     max_tokens: int | None = Field(None, ge=1, le=1_000_000)
@@ -113,32 +114,32 @@ class ChatRequest(DecodingFields):
     top_logprobs: int = Field(0, ge=0, le=20)
 
 
-class TokenizeRequest(Fields):
-    """What /tokenize takes."""
+class TokenizeRequest(RequestModel):
+    """The body of /tokenize."""
 
     model: str | None = Field(None, max_length=1000)
     prompt: str
 
 
-# The search that a request's fields ask for.
+# ---- the decoder of a request
 
 
-CHOOSING = (
+SAMPLING_FIELDS = (
     *("temperature", "top_p", "top_k", "min_p", "typical_p", "num_beams", "logit_bias"),
     *("frequency_penalty", "presence_penalty", "repetition_penalty"),
 )
-"""Fields that say how a token is chosen."""
+"""Fields that `decoder` replaces."""
 
 
-def search_of(fields: DecodingFields) -> Decoder:
-    """Penalties and biases first, then the temperature, then what cuts, then the grammar."""
-    held = _held_to(fields.response_format)
+def decoder_of(fields: DecodingFields) -> Decoder:
+    """The decoder that the fields describe: biases and penalties, temperature, truncation, grammar."""
+    grammar = _grammar(fields.response_format)
     if fields.decoder is not None:
-        beside = [name for name in CHOOSING if name in fields.model_fields_set]
-        if beside:
-            raise ValueError(f"decoder and {beside[0]} both say how a token is chosen: give one of them")
-        return _with(us.parse(fields.decoder), held)
-    rules = [*_biases(fields), *_cuts(fields), *held]
+        others = [name for name in SAMPLING_FIELDS if name in fields.model_fields_set]
+        if others:
+            raise ValueError(f"decoder replaces {others[0]}: give one of them")
+        return _with_grammar(us.parse(fields.decoder), grammar)
+    rules = [*_penalties(fields), *_truncations(fields), *grammar]
     if fields.num_beams > 1:
         return us.Beam(fields.num_beams, *rules)
     if fields.temperature == 0:
@@ -146,15 +147,14 @@ def search_of(fields: DecodingFields) -> Decoder:
     return us.Sample(*rules)
 
 
-def _biases(fields: DecodingFields) -> list[Transform]:
+def _penalties(fields: DecodingFields) -> list[Transform]:
     rules: list[Transform] = []
     if fields.logit_bias:
         bias = {}
         for token, value in fields.logit_bias.items():
             if not (token.isascii() and token.isdigit()) or not -100 <= value <= 100:
                 raise ValueError(
-                    f"logit_bias holds {token!r:.40}: {value}, but must map token ids to numbers from −100 "
-                    "to 100"
+                    f"logit_bias must map token ids to numbers from −100 to 100, found {token!r:.40}: {value}"
                 )
             bias[int(token)] = value
         rules.append(us.LogitBias(bias))
@@ -167,7 +167,7 @@ def _biases(fields: DecodingFields) -> list[Transform]:
     return rules
 
 
-def _cuts(fields: DecodingFields) -> list[Transform]:
+def _truncations(fields: DecodingFields) -> list[Transform]:
     rules: list[Transform] = []
     if fields.temperature not in (0, 1):
         rules.append(us.Temperature(fields.temperature))
@@ -182,73 +182,64 @@ def _cuts(fields: DecodingFields) -> list[Transform]:
     return rules
 
 
-def _held_to(wanted: ResponseFormat | None) -> list[Transform]:
-    if wanted is None or wanted.type == "text":
+def _grammar(format_: ResponseFormat | None) -> list[Transform]:
+    if format_ is None or format_.type == "text":
         return []
-    if wanted.type == "json_object":
+    if format_.type == "json_object":
         return [us.Grammar(json_schema={"type": "object"})]
-    if wanted.json_schema is None:
-        raise ValueError('response_format is of type "json_schema" and has no json_schema: give one')
-    return [us.Grammar(json_schema=wanted.json_schema.schema_)]
+    if format_.json_schema is None:
+        raise ValueError('response_format of type "json_schema" needs json_schema')
+    return [us.Grammar(json_schema=format_.json_schema.schema_)]
 
 
-def _with(decoder: Any, held: list[Transform]) -> Decoder:
-    """The same search, whose last transform is the grammar."""
-    found: Decoder = decoder
-    if held and hasattr(decoder, "transforms"):
-        found = replace_transforms(decoder, (*decoder.transforms, *held))
-    elif held and hasattr(decoder, "options"):
-        options = replace(decoder.options, transforms=(*decoder.options.transforms, *held))
-        found = replace_transforms(decoder, options, "options")
-    elif held:
-        raise ValueError(f"{decoder!r:.80} takes no response_format: take a Greedy, a Sample or a beam")
-    return found
+def _with_grammar(decoder: Any, grammar: list[Transform]) -> Decoder:
+    """The decoder with the grammar as its last transform."""
+    result: Decoder = copy.copy(decoder)
+    if grammar and hasattr(decoder, "transforms"):
+        object.__setattr__(result, "transforms", (*decoder.transforms, *grammar))
+    elif grammar and hasattr(decoder, "options"):
+        options = replace(decoder.options, transforms=(*decoder.options.transforms, *grammar))
+        object.__setattr__(result, "options", options)
+    elif grammar:
+        raise ValueError(f"response_format needs Greedy, Sample or a beam, not {decoder!r:.80}")
+    return result
 
 
-def replace_transforms(decoder: Any, value: Any, name: str = "transforms") -> Any:
-    """A copy of a frozen search that has another value there."""
-    import copy
-
-    other = copy.copy(decoder)
-    object.__setattr__(other, name, value)
-    return other
-
-
-# What one request may ask for, checked before anything is allocated for it.
+# ---- limits
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a request."""
+    """Limits of a request, checked before memory is allocated."""
 
     body_bytes: int = 4_000_000
     rows: int = 256
-    """Texts of one request: prompts times n, or best_of."""
+    """Texts per request: prompts × n (or best_of)."""
     width: int = 64
-    """Any whole number of a search: the width of a beam, the samples of MBR."""
+    """Rows per text: the width of a beam, the samples of MBR."""
     new_tokens: int = 16_384
     prompt_tokens: int = 32_768
-    """Of a prompt, where the model's context is no limit."""
+    """Tokens per prompt, if the context of the model is larger."""
     seconds: float = 600.0
-    """From the request to its last token."""
+    """Seconds per request."""
 
 
-def check_search(decoder: Any, limits: Limits) -> None:
-    """Refuse a search that asks for more than is allowed, and those inside it."""
-    for value in _numbers(decoder):
+def check_decoder(decoder: Any, limits: Limits) -> None:
+    """Raise ValueError if a decoder, or one inside it, uses more rows than allowed."""
+    for value in _integers(decoder):
         if value > limits.width:
             raise ValueError(
-                f"{decoder!r:.80} asks for {value}, and this server allows {limits.width} rows to a text"
+                f"{decoder!r:.80} uses {value} rows per text, but this server allows {limits.width}"
             )
 
 
-def _numbers(decoder: Any) -> list[int]:
-    """The whole numbers of a search's own settings: what multiplies its rows."""
+def _integers(decoder: Any) -> list[int]:
+    """The integer settings of a decoder, which multiply its rows."""
     found: list[int] = []
     for field in fields(decoder):
         value = getattr(decoder, field.name)
         if isinstance(value, int) and not isinstance(value, bool):
             found.append(value)
         elif type(value) in SEARCHES.values() or field.name == "options":
-            found += _numbers(value)
+            found += _integers(value)
     return found

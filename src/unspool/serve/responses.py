@@ -1,4 +1,4 @@
-"""What the server answers, as its OpenAPI document tells it."""
+"""Response bodies: OpenAI's objects as pydantic models, and functions that build them from pieces of text."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from unspool.decode.hypothesis import Ranked
 from unspool.decode.output import Piece
 from unspool.interfaces import TokenizerLike
 
-Finish = Literal["stop", "length"]
+OpenAIFinishReason = Literal["stop", "length"]
 
 
-class Told(BaseModel):
-    """Nothing is told that is not written here."""
+class ResponseModel(BaseModel):
+    """A response body without undocumented fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Usage(Told):
-    """Tokens read and written."""
+class Usage(ResponseModel):
+    """Token counts."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
 
 
-class CompletionLogprobs(Told):
-    """Lists side by side, one entry for each token."""
+class CompletionLogprobs(ResponseModel):
+    """Parallel lists with one entry per token."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
-    """None: the first token of a prompt, which nothing stands before."""
+    """None for the first token of an echoed prompt."""
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
-class CompletionChoice(Told):
-    """One text."""
+class CompletionChoice(ResponseModel):
+    """One generated text."""
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None
-    finish_reason: Finish | None
+    finish_reason: OpenAIFinishReason | None
 
 
-class Completion(Told):
-    """Of /v1/completions; the parts of a stream are of the same kind."""
+class Completion(ResponseModel):
+    """The response of /v1/completions; the chunks of a stream look the same."""
 
     id: str
     object: Literal["text_completion"]
@@ -62,7 +62,7 @@ class Completion(Told):
     usage: Usage
 
 
-class TokenLogprob(Told):
+class TokenLogprob(ResponseModel):
     """A token and its log-probability."""
 
     token: str
@@ -71,37 +71,37 @@ class TokenLogprob(Told):
 
 
 class ChosenLogprob(TokenLogprob):
-    """The same of a token that was chosen, with those that were most probable in its place."""
+    """A generated token with the most probable alternatives."""
 
     top_logprobs: list[TokenLogprob]
 
 
-class ChatLogprobs(Told):
-    """Of every token of an answer."""
+class ChatLogprobs(ResponseModel):
+    """Log-probabilities of all tokens of a message."""
 
     content: list[ChosenLogprob]
     refusal: None
 
 
-class AnswerMessage(Told):
-    """What the model says."""
+class AssistantMessage(ResponseModel):
+    """The message of the model."""
 
     role: Literal["assistant"]
     content: str
     refusal: None
 
 
-class ChatChoice(Told):
-    """One answer."""
+class ChatChoice(ResponseModel):
+    """One message."""
 
     index: int
-    message: AnswerMessage
+    message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: Finish | None
+    finish_reason: OpenAIFinishReason | None
 
 
-class ChatCompletion(Told):
-    """Of /v1/chat/completions."""
+class ChatCompletion(ResponseModel):
+    """The response of /v1/chat/completions."""
 
     id: str
     object: Literal["chat.completion"]
@@ -111,64 +111,64 @@ class ChatCompletion(Told):
     usage: Usage
 
 
-class ModelFacts(Told):
-    """A model that is served."""
+class ModelCard(ResponseModel):
+    """A served model."""
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["unspool"] = "unspool"
     max_model_len: int | None
-    """Tokens of its context; None: any number."""
+    """Context length; None if it is unlimited."""
 
 
-class ModelList(Told):
-    """All models that are served."""
+class ModelList(ResponseModel):
+    """The response of /v1/models."""
 
     object: Literal["list"] = "list"
-    data: list[ModelFacts]
+    data: list[ModelCard]
 
 
-class Tokens(Told):
-    """Of /tokenize."""
+class Tokens(ResponseModel):
+    """The response of /tokenize."""
 
     count: int
     max_model_len: int | None
     tokens: list[int]
 
 
-class Health(Told):
-    """Of /health, where all is well."""
+class Health(ResponseModel):
+    """The response of /health."""
 
     status: Literal["ok"] = "ok"
     models: list[str]
 
 
-class ErrorFacts(Told):
-    """What was wrong."""
+class ErrorDetail(ResponseModel):
+    """The description of an error."""
 
     message: str
     type: str
-    param: str | None = Field(description="the field that it is about")
+    param: str | None = Field(description="the field that is wrong")
     code: str | None
 
 
-class Refusal(Told):
-    """Whatever is answered besides 200."""
+class ErrorResponse(ResponseModel):
+    """Every response with another status than 200."""
 
-    error: ErrorFacts
-
-
-# Pieces of text as OpenAI's objects: completions and chats, whole and in chunks.
+    error: ErrorDetail
 
 
-FINISH = {"eos": "stop", "stop": "stop", "loop": "stop", "length": "length", None: None}
-"""OpenAI's word for why a text ended."""
+# ---- building responses
+
+
+FINISH_REASONS = {"eos": "stop", "stop": "stop", "loop": "stop", "length": "length", None: None}
+"""Our finish reason → OpenAI's."""
 
 
 @dataclass
 class Choice:
-    """One text as it grows."""
+    """One text, collected from pieces."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
@@ -185,58 +185,60 @@ class Choice:
         self.finish_reason = piece.finish_reason or self.finish_reason
 
     @property
-    def mean(self) -> float:
-        """The mean log-probability of its tokens, which best_of ranks by."""
+    def mean_logp(self) -> float:
+        """The mean log-probability of its tokens; best_of ranks by it."""
         return math.fsum(self.logps) / max(1, len(self.logps))
 
 
 @dataclass(frozen=True)
-class Form:
-    """How one endpoint writes its answers."""
+class Endpoint:
+    """The response format of an endpoint: completions or chat."""
 
-    kind: str
-    chunk_kind: str
-    prefix: str
-    whole: Callable[[Choice], dict[str, Any]]
-    part: Callable[[str, bool], dict[str, Any]]
-    """Of new text, and whether it is the first of its choice."""
+    object_name: str
+    chunk_name: str
+    id_prefix: str
+    choice: Callable[[Choice], dict[str, Any]]
+    delta: Callable[[str, bool], dict[str, Any]]
+    """From new text, and whether it is the first of its choice."""
     logprobs: Callable[[TokenizerLike, Choice | Piece, int, Sequence[int]], dict[str, Any]]
-    """Of the tokenizer, a piece, how many alternatives are told, and where in the text its tokens begin."""
+    """From the tokenizer, a piece, the number of alternatives, and the text offsets of its tokens."""
 
 
 class Envelope:
-    """What all chunks of one answer have in common."""
+    """The fields that all chunks of one response share."""
 
-    def __init__(self, form: Form, model: str) -> None:
-        self._form = form
-        self._same = {"id": form.prefix + secrets.token_hex(12), "created": int(time.time()), "model": model}
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._endpoint = endpoint
+        identity = endpoint.id_prefix + secrets.token_hex(12)
+        self._shared = {"id": identity, "created": int(time.time()), "model": model}
 
-    def whole(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
-        """A finished answer."""
-        return {**self._same, "object": self._form.kind, "choices": list(choices), "usage": usage}
+    def response(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        """A complete response."""
+        name = self._endpoint.object_name
+        return {**self._shared, "object": name, "choices": list(choices), "usage": usage}
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """A part of one."""
-        said = {**self._same, "object": self._form.chunk_kind, "choices": list(choices)}
-        return said if usage is None else {**said, "usage": usage}
+        """A chunk of a stream."""
+        record = {**self._shared, "object": self._endpoint.chunk_name, "choices": list(choices)}
+        return record if usage is None else {**record, "usage": usage}
 
 
 def usage(prompts: Iterable[Sequence[int]], new: int) -> dict[str, int]:
-    """How many tokens were read and written."""
-    read = sum(map(len, prompts))
-    return {"prompt_tokens": read, "completion_tokens": new, "total_tokens": read + new}
+    """The token counts of a request."""
+    prompt = sum(map(len, prompts))
+    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
 
 def completion_logprobs(
-    text: TokenizerLike, piece: Choice | Piece, count: int, offsets: Sequence[int]
+    tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: Sequence[int]
 ) -> dict[str, Any]:
-    """The old form: lists side by side, the most probable tokens as a mapping."""
-    texts, tops = [text.show(token) for token in piece.tokens], []
+    """The format of /v1/completions: parallel lists, alternatives as a mapping."""
+    texts, tops = [tokenizer.show(token) for token in piece.tokens], []
     for place, (shown, logp) in enumerate(zip(texts, piece.logps, strict=True)):
         ranked = piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
         top: dict[str, float | None] = {}
         for token, value in ranked:
-            top.setdefault(text.show(token), _number(value))
+            top.setdefault(tokenizer.show(token), _number(value))
         tops.append(None if math.isnan(logp) else {**top, shown: top.get(shown, _number(logp))})
     return {
         "tokens": texts,
@@ -246,11 +248,11 @@ def completion_logprobs(
     }
 
 
-def chat_logprobs(text: TokenizerLike, piece: Choice | Piece, count: int) -> dict[str, Any]:
-    """The new form: an object for every token."""
+def chat_logprobs(tokenizer: TokenizerLike, piece: Choice | Piece, count: int) -> dict[str, Any]:
+    """The format of /v1/chat/completions: an object per token."""
 
     def entry(token: int, logp: float) -> dict[str, Any]:
-        shown, adds = text.show(token), text.piece(token)
+        shown, adds = tokenizer.show(token), tokenizer.piece(token)
         written = shown.encode("utf-8", "replace") if adds is None else adds
         return {"token": shown, "logprob": _number(logp), "bytes": list(written)}
 
@@ -262,11 +264,11 @@ def chat_logprobs(text: TokenizerLike, piece: Choice | Piece, count: int) -> dic
 
 
 def _number(logp: float) -> float | None:
-    """JSON has neither NaN nor −∞."""
+    """A log-probability as JSON, which does not have NaN and −∞."""
     return None if math.isnan(logp) else max(logp, -9999.0)
 
 
-COMPLETION = Form(
+COMPLETION = Endpoint(
     "text_completion",
     "text_completion",
     "cmpl-",
@@ -274,29 +276,26 @@ COMPLETION = Form(
     lambda text, first: {"text": text},  # noqa: ARG005
     completion_logprobs,
 )
-CHAT = Form(
+CHAT = Endpoint(
     "chat.completion",
     "chat.completion.chunk",
     "chatcmpl-",
     lambda choice: {"message": {"role": "assistant", "content": choice.text, "refusal": None}},
     lambda text, first: {"delta": {"role": "assistant", "content": text} if first else {"content": text}},
-    lambda text, piece, count, offsets: chat_logprobs(text, piece, count),  # noqa: ARG005
+    lambda tokenizer, piece, count, offsets: chat_logprobs(tokenizer, piece, count),  # noqa: ARG005
 )
 
 
-# Where in a text each of its tokens begins: behind all characters that were whole before it.
-
-
 class TokenOffsets:
-    """Counts the characters of one text as its tokens come."""
+    """The character offset of each token in its text: the number of complete characters before it."""
 
-    def __init__(self, text: TokenizerLike, after: int | None = None) -> None:
-        self._watch = text.detokenizer(after=after)
+    def __init__(self, tokenizer: TokenizerLike, after: int | None = None) -> None:
+        self._detokenizer = tokenizer.detokenizer(after=after)
 
     def __call__(self, tokens: Sequence[int]) -> list[int]:
-        """Where the next tokens begin."""
-        found = []
+        """The offsets of the next tokens."""
+        offsets = []
         for token in tokens:
-            found.append(len(self._watch.text))
-            self._watch = self._watch.push(token)
-        return found
+            offsets.append(len(self._detokenizer.text))
+            self._detokenizer = self._detokenizer.push(token)
+        return offsets

@@ -1,11 +1,11 @@
-"""Continuous batching: one model that many requests share.
+"""Continuous batching: one thread runs the model calls of all requests together.
 
-    each request:  search(SharedModel, job) in a thread of its own; its `step` waits
-    the engine:    gather the rows of all that wait → one step of the model → answer each
+    request thread:  decoder(SharedModel, job) runs as usual; each `step` of the SharedModel waits
+    scheduler:       take the waiting calls → run them as one batch → resolve each call
 
-Requests join and leave between two steps, each with its own search, seed and limits (Yu et al. 2022, §4.1;
-papers.bib: yu2022orca). Compiled steps say the same of a row, to the bit, alone and in any batch: a text does
-not depend on who else is served.
+Requests join and leave between two steps, each with its own decoder, seed and limits (Yu et al. 2022, §4.1;
+papers.bib: yu2022orca). Compiled steps give bit-identical results for a row alone and in any batch, so the
+text of a request does not depend on other requests.
 """
 
 from __future__ import annotations
@@ -22,215 +22,210 @@ from torch import Tensor
 
 from unspool.decode.batching import BatchScheduler, Prompts
 from unspool.interfaces import Step, StepModel
-from unspool.serve.shared_model import Ask, GivenUp, Round, SharedModel
+from unspool.serve.shared_model import CallQueue, ModelCall, RequestCancelled, SharedModel
 
-# What `JoinedBatch` does, for models whose states cannot be joined: each asker is read by itself.
+MAX_PREFILL_TOKENS = 512
+"""Prompt tokens that are read between two steps; a single request may exceed it."""
+WAIT_SHARE = 0.5
+"""How long to wait for requests that are choosing a token, as a share of the last step's time."""
 
 
 @dataclass(eq=False)
-class SoloLane:
-    """One asker's own state."""
+class Slot:
+    """The state of one request in a `PerRequestBatch`."""
 
     state: Any
     size: int
     is_open: bool = True
-    """False from when its asker has left."""
+    """False after the request has finished."""
 
 
-class SoloBatch:
-    """A state for every asker."""
+class PerRequestBatch:
+    """Fallback for models whose states cannot be batched: every request has its own state."""
 
     def __init__(self, model: StepModel) -> None:
         self.model = model
-        self._lanes: WeakSet[SoloLane] = WeakSet()
+        self._slots: WeakSet[Slot] = WeakSet()
         self.read_tokens = self.shared_tokens = 0
-        """Of prompts; what they have in common is read again."""
+        """Prompt tokens that were read, and that were found in the prefix cache (none here)."""
 
     @property
     def rows(self) -> int:
-        """How many there are of lanes that somebody holds."""
-        return sum(lane.size for lane in self._lanes if lane.is_open)
+        """The number of rows of open slots."""
+        return sum(slot.size for slot in self._slots if slot.is_open)
 
-    def prefill(self, asked: Sequence[Prompts]) -> list[tuple[Step, SoloLane] | Exception]:
-        """Read the prompts of each asker; what went wrong, where it did."""
-        found: list[tuple[Step, SoloLane] | Exception] = []
-        for prompts in asked:
+    def prefill(self, requests: Sequence[Prompts]) -> list[tuple[Step, Slot] | Exception]:
+        """Read the prompts of each request; an error becomes the result of its request."""
+        results: list[tuple[Step, Slot] | Exception] = []
+        for prompts in requests:
             try:
                 step, state = self.model.start(prompts)
             except Exception as error:
-                found.append(error)
+                results.append(error)
             else:
-                found.append((step, self._lane(state, prompts)))
-        return found
+                results.append((step, self._new_slot(state, prompts)))
+        return results
 
-    def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, SoloLane]:
+    def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all`."""
         assert self.model.prompt_reading is not None
         hidden_NTD, step, state = self.model.prompt_reading.read_all(prompts)
-        return hidden_NTD, step, self._lane(state, prompts)
+        return hidden_NTD, step, self._new_slot(state, prompts)
 
-    def select(self, lane: SoloLane, rows: Sequence[int]) -> None:
-        """Reorder, repeat or drop the rows of a lane."""
-        if list(rows) != list(range(lane.size)):
-            lane.state, lane.size = lane.state.select(torch.tensor(rows)), len(rows)
+    def select(self, slot: Slot, rows: Sequence[int]) -> None:
+        """Reorder, repeat or drop the rows of a slot."""
+        if list(rows) != list(range(slot.size)):
+            slot.state, slot.size = slot.state.select(torch.tensor(rows)), len(rows)
 
-    def extend(self, asked: Sequence[tuple[SoloLane, Tensor]]) -> list[Step | Exception]:
-        """Append tokens (M, T) to each of the lanes."""
-        found: list[Step | Exception] = []
-        for lane, tokens_MT in asked:
+    def extend(self, calls: Sequence[tuple[Slot, Tensor]]) -> list[Step | Exception]:
+        """Append tokens (M, T) to the rows of each slot."""
+        results: list[Step | Exception] = []
+        for slot, tokens_MT in calls:
             try:
                 if tokens_MT.shape[1] == 1:
-                    step, lane.state = self.model.step(lane.state, tokens_MT[:, 0])
+                    step, slot.state = self.model.step(slot.state, tokens_MT[:, 0])
                 else:
                     assert self.model.rewindable is not None
-                    step, lane.state = self.model.rewindable.extend(lane.state, tokens_MT)
+                    step, slot.state = self.model.rewindable.extend(slot.state, tokens_MT)
             except Exception as error:
-                found.append(error)
+                results.append(error)
             else:
-                found.append(step)
-        return found
+                results.append(step)
+        return results
 
-    def rewind(self, lane: SoloLane, tokens: int) -> None:
-        """Forget the last tokens of a lane's rows."""
+    def rewind(self, slot: Slot, tokens: int) -> None:
+        """Remove the last tokens of a slot's rows."""
         assert self.model.rewindable is not None
-        lane.state = self.model.rewindable.rewind(lane.state, tokens)
+        slot.state = self.model.rewindable.rewind(slot.state, tokens)
 
-    def release(self, lane: SoloLane) -> None:
-        """Nothing is kept of those who have left."""
+    def release(self, slot: Slot) -> None:
+        """Do nothing: there is no prefix cache."""
 
     def sweep(self) -> None:
-        """Let go of the states of those who have left."""
-        for lane in self._lanes:
-            if not lane.is_open:
-                lane.state = None
+        """Free the states of closed slots."""
+        for slot in self._slots:
+            if not slot.is_open:
+                slot.state = None
 
     def compact(self) -> None:
-        """Hold no more memory than is needed."""
+        """Free unused memory."""
         self.sweep()
 
-    def _lane(self, state: Any, prompts: Prompts) -> SoloLane:
-        lane = SoloLane(state, len(prompts))
+    def _new_slot(self, state: Any, prompts: Prompts) -> Slot:
+        slot = Slot(state, len(prompts))
         self.read_tokens += sum(map(len, prompts))
-        self._lanes.add(lane)
-        return lane
-
-
-PROMPT_TOKENS = 512
-"""Tokens of prompts that are read between two steps, unless one asker's have more."""
-PATIENCE = 0.5
-"""How long the engine waits for those who are still choosing a token, as a share of the last step's time."""
+        self._slots.add(slot)
+        return slot
 
 
 @dataclass
-class Counts:
-    """What an engine has done."""
+class StepCounts:
+    """Counters of a scheduler."""
 
     steps: int = 0
-    """Calls of the model that appended tokens."""
+    """Batched decoding steps."""
     rows: int = 0
-    """Rows of all these calls."""
+    """Rows of all these steps."""
 
 
-def batch_of(model: StepModel, kept_bytes: int) -> Any:
-    """One state for all askers where the model's can be joined, else one for each."""
-    joining = model.joining
-    return SoloBatch(model) if joining is None else BatchScheduler(model, joining, kept_bytes)
+class Scheduler:
+    """A model and the one thread that calls it."""
 
-
-class Engine:
-    """A model, and the thread that alone calls it."""
-
-    def __init__(self, model: StepModel, kept_bytes: int = 0) -> None:
-        self.model, self.batch, self.counts = model, batch_of(model, kept_bytes), Counts()
-        self._waiting = Round()
-        self._askers: set[SharedModel] = set()
+    def __init__(self, model: StepModel, cache_bytes: int = 0) -> None:
+        joining = model.joining
+        self.batch: Any = (
+            PerRequestBatch(model) if joining is None else BatchScheduler(model, joining, cache_bytes)
+        )
+        self.model, self.counts = model, StepCounts()
+        self._queue = CallQueue()
+        self._requests: set[SharedModel] = set()
         self._change = threading.Condition()
-        self._closed = False
+        self._is_closed = False
         self._last_step = 0.0
-        self._thread = threading.Thread(target=self._run, name="unspool-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="unspool-scheduler", daemon=True)
         self._thread.start()
 
-    def open(self, deadline: float | None = None) -> SharedModel:
-        """The model for one request, until `close`; `deadline` is a time of `time.monotonic()`."""
-        asker = SharedModel(self, self.model, deadline)
+    def open_request(self, deadline: float | None = None) -> SharedModel:
+        """The model of a new request, to be closed at its end; `deadline` is a time of `time.monotonic()`."""
+        request = SharedModel(self, self.model, deadline)
         with self._change:
-            self._askers.add(asker)
-        return asker
+            self._requests.add(request)
+        return request
 
-    def put(self, ask: Ask) -> None:
-        """Take a question; its answer comes after some step."""
+    def submit(self, call: ModelCall) -> None:
+        """Queue a model call; its result is set after one of the next steps."""
         with self._change:
-            if not self._closed:
-                ask.enter(self._waiting)
+            if not self._is_closed:
+                call.enqueue(self._queue)
                 self._change.notify()
                 return
-        ask.tell(GivenUp("the engine is closed"))
+        call.resolve(RequestCancelled("the server is closing"))
 
-    def withdraw(self, asker: SharedModel) -> None:
-        """Answer what this asker waits for by why it was stopped."""
+    def withdraw(self, request: SharedModel) -> None:
+        """Remove the waiting calls of a cancelled request; they raise the reason."""
         with self._change:
-            mine, self._waiting = self._waiting.of(asker), self._waiting.without(asker)
-        for ask in mine:
-            ask.tell(asker.stopped or GivenUp())
+            calls, self._queue = self._queue.of(request), self._queue.without(request)
+        for call in calls:
+            call.resolve(request.cancelled or RequestCancelled())
 
-    def leave(self, asker: SharedModel) -> None:
-        """This asker is done."""
+    def close_request(self, request: SharedModel) -> None:
+        """Forget a request that has finished."""
         with self._change:
-            self._askers.discard(asker)
+            self._requests.discard(request)
             self._change.notify()
 
     def close(self) -> None:
-        """Stop the thread; whoever still waits is told."""
+        """Stop the thread; waiting calls raise RequestCancelled."""
         with self._change:
-            self._closed = True
-            left, self._waiting = self._waiting, Round()
+            self._is_closed = True
+            remaining, self._queue = self._queue, CallQueue()
             self._change.notify()
-        for ask in left:
-            ask.tell(GivenUp("the engine is closed"))
+        for call in remaining:
+            call.resolve(RequestCancelled("the server is closing"))
         self._thread.join()
 
     def _run(self) -> None:
-        while (asks := self._gather()) is not None:
+        while (calls := self._next_batch()) is not None:
             try:
-                self._answer(asks)
-            except Exception as error:  # told to those whose round it was; the next one comes
-                for ask in asks:
-                    ask.tell(error)
-            del asks  # whoever leaves meanwhile takes his lane along
+                self._execute(calls)
+            except Exception as error:  # fails the calls of this batch only
+                for call in calls:
+                    call.resolve(error)
+            del calls  # it would keep the slots of finished requests alive
 
-    def _gather(self) -> Round | None:
-        """What is answered next; None where nothing will be any more."""
+    def _next_batch(self) -> CallQueue | None:
+        """Wait for calls and take those that run next; None after `close`."""
         with self._change:
-            while not self._waiting and not self._closed:
-                if not self._askers:
+            while not self._queue and not self._is_closed:
+                if not self._requests:
                     self.batch.compact()
                 self._change.wait()
-            self._change.wait_for(self._nobody_is_missing, timeout=PATIENCE * self._last_step)
-            if self._closed:
+            self._change.wait_for(self._all_waiting, timeout=WAIT_SHARE * self._last_step)
+            if self._is_closed:
                 return None
-            now, self._waiting = self._waiting.split(PROMPT_TOKENS)
-            return now
+            calls, self._queue = self._queue.split(MAX_PREFILL_TOKENS)
+            return calls
 
-    def _nobody_is_missing(self) -> bool:
-        return self._closed or len({ask.asker for ask in self._waiting}) >= len(self._askers)
+    def _all_waiting(self) -> bool:
+        return self._is_closed or len({call.request for call in self._queue}) >= len(self._requests)
 
-    def _answer(self, asks: Round) -> None:
-        for ask in asks.calls:
-            ask.tell(ask.done(self.batch))
-        if asks.extensions:
-            self._extend(asks)
-        if asks.starts:
-            begun = self.batch.prefill([ask.prompts for ask in asks.starts])
-            for start, found in zip(asks.starts, begun, strict=True):
-                start.tell(found)
+    def _execute(self, calls: CallQueue) -> None:
+        for call in calls.batch_calls:
+            call.resolve(call.execute(self.batch))
+        if calls.decodes:
+            self._decode(calls)
+        if calls.prefills:
+            results = self.batch.prefill([call.prompts for call in calls.prefills])
+            for prefill, result in zip(calls.prefills, results, strict=True):
+                prefill.resolve(result)
 
-    def _extend(self, asks: Round) -> None:
+    def _decode(self, calls: CallQueue) -> None:
         began = time.monotonic()
-        for ask in asks.extensions:
-            self.batch.select(ask.lane, ask.rows)
-        said = self.batch.extend([(ask.lane, ask.tokens_MT) for ask in asks.extensions])
-        for ask, step in zip(asks.extensions, said, strict=True):
-            ask.tell(step)
+        for call in calls.decodes:
+            self.batch.select(call.slot, call.rows)
+        steps = self.batch.extend([(call.slot, call.tokens_MT) for call in calls.decodes])
+        for call, step in zip(calls.decodes, steps, strict=True):
+            call.resolve(step)
         self.counts.steps += 1
-        self.counts.rows += sum(len(ask.rows) for ask in asks.extensions)
+        self.counts.rows += sum(len(call.rows) for call in calls.decodes)
         self._last_step = time.monotonic() - began

@@ -1,6 +1,6 @@
-"""What one request sees of a model that many share: a StepModel whose `start` and `step` wait for the engine.
+"""The model as one request sees it: a StepModel whose calls are queued for the scheduler.
 
-Every search runs on it unchanged. It ends by an error where the request was given up or its time is over.
+Every decoder runs on it unchanged. A call raises if the request was cancelled or its time is over.
 """
 
 from __future__ import annotations
@@ -21,72 +21,82 @@ from unspool.interfaces import Step, StepModel
 from unspool.serve.api_error import ApiError
 
 if TYPE_CHECKING:
-    from unspool.serve.scheduler import Engine
+    from unspool.serve.scheduler import Scheduler
 
-# What requests ask of the engine, where each waits for its answer, and which are answered together.
+
+class RequestCancelled(Exception):  # noqa: N818 — not an error
+    """The client has disconnected, or the server is closing."""
+
+
+class RequestTimeout(ApiError):  # noqa: N818 — named like the HTTP status
+    """The request took longer than the server allows."""
+
+    def __init__(self) -> None:
+        no_retry = {"x-should-retry": "false"}
+        super().__init__(504, "the request took too long", code="deadline", headers=no_retry)
 
 
 @dataclass(eq=False)
-class Ask:
-    """One request's question."""
+class ModelCall:
+    """A call of the model by one request, and its future result."""
 
-    asker: SharedModel
-    answer: Future[Any] = field(default_factory=Future, init=False)
+    request: SharedModel
+    result: Future[Any] = field(default_factory=Future, init=False)
 
-    def enter(self, waiting: Round) -> None:
-        """Go where the questions of its kind wait."""
+    def enqueue(self, queue: CallQueue) -> None:
+        """Append the call to the list of its kind."""
         raise NotImplementedError
 
-    def tell(self, found: Any) -> None:
-        """Answer it, with an error where that was found; whoever has stopped waiting hears nothing."""
+    def resolve(self, result: Any) -> None:
+        """Set the result, or the exception; ignored if the request does not wait any more."""
         with suppress(InvalidStateError):
-            if isinstance(found, BaseException):
-                self.answer.set_exception(found)
+            if isinstance(result, BaseException):
+                self.result.set_exception(result)
             else:
-                self.answer.set_result(found)
+                self.result.set_result(result)
 
 
 @dataclass(eq=False)
-class Start(Ask):
+class PrefillCall(ModelCall):
     """Read prompts."""
 
     prompts: Sequence[Sequence[int]]
 
-    def enter(self, waiting: Round) -> None:
-        """Beside other prompts."""
-        waiting.starts.append(self)
+    def enqueue(self, queue: CallQueue) -> None:
+        """Append to the prefills."""
+        queue.prefills.append(self)
 
     @property
     def tokens(self) -> int:
-        """Of all prompts together."""
+        """The number of tokens of all prompts."""
         return sum(map(len, self.prompts))
 
 
 @dataclass(eq=False)
-class Extension(Ask):
-    """Append tokens (M, T) to these rows of a lane."""
+class DecodeCall(ModelCall):
+    """Append tokens (M, T) to these rows of a slot."""
 
-    lane: Any
+    slot: Any
     rows: Sequence[int]
     tokens_MT: Tensor
 
-    def enter(self, waiting: Round) -> None:
-        """Beside other extensions."""
-        waiting.extensions.append(self)
+    def enqueue(self, queue: CallQueue) -> None:
+        """Append to the decoding steps."""
+        queue.decodes.append(self)
 
 
 @dataclass(eq=False)
-class Call(Ask):
-    """Whatever else is to be done with the batch, and is done for this asker alone."""
+class BatchCall(ModelCall):
+    """Any other function of the batch, run for one request alone."""
 
     work: Callable[[Any], Any]
 
-    def enter(self, waiting: Round) -> None:
-        """Beside other calls."""
-        waiting.calls.append(self)
+    def enqueue(self, queue: CallQueue) -> None:
+        """Append to the other calls."""
+        queue.batch_calls.append(self)
 
-    def done(self, batch: Any) -> Any:
-        """What it gives, or the error that came of it."""
+    def execute(self, batch: Any) -> Any:
+        """The result of the function, or its exception."""
         try:
             return self.work(batch)
         except Exception as error:
@@ -94,85 +104,76 @@ class Call(Ask):
 
 
 @dataclass
-class Round:
-    """Questions that wait, by what can be done for many at once."""
+class CallQueue:
+    """Waiting calls by kind; calls of one kind run as one batch."""
 
-    calls: list[Call] = field(default_factory=list)
-    extensions: list[Extension] = field(default_factory=list)
-    starts: list[Start] = field(default_factory=list)
+    batch_calls: list[BatchCall] = field(default_factory=list)
+    decodes: list[DecodeCall] = field(default_factory=list)
+    prefills: list[PrefillCall] = field(default_factory=list)
 
-    def __iter__(self) -> Iterator[Ask]:
-        yield from self.calls
-        yield from self.extensions
-        yield from self.starts
+    def __iter__(self) -> Iterator[ModelCall]:
+        yield from self.batch_calls
+        yield from self.decodes
+        yield from self.prefills
 
     def __bool__(self) -> bool:
-        return bool(self.calls or self.extensions or self.starts)
+        return bool(self.batch_calls or self.decodes or self.prefills)
 
-    def of(self, asker: SharedModel) -> list[Ask]:
-        """What this one asks."""
-        return [ask for ask in self if ask.asker is asker]
+    def of(self, request: SharedModel) -> list[ModelCall]:
+        """The calls of one request."""
+        return [call for call in self if call.request is request]
 
-    def without(self, asker: SharedModel) -> Round:
-        """What all the others ask."""
-        others = Round()
-        for ask in self:
-            if ask.asker is not asker:
-                ask.enter(others)
+    def without(self, request: SharedModel) -> CallQueue:
+        """The calls of all other requests."""
+        others = CallQueue()
+        for call in self:
+            if call.request is not request:
+                call.enqueue(others)
         return others
 
-    def split(self, most: int) -> tuple[Round, Round]:
-        """What is answered now, with `most` tokens of prompts or one asker's prompts, and what waits."""
-        now = tokens = 0
-        while now < len(self.starts) and (now == 0 or tokens + self.starts[now].tokens <= most):
-            tokens += self.starts[now].tokens
-            now += 1
-        return Round(self.calls, self.extensions, self.starts[:now]), Round(starts=self.starts[now:])
-
-
-class GivenUp(Exception):  # noqa: N818 — nothing went wrong
-    """Nobody waits for this request any more."""
-
-
-class DeadlinePassed(ApiError):  # noqa: N818 — named after what is the case
-    """The time that a request had is over."""
-
-    def __init__(self) -> None:
-        no_retry = {"x-should-retry": "false"}
-        super().__init__(504, "the time for this request is over", code="deadline", headers=no_retry)
+    def split(self, max_prefill_tokens: int) -> tuple[CallQueue, CallQueue]:
+        """The calls that run now and those that wait; at least one prefill runs, whatever its size."""
+        count = tokens = 0
+        while count < len(self.prefills) and (
+            count == 0 or tokens + self.prefills[count].tokens <= max_prefill_tokens
+        ):
+            tokens += self.prefills[count].tokens
+            count += 1
+        now = CallQueue(self.batch_calls, self.decodes, self.prefills[:count])
+        return now, CallQueue(prefills=self.prefills[count:])
 
 
 class SharedModel(DelegatingModel):
-    """One request's model."""
+    """The model of one request."""
 
-    def __init__(self, engine: Engine, model: StepModel, deadline: float | None = None) -> None:
+    def __init__(self, scheduler: Scheduler, model: StepModel, deadline: float | None = None) -> None:
         super().__init__(model)
-        self._engine, self.deadline = engine, deadline
-        self.stopped: Exception | None = None
-        """What ends it at its next step."""
-        self.lanes: list[Any] = []
-        self._said: Step | None = None
+        self._scheduler, self.deadline = scheduler, deadline
+        self.cancelled: Exception | None = None
+        """If set, raised by the next call."""
+        self.slots: list[Any] = []
+        self._last_step: Step | None = None
 
     @property
     def rewindable(self) -> Self | None:
-        """Itself, where the model can rewind."""
+        """This model, if the shared one can rewind."""
         return None if self.model.rewindable is None else self
 
     @property
     def prompt_reading(self) -> Self | None:
-        """Itself, where the model can tell."""
+        """This model, if the shared one supports it."""
         return None if self.model.prompt_reading is None else self
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
-        """Read the prompts, beside whatever others ask."""
-        step, lane = self._ask(Start(self, [list(prompt) for prompt in prompts]))
-        self._said = step
-        return step, self._own(lane, len(prompts))
+        """Read the prompts, batched with those of other requests."""
+        step, slot = self._call(PrefillCall(self, [list(prompt) for prompt in prompts]))
+        self._last_step = step
+        return step, self._own(slot, len(prompts))
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SlotState]:
-        """`start`, with the hidden vectors of the prompts before it."""
-        hidden_NTD, step, lane = self._ask(Call(self, lambda batch: batch.read_all(prompts)))
-        return hidden_NTD, step, self._own(lane, len(prompts))
+        """`start`, with the hidden vectors of all prompt tokens."""
+        hidden_NTD, step, slot = self._call(BatchCall(self, lambda batch: batch.read_all(prompts)))
+        return hidden_NTD, step, self._own(slot, len(prompts))
 
     def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
         """Append one token to every row."""
@@ -180,41 +181,41 @@ class SharedModel(DelegatingModel):
 
     def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
         """Append T tokens to every row."""
-        step: Step = self._ask(Extension(self, state.slot, state.rows, tokens_NT))
-        self._said = step
-        return step, self._still(state)
+        step: Step = self._call(DecodeCall(self, state.slot, state.rows, tokens_NT))
+        self._last_step = step
+        return step, self._renumbered(state)
 
     def rewind(self, state: SlotState, tokens: int) -> SlotState:
-        """Forget the last `tokens` tokens of every row."""
+        """Remove the last `tokens` tokens of every row."""
 
-        def forget(batch: Any) -> None:
+        def remove(batch: Any) -> None:
             batch.select(state.slot, state.rows)
             batch.rewind(state.slot, tokens)
 
-        self._ask(Call(self, forget))
-        return self._still(state)
+        self._call(BatchCall(self, remove))
+        return self._renumbered(state)
 
     def with_model(self, work: Callable[[Any], Any]) -> Any:
-        """What a function of the model itself gives, between two steps of all who share it."""
-        return self._ask(Call(self, lambda batch: work(batch.model)))
+        """Run a function of the underlying model between two steps."""
+        return self._call(BatchCall(self, lambda batch: work(batch.model)))
 
     @property
-    def failed(self) -> bool:
-        """Whether the last thing that the model said was no number: that is no fault of the request."""
-        return self._said is not None and bool(self._said.logp_NV.isnan().any())
+    def has_failed(self) -> bool:
+        """Whether the last step contained NaN: then an error is not the fault of the request."""
+        return self._last_step is not None and bool(self._last_step.logp_NV.isnan().any())
 
-    def stop(self, why: Exception) -> None:
-        """End this request: at once where it waits, at its next step where it does not."""
-        self.stopped = why
-        self._engine.withdraw(self)
+    def cancel(self, reason: Exception) -> None:
+        """Make the waiting call, or else the next one, raise the reason."""
+        self.cancelled = reason
+        self._scheduler.withdraw(self)
 
     def close(self) -> None:
-        """Leave: its rows go before the next step of the others."""
-        for lane in self.lanes:
-            self._engine.batch.release(lane)
-            lane.is_open = False
-        self.lanes.clear()
-        self._engine.leave(self)
+        """End the request: its rows are removed before the next step."""
+        for slot in self.slots:
+            self._scheduler.batch.release(slot)
+            slot.is_open = False
+        self.slots.clear()
+        self._scheduler.close_request(self)
 
     def __enter__(self) -> Self:
         return self
@@ -222,32 +223,32 @@ class SharedModel(DelegatingModel):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, ask: Ask) -> Any:
+    def _call(self, call: ModelCall) -> Any:
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise DeadlinePassed
-        if self.stopped is not None:
-            raise self.stopped
-        self._engine.put(ask)
-        left = None if self.deadline is None else self.deadline - time.monotonic()
+            raise RequestTimeout
+        if self.cancelled is not None:
+            raise self.cancelled
+        self._scheduler.submit(call)
+        remaining = None if self.deadline is None else self.deadline - time.monotonic()
         try:
-            return ask.answer.result(left)
+            return call.result.result(remaining)
         except TimeoutError:
-            self._engine.withdraw(self)
-            raise DeadlinePassed from None
+            self._scheduler.withdraw(self)
+            raise RequestTimeout from None
 
-    def _own(self, lane: Any, rows: int) -> SlotState:
-        self.lanes.append(lane)
-        return SlotState(lane, tuple(range(rows)))
+    def _own(self, slot: Any, rows: int) -> SlotState:
+        self.slots.append(slot)
+        return SlotState(slot, tuple(range(rows)))
 
     @staticmethod
-    def _still(state: SlotState) -> SlotState:
+    def _renumbered(state: SlotState) -> SlotState:
         return SlotState(state.slot, tuple(range(len(state.rows))))
 
 
 def probe(model: SharedModel) -> None:
-    """Have one token read: an engine that hangs does not answer."""
-    text, sources = model.tokenizer, model.is_encoder_decoder
-    first = None if text is None or sources else text.bos_id
+    """Check that the scheduler reads one token; used by /health."""
+    tokenizer = None if model.is_encoder_decoder else model.tokenizer
+    first = None if tokenizer is None else tokenizer.bos_id
     step, _ = model.start([[first or 0]])
     if not torch.isfinite(step.logp_NV).any():
-        raise RuntimeError("the model says nothing that is a number")
+        raise RuntimeError("the model returns no finite log-probability")

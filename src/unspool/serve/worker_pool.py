@@ -1,4 +1,4 @@
-"""So many requests run at once, so many wait, and whoever comes then is told when to come again."""
+"""Limit concurrent and queued requests; reply 429 with Retry-After beyond that."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from unspool.serve.api_error import ApiError
 
 
-class QueueFull(ApiError):  # noqa: N818 — named after what is the case
-    """No place is free, not even for waiting."""
+class QueueFull(ApiError):  # noqa: N818 — named like queue.Full
+    """All slots and all places in the queue are taken."""
 
     def __init__(self, seconds: int) -> None:
         message = f"the queue is full: try again in {seconds} s"
@@ -21,33 +21,33 @@ class QueueFull(ApiError):  # noqa: N818 — named after what is the case
 
 
 class WorkerPool:
-    """Threads that run searches; `slots` of them, with `queue` requests behind them at most."""
+    """`slots` threads that run requests, and a queue of at most `queue` waiting ones."""
 
     def __init__(self, slots: int = 32, queue: int = 128) -> None:
         self.slots, self.queue = slots, queue
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="unspool-request")
         self._lock = threading.Lock()
-        self._inside = self._running = 0
-        self._seconds = 1.0
-        """What a request takes, as a moving mean."""
+        self._accepted = self._running = 0
+        self._mean_seconds = 1.0
+        """Moving average of the time per request."""
 
     @property
     def running(self) -> int:
-        """Requests that have a thread."""
+        """Requests that are running."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for one."""
-        return self._inside - self._running
+        """Requests that are queued."""
+        return self._accepted - self._running
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have the work done as soon as there is a thread; QueueFull where nothing more may wait."""
+        """Run the work when a slot is free; raises QueueFull if the queue is full."""
         with self._lock:
-            if self._inside >= self.slots + self.queue:
-                ahead = self._inside / self.slots
-                raise QueueFull(max(1, min(60, math.ceil(ahead * self._seconds))))
-            self._inside += 1
+            if self._accepted >= self.slots + self.queue:
+                ahead = self._accepted / self.slots
+                raise QueueFull(max(1, min(60, math.ceil(ahead * self._mean_seconds))))
+            self._accepted += 1
         self._threads.submit(self._run, work)
 
     def _run(self, work: Callable[[], None]) -> None:
@@ -59,9 +59,9 @@ class WorkerPool:
         finally:
             with self._lock:
                 self._running -= 1
-                self._inside -= 1
-                self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
+                self._accepted -= 1
+                self._mean_seconds += 0.1 * (time.monotonic() - began - self._mean_seconds)
 
     def close(self) -> None:
-        """Wait for all that runs."""
+        """Wait for running requests."""
         self._threads.shutdown()

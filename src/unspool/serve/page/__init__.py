@@ -1,1 +1,1 @@
-"""The page at `/`: what it shows, and the routes that it asks."""
+"""The web page at `/`: next-token distributions, beams, attention, ratings and lab results."""

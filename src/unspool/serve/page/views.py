@@ -1,4 +1,4 @@
-"""The next token: what the model gives to each, and what decoders make of that."""
+"""The data behind the page: next-token distributions, beam trees and attention maps."""
 
 from __future__ import annotations
 
@@ -24,59 +24,59 @@ from unspool.diagnose.text_attention import Kind, Looks, attention_looks
 from unspool.interfaces import BindablePick, Decoder, FinishReason, Step, StepModel, TokenizerLike
 
 TEST_SECONDS = 2.0
-"""For all tests of one distribution; whatever is not tested by then is undecided."""
+"""Time limit of the basis-aware tests of one distribution; later tokens are undecided."""
+MAX_MAP_TOKENS = 160
+"""Tokens of either axis of an attention map; memory is quadratic in it."""
 
-Fate = Literal["kept", "proved", "cut", "undecided"]
+TokenStatus = Literal["kept", "proved", "cut", "undecided"]
 
 
 @dataclass(frozen=True)
-class Fates:
-    """What a decoder does with the tokens that are shown.
-
-    What becomes of single tokens under a decoder: kept, proved below the threshold, cut, or undecided.
+class DecoderView:
+    """What a decoder does with each token of a distribution.
 
     Sample(f…)              kept  ⇔  f(log p)(x) > −∞
     Sample(f…, ArgMax())    kept  ⇔  x is the best of these; Greedy(f…) is the same
-    Sample(BasisAware(τ))   kept  ⇔  p(x) ≥ τ, or proved (`unspool.basis`)
+    Sample(BasisAware(τ))   kept  ⇔  p(x) ≥ τ, or proved possible below τ (`unspool.basis`)
     """
 
     decoder: str
-    """As it is written."""
-    fates: tuple[Fate, ...] = ()
-    """For each of these tokens."""
+    """The decoder as a string."""
+    statuses: tuple[TokenStatus, ...] = ()
+    """The status of each shown token."""
     probabilities: tuple[float | None, ...] = ()
-    """With which each would be drawn; None where that would need a test of every token."""
+    """The sampling probability of each shown token; None if it would need a test of every token."""
     kept: int | None = None
-    """How many tokens of the whole vocabulary are kept, where that is known."""
+    """Kept tokens of the whole vocabulary, if known."""
     mass: float | None = None
-    """What the model gives to all that are kept, or to those of them that are shown (`kept` is None)."""
+    """Model probability of the kept tokens; only of the shown ones if `kept` is None."""
     threshold: float | None = None
-    """τ: whatever is less probable must be proved."""
+    """τ: less probable tokens need a proof."""
     error: str | None = None
-    """Why there is nothing else here."""
+    """Why the decoder cannot be shown."""
 
 
-def rules_of(decoder: Decoder) -> tuple[Sequence[Any], Any]:
-    """The transforms and the pick of a search that chooses one token after the other."""
+def token_rules(decoder: Decoder) -> tuple[Sequence[Any], Any]:
+    """The transforms and the pick of a decoder that chooses token by token."""
     if isinstance(decoder, Sample):
         return decoder.transforms, decoder.pick
     if isinstance(decoder, Greedy):
         return decoder.transforms, ArgMax()
     raise ValueError(
-        f"{decoder!r:.80} chooses whole texts, not single tokens: give a Greedy or a Sample, "
-        "or look at it as a beam tree or side by side"
+        f"{decoder!r:.80} does not choose token by token: give a Greedy or a Sample, "
+        "or use the views Beam tree and Side by side"
     )
 
 
-def fates_of(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> Fates:
-    """What `pick` does with these tokens, given what the transforms before it have made of log p."""
-    return OF_PICKS[type(pick)](pick, scores_1V, step, tokens)
+def view_pick(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
+    """What a pick does with these tokens, given the transformed scores."""
+    return PICK_VIEWS[type(pick)](pick, scores_1V, step, tokens)
 
 
-def _drawn(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> Fates:
+def _view_multinomial(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
     del pick
     q_V, alive_V = scores_1V[0].exp(), scores_1V[0] > -math.inf
-    return Fates(
+    return DecoderView(
         "",
         tuple("kept" if alive_V[token] else "cut" for token in tokens),
         tuple(float(q_V[token]) for token in tokens),
@@ -85,9 +85,9 @@ def _drawn(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> F
     )
 
 
-def _best(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> Fates:
+def _view_argmax(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
     best = int(pick.draw(scores_1V, step, ())[0])
-    return Fates(
+    return DecoderView(
         "",
         tuple("kept" if token == best else "cut" for token in tokens),
         tuple(float(token == best) for token in tokens),
@@ -96,14 +96,14 @@ def _best(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> Fa
     )
 
 
-def _tested(pick: Bound, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> Fates:
+def _view_basis_aware(pick: Bound, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
     logp_1V = scores_1V if pick.pick.on == "processed" else step.logp_NV
     p_V = logp_1V[0].double().exp()
     tau = float(next(iter(pick.pick.tau(logp_1V))))  # type: ignore[operator]
     test, until = pick.test.step(p_V), time.monotonic() + TEST_SECONDS
 
-    def fate(token: int) -> Fate:
-        if scores_1V[0, token] == -math.inf:  # a rule before the pick has cut it
+    def status(token: int) -> TokenStatus:
+        if scores_1V[0, token] == -math.inf:  # a transform has removed it
             return "cut"
         if p_V[token] >= tau:
             return "kept"
@@ -112,44 +112,44 @@ def _tested(pick: Bound, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -
         verdict = test.accepts(token, tau=tau)
         return "proved" if verdict else "undecided" if verdict.method == "undecided" else "cut"
 
-    fates = tuple(map(fate, tokens))
-    kept = [token for token, found in zip(tokens, fates, strict=True) if found in ("kept", "proved")]
+    statuses = tuple(map(status, tokens))
+    kept = [token for token, it in zip(tokens, statuses, strict=True) if it in ("kept", "proved")]
     mass = float(step.logp_NV[0, kept].exp().sum())
-    return Fates("", fates, (None,) * len(tokens), None, mass, tau)
+    return DecoderView("", statuses, (None,) * len(tokens), None, mass, tau)
 
 
-OF_PICKS: dict[type, Callable[[Any, Tensor, Step, Sequence[int]], Fates]] = {
-    Multinomial: _drawn,
-    ArgMax: _best,
-    Bound: _tested,
+PICK_VIEWS: dict[type, Callable[[Any, Tensor, Step, Sequence[int]], DecoderView]] = {
+    Multinomial: _view_multinomial,
+    ArgMax: _view_argmax,
+    Bound: _view_basis_aware,
 }
 
 
 @dataclass(frozen=True)
-class SeenToken:
+class TokenView:
     """One token of the vocabulary."""
 
     id: int
     text: str
     p: float | None = None
-    """By the model itself; None for a token that was given."""
+    """Probability under the model; None for tokens of the prompt."""
 
 
 @dataclass(frozen=True)
 class NextToken:
     """The distribution of the next token, and what each decoder keeps of it."""
 
-    prompt: tuple[SeenToken, ...]
-    chosen: tuple[SeenToken, ...]
-    """What was chosen after the prompt, with the probabilities that each had."""
+    prompt: tuple[TokenView, ...]
+    chosen: tuple[TokenView, ...]
+    """The tokens chosen after the prompt, with their probabilities."""
     ended: FinishReason | None
-    """Why there is no next token, where one that was chosen ends a text."""
+    """The finish reason, if a chosen token ends the text."""
     entropy: float
     """In bits."""
     vocabulary: int
-    tokens: tuple[SeenToken, ...]
-    """The most probable ones, best first."""
-    decoders: tuple[Fates, ...]
+    tokens: tuple[TokenView, ...]
+    """The most probable tokens, best first."""
+    decoders: tuple[DecoderView, ...]
 
 
 def next_token(
@@ -159,38 +159,38 @@ def next_token(
     decoders: Sequence[Decoder] = (),
     count: int = 40,
 ) -> NextToken:
-    """What may follow the prompt and the tokens that were chosen after it; `count` tokens are told."""
+    """The `count` most probable tokens after the prompt and the chosen tokens."""
     check_ids(model.vocab_size, tokens, "tokens")
     job = Run(model, prompt, max_new_tokens=len(tokens) + 1, seed=0).job
     if job.limits[0] <= len(tokens):
-        raise ValueError(f"the context of this model is full: it holds {model.context} tokens")
+        raise ValueError(f"the context of {model.context} tokens is full: step back or shorten the prompt")
     steps = _steps(model, job.prompts[0], tokens)
     logp_V = steps[-1].logp_NV[0]
     logps = [float(step.logp_NV[0, token]) for step, token in zip(steps, tokens, strict=False)]
     p_V = logp_V.double().exp()
     values, ids = p_V.topk(min(count, len(p_V)))
     best = [(token, p) for token, p in zip(ids.tolist(), values.tolist(), strict=True) if p > 0]
-    path = job.hypothesis(0, 0)
+    hypothesis = job.hypothesis(0, 0)
     for token, logp in zip(tokens, logps, strict=True):
-        path = path.extend(token, logp, logp, job)
+        hypothesis = hypothesis.extend(token, logp, logp, job)
     return NextToken(
-        prompt=tuple(_seen(reading(model)[0], token) for token in job.prompts[0]),
+        prompt=tuple(_view_token(reading(model)[0], token) for token in job.prompts[0]),
         chosen=tuple(
-            _seen(model.tokenizer, token, float(torch.tensor(logp).exp()))
+            _view_token(model.tokenizer, token, float(torch.tensor(logp).exp()))
             for token, logp in zip(tokens, logps, strict=True)
         ),
-        ended=path.finish_reason,
+        ended=hypothesis.finish_reason,
         entropy=float(torch.special.entr(p_V).sum() / torch.tensor(2.0).log()),
         vocabulary=len(p_V),
-        tokens=tuple(_seen(model.tokenizer, token, p) for token, p in best),
+        tokens=tuple(_view_token(model.tokenizer, token, p) for token, p in best),
         decoders=tuple(
-            _under(model, job, one, steps, tokens, [token for token, _ in best]) for one in decoders
+            _view_decoder(model, job, one, steps, tokens, [token for token, _ in best]) for one in decoders
         ),
     )
 
 
 def _steps(model: StepModel, prompt: Sequence[int], tokens: Sequence[int]) -> list[Step]:
-    """What the model says after the prompt, and after each of the tokens."""
+    """The step after the prompt and after each of the tokens."""
     step, state = model.start([prompt])
     steps = [step]
     for token in tokens:
@@ -199,40 +199,40 @@ def _steps(model: StepModel, prompt: Sequence[int], tokens: Sequence[int]) -> li
     return steps
 
 
-def _under(
+def _view_decoder(
     model: StepModel,
     job: Job,
     decoder: Decoder,
     steps: Sequence[Step],
     tokens: Sequence[int],
     shown: Sequence[int],
-) -> Fates:
-    """What one decoder does; an error of its own where it cannot."""
+) -> DecoderView:
+    """What one decoder does with the shown tokens; an error becomes its view."""
     try:
-        rules, pick = rules_of(decoder)
+        rules, pick = token_rules(decoder)
         transforms = bind_transforms(rules, model, job)
         pick = pick.bind(model, transforms) if isinstance(pick, BindablePick) else pick
-        path: Hypothesis = job.hypothesis(0, 0)
-        # Rules may look back at what each token was drawn from (Mirostat): they go the whole way again.
+        hypothesis: Hypothesis = job.hypothesis(0, 0)
+        # Transforms with a history (Mirostat) depend on the scores of the chosen tokens.
         for step, token in zip(steps, tokens, strict=False):
-            score = float(reshape(step, [path], transforms)[0, token])
-            path = path.extend(token, float(step.logp_NV[0, token]), score, job)
-        found = fates_of(pick, reshape(steps[-1], [path], transforms), steps[-1], shown)
+            score = float(reshape(step, [hypothesis], transforms)[0, token])
+            hypothesis = hypothesis.extend(token, float(step.logp_NV[0, token]), score, job)
+        view = view_pick(pick, reshape(steps[-1], [hypothesis], transforms), steps[-1], shown)
     except (ValueError, TypeError, ModuleNotFoundError) as error:
-        return Fates(repr(decoder), error=str(error))
-    return replace(found, decoder=repr(decoder))
+        return DecoderView(repr(decoder), error=str(error))
+    return replace(view, decoder=repr(decoder))
 
 
-def _seen(text: TokenizerLike | None, token: int, p: float | None = None) -> SeenToken:
-    return SeenToken(token, f"<{token}>" if text is None else text.show(token), p)
+def _view_token(text: TokenizerLike | None, token: int, p: float | None = None) -> TokenView:
+    return TokenView(token, f"<{token}>" if text is None else text.show(token), p)
 
 
-# A beam at work: every hypothesis that it kept, as a tree, and the texts that it found.
+# ---- beam tree
 
 
 @dataclass(frozen=True)
-class SeenNode:
-    """A hypothesis: its last token, and the node that it grew from (−1: the prompt)."""
+class NodeView:
+    """A hypothesis of the beam: its last token and its parent node (−1: the prompt)."""
 
     parent: int
     token: int
@@ -243,24 +243,24 @@ class SeenNode:
 
 
 @dataclass(frozen=True)
-class FoundText:
-    """A text that the beam ended with."""
+class TextView:
+    """A text that the beam returned."""
 
     text: str
     total: float | None
-    """What it was ranked by."""
-    finish: FinishReason
+    """The score that it is ranked by."""
+    finish_reason: FinishReason
     node: int | None
-    """Where its last token stands in the tree."""
+    """The node of its last token."""
 
 
 @dataclass(frozen=True)
 class BeamTree:
-    """The whole search."""
+    """All nodes of a beam search, and its texts."""
 
     decoder: str
-    nodes: tuple[SeenNode, ...]
-    texts: tuple[FoundText, ...]
+    nodes: tuple[NodeView, ...]
+    texts: tuple[TextView, ...]
     """Best first."""
 
 
@@ -272,49 +272,51 @@ def beam_tree(
     n: int | None = None,
     seed: int = 0,
 ) -> BeamTree:
-    """Run a beam on one prompt and tell all of it; `n` texts, or as many as the beam is wide."""
+    """Run a beam search on one prompt; returns `n` texts, by default as many as the beam is wide."""
     width = getattr(decoder, "width", None)
     if width is None:
-        raise ValueError(f"{decoder!r:.80} keeps no tree: give a beam, such as Beam(4) or DiverseBeam(6, 3)")
+        raise ValueError(
+            f"{decoder!r:.80} is not a beam search: give Beam(4) or DiverseBeam(6, 3), for example"
+        )
     run = Run(model, prompt, decoder, n=n or width, max_new_tokens=max_new_tokens, seed=seed)
     (outputs,) = run.outputs()
     nodes = outputs[0].tree or ()
     return BeamTree(
         repr(decoder),
         tuple(
-            SeenNode(node.parent, node.token, _shown(model, node.token), node.logp, node.score, node.status)
+            NodeView(
+                node.parent, node.token, _token_text(model, node.token), node.logp, node.score, node.status
+            )
             for node in nodes
         ),
-        tuple(FoundText(out.text, out.total, out.finish_reason, _last(nodes, out)) for out in outputs),
+        tuple(TextView(out.text, out.total, out.finish_reason, _last_node(nodes, out)) for out in outputs),
     )
 
 
-def _last(nodes: Sequence[Node], out: Output) -> int | None:
-    """The node that a text ended with; groups of a diverse beam may have gone the same way for a while."""
-    places = {-1}
+def _last_node(nodes: Sequence[Node], out: Output) -> int | None:
+    """The last node of a text; groups of a diverse beam may contain the same path twice."""
+    current = {-1}
     for token in out.tokens:
-        places = {at for at, node in enumerate(nodes) if node.parent in places and node.token == token}
-    return min(places, default=None)
+        current = {
+            index for index, node in enumerate(nodes) if node.parent in current and node.token == token
+        }
+    return min(current, default=None)
 
 
-def _shown(model: StepModel, token: int) -> str:
+def _token_text(model: StepModel, token: int) -> str:
     return f"<{token}>" if model.tokenizer is None else model.tokenizer.show(token)
 
 
-# One layer of a model's attention, as the page shows it: `diagnose.attention_looks` of a text.
-
-
-LONGEST = 160
-"""Tokens of either side: a map of more cannot be read, and takes memory of its square."""
+# ---- attention
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """One layer's heads."""
+    """The attention weights of the heads of one layer."""
 
     kind: Kind
     kinds: tuple[Kind, ...]
-    """Which others there are for this model."""
+    """All kinds that this model has."""
     layer: int
     """Counted from 0."""
     layers: int
@@ -335,31 +337,31 @@ def attention_map(
     *,
     read: Callable[[Callable[[Any], Any]], Any] | None = None,
 ) -> AttentionMap:
-    """Where the heads of one layer look while `decoder` generates up to `max_new_tokens` after the prompt.
+    """The attention of one layer over the prompt and up to `max_new_tokens` generated tokens.
 
-    `read` runs a function of the model itself where `model` only stands in for it (`serve`).
+    `read` runs a function of the underlying model, if `model` is a `SharedModel`.
     """
     generation = Run(model, prompt, decoder, max_new_tokens=max(1, max_new_tokens), seed=0)
     ids = generation.job.prompts[0]
-    said: tuple[int, ...] = ()
-    if len(ids) + max_new_tokens > LONGEST:
+    generated: tuple[int, ...] = ()
+    if len(ids) + max_new_tokens > MAX_MAP_TOKENS:
         raise ValueError(
-            f"the prompt has {len(ids)} tokens and {max_new_tokens} are to follow; a map of more than "
-            f"{LONGEST} cannot be read: shorten it"
+            f"{len(ids)} prompt tokens and {max_new_tokens} new ones are more than {MAX_MAP_TOKENS}: "
+            "shorten the prompt"
         )
     if max_new_tokens:
         ((output,),) = generation.outputs()
-        said = output.tokens
+        generated = output.tokens
     run = read or (lambda work: work(model))
-    maps: Mapping[Kind, Looks] = run(lambda it: attention_looks(it, ids, said))
+    maps: Mapping[Kind, Looks] = run(lambda it: attention_looks(it, ids, generated))
     if not maps:
-        raise ValueError("this model has no attention to look at: take a Transformer, or an encoder–decoder")
+        raise ValueError("this model does not have attention: use a Transformer or an encoder–decoder")
     chosen: Kind = next(iter(maps)) if kind is None else kind
     if chosen not in maps:
-        raise ValueError(f"this model has no {chosen} attention: choose from {', '.join(maps)}")
+        raise ValueError(f"this model does not have {chosen} attention: choose from {', '.join(maps)}")
     looks = maps[chosen]
     if not 0 <= layer < len(looks.layers):
-        raise ValueError(f"layer {layer} is not there: choose from 0 to {len(looks.layers) - 1}")
+        raise ValueError(f"there is no layer {layer}: choose from 0 to {len(looks.layers) - 1}")
     weights = (looks.layers[layer].double() * 1e4).round().div(1e4).tolist()
     return AttentionMap(
         chosen, tuple(maps), layer, len(looks.layers), len(weights), looks.looking, looks.looked_at, weights

@@ -1,4 +1,4 @@
-// The state of the page is its address, #/view?name=value&…: a link shows what its sender saw.
+// The state of the page is in its address, #/view?name=value&…, so that a link reproduces it.
 
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);

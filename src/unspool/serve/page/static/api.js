@@ -1,4 +1,4 @@
-// Questions to the server. Where it asks for a key, the reader is asked once, and the tab remembers.
+// Requests to the server. If it needs an API key, a dialog asks for it once; the tab keeps it.
 
 const KEY = "unspool-api-key";
 
@@ -35,8 +35,8 @@ export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 async function checked(answer) {
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => null);
-  throw new Refused(told?.error?.message ?? `The server answered ${answer.status}.`);
+  const body = await answer.json().catch(() => null);
+  throw new Refused(body?.error?.message ?? `The server returned status ${answer.status}.`);
 }
 
 export async function get(path) {
@@ -47,7 +47,7 @@ export async function ask(path, body, signal) {
   return (await checked(await send(path, { method: "POST", body: JSON.stringify(body), signal }))).json();
 }
 
-// The records of an event stream, one after the other.
+// Yields the records of a server-sent event stream.
 export async function* stream(path, body, signal) {
   const answer = await checked(await send(path, { method: "POST", body: JSON.stringify(body), signal }));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -67,8 +67,8 @@ export async function* stream(path, body, signal) {
   }
 }
 
-// Asks a view's newest question only: a new one aborts the one before it. Until its answer has come, and after a
-// failure, the answer on the page belongs to an older question, and `page` marks it as stale.
+// Runs only the newest request of a view: a new one aborts the previous one. Until its response is there, and
+// after a failure, the page shows an older response and marks it as stale.
 export function newest(page, work, failed = page.failed) {
   let running = null;
   const run = async (...args) => {

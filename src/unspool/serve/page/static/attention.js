@@ -1,4 +1,4 @@
-// Attention: every head of a layer as a small map, one of them large, and where a single token looks.
+// View Attention: small maps of all heads of a layer, a large map of one, and the attention of one token.
 
 import { Refused, ask, newest } from "./api.js";
 import { el, percent, slider, visible } from "./dom.js";
@@ -47,7 +47,7 @@ export const view = {
       return found;
     };
 
-    // How many layers and heads there are is known from the first answer, so a link is checked here.
+    // The numbers of layers and heads are known from the first response, so a link is checked here.
     async function answered(signal) {
       let found;
       try {
@@ -139,7 +139,7 @@ function squares(context, weights, { left, top, size }, colour) {
   context.globalAlpha = 1;
 }
 
-// The large map, with its tokens beside it where there is room; tells where its squares lie.
+// Draws the large map, with token labels if they fit; returns the position of its squares.
 function paint(canvas, { looking, looked_at }, weights, chosen) {
   const style = getComputedStyle(canvas);
   const width = canvas.clientWidth;
@@ -184,7 +184,7 @@ const short = (text) => (visible(text).length > 10 ? `${visible(text).slice(0, 9
 function asPython(page) {
   const { model, prompt, max_tokens, kind, layer } = question(page);
   return `import unspool as us
-from unspool.serve.playground.attention_map import attention_map
+from unspool.serve.page.views import attention_map
 
 model = us.load(${python(model)})
 seen = attention_map(model, ${python(prompt)}, us.Greedy(), ${max_tokens}, ${kind ? python(kind) : "None"}, layer=${layer})

@@ -1,4 +1,4 @@
-// Beam tree: time goes down, the hypotheses of a step stand side by side, and no two lines cross.
+// View Beam tree: time runs downwards, the hypotheses of a step are one row, and edges do not cross.
 
 import { ask, newest } from "./api.js";
 import { BEAMS, decoderList } from "./decoders.js";
@@ -9,7 +9,7 @@ const ROW = 86;
 const TOP = 30;
 const TOKENS = [1, 40];
 const MEANING = {
-  grown: "continued", dropped: "dropped: better ones took its place", open: "alive when the search stopped",
+  grown: "continued", dropped: "dropped for better ones", open: "unfinished at the end of the search",
   eos: "ended", length: "ended at the limit", stop: "ended", loop: "ended in a loop",
 };
 
@@ -51,8 +51,8 @@ export const view = {
     const refresh = newest(page, async (signal) => {
       tree = await ask("/playground/beam-tree", question(page), signal);
       decoders.tell(0, `looked at ${tree.nodes.length} hypotheses`);
-      texts.replaceChildren(...tree.texts.map(({ text, total, finish }) =>
-        el("li", {}, el("span", { class: "text" }, text || "(nothing)"), el("span", { class: "note" }, ` ${total.toFixed(2)}, ${MEANING[finish]}`))));
+      texts.replaceChildren(...tree.texts.map(({ text, total, finish_reason }) =>
+        el("li", {}, el("span", { class: "text" }, text || "(empty)"), el("span", { class: "note" }, ` ${total.toFixed(2)}, ${MEANING[finish_reason]}`))));
       draw();
     }, (error) => {
       decoders.tell(0, error.message, true);
@@ -71,7 +71,7 @@ const question = (page) => ({
   max_tokens: Number(page.values.get("tokens")),
 });
 
-// Where each node stands: those of a step in the order of what they grew from, siblings by their score.
+// The position of each node: in the order of the parents, siblings by score.
 function laidOut(nodes, width) {
   const depths = [];
   nodes.forEach((node) => depths.push(node.parent < 0 ? 0 : depths[node.parent] + 1));
@@ -124,6 +124,6 @@ model = us.load(${python(model)})
 out = us.generate(model, ${python(prompt)}, us.parse(${python(decoder)}), max_new_tokens=${max_tokens}, seed=0)
 print(out.total, out.text)
 for place, node in enumerate(out.tree):
-    print(f"{place:4} grew from {node.parent:4}  {model.text.show(node.token)!r:16} {node.score:9.3f}  {node.status}")
+    print(f"{place:4} grew from {node.parent:4}  {model.tokenizer.show(node.token)!r:16} {node.score:9.3f}  {node.status}")
 `;
 }

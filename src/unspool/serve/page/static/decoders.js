@@ -1,4 +1,4 @@
-// Decoders as they are written, with a slider for every number in them.
+// Decoder inputs: a text field per decoder, and a slider for every number in it.
 
 import { el, slider } from "./dom.js";
 
@@ -57,7 +57,7 @@ const RANGES = {
   GNMT: [{ min: 0, max: 2, step: 0.1 }],
 };
 
-// Every number of a decoder: where it stands, whose it is, and which of its owner's.
+// Every number of a decoder: its position, its class, and its index among the arguments.
 export function numbers(written) {
   const found = [];
   const owners = [];

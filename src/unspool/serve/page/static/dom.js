@@ -1,4 +1,4 @@
-// Elements made of names and texts. Strings become text nodes, never HTML: the page's policy forbids that, too.
+// Creates elements. Strings become text nodes, never HTML, which the content security policy forbids, too.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -19,7 +19,7 @@ export const el = (name, properties = {}, ...children) =>
 export const svg = (name, properties = {}, ...children) =>
   fill(document.createElementNS(SVG, name), properties, children);
 
-// Spaces and line ends of a token, so that they can be seen.
+// Makes spaces and line breaks of a token visible.
 export const visible = (text) => text.replace(/^ /, "·").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
 
 // 12 %, 3.4 %, 0.04 %

@@ -1,4 +1,4 @@
-// Lab: the claims of the documents, what was measured of each, and its figure.
+// View Lab: the claims of the documentation, with measurements and figures.
 
 import { shortened } from "./address.js";
 import { get } from "./api.js";

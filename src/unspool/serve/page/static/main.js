@@ -1,4 +1,4 @@
-// The frame around the views: which one is shown, of which model, for which prompt.
+// The frame of the page: chooses the view, the model and the prompt.
 
 import * as address from "./address.js";
 import { get } from "./api.js";
@@ -10,14 +10,14 @@ import { view as nextToken } from "./next_token.js";
 import { view as rate } from "./rate.js";
 import { view as sideBySide } from "./side_by_side.js";
 
-// Views of what is not there are left out.
+// Views without content (ratings, lab) are left out.
 const ALL_VIEWS = [nextToken, sideBySide, beamTree, attention, rate, lab];
 const PROMPTS = { text: "And God said unto Moses,", source: "Friday, July 4th, 2025" };
 const $ = (id) => document.getElementById(id);
-const status = $("status");  // stands beside the heading of the mounted view
+const status = $("status");  // moved beside the heading of the mounted view
 
-const SLOW = 150;  // milliseconds after which an answer that is awaited is spoken of
-const PAUSE = 250;  // milliseconds without typing after which a prompt is asked
+const SLOW = 150;  // milliseconds until a pending request is announced
+const PAUSE = 250;  // milliseconds without typing until a new prompt is used
 
 let VIEWS = ALL_VIEWS;
 let models = [];
@@ -28,13 +28,12 @@ let mounted = null;
 let page = null;
 let typing = 0;
 
-// What one mounted view sees of the frame. After the view was left it changes nothing any more.
+// The interface of the frame for one mounted view; inactive after the view was left.
 function pageOf(root) {
   const leaving = new AbortController();
   const left = leaving.signal;
   let timer = 0;
-  // "stale": what is shown answers an older question, so it is dimmed and takes no click and no key; "none": it is
-  // hidden. A text of null leaves the status as it is.
+  // "stale": an older result, dimmed and inert; "none": hidden. A text of null keeps the status text.
   const mark = (state, text, wrong = false) => {
     if (left.aborted) return;
     clearTimeout(timer);
@@ -56,7 +55,7 @@ function pageOf(root) {
       assign(changes);
       address.write(view.id, values);
     },
-    // Replaces what a link asks for and cannot have, and says so.
+    // Replaces invalid values of a link, and shows a note.
     correct(changes, text) {
       if (left.aborted) return;
       assign(changes);
@@ -86,7 +85,7 @@ function say(text, wrong = false) {
   status.textContent = text;
 }
 
-// Changes values, and what is made of them beside the view.
+// Changes values and the code snippets made of them.
 function assign(changes) {
   for (const [name, all] of Object.entries(changes)) {
     values.delete(name);
@@ -95,7 +94,7 @@ function assign(changes) {
   drawLinks();
 }
 
-// What goes along from one view to another.
+// Values that are kept when the view changes.
 const carried = () => new URLSearchParams([...values].filter(([name]) => name === "model" || name === "prompt"));
 
 function go(id, given) {
@@ -136,7 +135,7 @@ function show(id, given) {
   drawLinks();
 }
 
-const exampleFor = (name) => PROMPTS[models.find((model) => model.name === name)?.answers ? "source" : "text"];
+const exampleFor = (name) => PROMPTS[models.find((model) => model.name === name)?.is_encoder_decoder ? "source" : "text"];
 
 // The tabs are links, so that the browser adds an entry to its history for each.
 const drawTabs = () => $("tabs").replaceChildren(...VIEWS.map((each) => el("a", { "data-view": each.id, onclick: () => address.write(view.id, values) }, each.title)));
@@ -166,7 +165,7 @@ async function copy(button, text) {
   setTimeout(() => (button.textContent = label), 1500);
 }
 
-// As high as what is written needs.
+// Grows with its text.
 function grow() {
   const field = $("prompt");
   field.style.height = "auto";
@@ -200,7 +199,7 @@ async function begin() {
     mounted.stop();
     page.stale(null);
     $("link-note").textContent = "";
-    // What was chosen in an answer to the old prompt means nothing for the new one.
+    // Choices made in the result of the old prompt do not apply to the new one.
     assign({ prompt: [$("prompt").value], ...Object.fromEntries((view.ofPrompt ?? []).map((name) => [name, view.defaults[name] ?? []])) });
     typing = setTimeout(() => {
       address.write(view.id, values);
@@ -219,7 +218,7 @@ async function begin() {
     const { view: id, values: given } = address.read();
     show(id, given);
   };
-  // Fires for Back and Forward, for the tabs, and when somebody edits the address.
+  // Fires for Back and Forward, for the tabs, and for edits of the address.
   addEventListener("popstate", () => {
     open();
     $("view").focus({ preventScroll: true });

@@ -1,4 +1,4 @@
-// Next token: the model's distribution, and what each decoder keeps of it.
+// View Next token: the model's distribution, and what each decoder keeps of it.
 
 import { ask, newest } from "./api.js";
 import { LETTERS, TOKEN_BY_TOKEN, decoderList } from "./decoders.js";
@@ -27,7 +27,7 @@ export const view = {
     const go = async (tokens) => {
       page.set({ token: tokens });
       await refresh();
-      // The button that was pressed is gone: the keyboard goes on from the first token.
+      // The pressed button was replaced: focus the first token.
       if (document.activeElement === document.body) body.querySelector("button")?.focus({ preventScroll: true });
     };
     const decoders = decoderList(page.values.getAll("decoder"), TOKEN_BY_TOKEN, (all) => {
@@ -99,25 +99,25 @@ function told({ kept, mass, threshold }) {
 function line(seen, token, row, choose) {
   const bar = el("span", { class: "bar" });
   bar.style.width = `${100 * token.p / seen.tokens[0].p}%`;
-  const proved = seen.decoders.some(({ fates }) => fates[row] === "proved");
+  const proved = seen.decoders.some(({ statuses }) => statuses[row] === "proved");
   return el("tr", { class: proved ? "proved" : null },
     el("th", { scope: "row" }, el("button", { type: "button", class: "token", onclick: choose }, visible(token.text))),
     el("td", { class: "p" }, bar, el("span", { class: "number" }, percent(token.p))),
-    seen.decoders.map(({ fates, probabilities, error }, place) => {
-      const [sign, meaning] = error ? ["", "no answer"] : SIGNS[fates[row]];
+    seen.decoders.map(({ statuses, probabilities, error }, place) => {
+      const [sign, meaning] = error ? ["", "not available"] : SIGNS[statuses[row]];
       const q = !error && probabilities[row] ? percent(probabilities[row]) : "";
-      return el("td", { class: `fate ${error ? "cut" : fates[row]} letter-${LETTERS[place]}`, title: `${meaning} ${q}` },
+      return el("td", { class: `token-status ${error ? "cut" : statuses[row]} letter-${LETTERS[place]}`, title: `${meaning} ${q}` },
         el("span", { "aria-hidden": "true" }, sign), el("span", { class: "q" }, q), spoken(meaning));
     }),
   );
 }
 
 const legend = () => el("ul", { class: "legend" },
-  Object.entries(SIGNS).filter(([fate]) => fate !== "cut").map(([fate, [sign, meaning]]) =>
-    el("li", { class: fate }, el("span", { "aria-hidden": "true" }, sign), ` ${meaning}`)),
+  Object.entries(SIGNS).filter(([status]) => status !== "cut").map(([status, [sign, meaning]]) =>
+    el("li", { class: status }, el("span", { "aria-hidden": "true" }, sign), ` ${meaning}`)),
   el("li", {}, "no sign: cut"));
 
-// Up and down go from token to token.
+// Arrow keys move between tokens.
 function walk(event) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step) return;
@@ -129,13 +129,13 @@ function walk(event) {
 function asPython(page) {
   const { model, prompt, tokens, decoders } = question(page);
   return `import unspool as us
-from unspool.serve.playground.next_token import next_token
+from unspool.serve.page.views import next_token
 
 model = us.load(${python(model)})
 decoders = [us.parse(decoder) for decoder in ${list(decoders.map(python))}]
 seen = next_token(model, ${python(prompt)}, ${list(tokens)}, decoders)
 print(f"entropy: {seen.entropy:.2f} bits")
 for row, token in enumerate(seen.tokens):
-    print(f"{token.text!r:16} {token.p:8.4f}", *(each.fates[row] for each in seen.decoders if each.fates))
+    print(f"{token.text!r:16} {token.p:8.4f}", *(each.statuses[row] for each in seen.decoders if each.statuses))
 `;
 }

@@ -1,4 +1,4 @@
-// Rate: one blinded item after the other, and what all answers say.
+// View Rate: blinded items to rate, and the report.
 
 import { ask, get, newest } from "./api.js";
 import { el } from "./dom.js";
@@ -47,7 +47,7 @@ export const view = {
       page.set({ results: ["1"] });
     });
 
-    // The keys of the scale answer, wherever the reader is, but in a field.
+    // The keys of the scale answer, except while a field has the focus.
     const press = (event) => {
       if (item.inert || event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
       [...item.querySelectorAll("button")].find((button) => button.value === event.key)?.click();
@@ -70,7 +70,7 @@ function form({ item: { id, prompt, texts }, scale: { question, choices } }, ans
     el("h2", { tabindex: -1 }, question),
     el("p", { class: "text asked" }, prompt),
     el("div", { class: "texts" }, texts.map((text, place) =>
-      el("article", { class: "card" }, pair ? el("h3", {}, `Text ${"ab"[place]}`) : null, el("p", { class: "text" }, text || "(nothing)")))),
+      el("article", { class: "card" }, pair ? el("h3", {}, `Text ${"ab"[place]}`) : null, el("p", { class: "text" }, text || "(empty)")))),
     el("div", { class: "choices", role: "group", "aria-label": question }, Object.entries(choices).map(([key, meaning]) =>
       el("button", { type: "button", value: key, onclick: () => answer(id, key) }, el("kbd", {}, key), ` ${meaning}`))),
   ];

@@ -1,10 +1,10 @@
-// What repeats in a text, token by token. The same as `us.find_loop`; a test holds them to each other.
+// Finds repetitions in a text, token by token, like `us.find_loop`; a test compares the two.
 
 const REPEATS = 3;
 const SPAN = 6;
 export const GRAM = 4;
 
-// The loop of smallest period that the tokens end in: {start, period}, or null.
+// The loop with the smallest period at the end of the tokens: {start, period}, or null.
 export function findLoop(tokens, repeats = REPEATS, span = SPAN) {
   const n = tokens.length;
   for (let period = 1; period * repeats <= n; period++) {
@@ -17,7 +17,7 @@ export function findLoop(tokens, repeats = REPEATS, span = SPAN) {
   return null;
 }
 
-// True for every token of a run of four that stood there before.
+// True for every token of a 4-gram that occurred before.
 export function repeated(tokens) {
   const seen = new Set();
   const marks = tokens.map(() => false);
@@ -29,7 +29,7 @@ export function repeated(tokens) {
   return marks;
 }
 
-// Different pairs of tokens, as a share of all pairs.
+// Distinct bigrams as a share of all bigrams.
 export function distinctPairs(tokens) {
   const pairs = tokens.slice(1).map((token, place) => JSON.stringify([tokens[place], token]));
   return pairs.length ? new Set(pairs).size / pairs.length : 1;

@@ -1,4 +1,4 @@
-// Side by side: several decoders on one prompt, streamed, with what repeats marked.
+// View Side by side: several decoders on one prompt, streamed, with repetitions marked.
 
 import { stream } from "./api.js";
 import { ALL, LETTERS, decoderList } from "./decoders.js";
@@ -24,7 +24,7 @@ export const view = {
       page.set(values);
       change();
     };
-    // The texts on the page are not those of the settings any more.
+    // The texts belong to older settings.
     const change = () => {
       stop?.abort(CHANGED);
       if (page.isPromptEmpty) page.clear();
@@ -151,6 +151,6 @@ model = us.load(${python(model)})
 for decoder in ${list(page.values.getAll("decoder").map(python))}:
     out = us.generate(model, ${python(prompt)}, us.parse(decoder), max_new_tokens=${max_tokens}, seed=${seed})
     loop = us.find_loop(out.tokens)
-    print(f"{decoder}: {out.finish}, mean log p {sum(out.logps) / len(out.logps):.2f}, {loop}\\n{out.text}\\n")
+    print(f"{decoder}: {out.finish_reason}, mean log p {sum(out.logps) / len(out.logps):.2f}, {loop}\\n{out.text}\\n")
 `;
 }

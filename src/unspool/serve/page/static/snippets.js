@@ -1,8 +1,8 @@
-// Code that does what a view shows.
+// Python and curl code that reproduces a view.
 
 import { hasKey } from "./api.js";
 
-// A string of JSON is one of Python, too, if no half characters are in it.
+// A JSON string is also a Python string if it does not contain lone surrogates.
 export const python = (text) => JSON.stringify(text.toWellFormed());
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

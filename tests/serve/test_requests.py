@@ -1,11 +1,42 @@
 import pytest
+from pydantic import ValidationError
 
 import unspool as us
-from unspool.serve.requests import CompletionRequest, search_of
+from unspool.serve.requests import ChatRequest, CompletionRequest, Limits, check_decoder, decoder_of
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n": 0},
+        {"n": 10**6},
+        {"prompt": []},
+        {"prompt": [[]]},
+        {"prompt": [-1]},
+        {"temperature": -1},
+        {"top_p": 0},
+        {"stop": [""]},
+        {"stop": ["a"] * 17},
+        {"logprobs": 21},
+        {"unknown": 1},
+        {"suffix": "x"},
+        {"seed": 2**70},
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(wrong):
+    with pytest.raises(ValidationError):
+        CompletionRequest(**{"model": "m", "prompt": "x", **wrong})
+
+
+def test_prompts_of_every_kind_are_taken():
+    for prompt in ("x", [1, 2], ["x", "y"], [[1], [2]]):
+        assert CompletionRequest(model="m", prompt=prompt).prompt == prompt
+    chat = ChatRequest(model="m", messages=[{"role": "user", "content": "x"}])
+    assert chat.messages[0].content == "x"
 
 
 def asked(**told):
-    return search_of(CompletionRequest(model="m", prompt="x", **told))
+    return decoder_of(CompletionRequest(model="m", prompt="x", **told))
 
 
 @pytest.mark.parametrize(
@@ -39,9 +70,9 @@ def test_a_grammar_comes_last_in_every_search():
     assert asked(response_format=held, decoder="Sample(TopK(3))") == us.Sample(us.TopK(3), grammar)
     assert asked(response_format=held, decoder="Beam(3)") == us.Beam(3, grammar)
     assert asked(response_format={"type": "text"}) == us.Sample()
-    with pytest.raises(ValueError, match="no response_format"):
+    with pytest.raises(ValueError, match="response_format needs"):
         asked(response_format=held, decoder="MBR(4)")
-    with pytest.raises(ValueError, match="give one"):
+    with pytest.raises(ValueError, match="needs json_schema"):
         asked(response_format={"type": "json_schema"})
 
 
@@ -51,3 +82,19 @@ def test_a_grammar_comes_last_in_every_search():
 def test_what_makes_no_search_is_refused(told):
     with pytest.raises(ValueError):
         asked(**told)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [us.Beam(65), us.MBR(65), us.ContrastiveSearch(k=65), us.MBR(4, us.Beam(100)), us.StochasticBeam(70)],
+)
+def test_a_search_that_is_too_wide_is_refused(search):
+    with pytest.raises(ValueError, match="allows 64"):
+        check_decoder(search, Limits())
+
+
+@pytest.mark.parametrize(
+    "search", [us.Greedy(), us.Sample(us.TopK(1000)), us.Beam(64), us.MBR(8, us.Sample())]
+)
+def test_others_are_let_through(search):
+    check_decoder(search, Limits())

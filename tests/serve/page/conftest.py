@@ -15,9 +15,9 @@ import unspool as us
 from unspool.lab.claim import Claim, Part, Source
 from unspool.lab.results import Finding, Result
 from unspool.serve.app import create_app
-from unspool.serve.page.routes import NOTHING, StaticFiles
+from unspool.serve.page.routes import StaticFiles
 from unspool.serve.requests import Limits
-from unspool.serve.scheduler import Engine
+from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
 from unspool.serve.worker_pool import WorkerPool
 
@@ -67,10 +67,10 @@ def findings():
 
 
 @contextmanager
-def served(models, keys=(), exhibits=NOTHING):
+def served(models, keys=(), content=None):
     """The address of a server for these models."""
-    engines = {name: Engine(model) for name, model in models.items()}
-    app = StaticFiles(create_app(Server(engines, WorkerPool(8, 8), Limits()), keys, exhibits))
+    engines = {name: Scheduler(model) for name, model in models.items()}
+    app = StaticFiles(create_app(Server(engines, WorkerPool(8, 8), Limits()), keys, content))
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()

@@ -12,7 +12,7 @@ import pytest
 
 import unspool as us
 from unspool.evaluate.rating import prepare, report
-from unspool.serve.page.routes import Exhibits
+from unspool.serve.page.routes import PageContent
 from unspool.serve.page.views import attention_map, beam_tree, next_token
 
 PROMPT = "And God said unto Moses,"
@@ -78,7 +78,7 @@ def rows(page):
     return [[cell.strip() for cell in row.split("\t")] for row in texts(page, ".tokens tbody tr")]
 
 
-def fates(page, place):
+def statuses(page, place):
     """What the column of a decoder says of every token."""
     return texts(page, f".tokens tbody td:nth-of-type({place + 2}) .spoken")
 
@@ -92,8 +92,8 @@ def test_the_distribution_and_what_survives(tab, models):
     assert page.inner_text("#entropy") == f"{seen.entropy:.2f} bits"
     meaning = {"kept": "kept", "proved": "kept below the threshold, by a proof", "cut": "cut"}
     for place in (0, 1):
-        assert fates(page, place) == [meaning[fate] for fate in seen.decoders[place].fates]
-    assert page.locator("td.proved").count() == seen.decoders[1].fates.count("proved") > 0
+        assert statuses(page, place) == [meaning[status] for status in seen.decoders[place].statuses]
+    assert page.locator("td.proved").count() == seen.decoders[1].statuses.count("proved") > 0
     notes = texts(page, ".editor .note")
     assert notes[0].startswith("keeps 3 tokens")
     assert "chooses whole texts" in notes[2]
@@ -201,9 +201,7 @@ def test_a_beam_is_drawn(tab, models):
     tree = beam_tree(models["bible"], PROMPT, search, 6)
     assert page.locator(".tree g.node").count() == len(tree.nodes)
     assert page.locator(".tree g.dropped").count() == [node.status for node in tree.nodes].count("dropped")
-    assert page.locator(".found .text").all_text_contents() == [
-        text.text or "(nothing)" for text in tree.texts
-    ]
+    assert page.locator(".found .text").all_text_contents() == [text.text or "(empty)" for text in tree.texts]
     page.locator(".tree g.best").last.focus()
     said = page.inner_text("section[aria-label=Tree] .about")
     assert f"sum {tree.nodes[tree.texts[0].node].score:.2f}" in said
@@ -255,7 +253,7 @@ def test_a_translator_looks_at_its_source(tab):
 def test_texts_are_rated_by_keys_and_by_clicks(tabs, serving, tmp_path, scale, key):
     systems = {"one": ["<b>Fine.</b>", "A cat."], "other": ["Well.", "cat cat"]}
     ratings = prepare(tmp_path / "set", systems, ["How are you?", "What is it?"], scale=scale)
-    with serving({}, (), Exhibits(ratings)) as url:
+    with serving({}, (), PageContent(ratings)) as url:
         tab = tabs(url, viewport={"width": 390, "height": 844})
         page = tab.open("rate", rater="anna")
         page.wait_for_selector(".choices button")
@@ -282,7 +280,7 @@ def test_texts_are_rated_by_keys_and_by_clicks(tabs, serving, tmp_path, scale, k
 
 
 def test_the_labs_figures_are_shown(tabs, serving, findings, tmp_path):
-    with serving({}, (), Exhibits(None, findings)) as url:
+    with serving({}, (), PageContent(None, findings)) as url:
         tab = tabs(url, viewport={"width": 390, "height": 844})
         page = tab.open("lab")
         page.wait_for_selector("figure img")
@@ -454,7 +452,7 @@ def test_the_status_stands_beside_the_heading(tab, view):
 def test_a_second_key_rates_nothing_until_the_next_text_is_shown(tabs, serving, tmp_path):
     systems = {"one": ["Fine.", "A cat."], "other": ["Well.", "cat cat"]}
     ratings = prepare(tmp_path / "set", systems, ["How are you?", "What is it?"], scale="score")
-    with serving({}, (), Exhibits(ratings)) as url:
+    with serving({}, (), PageContent(ratings)) as url:
         tab = tabs(url)
         page = tab.open("rate", rater="anna")
         page.wait_for_selector(".choices button")

@@ -1,0 +1,265 @@
+import asyncio
+import json
+import math
+
+import pytest
+
+import unspool as us
+from unspool.decode.hypothesis import Job
+from unspool.decode.output import Piece
+from unspool.serve.api_error import ApiError
+from unspool.serve.guard import Metrics
+from unspool.serve.requests import CompletionRequest, Limits
+from unspool.serve.responses import CHAT, COMPLETION
+from unspool.serve.shared_model import RequestTimeout
+from unspool.serve.streaming import (
+    GenerationRequest,
+    GenerationTask,
+    ResponseBuilder,
+    StartedGeneration,
+    generate,
+    respond,
+    score_prompt,
+)
+from unspool.serve.worker_pool import WorkerPool
+from unspool.testing import random_table
+from unspool.tokenization.vocabulary import train_characters
+
+OPTIONS = {"max_new_tokens": 5, "n": 2, "seed": 1, "stop": None}
+
+
+def test_it_tells_that_it_has_begun_and_then_every_piece():
+    model, told = random_table(9, seed=1), []
+    generate(model, GenerationRequest([3, 4], us.Sample(), OPTIONS), Limits(), told.append)
+    begun, *pieces = told
+    assert isinstance(begun, StartedGeneration)
+    assert begun.job.prompts == ((3, 4),)
+    expected = us.generate(model, [3, 4], us.Sample(), n=2, max_new_tokens=5, seed=1)
+    for sample, output in enumerate(expected):
+        mine = [piece for piece in pieces if piece.sample == sample]
+        assert tuple(token for piece in mine for token in piece.tokens) == output.tokens
+
+
+def test_nothing_is_told_before_all_is_checked():
+    model, told = random_table(9, seed=1), []
+    with pytest.raises(ValueError, match="allows"):
+        generate(model, GenerationRequest([3], us.Beam(1000), OPTIONS), Limits(), told.append)
+    with pytest.raises(ValueError, match="allows 3"):
+        generate(
+            model, GenerationRequest([3] * 4, us.Greedy(), OPTIONS), Limits(prompt_tokens=3), told.append
+        )
+    assert told == []
+
+
+def test_prompts_are_scored(compiled_model):
+    ids = [1 + k % 29 for k in range(55)]
+    piece = score_prompt(compiled_model, ids, 2)
+    assert piece.logps[1:] == us.score(compiled_model, ids[:1], ids[1:]).logps
+    assert math.isnan(piece.logps[0])
+    assert [len(ranked.model) for ranked in piece.ranked] == [0, *[2] * 54]
+
+
+TEXT = train_characters(["abcd"])
+A, B, C, D = TEXT.encode("abcd")
+PIECES = (
+    Piece("a", (A,), 0, 0, None, (-1.0,)),
+    Piece("b", (B,), 0, 1, None, (-3.0,)),
+    Piece("c", (C,), 0, 0, "eos", (-2.0,)),
+    Piece("d", (D,), 0, 1, "length", (-3.0,)),
+)
+
+
+@pytest.fixture
+def begun(job_of):
+    return StartedGeneration(job_of([[A, B]]), ())
+
+
+@pytest.fixture
+def job_of():
+    def make(prompts):
+        count = len(prompts)
+        return Job(tuple(map(tuple, prompts)), (9,) * count, (0,) * count)
+
+    return make
+
+
+def answer(n=2, form=COMPLETION, alternatives=None, echo=False):
+    body = CompletionRequest(model="m", prompt="ab", n=n)
+    return ResponseBuilder(form, body, TEXT, alternatives, echo=echo)
+
+
+def test_the_whole_is_its_pieces_in_order(begun):
+    growing = answer()
+    for piece in PIECES:
+        growing.add(piece)
+    choices = growing.response(begun)["choices"]
+    assert [(it["index"], it["text"], it["finish_reason"]) for it in choices] == [
+        (0, "ac", "stop"),
+        (1, "bd", "length"),
+    ]
+
+
+def test_the_best_of_several_has_the_highest_mean(begun):
+    growing = answer(n=1)
+    for piece in PIECES:
+        growing.add(piece)
+    assert [it["text"] for it in growing.response(begun)["choices"]] == ["ac"]  # −1.5 a token against −3
+
+
+def test_chunks_are_the_same_text_and_only_the_first_names_its_role():
+    growing = answer(form=CHAT)
+    chunks = [growing.chunk(piece)["choices"][0] for piece in PIECES]
+    assert [(it["index"], it["delta"]["content"]) for it in chunks] == [
+        (0, "a"),
+        (1, "b"),
+        (0, "c"),
+        (1, "d"),
+    ]
+    assert ["role" in it["delta"] for it in chunks] == [True, True, False, False]
+
+
+def test_an_echo_comes_first_and_moves_the_offsets(begun):
+    growing = answer(n=1, alternatives=0, echo=True)
+    scored = Piece("ab", (A, B), 0, 0, None, (float("nan"), -1.0))
+    begun = StartedGeneration(begun.job, (scored,))
+    (echo,) = growing.echo_chunks(begun)
+    assert echo["choices"][0]["logprobs"]["text_offset"] == [0, 1]
+    assert echo["choices"][0]["text"] == "ab"
+    assert growing.chunk(PIECES[0])["choices"][0]["logprobs"]["text_offset"] == [2]
+    assert growing.chunk(PIECES[2])["choices"][0]["logprobs"]["text_offset"] == [3]
+    whole = answer(n=1, alternatives=0, echo=True)
+    whole.add(PIECES[0])
+    (choice,) = whole.response(begun)["choices"]
+    assert choice["text"] == "aba"
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2]
+
+
+def test_log_probabilities_are_told_only_where_asked_for(begun):
+    for alternatives, told in ((None, None), (0, [-1.0])):
+        growing = answer(n=1, alternatives=alternatives)
+        logprobs = growing.chunk(PIECES[0])["choices"][0]["logprobs"]
+        assert (logprobs and logprobs["token_logprobs"]) == told
+
+
+RESPONSE_PIECES = [Piece("a", (0,), 0, 0, None, (-1.0,)), Piece("b", (1,), 0, 0, "eos", (-1.0,))]
+
+
+class FakeTask:
+    """A fake GenerationTask."""
+
+    def __init__(self, *told):
+        self.told, self.stopped = told, 0
+
+    async def started(self):
+        return StartedGeneration(Job(((5, 6),), (9,), (0,)), ())
+
+    async def pieces(self):
+        for each in self.told:
+            await asyncio.sleep(0)
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+    def cancel(self):
+        self.stopped += 1
+
+
+class Listening:
+    """A client that stays."""
+
+    async def receive(self):
+        await asyncio.Event().wait()
+
+
+class Leaving:
+    """A client that has gone."""
+
+    async def receive(self):
+        return {"type": "http.disconnect"}
+
+
+def sent(work, metrics=None, request=None, **fields):
+    body = CompletionRequest(model="m", prompt="x", **fields)
+
+    async def main():
+        answer = ResponseBuilder(COMPLETION, body, None, None)
+        response = await respond(answer, work, request or Listening(), metrics or Metrics())
+        if not body.stream:
+            return json.loads(response.body)
+        return [part async for part in response.body_iterator]
+
+    return asyncio.run(main())
+
+
+def test_all_of_it_in_one_object():
+    work, metrics = FakeTask(*RESPONSE_PIECES), Metrics()
+    whole = sent(work, metrics)
+    assert whole["choices"][0]["text"] == "ab"
+    assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+    assert work.stopped == 1
+    assert "unspool_generated_tokens_total{} 2\n" in metrics.text({})
+    assert "unspool_first_tokens_total{} 1\n" in metrics.text({})
+
+
+def test_events_hold_the_same_text_and_end_in_done():
+    events = sent(FakeTask(*RESPONSE_PIECES), stream=True, stream_options={"include_usage": True})
+    assert all(event.startswith(b"data: ") and event.endswith(b"\n\n") for event in events)
+    assert events[-1] == b"data: [DONE]\n\n"
+    records = [json.loads(event[6:]) for event in events[:-1]]
+    assert "".join(it["choices"][0]["text"] for it in records[:-1]) == "ab"
+    assert records[-1]["usage"]["completion_tokens"] == 2
+
+
+def test_an_error_on_the_way_is_the_last_event_or_the_answer():
+    work = FakeTask(RESPONSE_PIECES[0], RuntimeError("secret"))
+    *_, last = sent(work, stream=True)
+    assert json.loads(last[6:])["error"]["code"] == "internal"
+    assert b"secret" not in last
+    assert work.stopped == 1
+    with pytest.raises(ApiError, match="internal error") as found:
+        sent(FakeTask(RESPONSE_PIECES[0], RuntimeError("secret")))
+    assert found.value.status == 500
+
+
+def test_work_is_stopped_when_nobody_listens():
+    work = FakeTask(*RESPONSE_PIECES)
+    sent(work, request=Leaving())
+    assert work.stopped == 2  # once by whoever saw the client go, once at the end
+
+
+RUNNING_OPTIONS = {"max_new_tokens": 5, "n": 1, "seed": 1, "stop": None}
+
+
+def run(engine, asked, limits, listen):
+    async def main():
+        return await listen(GenerationTask(engine, WorkerPool(1, 1), asked, limits))
+
+    return asyncio.run(main())
+
+
+def test_pieces_cross_over(scheduler_of):
+    model = random_table(9, seed=1)
+
+    async def listen(running):
+        await running.started()
+        return [token async for piece in running.pieces() for token in piece.tokens]
+
+    found = run(scheduler_of(model), GenerationRequest([1], us.Sample(), RUNNING_OPTIONS), Limits(), listen)
+    assert tuple(found) == us.generate(model, [1], us.Sample(), max_new_tokens=5, seed=1).tokens
+
+
+def test_errors_cross_over(scheduler_of):
+    async def listen(running):
+        await running.started()
+
+    engine = scheduler_of(random_table(9, seed=1))
+    with pytest.raises(ApiError, match="vocabulary") as refused:
+        run(engine, GenerationRequest([99], us.Sample(), RUNNING_OPTIONS), Limits(), listen)
+    assert refused.value.status == 400
+
+    async def drain(running):
+        await running.started()
+        return [piece async for piece in running.pieces()]
+
+    with pytest.raises(RequestTimeout):
+        run(engine, GenerationRequest([1], us.Sample(), RUNNING_OPTIONS), Limits(seconds=0), drain)
