@@ -96,7 +96,7 @@ def test_the_distribution_and_what_survives(tab, models):
     assert page.locator("td.proved").count() == seen.decoders[1].statuses.count("proved") > 0
     notes = texts(page, ".editor .note")
     assert notes[0].startswith("keeps 3 tokens")
-    assert "chooses whole texts" in notes[2]
+    assert "does not choose token by token" in notes[2]
 
 
 def test_a_slider_acts_at_once_and_is_written_into_the_address(tab):
@@ -210,7 +210,7 @@ def test_a_beam_is_drawn(tab, models):
     page.fill("input.decoder", "Greedy()")
     page.keyboard.press("Enter")
     page.wait_for_selector(".note.wrong")
-    assert "keeps no tree" in page.inner_text(".editor .note")
+    assert "is not a beam search" in page.inner_text(".editor .note")
     tab.wrong = [each for each in tab.wrong if "400" not in each]
 
 
@@ -510,7 +510,7 @@ def test_back_and_forward_move_between_views(tab):
         ("side-by-side", {"tokens": 9999}, "tokens “9999” is not a whole number from 1 to 300, 80 is used"),
         ("beam-tree", {"tokens": "-1"}, "tokens “-1” is not a whole number from 1 to 40, 10 is used"),
         ("attention", {"tokens": 1.5}, "tokens “1.5” is not a whole number from 0 to 40, 8 is used"),
-        ("attention", {"layer": 77}, "layer 77 is not there: choose from 0 to {layers}; layer 0 is used"),
+        ("attention", {"layer": 77}, "there is no layer 77: choose from 0 to {layers}; layer 0 is used"),
         ("attention", {"head": 77}, "head 77 is not there, the last is {heads}; 0 is used"),
         ("nowhere", {}, "there is no view “nowhere”, Next token is shown"),
         ("next-token", {"decoder": ["Greedy()"] * 9}, "9 values of decoder are more than 8, the first 8 are used"),
